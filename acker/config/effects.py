@@ -1,7 +1,8 @@
 """Names for each key of topics.yaml what a change of it asks: which running processes must start again.
 
-The column "after a change" of docs/reference/topics.md, and the lines of ``windhover validate OLD NEW``, are
-written from this table. A key without an entry fails a test, so whoever adds a key decides this as well.
+What docs/reference/topics.md, docs/operate/restarts.md and `windhover explain` say of a change, and the
+lines of ``windhover validate OLD NEW``, are written from this table. A key without an entry fails a test, so
+whoever adds a key decides this as well.
 
 A process reads the file when it starts. Only a replay worker takes a newer file while it runs, on SIGHUP
 (`replay.worker.service.ReplayService.take_topics`, which refuses what it cannot change).
@@ -42,7 +43,7 @@ class Effect:
     never: str = ""
 
     def text(self) -> str:
-        """Return it in one line, as the column "after a change" has it.
+        """Return it in one line, as ``windhover validate OLD NEW`` prints it.
 
         >>> Effect(start=(Process.QUERY,), reload=(Process.REPLAY,), also="run X").text()
         'query, replay worker (SIGHUP); run X'
@@ -53,6 +54,42 @@ class Effect:
         names += [f"{process} (SIGHUP)" for process in self.reload]
         processes = ", ".join(names) or "nobody"
         return f"{processes}; {self.also}" if self.also else processes
+
+    def sentences(self) -> list[str]:
+        """Return it as sentences, as the reference has it.
+
+        >>> Effect(start=(Process.QUERY,), reload=(Process.REPLAY,), also="run X").sentences()
+        ['Restart the query.', 'SIGHUP is enough for the replay workers.', 'Run X.']
+        """
+        if self.never:
+            return ["Do not change it in use.", _sentence(self.never)]
+        sentences = []
+        if self.start:
+            sentences.append(f"Restart {_named(self.start)}.")
+        if self.reload:
+            sentences.append(f"SIGHUP is enough for {_named(self.reload)}.")
+        if not sentences:
+            sentences.append("No process needs a restart.")
+        if self.also:
+            sentences.append(_sentence(self.also))
+        return sentences
+
+
+_IN_A_SENTENCE: Final = {
+    Process.QUERY: "the query",
+    Process.ACKER: "the ackers",
+    Process.REPLAY: "the replay workers",
+    Process.PAGE: "the page",
+}
+
+
+def _named(processes: tuple[Process, ...]) -> str:
+    *others, last = (_IN_A_SENTENCE[process] for process in processes)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 _ALL: Final = tuple(Process)

@@ -28,8 +28,9 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 class Section(BaseModel):
     """A section of the file: frozen, without unknown keys, and silent about values in errors.
 
-    A key is called as its field, without its ``_ms``. The docstring below a field is for the reference alone:
-    for pydantic to read them out of the source takes as long as all else that makes these classes.
+    A key is called as its field, without its ``_ms``. The docstring below a field is its text in
+    docs/reference/topics.md and `windhover explain`, where `acker.provisioning.key_texts` reads it. Pydantic
+    does not read it: that takes as long as all else that makes these classes.
     """
 
     model_config = ConfigDict(
@@ -43,29 +44,40 @@ class Section(BaseModel):
     )
 
 
-def key(*, range: str, unit: str = "", storm: str = "", **field: Any) -> Any:
-    """Make one key of a file; its docstring and `storm` are for the reference, `range` for messages too."""
-    return Field(json_schema_extra={"unit": unit, "range": range, "storm": storm}, **field)
+def key(*, range: str, example: str = "", unit: str = "", storm: str = "", **field: Any) -> Any:
+    """Make one key of a file.
+
+    Args:
+        range: what the file may say; it is part of messages, too.
+        example: another value than the default, as a file writes it; empty: the key is a section.
+        unit: of the value; empty: it has none.
+        storm: what Storm calls it; empty: Storm has no such thing.
+    """
+    return Field(
+        json_schema_extra={"unit": unit, "range": range, "storm": storm, "example": example}, **field
+    )
 
 
-def duration(default: str | int, between: str, *, or_never: bool = False, storm: str = "") -> Any:
+def duration(
+    default: str | int, between: str, example: str, *, or_never: bool = False, storm: str = ""
+) -> Any:
     """Make a key of a duration, `between` such as ``1s to 7d``; `or_never`: 0 is possible too, for never."""
     low, high = between.split(" to ")
     least = 0 if or_never or not low[:-1] or low.isalpha() else duration_ms(low)
     text, most = f"a duration, {between}{', or 0 for never' if or_never else ''}", duration_ms(high)
-    return key(unit="duration", range=text, storm=storm, default=default, ge=least, le=most)
+    return key(unit="duration", range=text, example=example, storm=storm, default=default, ge=least, le=most)
 
 
-def whole(default: int | None, between: tuple[int, int], unit: str, *, storm: str = "") -> Any:
+def whole(default: int | None, between: tuple[int, int], unit: str, example: str, *, storm: str = "") -> Any:
     low, high = between
     text = f"a whole number, {low} to {high}"
-    return key(unit=unit, range=text, storm=storm, default=default, ge=low, le=high)
+    return key(unit=unit, range=text, example=example, storm=storm, default=default, ge=low, le=high)
 
 
-def ratio(default: float, between: tuple[int, int], unit: str, *, storm: str = "") -> Any:
+def ratio(default: float, between: tuple[int, int], unit: str, example: str, *, storm: str = "") -> Any:
     low, high = between
-    bounds = {"ge": low, "le": high, "allow_inf_nan": False}
-    return key(unit=unit, range=f"a number, {low} to {high}", storm=storm, default=default, **bounds)
+    text, bounds = f"a number, {low} to {high}", {"ge": low, "le": high, "allow_inf_nan": False}
+    return key(unit=unit, range=text, example=example, storm=storm, default=default, **bounds)
 
 
 def _whole_of_variable(value: object) -> object:

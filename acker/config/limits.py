@@ -39,24 +39,25 @@ LIVE_MS_MIN: Final = 30_000
 class AckerLimits(_Limits):
     """The section ``limits`` of ``acker``: for each acker process."""
 
-    pace_ms: DurationMs = duration("200ms", "0ms to 10s")
-    """Steps that read contributions are so far apart, save some after a rest; verdicts wait as long."""
+    pace_ms: DurationMs = duration("200ms", "0ms to 10s", "500ms")
+    """How long an acker waits between two steps that read acks. A verdict may come later by this time. A
+    longer pace costs less work. After a rest the first steps come sooner."""
     # A cluster misses a dead broker after 9 s and elects others in its place, which fits into this.
-    operation_ms: DurationMs = duration("15s", "1s to 10m")
-    """How long one answer of the broker is waited for."""
-    unreachable_ms: DurationMs = duration("5m", "1s to 1d")
-    """How long the broker may be away before an acker ends."""
-    step_ms: DurationMs = duration("1m", "1s to 1h")
-    """How long one thing, such as a partition's transaction, may take before the acker counts as hung and
-    ends with exit code 70; at least four times operation."""
-    stop_ms: DurationMs = duration("20s", "1s to 10m")
-    """How long an acker may take to end after a signal; then it ends with exit code 70."""
+    operation_ms: DurationMs = duration("15s", "1s to 10m", "30s")
+    """How long an acker waits for one answer of the broker."""
+    unreachable_ms: DurationMs = duration("5m", "1s to 1d", "15m")
+    """How long the broker may be away. After this time the acker ends."""
+    step_ms: DurationMs = duration("1m", "1s to 1h", "2m")
+    """How long one action, such as the transaction of a partition, may take. After this time the acker counts
+    as hung, and ends with exit code 70. An acker takes at least four times `operation`."""
+    stop_ms: DurationMs = duration("20s", "1s to 10m", "40s")
+    """How long an acker may take to end after a signal. After this time it ends with exit code 70."""
     # A record counts as 4,096 bytes at least.
-    refold_bytes: Whole = whole(128 * _MIB, (0, 64 * _GIB), "bytes")
-    """How much of _ack_ack and of _ack_verdict a restart reads again; older open roots are kept in the state
-    with their values."""
-    retention_interval_ms: DurationMs = duration("1m", "1s to 1d")
-    """How often logs are shortened."""
+    refold_bytes: Whole = whole(128 * _MIB, (0, 64 * _GIB), "bytes", "67108864")
+    """How many bytes of `_ack_ack`, and of `_ack_verdict`, an acker reads again when it starts. A smaller
+    number makes a start shorter, and the snapshots in `_ack_state` larger: they keep the older open roots."""
+    retention_interval_ms: DurationMs = duration("1m", "1s to 1d", "10m")
+    """How often an acker deletes the beginning of the ack topics that nobody needs any more."""
 
     poll_ms: Whole = 50
     """An idle acker waits so long for contributions at a time."""
@@ -105,32 +106,35 @@ class AckerLimits(_Limits):
 class ReplayLimits(_Limits):
     """The section ``limits`` of ``replay``: for each replay worker, or for each partition of it."""
 
-    operation_timeout_ms: DurationMs = duration("30s", "1s to 10m")
-    """How long one answer of the broker is waited for."""
-    unreachable_ms: DurationMs = duration("5m", "1s to 1d")
-    """How long the broker may be away before a worker ends."""
-    step_ms: DurationMs = duration("2m", "1s to 1h")
-    """How long one thing, such as a partition's transaction, may take before the worker counts as hung and
-    ends with exit code 70; at least four times operation_timeout."""
-    stop_ms: DurationMs = duration("20s", "1s to 10m")
-    """How long a worker may take to end after a signal; then it ends with exit code 70."""
-    waiting_max: Whole = whole(10_000_000, (1, 1_000_000_000), "roots")
-    """Roots of a partition that wait for their replay, 16 bytes each; no further verdicts are read until some
-    have left."""
-    waiting_bytes_max: Whole = whole(64 * _MIB, (0, 64 * _GIB), "bytes")
-    """Memory for what else is known of those roots; what does not fit is read again when it is due."""
-    fetch_bytes_max: Whole = whole(16 * _MIB, (1, _GIB), "bytes")
-    """Payload fetched at once, and at least one record."""
-    input_retry_ms: DurationMs = duration("1m", "1s to 1h")
-    """An input that cannot go on, say since a topic of it is missing, is tried again after a 64th of this,
-    then after twice as long each time up to this; others go on. So often a line tells of it."""
-    breaker_window_ms: DurationMs = duration("1m", "1s to 1d")
-    """The time over which dead_letter.max_ratio is taken, or over the last breaker_settled_min roots, if
-    these go back further."""
-    breaker_dead_min: Whole = whole(20, (1, 1_000_000_000), "dead letters")
-    """Fewer dead letters in that time never pause an input by their share."""
-    breaker_settled_min: Whole = whole(100, (1, 1_000_000_000), "roots")
-    """Nor do any dead letters before so many roots were acked or became dead letters."""
+    operation_timeout_ms: DurationMs = duration("30s", "1s to 10m", "45s")
+    """How long a replay worker waits for one answer of the broker."""
+    unreachable_ms: DurationMs = duration("5m", "1s to 1d", "15m")
+    """How long the broker may be away. After this time the worker ends."""
+    step_ms: DurationMs = duration("2m", "1s to 1h", "5m")
+    """How long one action, such as the transaction of a partition, may take. After this time the worker
+    counts as hung, and ends with exit code 70. A worker takes at least four times `operation_timeout`."""
+    stop_ms: DurationMs = duration("20s", "1s to 10m", "40s")
+    """How long a worker may take to end after a signal. After this time it ends with exit code 70."""
+    waiting_max: Whole = whole(10_000_000, (1, 1_000_000_000), "roots", "20000000")
+    """How many lost roots of a partition may wait for their replay; each takes 16 bytes of memory. At this
+    number the worker reads no further verdicts of the partition, until some roots have left."""
+    waiting_bytes_max: Whole = whole(64 * _MIB, (0, 64 * _GIB), "bytes", "134217728")
+    """Memory for the causes and times of those roots. The worker reads what does not fit from `_ack_due`
+    again when it is due."""
+    fetch_bytes_max: Whole = whole(16 * _MIB, (1, _GIB), "bytes", "33554432")
+    """How many bytes of payload a worker fetches at once. It always fetches one record at least."""
+    input_retry_ms: DurationMs = duration("1m", "1s to 1h", "2m")
+    """How long a worker waits at most until it tries an input again that cannot go on, for example
+    because a topic is missing. The first wait is a 64th of this, and each further one twice as long. The
+    worker logs one line in each such time. Other inputs go on."""
+    breaker_window_ms: DurationMs = duration("1m", "1s to 1d", "5m")
+    """The time over which the breaker takes the share of dead letters (`dead_letter.max_ratio`). If fewer
+    than `breaker_settled_min` roots ended in this time, it takes the last `breaker_settled_min` roots."""
+    breaker_dead_min: Whole = whole(20, (1, 1_000_000_000), "dead letters", "100")
+    """With fewer dead letters than this in that time, the breaker does not pause an input for its share."""
+    breaker_settled_min: Whole = whole(100, (1, 1_000_000_000), "roots", "1000")
+    """The breaker does not pause an input for its share before so many of its roots ended, acked or as dead
+    letters."""
 
     poll_ms: Whole = 500
     """An idle worker waits so long for verdicts, which wake it up, as what is due does; then it looks whether

@@ -75,28 +75,40 @@ _SCHEDULE: Final = ("attempts", "initial_ms", "multiplier", "max_ms", "delays")
 class CauseRule(Section):
     """One rule of ``causes``: what happens to a root that failed so."""
 
-    error: Annotated[str, AfterValidator(_error)] | None = key(range="the name of a class", default=None)
-    """Class of the exception, without its module; its subclasses fit as well. FailTuple: an explicit fail
-    too. Without it any cause fits, BATCH_SKIPPED and its like too."""
-    operator: Annotated[str, AfterValidator(_operator)] | None = key(range="the name of a bolt", default=None)
-    """Bolt that failed the tuple. Without it any bolt fits."""
-    then: Literal["retry", "dead_letter", "drop"] = key(range="retry, dead_letter or drop")
-    """retry: as the policy says; dead_letter: at once; drop: at once, and the dead letter keeps neither
-    payload nor headers of the record, only its key and its history."""
-    attempts: WholeOrNone = whole(None, (1, 1_000_000), "emissions")
-    """With retry: emissions in all at which a root is given up that fails so. Without it those of the input;
-    so it is with the four keys below."""
-    initial_ms: Initial | None = key(unit="duration", range="a duration, 0 to 1d", default=None)
-    """With retry: wait before the second emission. The wait grows with every lost emission, whatever its
-    cause was."""
-    multiplier: Factor | None = key(unit="factor", range="a number, 1 to 100", default=None)
-    """With retry: factor from each wait to the next."""
-    max_ms: Delay | None = key(unit="duration", range="a duration, initial to 7d", default=None)
-    """With retry: longest wait, jitter not counted."""
-    delays: tuple[Delay, ...] | None = key(
-        unit="duration", range="a list of durations, 0 to 7d, at most attempts - 1 of them", default=None
+    error: Annotated[str, AfterValidator(_error)] | None = key(
+        range="the name of a class", example="ConnectionError", default=None
     )
-    """With retry: the waits themselves, in place of initial, multiplier and max."""
+    """The class of the exception, without its module. Its subclasses fit, too. `FailTuple` fits what a bolt
+    failed by `fail`, too. Without this key every cause fits, for example `BATCH_SKIPPED`."""
+    operator: Annotated[str, AfterValidator(_operator)] | None = key(
+        range="the name of a bolt", example="geocode", default=None
+    )
+    """The bolt that failed the tuple. Without this key every bolt fits."""
+    then: Literal["retry", "dead_letter", "drop"] = key(
+        range="retry, dead_letter or drop", example="dead_letter"
+    )
+    """What happens to the root. `retry`: it is replayed by the keys of this rule and of `retry`.
+    `dead_letter`: it becomes a dead letter at once. `drop`: the same, but the dead letter keeps only key
+    and history of the record, neither payload nor headers."""
+    attempts: WholeOrNone = whole(None, (1, 1_000_000), "emissions", "50")
+    """At how many emissions a root that fails for this cause becomes a dead letter, if `then` is `retry`.
+    Without this key the input's `retry` decides. The same holds for the four keys below."""
+    initial_ms: Initial | None = key(
+        unit="duration", range="a duration, 0 to 1d", example="10s", default=None
+    )
+    """The wait before the second emission, if `then` is `retry`. Every lost emission makes the next wait
+    longer, whatever its cause was."""
+    multiplier: Factor | None = key(unit="factor", range="a number, 1 to 100", example="1.5", default=None)
+    """The factor from each wait to the next, if `then` is `retry`."""
+    max_ms: Delay | None = key(unit="duration", range="a duration, initial to 7d", example="1h", default=None)
+    """The longest wait, without its jitter, if `then` is `retry`."""
+    delays: tuple[Delay, ...] | None = key(
+        unit="duration",
+        range="a list of durations, 0 to 7d, at most attempts - 1 of them",
+        example="[1s, 1m, 1h]",
+        default=None,
+    )
+    """The waits one by one, in place of `initial`, `multiplier` and `max`, if `then` is `retry`."""
 
     @model_validator(mode="after")
     def _says_when(self) -> CauseRule:
@@ -130,35 +142,44 @@ class RetrySchedule:
 class Retry(Section):
     """The section ``retry`` of an input."""
 
-    attempts: Whole = whole(10, (1, 1_000_000), "emissions", storm="setRetry(maxRetries) + 1")
-    """Emissions of one record in all, the first one counted, before it becomes a dead letter. By default the
-    waits between them are 1 s, 2 s, 4 s and so on to 256 s, 511 s in all: a service may be away for eight
-    minutes."""
-    initial_ms: DurationMs = duration("1s", "0 to 1d", storm="initialDelay")
-    """Wait before the second emission."""
-    multiplier: Ratio = ratio(2.0, (1, 100), "factor", storm="2, fixed")
-    """Factor from each wait to the next."""
-    max_ms: DurationMs = duration("5m", "initial to 7d", storm="maxDelay")
-    """Longest wait, jitter not counted."""
+    attempts: Whole = whole(10, (1, 1_000_000), "emissions", "5", storm="setRetry(maxRetries) + 1")
+    """How often a record is emitted, the first time included, before it becomes a dead letter. The waits
+    between the ten emissions of the default are 1 s, 2 s, 4 s and so on to 256 s, together 511 s. So a
+    service may be away for eight minutes."""
+    initial_ms: DurationMs = duration("1s", "0 to 1d", "5s", storm="initialDelay")
+    """The wait before the second emission."""
+    multiplier: Ratio = ratio(2.0, (1, 100), "factor", "1.5", storm="2, fixed")
+    """The factor from each wait to the next."""
+    max_ms: DurationMs = duration("5m", "initial to 7d", "1h", storm="maxDelay")
+    """The longest wait, without its jitter."""
     delays: tuple[Delay, ...] | None = key(
-        unit="duration", range="a list of durations, 0 to 7d, at most attempts - 1 of them", default=None
+        unit="duration",
+        range="a list of durations, 0 to 7d, at most attempts - 1 of them",
+        example="[1s, 30s, 10m]",
+        default=None,
     )
-    """The waits themselves, in place of initial, multiplier and max; the last one is repeated."""
-    jitter: Ratio = ratio(0.2, (0, 1), "share")
-    """Share of a wait that may be added to it at random; a replay is never early."""
-    time_limit_ms: DurationMs = duration(0, "0 to 365d")
-    """Time from the first emission on after which the next failure or timeout is the last; 0: none."""
-    count_timed_out: Truth = key(range="true or false", default=True)
-    """Whether an emission that timed out uses up an attempt. false needs a time_limit."""
-    count_abandoned: Truth = key(range="true or false", default=False)
-    """Whether an emission whose session was taken over uses up an attempt."""
-    max_abandoned: Whole = whole(5, (0, 1_000_000), "takeovers")
-    """Times that a record may be open while its session is taken over before it becomes a dead letter;
-    counted beside attempts."""
-    causes: tuple[CauseRule, ...] = key(range=f"a list of at most {RULES_MAX} rules", default=())
-    """Rules for failed roots; the first that fits decides. Behind them stand those of Windhover's own:
-    RejectTuple, UnicodeDecodeError, ModuleNotFoundError, SyntaxError and TupleError are dead letters at
-    once."""
+    """The waits one by one, in place of `initial`, `multiplier` and `max`. If the list is too short, its last
+    wait is repeated."""
+    jitter: Ratio = ratio(0.2, (0, 1), "share", "0.5")
+    """Up to this share of a wait is added to it at random. A replay never comes early."""
+    time_limit_ms: DurationMs = duration(0, "0 to 365d", "1d")
+    """How long after its first emission a record may be emitted again. The next failure or timeout after this
+    time makes it a dead letter. 0: no limit."""
+    count_timed_out: Truth = key(range="true or false", example="false", default=True)
+    """Whether an emission that timed out uses up an attempt. `false` needs a `time_limit`."""
+    count_abandoned: Truth = key(range="true or false", example="true", default=False)
+    """Whether an emission that a takeover of the group abandoned uses up an attempt."""
+    max_abandoned: Whole = whole(5, (0, 1_000_000), "takeovers", "20")
+    """How many takeovers of the group may abandon a record. One more makes it a dead letter. This is counted
+    beside `attempts`."""
+    causes: tuple[CauseRule, ...] = key(
+        range=f"a list of at most {RULES_MAX} rules",
+        example="[{error: ValidationError, then: dead_letter}]",
+        default=(),
+    )
+    """Rules for roots that failed. The first rule that fits decides. Windhover's own rules come last:
+    `RejectTuple`, `UnicodeDecodeError`, `ModuleNotFoundError`, `SyntaxError` and `TupleError` become dead
+    letters at once."""
 
     @validates("max_ms")
     @classmethod

@@ -66,11 +66,11 @@ class Topics(Section):
 
     kafka: Annotated[Mapping[str, str], PlainValidator(_settings)] = key(
         range="librdkafka's settings, those that would switch a guarantee off excepted",
+        example='{bootstrap.servers: "kafka-1:9092,kafka-2:9092", security.protocol: SSL}',
         default_factory=dict,
         repr=False,
     )
-    """Kafka client settings, verbatim, for every client of Windhover. Default: bootstrap.servers
-    127.0.0.1:9092."""
+    """The settings of every Kafka client of Windhover, as librdkafka names them."""
     acker: AckerSettings = key(range="a section", default_factory=AckerSettings)
     """What all processes of the installation share."""
     replay: ReplaySettings = key(range="a section", default_factory=ReplaySettings)

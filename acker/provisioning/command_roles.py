@@ -26,6 +26,7 @@ COMMAND_ROLES: Final[Mapping[str, Role | None]] = MappingProxyType(
         "dlq show": Role.OBSERVER,
         "dlq stats": Role.OBSERVER,
         "doctor": Role.OBSERVER,
+        "explain": None,
         "failures": Role.OBSERVER,
         "inspect": Role.OBSERVER,
         "latency": Role.OBSERVER,

@@ -23,22 +23,22 @@ class CheckFormat(StrEnum):
     JSON = "json"
 
 
-ForMonitor = Annotated[CheckFormat, typer.Option("--output", "-o", help="For which monitor.")]
+ForMonitor = Annotated[CheckFormat, typer.Option("--output", "-o", help="The monitor that reads it.")]
 OldestWarning = Annotated[
-    float, typer.Option(min=0, max=1e6, help="WARNING: the oldest open root has this age, in its timeouts.")
+    float, typer.Option(min=0, max=1e6, help="WARNING if the oldest open root is so many timeouts old.")
 ]
 OldestCritical = Annotated[
-    float, typer.Option(min=0, max=1e6, help="CRITICAL: the oldest open root has this age, in its timeouts.")
+    float, typer.Option(min=0, max=1e6, help="CRITICAL if the oldest open root is so many timeouts old.")
 ]
 PendingWarning = Annotated[
-    float, typer.Option(min=0, max=1e6, help="WARNING: this share of the limit is pending.")
+    float, typer.Option(min=0, max=1e6, help="WARNING if this share of max_spout_pending is used.")
 ]
 PendingCritical = Annotated[
-    float, typer.Option(min=0, max=1e6, help="CRITICAL: this share of the limit is pending.")
+    float, typer.Option(min=0, max=1e6, help="CRITICAL if this share of max_spout_pending is used.")
 ]
-DeadWarning = Annotated[int, typer.Option(min=0, help="WARNING: so many new dead letters; 0: never.")]
-DeadCritical = Annotated[int, typer.Option(min=0, help="CRITICAL: so many new dead letters; 0: never.")]
-DeadWithin = Annotated[str, typer.Option(help="A dead letter is new for this long.")]
+DeadWarning = Annotated[int, typer.Option(min=0, help="WARNING at so many new dead letters; 0: never.")]
+DeadCritical = Annotated[int, typer.Option(min=0, help="CRITICAL at so many new dead letters; 0: never.")]
+DeadWithin = Annotated[str, typer.Option(help="How long a dead letter counts as new.")]
 Inputs = Annotated[list[str] | None, typer.Option("--input", help="Only this input, by its name or topic.")]
 Groups = Annotated[list[str] | None, typer.Option("--group", help="Only the inputs of this group.")]
 

@@ -42,8 +42,8 @@ def _name_file(context: typer.Context, config: Path) -> Path:
 
 Config = Annotated[Path, typer.Option("--config", help="A topics.yaml.", callback=_name_file)]
 File = Annotated[Path, typer.Argument(help="A topics.yaml.", show_default=True, callback=_name_file)]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")]
-ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if there is any.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this option nothing changes.")]
+ExitCode = Annotated[bool, typer.Option("--exit-code", help="End with 5 if the list has an entry.")]
 
 
 _log = logging.getLogger(__name__)

@@ -45,7 +45,7 @@ PROGRESS_EVERY_MS: Final = 5_000
 
 _STDERR: Final = 2
 
-dlq_app = typer.Typer(help="Dead letters: what died, why, and its second life.", no_args_is_help=True)
+dlq_app = typer.Typer(help="Dead letters: what died, why, and how to emit it again.", no_args_is_help=True)
 
 Places = Annotated[
     list[str] | None,
@@ -57,9 +57,9 @@ Inputs = Annotated[
 ]
 Error = Annotated[
     str | None,
-    typer.Option("--error", "--cause", help="Class of the last error; else FAILED, TIMED_OUT, ABANDONED."),
+    typer.Option("--error", "--cause", help="Class of the last error, or FAILED, TIMED_OUT, ABANDONED."),
 ]
-Operator = Annotated[str | None, typer.Option(help="The operator that failed it last.")]
+Operator = Annotated[str | None, typer.Option(help="The bolt that failed it last.")]
 Reason = Annotated[
     str | None,
     typer.Option(
@@ -70,22 +70,27 @@ Key = Annotated[
     str | None, typer.Option(help="The record's key as it is shown: %FF for a byte, null for no key.")
 ]
 Since = Annotated[
-    str | None, typer.Option(help="Died at this time or later: 2026-07-01T00:00:00Z, or 2h for so long ago.")
+    str | None, typer.Option(help="Died at this time or later: 2026-07-01T00:00:00Z; 2h: two hours ago.")
 ]
 Until = Annotated[str | None, typer.Option(help="Died before this time.")]
-All = Annotated[bool, typer.Option("--all", help="Also those that were replayed or dropped before.")]
-Again = Annotated[bool, typer.Option("--again", help="Also those that were replayed or dropped before.")]
+All = Annotated[bool, typer.Option("--all", help="Show letters that were replayed or dropped before, too.")]
+Again = Annotated[
+    bool, typer.Option("--again", help="Show letters that were replayed or dropped before, too.")
+]
 By = Annotated[str | None, typer.Option("--by", help="Who does it; default: the system's user.")]
-Why = Annotated[str, typer.Option("--why", help="For what reason; it is kept.")]
+Why = Annotated[str, typer.Option("--why", help="The reason; it is kept with the letters.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Letters shown at most.")]
 AtOnce = Annotated[
     int | None,
-    typer.Option("--at-once", min=1, help="So many may be open; further ones wait. Default: 1,000."),
+    typer.Option(
+        "--at-once", min=1, help="How many letters may be open at once; others wait. Default: 1,000."
+    ),
 ]
 DiedMax = Annotated[
-    int | None, typer.Option("--max-died", min=1, help="Stop when so many have died again. Default: 10.")
+    int | None,
+    typer.Option("--max-died", min=1, help="Stop when so many letters have died again. Default: 10."),
 ]
-Wait = Annotated[str, typer.Option(help="At the end wait so long until the last ones are settled: 5m.")]
+Wait = Annotated[str, typer.Option(help="At the end, wait at most so long for the last verdicts: 5m.")]
 Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Letters a second at most.")]
 
 

@@ -31,14 +31,16 @@ class Only(StrEnum):
 
 
 Pre = Annotated[
-    bool, typer.Option("--pre", help="Before installing: Python, platform and Java alone; no topics.yaml.")
+    bool,
+    typer.Option("--pre", help="Before you install: check only Python, platform and Java; no topics.yaml."),
 ]
 OnlyPart = Annotated[
     Only | None,
     typer.Option("--only", help="Machine and files, the broker, or the executors of --master; default: all."),
 ]
 RoleName = Annotated[
-    str | None, typer.Option("--role", help="Whose user this is: a right that the role lacks is a failure.")
+    str | None,
+    typer.Option("--role", help="Role of the user of topics.yaml: a right that it lacks is a failure."),
 ]
 Master = Annotated[
     str | None,
@@ -57,10 +59,11 @@ Bundle = Annotated[
 ]
 Logs = Annotated[
     list[Path] | None,
-    typer.Option("--log", help="With --bundle: the last lines of this log of ours. Repeatable."),
+    typer.Option("--log", help="With --bundle: add the last lines of this log of Windhover. Repeatable."),
 ]
 Doubts = Annotated[
-    bool, typer.Option("--exit-code", help="End with 5 if nothing failed, but there is a warning or a doubt.")
+    bool,
+    typer.Option("--exit-code", help="End with 5 if nothing failed, but something is a warning or unknown."),
 ]
 
 

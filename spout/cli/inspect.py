@@ -62,13 +62,13 @@ Names = Annotated[
     list[str] | None, typer.Option("--input", help="With --key: an input by its name or topic.")
 ]
 Inputs = Annotated[list[str] | None, typer.Option("--input", help="An input by its name or topic.")]
-Key = Annotated[str | None, typer.Option(help="Records with this key instead, as it is shown.")]
+Key = Annotated[str | None, typer.Option(help="Find records by this key, written as it is shown.")]
 Since = Annotated[str | None, typer.Option("--from", help="With --key: from this time on, or 2h ago.")]
-OlderThan = Annotated[str, typer.Option(help="Only what is open so long or longer: 10s, 5m.")]
+OlderThan = Annotated[str, typer.Option(help="Only roots that are open for at least so long: 10s, 5m.")]
 Group = Annotated[str | None, typer.Option(help="Only the roots of this group.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Roots shown at most.")]
 Watch = Annotated[
-    float | None, typer.Option(min=0.1, max=86_400, help="Again every so many seconds, until Ctrl-C.")
+    float | None, typer.Option(min=0.1, max=86_400, help="Repeat after so many seconds, until Ctrl-C.")
 ]
 
 
@@ -188,7 +188,7 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
 
 def failures(
     inputs: Inputs = None,
-    since: Annotated[str, typer.Option(help="Count from this time on, or so long ago.")] = "1h",
+    since: Annotated[str, typer.Option(help="Count from this time on; 2h: from two hours ago on.")] = "1h",
     watch: Watch = None,
     output: As = OutputFormat.TABLE,
     config: Config = DEFAULT_CONFIG,
@@ -221,10 +221,11 @@ def failures(
 def latency(
     inputs: Inputs = None,
     timeout: Annotated[
-        str | None, typer.Option(help="Say which share would time out with this timeout; default: its own.")
+        str | None,
+        typer.Option(help="Show which share would time out with this timeout; default: the input's."),
     ] = None,
     driver: Annotated[
-        list[str] | None, typer.Option(help="HOST:PORT of a driver's metrics: what each bolt took.")
+        list[str] | None, typer.Option(help="HOST:PORT of a driver's metrics, to show the time of each bolt.")
     ] = None,
     watch: Watch = None,
     output: As = OutputFormat.TABLE,

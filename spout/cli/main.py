@@ -54,6 +54,7 @@ from spout.cli.common import (
 )
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
+from spout.cli.explain import explain
 from spout.cli.inspect import failures, inspect, latency, machinery, roots, status
 from spout.cli.operate import acker_app, offsets_app, release
 from spout.cli.size import size
@@ -97,23 +98,27 @@ app.command()(latency)
 app.command()(machinery)
 app.command()(doctor)
 app.command("check")(check_once)
+app.command()(explain)
 app.command()(size)
 app.command()(release)
 app.command("submit")(submit_topology)
 
 Port = Annotated[
-    int | None, typer.Option("--port", min=1, max=65_535, help="Of the broker; default: a free one.")
+    int | None, typer.Option("--port", min=1, max=65_535, help="Port of the broker; default: a free one.")
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
 
 DriverAddresses = Annotated[
     list[str] | None,
-    typer.Option("--driver", help="HOST:PORT of a driver's metrics: draw its topology and streams."),
+    typer.Option("--driver", help="HOST:PORT of a driver's metrics, to draw its topology and streams."),
 ]
 
 Brokers = Annotated[
-    int, typer.Option("--brokers", min=1, max=9, help="So many brokers, as one cluster: three copies of all.")
+    int,
+    typer.Option(
+        "--brokers", min=1, max=9, help="Run so many brokers as one cluster, with three copies of each topic."
+    ),
 ]
 
 
@@ -285,9 +290,9 @@ def acls(
         str | None,
         typer.Option(help="operator, acker, replay, spout, observer or keeper; default: all of them."),
     ] = None,
-    group: Annotated[str | None, typer.Option(help="Of the inputs, only those of this group.")] = None,
+    group: Annotated[str | None, typer.Option(help="Only the inputs of this group.")] = None,
     principal: Annotated[
-        str | None, typer.Option(help="Print the commands that grant it all, to this User:name.")
+        str | None, typer.Option(help="Print the commands that grant these rights to this User:name.")
     ] = None,
 ) -> int:
     """Print the rights that each role needs, as lists or as commands. The broker is not contacted."""
@@ -312,7 +317,7 @@ def acls(
 
 Without = Annotated[
     list[str] | None,
-    typer.Option("--without", help="Make topics without this setting, which the cluster refuses."),
+    typer.Option("--without", help="Make the topics without this setting, if the cluster refuses it."),
 ]
 
 
@@ -339,8 +344,10 @@ def topics_check(file: File = DEFAULT_CONFIG) -> int:
 @topics_app.command("repair")
 def topics_repair(
     file: File = DEFAULT_CONFIG,
-    execute: Annotated[bool, typer.Option("--execute", help="Let all processes pass over them.")] = False,
-    why: Annotated[str, typer.Option(help="Why; kept with the mark.")] = "",
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Let all processes pass over these records.")
+    ] = False,
+    why: Annotated[str, typer.Option(help="The reason; it is kept with the mark.")] = "",
 ) -> int:
     """Show records of the ack topics that stop their readers; with --execute, let all readers skip them."""
     if execute and not why:
@@ -466,16 +473,18 @@ def replay_resume(
 def replay_drop(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[INPUT]", help="An input of topics.yaml, under whose id others emitted."),
+        typer.Argument(
+            metavar="[INPUT]", help="An input of topics.yaml. Another group emitted records under its id."
+        ),
     ] = None,
     input_id: Annotated[
         int | None, typer.Option("--id", min=0, help="In place of INPUT: an id that no input has.")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", help="Only what this group emitted; else all but the input's own."),
+        typer.Option("--group", help="Only what this group emitted; default: what all other groups did."),
     ] = None,
-    why: Annotated[str, typer.Option(help="Why; kept with what is dropped.")] = "",
+    why: Annotated[str, typer.Option(help="The reason; it is kept with what is dropped.")] = "",
     execute: Execute = False,
     config: Config = DEFAULT_CONFIG,
 ) -> int:
@@ -531,7 +540,9 @@ def up(
 @app.command()
 def demo(
     records: Annotated[int, typer.Option(help="Lines of text, 1 or more.")] = 1_000_000,
-    input_file: Annotated[Path | None, typer.Option("--input", help="Text; default: Python's own.")] = None,
+    input_file: Annotated[
+        Path | None, typer.Option("--input", help="A text to count; default: one that Python brings along.")
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="Lines a second; default: as fast as it goes.")] = None,
     json: Json = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
@@ -551,12 +562,17 @@ def demo(
 def ui(
     context: typer.Context,
     config: Config = DEFAULT_CONFIG,
-    host: Annotated[str, typer.Option(help="Listen here; an address of others lets them read it.")] = LOCAL,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at. If others can reach it, they can read the page.")
+    ] = LOCAL,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Listen here; default: 8095. 0: a free one.")
+        int | None, typer.Option(min=0, max=65_535, help="Port to listen at; default: 8095. 0: a free one.")
     ] = None,
     allow_actions: Annotated[
-        bool, typer.Option("--allow-actions", help="Let who has the token start and cancel redrives.")
+        bool,
+        typer.Option(
+            "--allow-actions", help="Let whoever has the token start and cancel redrives on the page."
+        ),
     ] = False,
     drivers: DriverAddresses = None,
     allow_hosts: AllowHosts = None,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from acker.kafka.port import Log
     from spout.inspect.operate import GroupSession, Move
 
-offsets_app = typer.Typer(help="Where a group stands.", no_args_is_help=True)
+offsets_app = typer.Typer(help="Move the offsets at which a group begins.", no_args_is_help=True)
 acker_app = typer.Typer(help="Ackers: give each root its verdict.", no_args_is_help=True)
 
 To = Annotated[
@@ -38,7 +38,7 @@ TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Take the group even from a query that lives; it stops, and what it has open is replayed.",
+        help="Take the group even from a query that lives. It stops, and its open records are replayed.",
     ),
 ]
 
@@ -89,11 +89,14 @@ def offsets_reset(
 def acker_free(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[INPUT]", help="An input of topics.yaml, whose id another group has."),
+        typer.Argument(metavar="[INPUT]", help="An input of topics.yaml. Another group has its id."),
     ] = None,
     config: Config = DEFAULT_CONFIG,
     group: Annotated[
-        str | None, typer.Option("--group", help="A group that has ids which topics.yaml does not give it.")
+        str | None,
+        typer.Option(
+            "--group", help="Free all ids that this group has, and that topics.yaml does not give to it."
+        ),
     ] = None,
     execute: Execute = False,
 ) -> int:

@@ -14,23 +14,23 @@ COLUMNS = (Column("what", "what"), Column("value", "value", count), Column("unit
 
 def size(
     records: Annotated[float, typer.Option(min=0.001, max=1e9, help="Records/s of the input.")],
-    record_bytes: Annotated[int, typer.Option(min=1, help="Of one record.")] = 1_000,
-    tuples: Annotated[int, typer.Option(min=0, help="That descend from one record.")] = 10,
-    timeout: Annotated[str, typer.Option(help="Of the input, as in topics.yaml.")] = "30s",
-    batch: Annotated[str, typer.Option(help="From one micro-batch to the next.")] = "1s",
+    record_bytes: Annotated[int, typer.Option(min=1, help="Size of one record, in bytes.")] = 1_000,
+    tuples: Annotated[int, typer.Option(min=0, help="Tuples that descend from one record.")] = 10,
+    timeout: Annotated[str, typer.Option(help="Timeout of the input, as in topics.yaml.")] = "30s",
+    batch: Annotated[str, typer.Option(help="Time from one micro-batch to the next.")] = "1s",
     work: Annotated[
-        str | None, typer.Option(help="How long a micro-batch takes; default: as long as --batch.")
+        str | None, typer.Option(help="How long a micro-batch takes; default: the whole of --batch.")
     ] = None,
     sources: Annotated[int, typer.Option(min=1, help="Partitions of the input.")] = 4,
     partitions: Annotated[
-        int | None, typer.Option(min=1, max=1_024, help="acker.partitions, where they are fixed already.")
+        int | None, typer.Option(min=1, max=1_024, help="acker.partitions, if you have decided on it.")
     ] = None,
     lost: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of emissions that fail or time out.")
     ] = 0.001,
-    wait: Annotated[str, typer.Option(help="Of a lost record until its replay, on average.")] = "10s",
+    wait: Annotated[str, typer.Option(help="Average time from the loss of a record to its replay.")] = "10s",
     holds: Annotated[
-        bool, typer.Option("--holds", help="Tuples are acked in later micro-batches: windows, joins.")
+        bool, typer.Option("--holds", help="Tuples are held across micro-batches: windows, joins.")
     ] = False,
     output: As = OutputFormat.TABLE,
 ) -> int:

@@ -63,7 +63,7 @@ def span(value_ms: int | str) -> str:
 OF_A_FILE: Final = ("validate", "acls", "topics create", "topics check", "topics repair")
 """Commands of ours whose topics.yaml is an argument; of others it is the option ``--config``."""
 
-OF_NO_FILE: Final = ("size", "demo", "submit")
+OF_NO_FILE: Final = ("explain", "size", "demo", "submit")
 """Commands of ours that need no topics.yaml."""
 
 _QUOTED: Final = re.compile(r"`(windhover [^`]+)`")

@@ -62,6 +62,33 @@ NAMES_KEPT = {
 
 CODE = sorted(path for package in ("acker", "replay", "spout") for path in (ROOT / package).rglob("*.py"))
 
+USERS_ROOMS = ("guide", "operate", "reference")
+
+RUNBOOK_PAGES = sorted((DOCS / "operate" / "runbook").glob("*.md"))
+SCREEN_LINES_MAX = 35
+
+FORMER_ANCHORS = [
+    "an-acker", "a-replay-worker", "a-process-hung", "the-query-or-its-driver",
+    "a-query-emits-nothing-at-its-start", "the-checkpoint-is-lost",
+    "the-checkpoint-is-older-than-the-query", "a-second-query-of-a-group", "a-query-is-gone-for-good",
+    "the-page-or-the-metrics-do-not-answer", "the-broker", "a-process-waits", "a-stranger-in-the-group",
+    "a-quota-slows-it-down", "a-broker-is-missing", "a-partition-stands-or-has-no-leader",
+    "a-clock-is-wrong", "a-disk-is-full", "a-process-with-a-kafkaspout",
+    "a-stream-is-written-past-the-guarantee", "records-left-the-log", "a-batch-is-damaged",
+    "an-acker-partition-is-full", "what-no-reader-can-handle", "a-log-was-cut",
+    "a-topic-was-re-created", "an-ack-topic-got-partitions", "the-cluster-is-another-one",
+    "a-source-topic-got-partitions", "the-cluster-refuses-settings-of-topics",
+    "garbage-in-the-ack-topics", "a-stranger-wrote-to-the-ack-topics", "a-bolt-fails-a-record",
+    "a-bolt-leaves-records-open", "a-bolt-ends-the-query", "a-record-kills-its-worker",
+    "too-much-of-an-input-dies", "an-input-cannot-go-on", "a-topic-refuses-records",
+    "a-record-waits-for-another-one", "windhoverstatusunknown", "windhovernosession",
+    "windhoveroldestpastdeadline", "windhovercommitblocked", "windhoverpendingatlimit",
+    "windhovernotdonegrows", "windhovertimeoutsdominate", "windhoverreplaystorm",
+    "windhovernewdeadletters", "windhoverbreakernear", "windhoverackerdown", "windhoverretentionclose",
+    "windhovermetricsabsent",
+]  # fmt: skip
+"""Sections of the runbook when it was one page."""
+
 LISTS = ("docs/design/conformance.md", "docs/design/guarantees.md")
 """Pages that list what the code and its sources say, in their words."""
 
@@ -164,25 +191,64 @@ def sections(text: str, mark: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_the_runbook_says_of_each_part_what_one_sees_why_what_to_do_and_when_it_is_over() -> None:
-    text = (DOCS / "operate" / "runbook.md").read_text(encoding="utf-8")
-    begin, _, _ = text.partition("\n## ")
+@pytest.mark.parametrize("page", RUNBOOK_PAGES, ids=lambda page: page.stem)
+def test_a_page_of_the_runbook_is_one_screen_of_four_parts(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= SCREEN_LINES_MAX
+    assert re.findall(r"^# .+$", text, re.M) == [text.splitlines()[0]]
     parts = sections(text, "##")
-    alerts = sections(parts.pop("When an alert fires"), "###")
-    parts.pop("We do this to ourselves")
-    steps = ("**See:**", "**Why", "**Over:**")
-    assert {name: step for name, part in parts.items() for step in steps if step not in part} == {}
-    assert [name for name, part in (parts | alerts).items() if not re.search(r"\*\*[Dd]o:\*\*", part)] == []
-    linked = set(re.findall(r"\(#([\w-]+)\)", begin))
-    # these two are seen before anything is printed
-    silent = {"The checkpoint is lost", "A process with a KafkaSpout"}
-    assert linked == {name.lower().replace(" ", "-") for name in parts.keys() - silent}
+    assert list(parts) == [
+        "What you see", "What it means", "What to do", "How to know that it worked",
+    ]  # fmt: skip
+    assert all(part.strip() for part in parts.values())
+
+
+def rows_of_the_runbook() -> Iterator[tuple[str, str, str]]:
+    """Yield the anchor, the words and the page of each row of the index."""
+    text = (DOCS / "operate" / "runbook.md").read_text(encoding="utf-8")
+    yield from re.findall(r'^\| <a id="([\w-]+)"></a>(.+) \| \[.+\]\(runbook/([\w-]+)\.md\) \|$', text, re.M)
+
+
+def test_the_index_of_the_runbook_has_each_page_once_with_what_people_see() -> None:
+    rows = list(rows_of_the_runbook())
+    assert sorted(page for _anchor, _words, page in rows) == sorted(page.stem for page in RUNBOOK_PAGES)
+    assert [anchor for anchor, _words, page in rows if anchor != page] == []
+    assert [page for _anchor, words, page in rows if not words.strip()] == []
+
+
+def test_the_words_of_the_index_stand_on_their_page() -> None:
+    """Whoever searches for a word of a log line finds both."""
+    missing = []
+    for _anchor, words, page in rows_of_the_runbook():
+        text = " ".join((DOCS / "operate" / "runbook" / f"{page}.md").read_text(encoding="utf-8").split())
+        missing += [(page, word) for word in re.findall(r"`([^`]+)`", words) if word not in text]
+    assert missing == []
+
+
+def test_a_former_address_of_the_runbook_leads_to_its_page() -> None:
+    """It was one long page once, and alerts that people have deployed link to its sections."""
+    pages_by_anchor = {anchor: page for anchor, _words, page in rows_of_the_runbook()}
+    assert [anchor for anchor in FORMER_ANCHORS if pages_by_anchor.get(anchor) != anchor] == []
+    text = (DOCS / "operate" / "runbook.md").read_text(encoding="utf-8")
+    assert {"## When an alert fires", "## We do this to ourselves"} <= set(text.splitlines())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_a_page_for_users_has_what_they_need_and_sends_nobody_to_the_design() -> None:
+    """The glossary and the first page may name it, for those who want to know why."""
+    pages = [DOCS / "tutorial.md", *(page for room in USERS_ROOMS for page in (DOCS / room).rglob("*.md"))]
+    links = [
+        (name_of(page), link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)]*\bdesign/[^)]*)\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(pages) > 80
+    assert links == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if ">>> " in page.read_text()], ids=name_of)

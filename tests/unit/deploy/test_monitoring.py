@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -65,11 +64,9 @@ def test_every_alert_is_tested_to_fire_and_to_stay_silent() -> None:
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_the_runbook_has_the_heading_that_an_alert_leads_to(rule: dict[str, Any]) -> None:
-    path, _, anchor = rule["annotations"]["runbook"].partition("#")
-    text = (DEPLOY.parent / path).read_text(encoding="utf-8")
-    headings = re.findall(r"^#+ (.+)$", text, re.M)
-    assert anchor in {re.sub(r"[^\w\- ]", "", each).strip().lower().replace(" ", "-") for each in headings}
+def test_the_runbook_has_the_page_that_an_alert_leads_to(rule: dict[str, Any]) -> None:
+    page = DEPLOY.parent / rule["annotations"]["runbook"]
+    assert page.read_text(encoding="utf-8").startswith(f"# {rule['alert']}\n")
     assert rule["alert"] in (DOCS / "operate" / "monitoring.md").read_text(encoding="utf-8")
 
 

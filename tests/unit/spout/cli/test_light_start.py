@@ -41,6 +41,7 @@ print(json.dumps([code, [name for name in {heavy!r} if name in sys.modules]]))
         ["dlq", "--help"],
         ["validate", "topics.yaml"],
         ["acls", "topics.yaml"],
+        ["explain", "timeout"],
         ["doctor", "--pre"],
         ["doctor", "--only", "files"],
     ],

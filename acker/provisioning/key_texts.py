@@ -1,0 +1,222 @@
+"""Explains the keys of topics.yaml, one by one: `windhover explain` and docs/reference/topics.md print it.
+
+All of it is read from the models that validate a file: unit, range, example and Storm's name are arguments of
+`acker.config.keys.key`, the text is the docstring below the field, and what a change asks is in
+`acker.config.effects`. So a key that is explained wrongly is validated wrongly.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from itertools import pairwise
+from typing import Final
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from acker.config.effects import effect_of
+from acker.config.keys import Section
+from acker.config.limits import ReplaySettings
+from acker.config.problems import items_of, section_keys
+from acker.config.settings import AckerSettings, Input
+from acker.config.topics import Topics
+from acker.errors import UsageError
+from acker.untrusted import UntrustedName
+
+COMPUTED_DEFAULTS: Final[Mapping[str, str]] = {
+    "kafka": "`{bootstrap.servers: 127.0.0.1:9092}`",
+    "acker.group": "`<topic_prefix>windhover-acker`",
+    "acker.replay_group": "`<topic_prefix>windhover-replay`",
+    "inputs.<name>.topic": "the name of the input",
+    "inputs.<name>.replay_topic": "`<topic>.<group>.replay`",
+    "inputs.<name>.dead_letter.topic": "`<topic>.<group>.dlq`",
+}
+"""Defaults that a model makes of other keys."""
+
+NEAREST_MAX: Final = 3
+"""A key that does not exist brings this many keys that look like it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyText:
+    """What a person wants to know of one key; all texts may have code between backticks.
+
+    Attributes:
+        path: the key with its sections; ``<name>`` is the name of an input, ``[]`` each rule of a list.
+        text: what it does, in sentences.
+        default: its value if a file lacks it; ``required`` if every file must have it.
+        unit: of the value; empty: it has none.
+        range: what a file may say.
+        storm: what Storm calls it; empty: Storm has no such thing.
+        change: what a change of it asks, in sentences.
+        example: another value than the default, as a file writes it.
+    """
+
+    path: str
+    text: str
+    default: str
+    unit: str
+    range: str
+    storm: str
+    change: str
+    example: str
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text, then one line for each fact."""
+        yield self.text
+        yield ""
+        yield f"- Default: {self.default}"
+        if self.unit:
+            yield f"- Unit: {self.unit}"
+        yield f"- Range: {self.range}"
+        if self.storm:
+            yield f"- In Storm: {self.storm}"
+        yield f"- After a change: {self.change}"
+        yield f"- Example: `{self.last_part}: {self.example}`"
+
+    @property
+    def last_part(self) -> str:
+        """The key as it stands in its section."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the text."""
+        return self.text.partition(". ")[0].rstrip(".")
+
+
+def key_texts() -> Iterator[KeyText]:
+    """Yield every key, in the order of the models; the rules of a list come after the list."""
+    kafka = Topics.model_fields["kafka"]
+    yield _key_text("kafka", kafka, _docstrings(Topics)["kafka"])
+    yield from _of_section(AckerSettings, "acker.")
+    yield from _of_section(ReplaySettings, "replay.")
+    yield from _of_section(Input, "inputs.<name>.")
+
+
+def key_texts_named(name: str) -> list[KeyText]:
+    """Return the keys that a person means: ``timeout``, ``retry.attempts`` or ``inputs.orders.timeout``.
+
+    The name of an input stands for ``<name>``, and the number of a rule for ``[]``. A name without its
+    sections means every key that ends with it. What stands below ``kafka`` is one key. The name of a section
+    means all keys in it.
+
+    Raises:
+        UsageError: there is no such key; the message has those that look like it.
+    """
+    every = list(key_texts())
+    pattern = _pattern_of(name, every)
+    if not pattern:
+        raise UsageError("the name of the key is empty; `windhover explain` lists all keys")
+    by_path = {text.path: text for text in every}
+    if pattern in by_path:
+        return [by_path[pattern]]
+    named = [text for text in every if f".{text.path}".endswith(f".{pattern}")]
+    if not named:
+        # a section, such as retry or dead_letter: all keys in it
+        named = [text for text in every if f".{pattern}." in f".{text.path}"]
+    if not named:
+        raise UsageError(_no_such_key(name, pattern, by_path))
+    return named
+
+
+def _pattern_of(name: str, texts: Iterable[KeyText]) -> str:
+    """Return the path of a key, or its end, as `KeyText.path` writes it.
+
+    >>> _pattern_of("inputs.my.orders.retry.causes.0.error", key_texts()), _pattern_of("kafka.acks", ())
+    ('inputs.<name>.retry.causes[].error', 'kafka')
+    """
+    path = name.strip()
+    if path == "kafka" or path.startswith("kafka."):
+        return "kafka"
+    # the number of a rule: causes.0.error and causes[0].error are causes[].error
+    path = re.sub(r"\bcauses(\.[0-9]+|\[[0-9]*\])", "causes[]", path)
+    if path.startswith("inputs."):
+        return _with_any_name(path, texts)
+    return path
+
+
+def _with_any_name(path: str, texts: Iterable[KeyText]) -> str:
+    """Return a path below ``inputs`` with ``<name>`` for the input, whose name may have dots itself."""
+    below = [text.path.removeprefix("inputs.<name>") for text in texts if text.path.startswith("inputs.")]
+    sections = {end.rpartition(".")[0] for end in below} - {""}
+    # the longest end that leaves a name: of inputs.a.dead_letter.topic it is not .topic
+    for end in sorted({*below, *sections}, key=len, reverse=True):
+        if path.endswith(end) and len(path) > len("inputs.") + len(end):
+            return f"inputs.<name>{end}"
+    return path
+
+
+def _no_such_key(name: str, pattern: str, paths: Iterable[str]) -> str:
+    """Return what to say of a name that is no key, with those that look like it."""
+    by_end = {path.rpartition(".")[2]: path for path in reversed(list(paths))}
+    last_part = pattern.rpartition(".")[2]
+    near = [by_end[end] for end in get_close_matches(last_part, by_end, n=NEAREST_MAX)]
+    near = near or get_close_matches(pattern, by_end.values(), n=NEAREST_MAX)
+    cure = f"the nearest are {', '.join(near)}" if near else "`windhover explain` lists all keys"
+    return f"topics.yaml has no key {UntrustedName(name)}; {cure}"
+
+
+def _of_section(model: type[BaseModel], above: str) -> Iterator[KeyText]:
+    docstrings = _docstrings(model)
+    names = {field.alias or name: name for name, field in model.model_fields.items()}
+    for key, field in section_keys(model).items():
+        path = f"{above}{key}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _of_section(field.annotation, f"{path}.")
+            continue
+        yield _key_text(path, field, docstrings[names[key]])
+        if (rule := items_of(field)) is not None:
+            yield from _of_section(rule, f"{path}[].")
+
+
+def _key_text(path: str, field: FieldInfo, text: str) -> KeyText:
+    extra = field.json_schema_extra
+    facts = {name: str(value) for name, value in extra.items()} if isinstance(extra, dict) else {}
+    return KeyText(
+        path,
+        text,
+        _default_text(path, field),
+        facts["unit"],
+        facts["range"],
+        facts["storm"],
+        " ".join(effect_of(path).sentences()),
+        facts["example"],
+    )
+
+
+def _default_text(path: str, field: FieldInfo) -> str:
+    if path in COMPUTED_DEFAULTS:
+        return COMPUTED_DEFAULTS[path]
+    if field.is_required():
+        return "required"
+    default = field.default
+    if default is None or default == ():
+        return "none"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if default == "":
+        return '`""`'
+    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+
+
+@cache
+def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return the docstring below each field of a section, and of those that it inherits, on one line."""
+    docstrings: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if not issubclass(base, Section):
+            continue
+        (class_of_source,) = ast.parse(inspect.getsource(base)).body
+        assert isinstance(class_of_source, ast.ClassDef)
+        for statement, below in pairwise(class_of_source.body):
+            match statement, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    docstrings[name] = " ".join(text.split())
+    return docstrings

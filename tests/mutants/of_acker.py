@@ -411,8 +411,8 @@ MUTANTS = (
     Mutant(
         "a-session-has-a-name",
         "acker/wire/checks.py",
-        '"" if take.group and take.session else',
-        '"" if True else',
+        "if not (take.group and take.session):",
+        "if False:",
         "tests/unit/acker/service/test_forged_records.py"
         "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
         "a group without a name could take what was freed",
@@ -664,8 +664,8 @@ MUTANTS = (
     Mutant(
         "a-run-stays-in-its-block",
         "acker/wire/checks.py",
-        "if run.start < first or run.end > end:",
-        "if run.start < first:",
+        "if run.start < block_start or run.end > block_end:",
+        "if run.start < block_start:",
         "tests/unit/acker/service/test_acker_quarantine.py"
         "::test_contributions_that_contradict_themselves_are_quarantined_whole",
         "a damaged record could settle roots of another acker partition",
@@ -673,8 +673,8 @@ MUTANTS = (
     Mutant(
         "a-named-position-stays-in-its-block",
         "acker/wire/checks.py",
-        "if int(named.min()) < first or int(named.max()) >= end:",
-        "if int(named.min()) < first or int(named.max()) > end:",
+        "if int(column_positions.min()) < block_start or int(column_positions.max()) >= block_end:",
+        "if int(column_positions.min()) < block_start or int(column_positions.max()) > block_end:",
         "tests/unit/acker/service/test_acker_quarantine.py::test_fails_outside_their_block_are_quarantined",
         "a fail one position beyond the block would be applied by the wrong acker",
     ),

@@ -817,7 +817,7 @@ MUTANTS = (
     Mutant(
         "defaults-give-way-to-the-users-settings",
         "acker/config/kafka_bounds.py",
-        "if low + bound.room <= high:",
+        "if low_value + bound.room <= high_value:",
         "if True:",
         "tests/unit/acker/config/test_kafka_bounds.py"
         "::test_settings_that_do_not_contradict_each_other_make_every_kind_of_client",

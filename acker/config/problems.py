@@ -104,7 +104,7 @@ def section_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def _is_given_by_us(key: str) -> bool:
-    """Return whether a key is not the file's to set: such keys are in parentheses, as an input's ``(name)``."""
+    """Return whether a key is not for the file to set: such keys are in parentheses, as ``(name)``."""
     return key.startswith("(")
 
 

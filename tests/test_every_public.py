@@ -26,6 +26,7 @@ acker/wire/checks.py: epoch_max left_out_block read_verdicts wrong_clock wrong_e
 acker/wire/clusters.py: cluster_header cluster_of is_of_another other_cluster require_cluster
 acker/wire/codec.py: load_schema
 acker/wire/events.py: pack_positions pack_values
+acker/wire/headers.py: first_value
 acker/wire/lateness.py: too_late_codec
 acker/wire/leader_epochs.py: epochs_header epochs_of_runs read_epochs
 acker/wire/stacks.py: cut_stack key_of read_stack read_stacks stack_header stacks_header

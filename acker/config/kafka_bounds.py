@@ -31,7 +31,11 @@ SESSION_MS: Final = 15_000
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """`low` plus `room` is at most `high`, in a client that has the setting `client_of` (empty: in each)."""
+    """The setting `low` plus `room` is at most the setting `high`.
+
+    It holds for a client that has the setting `client_of`, since that shows its kind: only a consumer has a
+    ``group.id``. Empty: it holds for each client.
+    """
 
     low: str
     room: int
@@ -77,7 +81,7 @@ _DEFAULTS: Final[Mapping[str, int]] = MappingProxyType(
 _OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {"delivery.timeout.ms": "message.timeout.ms", "queue.buffering.max.ms": "linger.ms"}
 )
-"""Settings that librdkafka has under two names."""
+"""Settings that librdkafka has under two names, each with the one that is used here."""
 
 
 def reconciled(
@@ -88,13 +92,15 @@ def reconciled(
     Where a user's setting and one of ours break a bound, ours is moved to where they agree.
     """
     settings = {**ours, **users, **forced}
-    for name, other in _OTHER_NAMES.items():
+    for name, used_name in _OTHER_NAMES.items():
         if name in settings:
-            settings[other] = settings.pop(name)
+            settings[used_name] = settings.pop(name)
     pinned = {_OTHER_NAMES.get(name, name) for name in users} - forced.keys()
     for bound in _BOUNDS:
         is_of_client = not bound.client_of or bound.client_of in settings
-        if is_of_client and not settings.keys().isdisjoint((bound.low, bound.high)):
+        # where neither is set, librdkafka's own defaults agree
+        is_touched = bound.low in settings or bound.high in settings
+        if is_of_client and is_touched:
             moved = _moved(bound, settings, pinned)
             settings |= moved
             pinned |= moved.keys()  # else the next bound would move it back
@@ -104,69 +110,100 @@ def reconciled(
 def needs_trial(settings: Mapping[str, str]) -> bool:
     """Return whether only a client itself can say if it takes these settings."""
     for name, value in settings.items():
-        least, most = RANGES.get(name, (1, 0))
-        is_in_range = name in RANGES and least <= float(value) <= most
-        if name not in SERVERS and not is_in_range:
+        if name in SERVERS:
+            continue
+        if name not in RANGES:
+            return True
+        lowest, highest = RANGES[name]
+        if not lowest <= float(value) <= highest:
             return True
     return False
 
 
 def _moved(bound: _Bound, settings: Mapping[str, Any], pinned: set[str]) -> dict[str, int]:
     """Return the setting that keeps a bound, and its new value; nothing where it is kept."""
-    low, high = (float(settings.get(name, _DEFAULTS[name])) for name in (bound.low, bound.high))
-    if low + bound.room <= high:
+    low_value = float(settings.get(bound.low, _DEFAULTS[bound.low]))
+    high_value = float(settings.get(bound.high, _DEFAULTS[bound.high]))
+    if low_value + bound.room <= high_value:
         return {}
     if bound.gives_way == bound.low or bound.high in pinned:
-        return {bound.low: max(0, int(high) - bound.room)}
-    return {bound.high: int(low) + bound.room}
+        return {bound.low: max(0, int(high_value) - bound.room)}
+    return {bound.high: int(low_value) + bound.room}
 
 
 def contradictions(users: Mapping[str, str]) -> Iterator[Problem]:
     """Yield what settings of a user cannot have together, or with what Windhover needs."""
     settings = {_OTHER_NAMES.get(name, name): value for name, value in users.items()}
-    written = {_OTHER_NAMES.get(name, name): name for name in users}
+    names_in_file = {_OTHER_NAMES.get(name, name): name for name in users}
+    contradictory = (
+        *_session_above_poll_interval(settings),
+        *_answer_below_fetch(settings),
+        *_too_small_to_read(settings),
+        *_backoff_above_its_maximum(settings),
+        *_linger_above_delivery(settings),
+    )
+    for name, text in contradictory:
+        yield Problem(("kafka", names_in_file[name]), text)
 
-    def number(name: str, otherwise: int) -> float:
-        return float(settings[name]) if name in settings else otherwise
 
-    def problem(name: str, text: str) -> Problem:
-        return Problem(("kafka", written[name]), text)
+# Each rule yields the setting that breaks it, by the name in `_BOUNDS`, and what is wrong with it.
+_Flaws = Iterator[tuple[str, str]]
 
-    if "max.poll.interval.ms" in settings:
-        session_ms = number("session.timeout.ms", SESSION_MS)
-        if number("max.poll.interval.ms", 0) < session_ms:
-            shown = _shown("session.timeout.ms", session_ms, settings)
-            text = f"is below session.timeout.ms, {shown}; give as much, or remove it"
-            yield problem("max.poll.interval.ms", text)
-    if {"fetch.max.bytes", "receive.message.max.bytes"} <= settings.keys():
-        needed = number("fetch.max.bytes", 0) + HEAD_BYTES
-        if number("receive.message.max.bytes", 0) < needed:
-            text = f"is below fetch.max.bytes and {HEAD_BYTES} more; give {needed:.0f}, or remove one of them"
-            yield problem("receive.message.max.bytes", text)
-    for name, least in (
+
+def _number(settings: Mapping[str, str], name: str, unset: int) -> float:
+    """Return the value of a setting, `unset` where the user has not set it."""
+    return float(settings[name]) if name in settings else unset
+
+
+def _session_above_poll_interval(settings: Mapping[str, str]) -> _Flaws:
+    if "max.poll.interval.ms" not in settings:
+        return
+    session_ms = _number(settings, "session.timeout.ms", SESSION_MS)
+    if float(settings["max.poll.interval.ms"]) < session_ms:
+        origin = "" if "session.timeout.ms" in settings else " where it is not set"
+        text = f"is below session.timeout.ms, {session_ms:.0f}{origin}; give as much, or remove it"
+        yield "max.poll.interval.ms", text
+
+
+def _answer_below_fetch(settings: Mapping[str, str]) -> _Flaws:
+    if not {"fetch.max.bytes", "receive.message.max.bytes"} <= settings.keys():
+        return
+    needed_bytes = float(settings["fetch.max.bytes"]) + HEAD_BYTES
+    if float(settings["receive.message.max.bytes"]) < needed_bytes:
+        text = (
+            f"is below fetch.max.bytes and {HEAD_BYTES} more; give {needed_bytes:.0f}, or remove one of them"
+        )
+        yield "receive.message.max.bytes", text
+
+
+def _too_small_to_read(settings: Mapping[str, str]) -> _Flaws:
+    for name, lowest_bytes in (
         ("fetch.max.bytes", LOWEST_BYTES),
         ("receive.message.max.bytes", LOWEST_BYTES + HEAD_BYTES),
     ):
-        if number(name, least) < least:
-            yield problem(name, f"is below {least}; nothing could be read. Give more, or remove it")
-    if {"reconnect.backoff.ms", "reconnect.backoff.max.ms"} <= settings.keys() and (
-        number("reconnect.backoff.max.ms", 0) < number("reconnect.backoff.ms", 0)
-    ):
-        yield problem(
-            "reconnect.backoff.max.ms", "is below reconnect.backoff.ms; give as much, or remove one"
-        )
+        if _number(settings, name, lowest_bytes) < lowest_bytes:
+            yield name, f"is below {lowest_bytes}; nothing could be read. Give more, or remove it"
+
+
+def _backoff_above_its_maximum(settings: Mapping[str, str]) -> _Flaws:
+    if not {"reconnect.backoff.ms", "reconnect.backoff.max.ms"} <= settings.keys():
+        return
+    if float(settings["reconnect.backoff.max.ms"]) < float(settings["reconnect.backoff.ms"]):
+        text = "is below reconnect.backoff.ms; give as much, or remove one"
+        yield "reconnect.backoff.max.ms", text
+
+
+def _linger_above_delivery(settings: Mapping[str, str]) -> _Flaws:
+    if "linger.ms" not in settings:
+        return
+    unset_ms = _DEFAULTS["transaction.timeout.ms"]  # ours: a record waits for its transaction at most
     limit_ms = min(
-        number("message.timeout.ms", _DEFAULTS["transaction.timeout.ms"]),
-        number("transaction.timeout.ms", _DEFAULTS["transaction.timeout.ms"]),
+        _number(settings, "message.timeout.ms", unset_ms),
+        _number(settings, "transaction.timeout.ms", unset_ms),
     )
-    if "linger.ms" in settings and number("linger.ms", 0) >= limit_ms > 0:
+    if float(settings["linger.ms"]) >= limit_ms > 0:
         text = (
             f"is not below {limit_ms:.0f}, the time within which a record must be written; give less, such"
             " as 5, or remove it"
         )
-        yield problem("linger.ms", text)
-
-
-def _shown(name: str, value: float, settings: Mapping[str, str]) -> str:
-    """Show a number that a user may compare; it is no secret."""
-    return f"{value:.0f}" if name in settings else f"{value:.0f} where it is not set"
+        yield "linger.ms", text

@@ -213,8 +213,13 @@ def _written(name: str, value: object) -> str:
 
 def missing_files(settings: Mapping[str, str]) -> list[str]:
     """Return the names of those settings that name a file or folder which is not on this machine."""
-    named = {name: Path(value) for name, value in settings.items() if name.endswith(".location")}
-    return [name for name, path in named.items() if str(path) != "probe" and not path.exists()]
+    missing: list[str] = []
+    for name, value in settings.items():
+        path = Path(value)
+        # librdkafka takes "probe" for a search of its own
+        if name.endswith(".location") and str(path) != "probe" and not path.exists():
+            missing.append(name)
+    return missing
 
 
 def hide_values(text: str, settings: Mapping[str, str]) -> str:
@@ -223,8 +228,11 @@ def hide_values(text: str, settings: Mapping[str, str]) -> str:
 
 
 def refused_setting(message: str, settings: Mapping[str, str]) -> str:
-    """Say in one line which client setting librdkafka refuses; its message may quote values, ours may not."""
-    others = (value for name, value in settings.items() if name not in SERVERS)
-    quoted = SecretValues({value: HIDDEN for value in others if not _WORD.fullmatch(value)})
-    text = hide_values(quoted.hide(_QUOTED_VALUE.sub("value", message)), settings)
+    """Return in one line which client setting librdkafka refuses, without the values that it quotes."""
+    hidden_values: dict[str, str] = {}
+    for name, value in settings.items():
+        if name not in SERVERS and not _WORD.fullmatch(value):
+            hidden_values[value] = HIDDEN
+    without_values = SecretValues(hidden_values).hide(_QUOTED_VALUE.sub("value", message))
+    text = hide_values(without_values, settings)
     return f"topics.yaml: kafka: {' '.join(text.split())}; correct the setting, or remove it"

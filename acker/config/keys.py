@@ -63,9 +63,12 @@ def duration(
 ) -> Any:
     """Make a key of a duration, `between` such as ``1s to 7d``; `or_never`: 0 is possible too, for never."""
     low, high = between.split(" to ")
-    least = 0 if or_never or not low[:-1] or low.isalpha() else duration_ms(low)
-    text, most = f"a duration, {between}{', or 0 for never' if or_never else ''}", duration_ms(high)
-    return key(unit="duration", range=text, example=example, storm=storm, default=default, ge=least, le=most)
+    # `low` may be 0 without a unit, or the name of another key, as in "initial to 7d", which is checked there
+    lowest_ms = 0 if or_never or not low[:-1] or low.isalpha() else duration_ms(low)
+    highest_ms = duration_ms(high)
+    text = f"a duration, {between}{', or 0 for never' if or_never else ''}"
+    bounds = {"ge": lowest_ms, "le": highest_ms}
+    return key(unit="duration", range=text, example=example, storm=storm, default=default, **bounds)
 
 
 def whole(default: int | None, between: tuple[int, int], unit: str, example: str, *, storm: str = "") -> Any:
@@ -156,6 +159,7 @@ def _start(value: object, info: ValidationInfo) -> object:
         return value
     if isinstance(value, str):
         return time_ms(value)
+    # a number of ms is for Python alone: in a file it might be seconds, or an offset
     if isinstance(value, bool) or not isinstance(value, int) or info.context == FROM_FILE:
         raise ValueError("is no place to start")
     if not 0 <= value <= TIME_MS_MAX:  # to Kafka -1 is the end, -2 the beginning

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -63,7 +63,11 @@ class Problem:
 
 def line_of(path: Path, lines: Mapping[Path, int]) -> int:
     """Return the line of a key, or of the section that it would stand in; 0 where nothing is known."""
-    return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), 0)
+    for length in range(len(path), 0, -1):
+        section = path[:length]
+        if section in lines:
+            return lines[section]
+    return 0
 
 
 def refuse(
@@ -76,13 +80,13 @@ def refuse(
 
     `hide` takes the secrets out of what a line says of a value.
     """
-    found = sorted(set(problems), key=lambda problem: (line_of(problem.path, lines), problem.path))
-    if not found:
+    ordered = sorted(set(problems), key=lambda problem: (line_of(problem.path, lines), problem.path))
+    if not ordered:
         return
-    shown = [problem.line(file, lines, hide) for problem in found[:PROBLEMS_MAX]]
-    if len(found) > PROBLEMS_MAX:
-        shown.append(f"{file}: {and_more(len(found) - PROBLEMS_MAX, 'problems')}")
-    raise ConfigError("\n".join(shown))
+    lines_shown = [problem.line(file, lines, hide) for problem in ordered[:PROBLEMS_MAX]]
+    if len(ordered) > PROBLEMS_MAX:
+        lines_shown.append(f"{file}: {and_more(len(ordered) - PROBLEMS_MAX, 'problems')}")
+    raise ConfigError("\n".join(lines_shown))
 
 
 def unknown_key(path: Path, allowed: Iterable[str]) -> Problem:
@@ -96,20 +100,29 @@ def unknown_key(path: Path, allowed: Iterable[str]) -> Problem:
 def section_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the keys of a section as the file writes them, those that the file cannot set left out."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    return {key: field for key, field in fields.items() if allowed(field) and not key.startswith("(")}
+    return {key: field for key, field in fields.items() if allowed(field) and not _is_given_by_us(key)}
+
+
+def _is_given_by_us(key: str) -> bool:
+    """Return whether a key is not for the file to set: such keys are in parentheses, as ``(name)``."""
+    return key.startswith("(")
 
 
 def constants(model: type[BaseModel], data: Mapping[str, Any], above: Path) -> list[Problem]:
     """Return what to say of those keys of a section that are constants, with the values that hold."""
-    settable, found = section_keys(model), []
+    settable = section_keys(model)
+    constants_set: list[Problem] = []
     for name, field in model.model_fields.items():
-        if (key := field.alias or name) in data and key not in settable and not key.startswith("("):
-            value = duration_text(field.default) if name.endswith("_ms") else f"{field.default:,}"
-            found.append(Problem((*above, key), f"is a constant now, {value}; remove the key"))
-    return found
+        key = field.alias or name
+        if key not in data or key in settable or _is_given_by_us(key):
+            continue
+        value = duration_text(field.default) if name.endswith("_ms") else f"{field.default:,}"
+        constants_set.append(Problem((*above, key), f"is a constant now, {value}; remove the key"))
+    return constants_set
 
 
 def allowed(field: FieldInfo) -> str:
+    """Return the range of a key, in words; empty for a constant."""
     extra = field.json_schema_extra
     return str(extra["range"]) if isinstance(extra, dict) else ""
 
@@ -128,26 +141,30 @@ def problems_of(
 def _problem(
     item: Mapping[str, Any], model: type[BaseModel], data: Mapping[str, Any], above: Path
 ) -> Problem:
-    loc = tuple(str(part) for part in item["loc"])
-    section, field, keys = _find(model, loc)
-    if item["type"] == "extra_forbidden":
-        return unknown_key(above + loc, section_keys(section))
+    """Translate one error of pydantic's, `item`; see `problems_of`."""
+    location = tuple(str(part) for part in item["loc"])
+    kind = item["type"]
+    section, field, keys = _find(model, location)
+    if kind == "extra_forbidden":
+        return unknown_key(above + location, section_keys(section))
     path = above + keys
-    if isinstance(item["input"], Mapping | BaseModel) and item["type"] == "value_error" and field is None:
+    is_of_section = field is None and isinstance(item["input"], Mapping | BaseModel)
+    if kind == "value_error" and is_of_section:
         return Problem(path, str(item["ctx"]["error"]))
     cure = f"; give {allowed(field)}" if field is not None and allowed(field) else ""
-    if item["type"] == "missing":
+    if kind == "missing":
         return Problem(path, f"is missing{cure}")
-    if item["type"] == "value_error":
-        what = str(item["ctx"]["error"])
-    elif item["type"] in ("tuple_type", "list_type"):
-        what = "must be a list, in brackets or with a dash before each"
-    elif field is None or item["type"] in ("model_type", "dict_type", "mapping_type"):
-        what = "must be a section: keys with values, indented below it"
+    if kind == "value_error":
+        flaw = str(item["ctx"]["error"])
+    elif kind in ("tuple_type", "list_type"):
+        flaw = "must be a list, in brackets or with a dash before each"
+    elif field is None or kind in ("model_type", "dict_type", "mapping_type"):
+        flaw = "must be a section: keys with values, indented below it"
     else:
-        what = _MEANING.get(item["type"], "is of the wrong type")
+        flaw = _MEANING.get(kind, "is of the wrong type")
     value = _written(data, keys, item["input"])
-    return Problem(path, what + cure, None if isinstance(value, dict | BaseModel) else repr(value))
+    value_shown = None if isinstance(value, dict | BaseModel) else repr(value)
+    return Problem(path, flaw + cure, value_shown)
 
 
 def _written(data: Any, keys: Path, otherwise: Any) -> Any:
@@ -161,24 +178,47 @@ def _written(data: Any, keys: Path, otherwise: Any) -> Any:
 
 def items_of(field: FieldInfo | None) -> type[BaseModel] | None:
     """Return the section that each item of a key's list is; None where it is no list of sections."""
-    kinds = get_args(field.annotation) if field is not None else ()
-    return kinds[0] if kinds and isinstance(kinds[0], type) and issubclass(kinds[0], BaseModel) else None
+    item_types = get_args(field.annotation) if field is not None else ()
+    if item_types and isinstance(item_types[0], type) and issubclass(item_types[0], BaseModel):
+        return item_types[0]
+    return None
 
 
-def _find(model: type[BaseModel], loc: Path) -> tuple[type[BaseModel], FieldInfo | None, Path]:
-    """Find the innermost section, the key of it, and the path, that a location of pydantic speaks of."""
+class _KeyAt(NamedTuple):
+    """What a location of pydantic's means; `field` None: a section as a whole, or a key unknown there."""
+
+    section: type[BaseModel]
+    field: FieldInfo | None
+    keys: Path
+
+
+def _find(model: type[BaseModel], location: Path) -> _KeyAt:
+    """Find the innermost section, and the key of it, that a location of pydantic's speaks of.
+
+    Of an input, ``("retry", "causes", "0", "max_ms")`` is the key ``max`` of a rule, and its path in the file
+    ``retry.causes.0.max``.
+    """
     field: FieldInfo | None = None
-    path: Path = ()
-    for part in loc:
+    keys: Path = ()
+    for part in location:
         if part.isdecimal() and field is not None:  # an item of a list
-            model, field = (items, None) if (items := items_of(field)) else (model, field)
-            path += (part,)
+            items = items_of(field)
+            if items is not None:
+                model, field = items, None
+            keys += (part,)
             continue
-        fields = model.model_fields
-        field = next((found for name, found in fields.items() if part in (name, found.alias)), None)
-        path += () if part.startswith("(") else ((field and field.alias) or part,)
+        field = _field_of(model, part)
+        if not _is_given_by_us(part):
+            keys += ((field and field.alias) or part,)
         if field is None:
             break
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             model, field = field.annotation, None
-    return model, field, path
+    return _KeyAt(model, field, keys)
+
+
+def _field_of(model: type[BaseModel], name_or_alias: str) -> FieldInfo | None:
+    for name, field in model.model_fields.items():
+        if name_or_alias in (name, field.alias):
+            return field
+    return None

@@ -118,11 +118,11 @@ class CauseRule(Section):
 
     @model_validator(mode="after")
     def _schedules_what_it_retries(self) -> CauseRule:
-        named = [name.removesuffix("_ms") for name in _SCHEDULE if getattr(self, name) is not None]
-        if named and self.then != "retry":
+        keys_given = [name.removesuffix("_ms") for name in _SCHEDULE if getattr(self, name) is not None]
+        if keys_given and self.then != "retry":
             raise ValueError(
-                f"has {', '.join(named)} beside then: {self.then}, which replays nothing; write then: retry,"
-                " or remove it"
+                f"has {', '.join(keys_given)} beside then: {self.then}, which replays nothing;"
+                " write then: retry, or remove it"
             )
         return self
 
@@ -207,11 +207,11 @@ class Retry(Section):
     def _each_rule_once(cls, value: tuple[CauseRule, ...]) -> tuple[CauseRule, ...]:
         if len(value) > RULES_MAX:
             raise ValueError(f"has {len(value)} rules")
-        seen: dict[tuple[str | None, str | None], int] = {}
+        numbers: dict[tuple[str | None, str | None], int] = {}
         for number, rule in enumerate(value):
-            first = seen.setdefault((rule.error, rule.operator), number)
-            if first != number:
-                raise ValueError(f"decides in rule {number} what rule {first} decides already; remove one")
+            earlier = numbers.setdefault((rule.error, rule.operator), number)
+            if earlier != number:
+                raise ValueError(f"decides in rule {number} what rule {earlier} decides already; remove one")
         return value
 
     @model_validator(mode="after")
@@ -230,10 +230,12 @@ class Retry(Section):
 
     def schedule_of(self, rule: CauseRule) -> RetrySchedule:
         """Return when a root is replayed that a rule fits; what the rule leaves out is the input's."""
-        own = {name: value for name in _SCHEDULE if (value := getattr(rule, name)) is not None}
-        if not _FORMULA.keys().isdisjoint(own):  # a formula of its own takes the place of the input's list
-            own.setdefault("delays", ())
-        return replace(self.schedule, **own)
+        of_rule = {name: getattr(rule, name) for name in _SCHEDULE}
+        of_rule = {name: value for name, value in of_rule.items() if value is not None}
+        has_formula = not _FORMULA.keys().isdisjoint(of_rule)
+        if has_formula:  # a formula of its own takes the place of the input's list
+            of_rule.setdefault("delays", ())
+        return replace(self.schedule, **of_rule)
 
     @property
     def schedule(self) -> RetrySchedule:
@@ -250,17 +252,23 @@ class Retry(Section):
     @property
     def schedules(self) -> tuple[RetrySchedule, ...]:
         """The input's schedule, and those of its rules that replay."""
-        return (self.schedule, *(self.schedule_of(rule) for rule in self.causes if rule.then == "retry"))
+        replaying_rules = [rule for rule in self.causes if rule.then == "retry"]
+        return (self.schedule, *map(self.schedule_of, replaying_rules))
 
 
 def _disagreement(rule: CauseRule, schedule: RetrySchedule) -> str:
-    """Return what is wrong with a rule's schedule, together with what it takes from its input; or nothing."""
-    formula = {name for name in _FORMULA if getattr(rule, name) is not None}
-    wrong = _list_beside_formula(rule.delays, formula) or _wrong_waits(rule.delays, schedule.attempts)
-    if not wrong and not schedule.delays and schedule.max_ms < schedule.initial_ms:
-        longest, first = duration_text(schedule.max_ms), duration_text(schedule.initial_ms)
-        wrong = f"has max {longest} below initial {first}; give both"
-    return wrong
+    """Return what is wrong with a rule's schedule; empty: nothing.
+
+    `schedule` has also what the rule takes from its input.
+    """
+    formula_of_rule = {name for name in _FORMULA if getattr(rule, name) is not None}
+    flaw = _list_beside_formula(rule.delays, formula_of_rule) or _wrong_waits(rule.delays, schedule.attempts)
+    if flaw:
+        return flaw
+    if not schedule.delays and schedule.max_ms < schedule.initial_ms:
+        longest, initial = duration_text(schedule.max_ms), duration_text(schedule.initial_ms)
+        return f"has max {longest} below initial {initial}; give both"
+    return ""
 
 
 def _list_beside_formula(delays: tuple[int, ...] | None, written: Collection[str]) -> str:

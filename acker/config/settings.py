@@ -245,7 +245,7 @@ class Input(Section):
             )
 
     def fails_on_loss(self, override: bool | None = None) -> bool:
-        """Tell whether a record of it that left the log stops the query; a query may override that."""
+        """Return whether a record of it that left the log stops the query; a query may override that."""
         return self.on_data_loss == "fail" if override is None else override
 
     @property
@@ -270,4 +270,4 @@ class Input(Section):
 
 def longest_unreachable_ms(inputs: Iterable[Input]) -> int:
     """Return how long a query that reads some inputs waits until what it writes is durable, in ms."""
-    return max((found.unreachable_ms for found in inputs), default=UNREACHABLE_MS)
+    return max((source.unreachable_ms for source in inputs), default=UNREACHABLE_MS)

@@ -9,6 +9,7 @@ Source: docs/design/protocol.md, sections 2 and 7.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -46,13 +47,14 @@ AS_WRITTEN: Final = ("kafka",)
 
 
 def _settings(value: Any) -> KafkaSettings:
+    """Return the settings of a mapping; raise `ValueError` with all that is wrong with them."""
     if isinstance(value, KafkaSettings):
         return value
     if not isinstance(value, Mapping):
         raise ValueError("must be a section of Kafka client settings")
-    settings, found = kafka_settings(value)
-    if found:
-        raise ValueError("; ".join(f"{problem.path[-1]} {problem.text}" for problem in found))
+    settings, refused = kafka_settings(value)
+    if refused:
+        raise ValueError("; ".join(f"{problem.path[-1]} {problem.text}" for problem in refused))
     return settings
 
 
@@ -80,11 +82,13 @@ class Topics(Section):
 
     @model_validator(mode="after")
     def _agrees(self) -> Topics:
-        wrong = [name for name, found in self.inputs.items() if found.name != name]
-        found = [Problem(("inputs", name), "is kept under another name") for name in wrong]
-        found += list(conflicts(self.acker, self.inputs))
-        if found:
-            raise ValueError("; ".join(f"{'.'.join(item.path)} {item.text}" for item in found))
+        refused: list[Problem] = []
+        for name, source in self.inputs.items():
+            if source.name != name:
+                refused.append(Problem(("inputs", name), "is kept under another name"))
+        refused += conflicts(self.acker, self.inputs)
+        if refused:
+            raise ValueError("; ".join(f"{'.'.join(problem.path)} {problem.text}" for problem in refused))
         return self
 
     @property
@@ -93,15 +97,15 @@ class Topics(Section):
 
     def input(self, name: str) -> Input:
         """Return the input of a name; `UsageError` if there is none."""
-        found = self.inputs.get(name)
-        if found is None:
+        source = self.inputs.get(name)
+        if source is None:
             names = ", ".join(self.inputs) or "none"
             raise UsageError(f"there is no input {name!r} in topics.yaml; its inputs are: {names}")
-        return found
+        return source
 
     def inputs_of(self, group: str) -> tuple[Input, ...]:
         """Return the inputs that a group reads, in the order of the file."""
-        return tuple(found for found in self.inputs.values() if found.group == group)
+        return tuple(source for source in self.inputs.values() if source.group == group)
 
 
 def load_topics(
@@ -135,74 +139,101 @@ def parse(
     hide = SecretValues(variable_secrets(text, environ)).hide
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines, hide)
-    ignored: list[Problem] = []
-    found, parts = _validate(document.data, ignored)
-    refused = {problem.path for problem in document.problems}
-    found = [problem for problem in found if problem.path not in refused] + document.problems
-    problems.refuse(found, file, document.lines, hide)
-    for problem in ignored:
+    validated = _validate(document.data)
+    # what YAML could not read is None to the model, which then complains of the same key once more
+    paths_of_yaml = {problem.path for problem in document.problems}
+    refused = [problem for problem in validated.refused if problem.path not in paths_of_yaml]
+    problems.refuse(refused + document.problems, file, document.lines, hide)
+    for problem in validated.ignored:
         warn(problem.line(file, document.lines, hide))
-    return Topics(**parts)
+    return Topics(**validated.sections)
 
 
-def _validate(data: Any, ignored: list[Problem]) -> tuple[list[Problem], dict[str, Any]]:
+@dataclass(slots=True)
+class _Validated:
+    """What is wrong in a file, which keys mean nothing any more, and its sections as values.
+
+    A section that was refused is None, and an input that was refused is missing.
+    """
+
+    refused: list[Problem] = field(default_factory=list)
+    ignored: list[Problem] = field(default_factory=list)
+    sections: dict[str, Any] = field(default_factory=dict)
+
+
+def _validate(data: Any) -> _Validated:
     """Validate each section on its own, then what they say of each other, so that all problems show."""
-    found: list[Problem] = []
-    root = _section(data, (), found)
-    sections = problems.section_keys(Topics)
-    found += [unknown_key((name,), sections) for name in root if name not in sections]
-    kafka, wrong = kafka_settings(_section(root.get("kafka"), ("kafka",), found))
-    found += wrong
-    shared = {"acker": _section(root.get("acker"), ("acker",), found)}
-    shared["replay"] = _section(root.get("replay"), ("replay",), found)
-    for part, model in (("acker", AckerLimits), ("replay", ReplayLimits)):
-        shared[part], unused = _without_constants(model, shared[part], (part, "limits"))
-        ignored += unused
-    acker = _model(AckerSettings, shared["acker"], ("acker",), found)
-    replay = _model(ReplaySettings, shared["replay"], ("replay",), found)
+    validated = _Validated()
+    refused = validated.refused
+    root = _section(data, (), refused)
+    known_sections = problems.section_keys(Topics)
+    refused += [unknown_key((name,), known_sections) for name in root if name not in known_sections]
+    kafka, refused_settings = kafka_settings(_section(root.get("kafka"), ("kafka",), refused))
+    refused += refused_settings
+    shared = {"acker": _section(root.get("acker"), ("acker",), refused)}
+    shared["replay"] = _section(root.get("replay"), ("replay",), refused)
+    for name, limits_model in (("acker", AckerLimits), ("replay", ReplayLimits)):
+        shared[name], constants = _without_constants(limits_model, shared[name], (name, "limits"))
+        validated.ignored += constants
+    acker = _model(AckerSettings, shared["acker"], ("acker",), refused)
+    replay = _model(ReplaySettings, shared["replay"], ("replay",), refused)
+    inputs = _inputs(_section(root.get("inputs"), ("inputs",), refused), refused)
+    refused += conflicts(acker or AckerSettings(), inputs)
+    validated.sections = {"kafka": kafka, "acker": acker, "replay": replay, "inputs": inputs}
+    return validated
+
+
+def _inputs(sections: dict[str, Any], refused: list[Problem]) -> dict[str, Input]:
+    """Return the inputs that are valid, by name, and add what is wrong with the others to `refused`."""
     inputs: dict[str, Input] = {}
-    for name, body in _section(root.get("inputs"), ("inputs",), found).items():
+    for name, body in sections.items():
         path = ("inputs", name)
-        section = _section(body, path, found)
+        section = _section(body, path, refused)
         if NAME_KEY in section:
-            found.append(unknown_key((*path, NAME_KEY), problems.section_keys(Input)))
-        one = _model(Input, {**section, NAME_KEY: name}, path, found) if section or not body else None
-        if one is not None:
-            inputs[name] = one
-    found += conflicts(acker or AckerSettings(), inputs)
-    return found, {"kafka": kafka, "acker": acker, "replay": replay, "inputs": inputs}
+            refused.append(unknown_key((*path, NAME_KEY), problems.section_keys(Input)))
+        if body and not section:
+            continue  # it is no section, which is said already
+        source = _model(Input, {**section, NAME_KEY: name}, path, refused)
+        if source is not None:
+            inputs[name] = source
+    return inputs
 
 
 def _without_constants(
-    model: type[Section], section: dict[str, Any], path: problems.Path
+    limits_model: type[Section], section: dict[str, Any], limits_path: problems.Path
 ) -> tuple[dict[str, Any], list[Problem]]:
+    """Return a section without those of its ``limits`` that are constants now, and a problem for each."""
     limits = section.get("limits")
     if not isinstance(limits, dict):
         return section, []
-    unused = problems.constants(model, limits, path)
-    names = {problem.path[-1] for problem in unused}
-    return {**section, "limits": {k: v for k, v in limits.items() if k not in names}}, unused
+    constants = problems.constants(limits_model, limits, limits_path)
+    constant_keys = {problem.path[-1] for problem in constants}
+    settable = {key: value for key, value in limits.items() if key not in constant_keys}
+    return {**section, "limits": settable}, constants
 
 
-def _section(value: Any, path: problems.Path, found: list[Problem]) -> dict[str, Any]:
+def _section(value: Any, path: problems.Path, refused: list[Problem]) -> dict[str, Any]:
+    """Return a value of the file as a section; an empty one for nothing, and for what `refused` gets."""
     if isinstance(value, dict):
         return value
     if value is not None:
         # The value is not shown: below kafka it may be a secret.
-        found.append(Problem(path, "must be a section: keys with values, indented below it"))
+        refused.append(Problem(path, "must be a section: keys with values, indented below it"))
     return {}
 
 
-def _model(model: type[M], data: dict[str, Any], path: problems.Path, found: list[Problem]) -> M | None:
+def _model(model: type[M], data: dict[str, Any], path: problems.Path, refused: list[Problem]) -> M | None:
+    """Return a section as a value; None if it is wrong, which is added to `refused`."""
     try:
         return model.model_validate(data, context=FROM_FILE, by_alias=True, by_name=False)
     except ValidationError as error:
-        found += problems_of(error, model, data, path)
+        refused += problems_of(error, model, data, path)
         return None
 
 
 Inputs = Mapping[str, Input]
-_TOPICS = ("topic", "replay_topic", "dead_letter.topic")
+_TOPIC_KEYS = ("topic", "replay_topic", "dead_letter.topic")
+"""The keys of an input that name a topic, as `attrgetter` and the file have them."""
 
 
 def conflicts(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
@@ -216,89 +247,99 @@ def conflicts(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
 
 
 def _repeated(inputs: Inputs, *keys: str) -> Iterator[tuple[Input, Input]]:
-    """Yield (first, later) for each input that says the same in these keys as an earlier one."""
-    first: dict[Hashable, Input] = {}
-    for found in inputs.values():
-        other = first.setdefault(attrgetter(*keys)(found), found)
-        if other is not found:
-            yield other, found
+    """Yield (earlier, later) for each input that has the same in all these keys as an earlier one."""
+    firsts: dict[Hashable, Input] = {}
+    for source in inputs.values():
+        earlier = firsts.setdefault(attrgetter(*keys)(source), source)
+        if earlier is not source:
+            yield earlier, source
 
 
-def _at(found: Input, key: str, text: str) -> Problem:
-    return Problem(("inputs", found.name, *key.split(".")), text, repr(attrgetter(key)(found)))
+def _at(source: Input, key: str, text: str) -> Problem:
+    """Return a problem at a key of an input, such as ``dead_letter.topic``, with the value that it has."""
+    return Problem(("inputs", source.name, *key.split(".")), text, repr(attrgetter(key)(source)))
 
 
 def _ids(inputs: Inputs) -> Iterator[Problem]:
-    for first, later in _repeated(inputs, "id"):
-        unused = max(found.id for found in inputs.values()) + 1
-        cure = f"give an id that was never used, such as {unused}"
-        yield _at(later, "id", f"is the id of {first.name} already; {cure}")
+    for earlier, later in _repeated(inputs, "id"):
+        unused_id = max(source.id for source in inputs.values()) + 1
+        cure = f"give an id that was never used, such as {unused_id}"
+        yield _at(later, "id", f"is the id of {earlier.name} already; {cure}")
 
 
 def _groups(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
     if acker.group == acker.replay_group:
         text = "is the group of the ackers already; give the replay workers their own"
         yield Problem(("acker", "replay_group"), text, repr(acker.replay_group))
-    for found in inputs.values():
-        if found.group in (acker.group, acker.replay_group):
-            yield _at(found, "group", "is a group of Windhover's own; give another")
+    for source in inputs.values():
+        if source.group in (acker.group, acker.replay_group):
+            yield _at(source, "group", "is a group of Windhover's own; give another")
 
 
 def _readers(inputs: Inputs) -> Iterator[Problem]:
-    for first, later in _repeated(inputs, "group", "topic"):
+    for earlier, later in _repeated(inputs, "group", "topic"):
         text = (
-            f"is read by group {later.group} as input {first.name} already; remove one, or give another group"
+            f"is read by group {later.group} as input {earlier.name} already; remove one, or give another"
+            " group"
         )
         yield _at(later, "topic", text)
-    partitioned = {name: found for name, found in inputs.items() if found.partitions is not None}
-    for first, later in _repeated(partitioned, "topic"):
-        if first.partitions != later.partitions:
-            text = f"differs from inputs.{first.name}.partitions of the same topic; give {first.partitions}"
+    # an input without a count takes what the topic has, so it cannot contradict another one
+    partitioned = {name: source for name, source in inputs.items() if source.partitions is not None}
+    for earlier, later in _repeated(partitioned, "topic"):
+        if earlier.partitions != later.partitions:
+            text = (
+                f"differs from inputs.{earlier.name}.partitions of the same topic; give {earlier.partitions}"
+            )
             yield _at(later, "partitions", text)
 
 
 def _roles(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
-    own = acker.topics.names()
-    sources = {found.topic: found for found in inputs.values()}
-    replays = {found.replay_topic: found for found in inputs.values()}
-    for found in inputs.values():
-        for name in _TOPICS:
-            if attrgetter(name)(found) in own:
-                yield _at(found, name, "is an ack topic; give another topic, or another acker.topic_prefix")
-        if found.replay_topic in sources:
-            text = (
-                f"is the topic that {sources[found.replay_topic].name} reads; give one that only holds copies"
-            )
-            yield _at(found, "replay_topic", text)
-        if found.dead_letter.topic in replays:
-            text = f"is the replay topic of {replays[found.dead_letter.topic].name}; give another topic"
-            yield _at(found, "dead_letter.topic", text)
-    for first, later in _repeated(inputs, "replay_topic"):
-        text = f"is the replay topic of {first.name} already; give each input its own"
+    """Find topics that would have two roles: ack topic, source, replay topic or dead letters."""
+    ack_topics = acker.topics.names()
+    readers = {source.topic: source.name for source in inputs.values()}
+    replayed = {source.replay_topic: source.name for source in inputs.values()}
+    for source in inputs.values():
+        for topic_key in _TOPIC_KEYS:
+            if attrgetter(topic_key)(source) in ack_topics:
+                text = "is an ack topic; give another topic, or another acker.topic_prefix"
+                yield _at(source, topic_key, text)
+        if source.replay_topic in readers:
+            reader = readers[source.replay_topic]
+            text = f"is the topic that {reader} reads; give one that only holds copies"
+            yield _at(source, "replay_topic", text)
+        if source.dead_letter.topic in replayed:
+            text = f"is the replay topic of {replayed[source.dead_letter.topic]}; give another topic"
+            yield _at(source, "dead_letter.topic", text)
+    for earlier, later in _repeated(inputs, "replay_topic"):
+        text = f"is the replay topic of {earlier.name} already; give each input its own"
         yield _at(later, "replay_topic", text)
-    for first, later in _repeated(inputs, "dead_letter.topic"):
-        text = f"is the dead-letter topic of {first.name} already; give each input its own"
+    for earlier, later in _repeated(inputs, "dead_letter.topic"):
+        text = f"is the dead-letter topic of {earlier.name} already; give each input its own"
         yield _at(later, "dead_letter.topic", text)
 
 
 def _circles(inputs: Inputs) -> Iterator[Problem]:
     """Find dead letters that come back to the input they left, directly or through others."""
-    for found in inputs.values():
-        reached = {found.dead_letter.topic}
-        while more := {each.dead_letter.topic for each in inputs.values() if each.topic in reached} - reached:
-            reached |= more
-        if found.topic in reached:
+    for source in inputs.values():
+        reached: set[str] = set()
+        newly_reached = {source.dead_letter.topic}
+        # one more input of the way in each round; it ends where no topic is new
+        while newly_reached:
+            reached |= newly_reached
+            readers = [reader for reader in inputs.values() if reader.topic in newly_reached]
+            newly_reached = {reader.dead_letter.topic for reader in readers} - reached
+        if source.topic in reached:
             text = "leads its dead letters back to the topic they come from; give a topic that no input reads"
-            yield _at(found, "dead_letter.topic", text)
+            yield _at(source, "dead_letter.topic", text)
 
 
 def _collisions(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
     """Find names that Kafka takes for one in its metrics: it creates only the first of them."""
     seen = {name.replace(".", "_"): name for name in acker.topics.names()}
-    for found in inputs.values():
-        for name in _TOPICS:
-            topic = attrgetter(name)(found)
-            other = seen.setdefault(topic.replace(".", "_"), topic)
-            if other != topic:
-                text = f"differs from {other} only in dots and underscores, which Kafka refuses; rename one"
-                yield _at(found, name, text)
+    for source in inputs.values():
+        for topic_key in _TOPIC_KEYS:
+            topic = attrgetter(topic_key)(source)
+            earlier = seen.setdefault(topic.replace(".", "_"), topic)
+            if earlier != topic:
+                text = f"differs from {earlier} only in dots and underscores, which Kafka refuses; rename one"
+                yield _at(source, topic_key, text)

@@ -33,9 +33,10 @@ NODES_MAX: Final = 200_000
 """A file may hold this many values, counted with every alias unfolded."""
 
 _TAG: Final = "tag:yaml.org,2002:"
-_SUBSTITUTE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?:(:-)([^{}]*))?\}|\$\{")
+_SUBSTITUTE: Final = re.compile(
+    r"\$\$\{|\$\{(?P<variable>[A-Za-z_][A-Za-z0-9_]*)(?:(?P<has_default>:-)(?P<default>[^{}]*))?\}|\$\{"
+)
 _QUOTED: Final = re.compile(r"'([^']*)'|\"([^\"]*)\"")
-
 
 _WHOLE: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _FRACTION: Final = re.compile(
@@ -126,16 +127,18 @@ class _Refused(Exception):
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:
-    """Say where the syntax is wrong, without quoting the file: the line may hold a secret."""
+    """Return where the syntax is wrong, without quoting the file: the line may hold a secret."""
 
     def hide(match: re.Match[str]) -> str:
         quoted = str(match[1] or match[2] or "")
-        return match[0] if len(quoted) < 2 or quoted.startswith("<") else "…"
+        # PyYAML quotes a sign, such as ':', and a kind of token, such as '<block end>': these are its own
+        is_of_yaml = len(quoted) < 2 or quoted.startswith("<")
+        return match[0] if is_of_yaml else "…"
 
     mark = error.problem_mark or error.context_mark
-    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    what = _QUOTED.sub(hide, error.problem or "unreadable")
-    return f"is not YAML{where}: {what}; check indentation, and put values that hold {{ or : in quotes"
+    place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    problem = _QUOTED.sub(hide, error.problem or "unreadable")
+    return f"is not YAML{place}: {problem}; check indentation, and put values that hold {{ or : in quotes"
 
 
 class _BoundedLoader(yaml.SafeLoader):
@@ -167,6 +170,8 @@ for _kind, _pattern in (
 
 
 class _Builder:
+    """Builds plain data of YAML's nodes, and adds what is wrong with them to the document's problems."""
+
     def __init__(
         self,
         loader: yaml.SafeLoader,
@@ -178,11 +183,12 @@ class _Builder:
         self._as_written = as_written
         self._environ = environ
         self._document = document
-        self._nodes = 0
+        self._node_count = 0
 
     def build(self, node: yaml.Node, path: Path) -> Any:
-        self._nodes += 1
-        if self._nodes > NODES_MAX:
+        """Return the data of a node, None if it is refused, and note the line of each key below it."""
+        self._node_count += 1
+        if self._node_count > NODES_MAX:
             raise _Refused(f"holds more than {NODES_MAX:,} values when its aliases are unfolded")
         if len(path) > DEPTH_MAX:  # an alias that contains itself
             raise _Refused(f"is nested deeper than {DEPTH_MAX} levels; topics.yaml needs four")
@@ -196,28 +202,31 @@ class _Builder:
         return self._refuse(path, "has a tag; only plain values are read, so leave the ! out")
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        own: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._refuse(path, "has a key that is not text; write one key: value to a line")
             elif key.tag == _TAG + "merge":
                 self._merge(merged, self.build(value, (*path, "<<")), path)
-            elif key.value in own:
+            elif key.value in values:
                 self._refuse(
                     (*path, key.value), f"stands twice, again in line {key.start_mark.line + 1}; remove one"
                 )
             else:
                 self._document.lines[(*path, key.value)] = key.start_mark.line + 1
-                own[key.value] = self.build(value, (*path, key.value))
-        return merged | own
+                values[key.value] = self.build(value, (*path, key.value))
+        return merged | values
 
-    def _merge(self, merged: dict[str, Any], found: Any, path: Path) -> None:
-        for part in found if isinstance(found, list) else [found]:
-            if isinstance(part, dict):
-                merged.update({key: value for key, value in part.items() if key not in merged})
-            else:
+    def _merge(self, merged: dict[str, Any], sections: Any, path: Path) -> None:
+        """Add the keys of one anchor, or of a list of them, to `merged`; an earlier one goes before."""
+        sections = sections if isinstance(sections, list) else [sections]
+        for section in sections:
+            if not isinstance(section, dict):
                 self._refuse((*path, "<<"), "merges what is no section; name the anchor of one")
+                continue
+            for key, value in section.items():
+                merged.setdefault(key, value)
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         text = self._substitute(node.value, path)
@@ -247,30 +256,30 @@ class _Builder:
 
     def _substitute(self, text: str, path: Path) -> str:
         """Return a text with its variables filled in; as `VariableText` where there is one."""
+        if "${" not in text:
+            return text
         variables: list[str] = []
 
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
-            if match[1] is None:
+            name = match["variable"]
+            if name is None:
                 self._refuse(
                     path, "holds ${ without a name and }; write ${NAME}, ${NAME:-default}, or $${ for ${"
                 )
                 return ""
-            variables.append(match[1])
-            value = self._environ.get(match[1])
-            if match[2]:
-                return value or str(match[3])
+            variables.append(name)
+            value = self._environ.get(name)
+            if match["has_default"]:
+                return value or str(match["default"])
             if value is None:
-                self._refuse(
-                    path, f"needs the variable {match[1]}; set it, or write ${{{match[1]}:-default}}"
-                )
+                self._refuse(path, f"needs the variable {name}; set it, or write ${{{name}:-default}}")
             return value or ""
 
-        if "${" not in text:
-            return text
         filled = _SUBSTITUTE.sub(replace, text)
         return VariableText(filled, variables) if variables else filled
 
     def _refuse(self, path: Path, text: str) -> None:
+        """Add a problem; it returns None, which stands for the value that was refused."""
         self._document.problems.append(Problem(path, text))

@@ -69,8 +69,8 @@ class RootCohort:
     """
 
     __slots__ = (
-        "_later_at",
-        "_later_ms",
+        "_later_deadlines_ms",
+        "_later_indices",
         "ack_from",
         "ack_pin",
         "bin",
@@ -94,85 +94,91 @@ class RootCohort:
         self.ack_pin: Pin | None = None
         self.verdict_pin: Pin | None = None
         self.bin: int | None = None
-        self._later_at = np.zeros(0, np.int64)
-        self._later_ms = np.zeros(0, np.int64)
+        self._later_indices = np.zeros(0, np.int64)
+        self._later_deadlines_ms = np.zeros(0, np.int64)
 
     def settle_between(self, start: int, end: int) -> Hits:
         """Settle and return the open roots at the positions [start, end); some of them are the cohort's."""
-        first, last = max(start, self.start), min(end, self.end)
-        return self.roots.settle_run(first - self.start, last - self.start)
+        first_own, end_own = max(start, self.start), min(end, self.end)
+        return self.roots.settle_run(first_own - self.start, end_own - self.start)
 
-    def touch(self, at: I64, touched_at_ms: int) -> bool:
-        """Move the deadlines of the open roots at `at`, never backwards; return whether one moved."""
+    def touch(self, indices: I64, touched_at_ms: int) -> bool:
+        """Move the deadlines of the open roots at `indices`, never backwards; return whether one moved."""
         deadline_ms = self.emission.deadline_ms(touched_at_ms)
         if deadline_ms == NEVER or deadline_ms <= self.deadline_ms:
             return False
-        at = at[self.roots.is_open(at)]
-        if not len(at):
+        indices = indices[self.roots.is_open(indices)]
+        if not len(indices):
             return False
-        old_at, old_ms = self._later()
-        if len(at) == self.roots.open:
+        old_indices, old_deadlines_ms = self._later()
+        if len(indices) == self.roots.open:
             # What a batch leaves open Spark's state mostly holds, all of it: so no root needs a deadline of
             # its own, which would be 16 bytes for each of them.
-            is_later = old_ms > deadline_ms
+            is_later = old_deadlines_ms > deadline_ms
             self.deadline_ms = deadline_ms
-            self._later_at, self._later_ms = old_at[is_later], old_ms[is_later]
+            self._later_indices, self._later_deadlines_ms = old_indices[is_later], old_deadlines_ms[is_later]
             return True
-        self._later_at = distinct(np.concatenate([old_at, at]))
-        self._later_ms = np.full(len(self._later_at), self.deadline_ms, np.int64)
-        self._later_ms[np.searchsorted(self._later_at, old_at)] = old_ms
-        places = np.searchsorted(self._later_at, at)
-        self._later_ms[places] = np.maximum(self._later_ms[places], deadline_ms)
+        self._later_indices = distinct(np.concatenate([old_indices, indices]))
+        self._later_deadlines_ms = np.full(len(self._later_indices), self.deadline_ms, np.int64)
+        self._later_deadlines_ms[np.searchsorted(self._later_indices, old_indices)] = old_deadlines_ms
+        places = np.searchsorted(self._later_indices, indices)
+        self._later_deadlines_ms[places] = np.maximum(self._later_deadlines_ms[places], deadline_ms)
         return True
 
     def expire(self, clock_ms: int) -> Hits:
         """Settle and return the open roots whose deadline the clock has reached."""
         if clock_ms < self.deadline_ms:
             return range(0)
-        later = self._later_at[self._later_ms > clock_ms]
-        if not len(later):
+        indices_not_due = self._later_indices[self._later_deadlines_ms > clock_ms]
+        if not len(indices_not_due):
             return self.roots.settle_all()
-        open_at = as_array(self.roots.open_at())
-        return self.roots.settle(open_at[~among(open_at, later)])
+        open_indices = as_array(self.roots.open_at())
+        return self.roots.settle(open_indices[~among(open_indices, indices_not_due)])
 
     def next_deadline_ms(self, clock_ms: int) -> int:
         """Return the next deadline of an open root, after `expire` at the same clock; `NEVER` if none."""
         if clock_ms < self.deadline_ms:
             return self.deadline_ms
-        at, later_ms = self._later()
-        return int(later_ms.min()) if len(at) else NEVER
+        later_indices, later_ms = self._later()
+        return int(later_ms.min()) if len(later_indices) else NEVER
 
     def first_deadline_ms(self) -> int:
         """Return the first deadline of an open root; `NEVER` without a timeout."""
-        at, later_ms = self._later()
-        return int(later_ms.min()) if len(at) and len(at) == self.roots.open else self.deadline_ms
+        later_indices, later_ms = self._later()
+        return (
+            int(later_ms.min())
+            if len(later_indices) and len(later_indices) == self.roots.open
+            else self.deadline_ms
+        )
 
     @property
     def is_moved(self) -> bool:
         """Whether the deadline of all open roots was moved, so that Spark's state holds them."""
         own_ms = self.emission.deadline_ms(self.emission.at_ms)
         # no array is looked at where none has anything: each State asks it of all ranges
-        return self.deadline_ms > own_ms or (len(self._later_at) > 0 and self.first_deadline_ms() > own_ms)
+        if self.deadline_ms > own_ms:
+            return True
+        return len(self._later_indices) > 0 and self.first_deadline_ms() > own_ms
 
     def touched(self) -> tuple[I64, I64]:
         """Return the open roots whose deadline was moved (indices), and their deadlines in ms."""
-        at, later_ms = self._later()
+        later_indices, later_ms = self._later()
         if self.deadline_ms == self.emission.deadline_ms(self.emission.at_ms):
-            return at, later_ms
-        open_at = as_array(self.roots.open_at())
-        deadlines_ms = np.full(len(open_at), self.deadline_ms, np.int64)
-        deadlines_ms[np.searchsorted(open_at, at)] = later_ms
-        return open_at, deadlines_ms
+            return later_indices, later_ms
+        open_indices = as_array(self.roots.open_at())
+        deadlines_ms = np.full(len(open_indices), self.deadline_ms, np.int64)
+        deadlines_ms[np.searchsorted(open_indices, later_indices)] = later_ms
+        return open_indices, deadlines_ms
 
-    def load_touched(self, at: I64, later_ms: I64) -> None:
+    def load_touched(self, indices: I64, later_ms: I64) -> None:
         """Set the moved deadlines, as `touched` returns them."""
-        if len(at) and len(at) == self.roots.open:
+        if len(indices) and len(indices) == self.roots.open:
             self.deadline_ms = int(later_ms.min())
             is_later = later_ms > self.deadline_ms
-            at, later_ms = at[is_later], later_ms[is_later]
-        self._later_at, self._later_ms = at.copy(), later_ms.copy()
+            indices, later_ms = indices[is_later], later_ms[is_later]
+        self._later_indices, self._later_deadlines_ms = indices.copy(), later_ms.copy()
 
     def _later(self) -> tuple[I64, I64]:
         """Return the open roots that expire after `deadline_ms` (indices), and their deadlines in ms."""
-        kept = self.roots.is_open(self._later_at)
-        return self._later_at[kept], self._later_ms[kept]
+        is_open = self.roots.is_open(self._later_indices)
+        return self._later_indices[is_open], self._later_deadlines_ms[is_open]

@@ -39,18 +39,18 @@ class Contribution:
         outside: whether a position lies outside the record's block; such a record must not be folded.
     """
 
-    __slots__ = ("_distinct", "count", "end", "outside", "positions", "runs", "source", "start", "values")
+    __slots__ = ("_is_distinct", "count", "end", "outside", "positions", "runs", "source", "start", "values")
 
     def __init__(self, record: Acks) -> None:
         self.source = record.source
         self.runs: Sequence[PositionRun] = record.runs
-        self.positions, self.values, self._distinct = _NOWHERE, _NOTHING, True
+        self.positions, self.values, self._is_distinct = _NOWHERE, _NOTHING, True
         if record.positions:
             self.positions = positions(record.positions)
             self.values = values(record.values)
-            self._distinct = is_ascending(self.positions)
+            self._is_distinct = is_ascending(self.positions)
         self.count = len(self.positions) + sum(run.end - run.start for run in self.runs)
-        if not self._canonical():
+        if not self._is_canonical():
             self._flatten()
         self.start, self.end = self._bounds(record.block)
         self.outside = self.start < record.block << WIRE_BLOCK_BITS or (
@@ -63,68 +63,77 @@ class Contribution:
         Returns how many contributions counted, and the roots settled.
         """
         roots = cohort.roots
-        counted, hits = 0, []
-        for run in self._clipped(cohort) if len(self.runs) <= FEW_RUNS else ():
-            more, done = roots.complete_run(run.start, run.end)
-            counted += more
-            hits.append(done)
-        if len(self.runs) > FEW_RUNS:
-            counted, done = roots.complete_edges(self._run_indices(cohort))
-            hits.append(done)
+        counted, hits_of_parts = 0, []
+        if len(self.runs) <= FEW_RUNS:
+            for run in self._clipped(cohort):
+                counted_of_run, hits = roots.complete_run(run.start, run.end)
+                counted += counted_of_run
+                hits_of_parts.append(hits)
+        else:
+            counted, hits = roots.complete_edges(self._run_indices(cohort))
+            hits_of_parts.append(hits)
         if len(self.positions) and roots.open:
-            more, done = roots.fold(*self._packed(cohort), is_distinct=self._distinct)
-            counted += more
-            hits.append(done)
-        return counted, hits
+            indices, values = self._indices_and_values(cohort)
+            counted_at_positions, hits = roots.fold(indices, values, is_distinct=self._is_distinct)
+            counted += counted_at_positions
+            hits_of_parts.append(hits)
+        return counted, hits_of_parts
 
     def add(self, cohort: RootCohort) -> int:
         """Fold the contributions to the open roots of a cohort, settle none, and return how many counted."""
         roots, counted = cohort.roots, 0
-        at = self._run_indices(cohort) if self.runs else _NOWHERE
-        at = at[roots.is_open(at)]
-        if len(at):
-            counted += roots.xor_edges(at)
-        packed, part = self._packed(cohort)
-        at = as_array(packed)
-        kept = roots.is_open(at)
-        if kept.any():
-            counted += roots.xor(at[kept], part[kept], is_distinct=self._distinct)
+        run_indices = self._run_indices(cohort) if self.runs else _NOWHERE
+        run_indices = run_indices[roots.is_open(run_indices)]
+        if len(run_indices):
+            counted += roots.xor_edges(run_indices)
+        hits, values = self._indices_and_values(cohort)
+        indices = as_array(hits)
+        is_open = roots.is_open(indices)
+        if is_open.any():
+            counted += roots.xor(indices[is_open], values[is_open], is_distinct=self._is_distinct)
         return counted
 
-    def _canonical(self) -> bool:
+    def _is_canonical(self) -> bool:
+        """Return whether runs ascend, and none overlaps another one or has one of the positions."""
         if len(self.runs) > 1:
-            pairs = zip(self.runs, self.runs[1:], strict=False)
-            if any(after.start < before.end for before, after in pairs):
+            neighbours = zip(self.runs, self.runs[1:], strict=False)
+            if any(later.start < earlier.end for earlier, later in neighbours):
                 return False
         if not self.runs or not len(self.positions):
             return True
         bounds = np.array(self.runs, np.int64)
-        nearest = np.searchsorted(bounds[:, 0], self.positions, side="right") - 1
-        inside = self.positions < bounds[np.maximum(nearest, 0), 1]
-        return not bool((inside & (nearest >= 0)).any())
+        # of each position the last run that begins at it or before it; -1: all begin behind it
+        rows = np.searchsorted(bounds[:, 0], self.positions, side="right") - 1
+        is_in_run = (rows >= 0) & (self.positions < bounds[np.maximum(rows, 0), 1])
+        return not bool(is_in_run.any())
 
     def _flatten(self) -> None:
-        spread = [np.arange(run.start, run.end, dtype=np.int64) for run in self.runs]
-        edges: list[U64] = [root_edges_of_run(self.source, run.start, run.end) for run in self.runs]
-        self.positions = np.concatenate([self.positions, *spread])
-        self.values = np.concatenate([self.values, *edges])
+        """Replace the runs by positions with their root edges; a root may be among them several times."""
+        run_positions = [np.arange(run.start, run.end, dtype=np.int64) for run in self.runs]
+        run_edges: list[U64] = [root_edges_of_run(self.source, run.start, run.end) for run in self.runs]
+        self.positions = np.concatenate([self.positions, *run_positions])
+        self.values = np.concatenate([self.values, *run_edges])
         self.runs = ()
-        self._distinct = False
+        self._is_distinct = False
 
     def _bounds(self, block: int) -> tuple[int, int]:
+        """Return the first position and the one behind the last; without any, twice the block's start."""
         starts, ends = [], []
-        filled = [run for run in self.runs if run.end > run.start]
-        if filled:
-            starts.append(filled[0].start)
-            ends.append(filled[-1].end)
+        filled_runs = [run for run in self.runs if run.end > run.start]
+        if filled_runs:
+            starts.append(filled_runs[0].start)
+            ends.append(filled_runs[-1].end)
         if len(self.positions):
-            ordered = self._distinct
-            starts.append(int(self.positions[0] if ordered else self.positions.min()))
-            ends.append(int(self.positions[-1] if ordered else self.positions.max()) + 1)
-        nowhere = block << WIRE_BLOCK_BITS
-        return (min(starts), max(ends)) if starts else (nowhere, nowhere)
+            ascends = self._is_distinct
+            starts.append(int(self.positions[0] if ascends else self.positions.min()))
+            ends.append(int(self.positions[-1] if ascends else self.positions.max()) + 1)
+        if not starts:
+            block_start = block << WIRE_BLOCK_BITS
+            return block_start, block_start
+        return min(starts), max(ends)
 
     def _clipped(self, cohort: RootCohort) -> list[PositionRun]:
+        """Return the parts of the runs that lie in a cohort, as runs of its indices."""
         start, end = cohort.start, cohort.end
         return [
             PositionRun(max(run.start, start) - start, min(run.end, end) - start)
@@ -133,33 +142,43 @@ class Contribution:
         ]
 
     def _run_indices(self, cohort: RootCohort) -> I64:
+        """Return the indices in a cohort of all positions of the runs, ascending."""
         bounds = np.clip(np.array(self.runs, np.int64), cohort.start, cohort.end) - cohort.start
         lengths = bounds[:, 1] - bounds[:, 0]
-        before = np.cumsum(lengths) - lengths
-        return np.repeat(bounds[:, 0] - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
+        # Of [10, 13) and [20, 22) the rows are 0, 1, 2 and 3, 4: the first run is 10 ahead of its rows, the
+        # second one 20 - 3.
+        first_rows = np.cumsum(lengths) - lengths
+        shifts = bounds[:, 0] - first_rows
+        return np.repeat(shifts, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 
-    def _packed(self, cohort: RootCohort) -> tuple[Hits, U64]:
+    def _indices_and_values(self, cohort: RootCohort) -> tuple[Hits, U64]:
+        """Return the positions that lie in a cohort, as its indices, with their values.
+
+        Neighbours are a `range`, which `Roots.fold` folds without a search.
+        """
         start, end = cohort.start, cohort.end
-        found, part = self.positions, self.values
+        in_cohort, values_there = self.positions, self.values
         if start > self.start or end < self.end:
-            if self._distinct:
-                first, last = np.searchsorted(found, [start, end])
-                found, part = found[first:last], part[first:last]
+            if self._is_distinct:
+                first_row, end_row = np.searchsorted(in_cohort, [start, end])
+                in_cohort, values_there = in_cohort[first_row:end_row], values_there[first_row:end_row]
             else:
-                inside = (found >= start) & (found < end)
-                found, part = found[inside], part[inside]
-        if self._distinct and len(found) and int(found[-1]) - int(found[0]) == len(found) - 1:
-            return range(int(found[0]) - start, int(found[-1]) + 1 - start), part
-        return found - start, part
+                is_inside = (in_cohort >= start) & (in_cohort < end)
+                in_cohort, values_there = in_cohort[is_inside], values_there[is_inside]
+        if self._is_distinct and len(in_cohort):
+            first, last = int(in_cohort[0]), int(in_cohort[-1])
+            if last - first == len(in_cohort) - 1:
+                return range(first - start, last + 1 - start), values_there
+        return in_cohort - start, values_there
 
 
-def clip(named: I64, cohort: RootCohort) -> I64:
+def clip(some_positions: I64, cohort: RootCohort) -> I64:
     """Return those of ascending positions that lie in a cohort, as indices."""
-    first, last = np.searchsorted(named, [cohort.start, cohort.end])
-    return named[first:last] - cohort.start
+    first_row, end_row = np.searchsorted(some_positions, [cohort.start, cohort.end])
+    return some_positions[first_row:end_row] - cohort.start
 
 
-def at_or_above(watermark: int, runs: Sequence[PositionRun], named: I64 | None) -> int:
+def at_or_above(watermark: int, runs: Sequence[PositionRun], some_positions: I64 | None) -> int:
     """Count the positions in runs and in an array that are not below a watermark."""
     count = sum(max(0, run.end - max(run.start, watermark)) for run in runs)
-    return count if named is None else count + int(np.count_nonzero(named >= watermark))
+    return count if some_positions is None else count + int(np.count_nonzero(some_positions >= watermark))

@@ -50,11 +50,13 @@ class Ledger:
         self._serial = 0
         self._watermarks: dict[int, int] = {}
         self._register = Register()
+        # Cohorts that have a pin, the oldest pin first. Those that need it no more leave when they are first.
         self._ack_pins: deque[RootCohort] = deque()
-        self._verdict_pins: list[tuple[int, int, RootCohort]] = []
-        self._ahead: dict[int, list[SourceRun]] = {}
+        self._verdict_pins: list[tuple[int, int, RootCohort]] = []  # a heap by offset, then serial
+        # verdicts that a restart read before the inits of their roots; by source, see `settle_logged`
+        self._runs_ahead: dict[int, list[SourceRun]] = {}
         self.ahead_pin: Pin | None = None
-        self._changed: set[int] = set()
+        self._changed_bins: set[int] = set()
 
     # -- reading
 
@@ -103,11 +105,12 @@ class Ledger:
         self._watermarks[run.source] = run.end
         self.counts.initialised += run.end - start
         while start < run.end:
-            end = min(run.end, (start // _BLOCK + 1) * _BLOCK)
+            block_end = (start // _BLOCK + 1) * _BLOCK
+            end = min(run.end, block_end)
             cohort = self.adopt(Roots(run.source, start, end - start), emission, ack_from)
-            for ahead in self._ahead.get(run.source, ()):
-                if ahead.start < end and ahead.end > start:
-                    count = len(cohort.settle_between(ahead.start, ahead.end))
+            for settled_run in self._runs_ahead.get(run.source, ()):
+                if settled_run.start < end and settled_run.end > start:
+                    count = len(cohort.settle_between(settled_run.start, settled_run.end))
                     self._settle_logged(cohort, count, self.ahead_pin or self.verdict_next)
             start = end
 
@@ -119,49 +122,54 @@ class Ledger:
         self.open += roots.open
         return cohort
 
-    def fail(self, session: Session, source: int, named: I64, cause: LossCause) -> None:
+    def fail(self, session: Session, source: int, failed_positions: I64, cause: LossCause) -> None:
         """Settle as lost those of some positions (ascending, distinct) whose roots are open."""
-        found = 0
-        for cohort in self._register.around(session, source, named):
-            hits = cohort.roots.settle(clip(named, cohort))
+        settled_count = 0
+        for cohort in self._register.around(session, source, failed_positions):
+            hits = cohort.roots.settle(clip(failed_positions, cohort))
             self._lose(cohort, hits, cause)
-            found += len(hits)
-        self.counts.failed += found
-        self._missed(source, len(named) - found, (), named)
+            settled_count += len(hits)
+        self.counts.failed += settled_count
+        missed_count = len(failed_positions) - settled_count
+        self._count_missed(source, missed_count, runs=(), scattered=failed_positions)
 
     def absent(self, session: Session, source: int, runs: Sequence[PositionRun]) -> None:
         """Settle as ABSENT the open roots of runs that lie in one wire block."""
-        found = 0
+        settled_count = 0
         for run in runs:
             for cohort in self._register.within(session, source, run.start, run.end):
                 hits = cohort.settle_between(run.start, run.end)
                 self.settled.absent.add(source, cohort.start, hits)
                 self._settle(cohort, len(hits))
-                found += len(hits)
-        self.counts.absent += found
-        self._missed(source, sum(run.end - run.start for run in runs) - found, runs, None)
+                settled_count += len(hits)
+        self.counts.absent += settled_count
+        missed_count = sum(run.end - run.start for run in runs) - settled_count
+        self._count_missed(source, missed_count, runs=runs, scattered=None)
 
     def fold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
         """Fold a record's contributions to roots of its session; settle as ACKED those that they complete."""
         folded = 0
         source = contribution.source
         for cohort in self._register.within(session, source, contribution.start, contribution.end):
-            counted, hits = contribution.complete(cohort)
-            for each in hits:
-                self.settled.ack(cohort.emission, source, cohort.start, each)
-                self.counts.acked += len(each)
-            self._settle(cohort, sum(map(len, hits)))
+            counted, hits_of_parts = contribution.complete(cohort)
+            for hits in hits_of_parts:
+                self.settled.ack(cohort.emission, source, cohort.start, hits)
+                self.counts.acked += len(hits)
+            self._settle(cohort, sum(map(len, hits_of_parts)))
             folded += counted
-            self._contributed(cohort, counted, pin)
+            self._pin_contributed(cohort, counted, pin)
         self.counts.folded += folded
-        missed = contribution.count - folded
-        if missed:
-            self._missed(source, missed, contribution.runs, contribution.positions)
+        missed_count = contribution.count - folded
+        if missed_count:
+            runs, scattered = contribution.runs, contribution.positions
+            self._count_missed(source, missed_count, runs=runs, scattered=scattered)
 
-    def touch(self, session: Session, source: int, named: I64, touched_at_ms: int, pin: Pin) -> None:
+    def touch(
+        self, session: Session, source: int, touched_positions: I64, touched_at_ms: int, pin: Pin
+    ) -> None:
         """Move the deadlines of the open roots at positions (ascending, distinct) of one wire block."""
-        for cohort in self._register.around(session, source, named):
-            if cohort.touch(clip(named, cohort), touched_at_ms):
+        for cohort in self._register.around(session, source, touched_positions):
+            if cohort.touch(clip(touched_positions, cohort), touched_at_ms):
                 self._pin(cohort, pin)
 
     def expire(self, session: Session, clock_ms: int) -> None:
@@ -169,7 +177,7 @@ class Ledger:
         for cohort in self._register.due(session, clock_ms):
             hits = cohort.expire(clock_ms)
             self.counts.timed_out += len(hits)
-            self._lose(cohort, hits, LossCause(Verdict.TIMED_OUT, "", "", "", clock_ms))
+            self._lose(cohort, hits, LossCause.without_operator(Verdict.TIMED_OUT, clock_ms))
             if cohort.roots.open:
                 self._register.remind(cohort, cohort.next_deadline_ms(clock_ms))
 
@@ -178,7 +186,7 @@ class Ledger:
         for cohort in self._register.of(session):
             hits = cohort.roots.settle_all()
             self.counts.abandoned += len(hits)
-            self._lose(cohort, hits, LossCause(Verdict.ABANDONED, "", "", "", decided_at_ms))
+            self._lose(cohort, hits, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
 
     def abandon_sources(self, sources: Collection[int], clock_ms: Callable[[Session], int]) -> None:
         """Settle as ABANDONED every open root of some sources, each by the clock of its session."""
@@ -187,7 +195,7 @@ class Ledger:
                 hits = cohort.roots.settle_all()
                 self.counts.abandoned += len(hits)
                 decided_at_ms = clock_ms(cohort.emission.session)
-                self._lose(cohort, hits, LossCause(Verdict.ABANDONED, "", "", "", decided_at_ms))
+                self._lose(cohort, hits, LossCause.without_operator(Verdict.ABANDONED, decided_at_ms))
 
     # -- restore: none of these gives a new verdict
 
@@ -196,13 +204,15 @@ class Ledger:
         source = contribution.source
         for cohort in self._register.within(session, source, contribution.start, contribution.end):
             if cohort.bin is None and cohort.ack_from <= pin.offset:
-                self._contributed(cohort, contribution.add(cohort), pin)
+                self._pin_contributed(cohort, contribution.add(cohort), pin)
 
-    def retouch(self, session: Session, source: int, named: I64, touched_at_ms: int, pin: Pin) -> None:
+    def retouch(
+        self, session: Session, source: int, touched_positions: I64, touched_at_ms: int, pin: Pin
+    ) -> None:
         """Move again, in a restart, deadlines that were moved before."""
-        for cohort in self._register.around(session, source, named):
-            live = cohort.bin is None and cohort.ack_from <= pin.offset
-            if live and cohort.touch(clip(named, cohort), touched_at_ms):
+        for cohort in self._register.around(session, source, touched_positions):
+            is_needed = cohort.bin is None and cohort.ack_from <= pin.offset
+            if is_needed and cohort.touch(clip(touched_positions, cohort), touched_at_ms):
                 self._pin(cohort, pin)
 
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
@@ -214,19 +224,21 @@ class Ledger:
         for run in verdicts.done_runs():
             self._keep_ahead(run, pin)
             for cohort in self._register.spanning(run):
-                self._settle_logged(cohort, len(cohort.settle_between(run.start, run.end)), pin)
+                settled_count = len(cohort.settle_between(run.start, run.end))
+                self._settle_logged(cohort, settled_count, pin)
         for lost in verdicts.lost:
-            named = distinct(positions(lost.positions))
-            ahead = named[named >= self.watermark(lost.source)]
-            for run in RootSet.of_positions(lost.source, ahead).runs():
+            lost_positions = distinct(positions(lost.positions))
+            positions_ahead = lost_positions[lost_positions >= self.watermark(lost.source)]
+            for run in RootSet.of_positions(lost.source, positions_ahead).runs():
                 self._keep_ahead(run, pin)
-            for run in block_runs(lost.source, named):
+            for run in block_runs(lost.source, lost_positions):
                 for cohort in self._register.spanning(run):
-                    self._settle_logged(cohort, len(cohort.roots.settle(clip(named, cohort))), pin)
+                    settled_count = len(cohort.roots.settle(clip(lost_positions, cohort)))
+                    self._settle_logged(cohort, settled_count, pin)
 
     def forget_ahead(self) -> None:
         """Forget the verdicts that are kept for inits: all of these were read again."""
-        self._ahead, self.ahead_pin = {}, None
+        self._runs_ahead, self.ahead_pin = {}, None
 
     # -- what a restart needs
 
@@ -247,39 +259,52 @@ class Ledger:
     def changed(self, cohort: RootCohort) -> None:
         """Mark the bin of a changed cohort as to be written; a cohort without a bin needs nothing."""
         if cohort.bin is not None:
-            self._changed.add(cohort.bin)
+            self._changed_bins.add(cohort.bin)
 
     def changed_bins(self) -> set[int]:
         """Return the bins whose cohorts changed since the last call, and start a new set."""
-        changed, self._changed = self._changed, set()
-        return changed
+        changed_bins, self._changed_bins = self._changed_bins, set()
+        return changed_bins
 
     # -- private
 
     def _keep_ahead(self, run: SourceRun, pin: Pin) -> None:
         start = max(run.start, self.watermark(run.source))
         if start < run.end:
-            self._ahead.setdefault(run.source, []).append(run._replace(start=start))
+            self._runs_ahead.setdefault(run.source, []).append(run._replace(start=start))
             self.ahead_pin = self.ahead_pin or pin
 
-    def _missed(self, source: int, missed: int, runs: Sequence[PositionRun], named: I64 | None) -> None:
-        """Count contributions or fails that met no open root of their session."""
-        if missed <= 0:
+    def _count_missed(
+        self, source: int, missed_count: int, *, runs: Sequence[PositionRun], scattered: I64 | None
+    ) -> None:
+        """Count contributions or fails that met no open root of their session.
+
+        `runs` and the `scattered` positions are all that the record has. Those of it that are not below the
+        watermark have no root yet, so they are among the missed ones.
+        """
+        if missed_count <= 0:
             return
-        above = at_or_above(self.watermark(source), runs, named)
-        self.counts.above += min(above, missed)
-        self.counts.late += max(0, missed - above)
+        above = at_or_above(self.watermark(source), runs, scattered)
+        self.counts.above += min(above, missed_count)
+        self.counts.late += max(0, missed_count - above)
 
     def _lose(self, cohort: RootCohort, hits: Hits, cause: LossCause) -> None:
+        """Collect the verdicts of roots that were settled as lost, and count them as settled."""
         if len(hits):
             self.settled.lose(cause, cohort.emission, cohort.roots.source, cohort.start, hits)
             self._settle(cohort, len(hits))
 
     def _settle(self, cohort: RootCohort, count: int) -> None:
+        """Count roots of a cohort as settled by verdicts of this step; those are written from now on."""
         if count:
             self._settle_logged(cohort, count, self.verdict_next)
 
     def _settle_logged(self, cohort: RootCohort, count: int, verdict: Pin) -> None:
+        """Count roots of a cohort as settled by verdicts at `verdict` or behind it.
+
+        A cohort without open roots is dropped. Of another one a restart begins with all roots, and so needs
+        the first of its verdicts: that is pinned.
+        """
         if not count:
             return
         self.open -= count
@@ -290,11 +315,13 @@ class Ledger:
             cohort.verdict_pin = verdict
             heapq.heappush(self._verdict_pins, (verdict.offset, cohort.serial, cohort))
 
-    def _contributed(self, cohort: RootCohort, counted: int, pin: Pin) -> None:
+    def _pin_contributed(self, cohort: RootCohort, counted: int, pin: Pin) -> None:
+        """Pin a cohort if some contributions counted, and an open root may have one of them."""
         if counted and cohort.roots.open and cohort.roots.contributed:
             self._pin(cohort, pin)
 
     def _pin(self, cohort: RootCohort, pin: Pin) -> None:
+        """Record that a restart needs the record at `pin` for a cohort, if it needs no earlier one."""
         self.changed(cohort)
         if cohort.ack_pin is None:
             cohort.ack_pin = pin
@@ -310,6 +337,8 @@ _PRUNE: Final = 1_024
 
 
 class _Book:
+    """The cohorts of one session by their serial, and a heap of (deadline in ms, serial, cohort)."""
+
     __slots__ = ("cohorts", "deadlines")
 
     def __init__(self) -> None:
@@ -319,12 +348,15 @@ class _Book:
     def prune(self) -> None:
         """Remove the deadlines of settled cohorts once they are most of all, so that memory stays bounded."""
         if len(self.deadlines) > 4 * len(self.cohorts) + _PRUNE:
-            self.deadlines = [item for item in self.deadlines if item[2].roots.open]
+            self.deadlines = [entry for entry in self.deadlines if entry[2].roots.open]
             heapq.heapify(self.deadlines)
 
 
 class Register:
-    """All cohorts of an acker partition that have open roots."""
+    """All cohorts of an acker partition that have open roots.
+
+    `_blocks` has them by source and wire block, where those of one block ascend and do not overlap.
+    """
 
     def __init__(self) -> None:
         self._blocks: dict[int, dict[int, list[RootCohort]]] = {}
@@ -337,6 +369,7 @@ class Register:
         self.remind(cohort, cohort.deadline_ms)
 
     def drop(self, cohort: RootCohort) -> None:
+        """Remove a cohort, and what was kept of its source and its session if it was their last one."""
         blocks = self._blocks[cohort.roots.source]
         block = cohort.start >> WIRE_BLOCK_BITS
         blocks[block].remove(cohort)
@@ -355,8 +388,10 @@ class Register:
 
     def live(self) -> list[RootCohort]:
         """Return all cohorts, in the order in which they were emitted."""
-        live = [cohort for book in self._books.values() for cohort in book.cohorts.values()]
-        return sorted(live, key=lambda cohort: cohort.serial)
+        cohorts: list[RootCohort] = []
+        for book in self._books.values():
+            cohorts += book.cohorts.values()
+        return sorted(cohorts, key=lambda cohort: cohort.serial)
 
     def sessions(self, group: str) -> list[Session]:
         return sorted(session for session in self._books if session.group == group)
@@ -367,35 +402,46 @@ class Register:
 
     def within(self, session: Session, source: int, start: int, end: int) -> Iterable[RootCohort]:
         """Return the cohorts of a session that overlap [start, end), which lies in one wire block."""
-        found = self._blocks.get(source, {}).get(start >> WIRE_BLOCK_BITS)
-        if not found or start >= end:
+        cohorts_of_block = self._blocks.get(source, {}).get(start >> WIRE_BLOCK_BITS)
+        if not cohorts_of_block or start >= end:
             return ()
-        if len(found) == 1:
-            only = found[0]
-            hit = only.emission.session == session and only.start < end and only.end > start
-            return (only,) if hit else ()
-        first = max(0, bisect_right(found, start, key=lambda cohort: cohort.start) - 1)
-        last = bisect_right(found, end - 1, key=lambda cohort: cohort.start)
-        return [c for c in found[first:last] if c.end > start and c.emission.session == session]
+        if len(cohorts_of_block) == 1:  # as of most blocks
+            only = cohorts_of_block[0]
+            does_overlap = only.start < end and only.end > start
+            return (only,) if does_overlap and only.emission.session == session else ()
+        # Cohorts of a block ascend and do not overlap. So all begin in [start, end), but the one before them,
+        # which may reach into it.
+        first_index = max(0, bisect_right(cohorts_of_block, start, key=_start_of) - 1)
+        end_index = bisect_right(cohorts_of_block, end - 1, key=_start_of)
+        return [
+            cohort
+            for cohort in cohorts_of_block[first_index:end_index]
+            if cohort.end > start and cohort.emission.session == session
+        ]
 
-    def around(self, session: Session, source: int, named: I64) -> Iterable[RootCohort]:
+    def around(self, session: Session, source: int, some_positions: I64) -> Iterable[RootCohort]:
         """Return the cohorts of a session around ascending positions, first to last, of one wire block."""
-        return self.within(session, source, int(named[0]), int(named[-1]) + 1) if len(named) else ()
+        if not len(some_positions):
+            return ()
+        first, last = int(some_positions[0]), int(some_positions[-1])
+        return self.within(session, source, first, last + 1)
 
     def spanning(self, run: SourceRun) -> Iterator[RootCohort]:
         """Return the cohorts of any session that overlap a run of any length."""
         blocks = self._blocks.get(run.source, {})
-        first, last = run.start >> WIRE_BLOCK_BITS, (run.end - 1) >> WIRE_BLOCK_BITS
-        candidates: Iterable[int] = range(first, last + 1)
-        if last - first >= len(blocks):
-            candidates = [block for block in blocks if first <= block <= last]
+        first_block, last_block = run.start >> WIRE_BLOCK_BITS, (run.end - 1) >> WIRE_BLOCK_BITS
+        candidates: Iterable[int] = range(first_block, last_block + 1)
+        # a run of a verdict may span millions of blocks: then the few that have cohorts are looked through
+        if last_block - first_block >= len(blocks):
+            candidates = [block for block in blocks if first_block <= block <= last_block]
         for block in candidates:
+            # a copy: the caller may drop the cohort
             for cohort in list(blocks.get(block, ())):
                 if cohort.start < run.end and cohort.end > run.start:
                     yield cohort
 
     def remind(self, cohort: RootCohort, deadline_ms: int) -> None:
-        """Let `due` return a cohort when the clock of its session reaches `deadline_ms`."""
+        """Add a deadline, at which `due` returns the cohort; `NEVER` adds none."""
         if deadline_ms != NEVER:
             book = self._books[cohort.emission.session]
             heapq.heappush(book.deadlines, (deadline_ms, cohort.serial, cohort))
@@ -409,9 +455,13 @@ class Register:
                 yield cohort
 
 
-def block_runs(source: int, named: I64) -> Iterator[SourceRun]:
+def _start_of(cohort: RootCohort) -> int:
+    return cohort.start
+
+
+def block_runs(source: int, some_positions: I64) -> Iterator[SourceRun]:
     """Yield for each wire block the run from the first to the last of the given ascending positions in it."""
-    breaks = np.flatnonzero(np.diff(named >> WIRE_BLOCK_BITS)) + 1
-    for part in np.split(named, breaks):
-        if len(part):
-            yield SourceRun(source, int(part[0]), int(part[-1]) + 1)
+    breaks = np.flatnonzero(np.diff(some_positions >> WIRE_BLOCK_BITS)) + 1
+    for in_block in np.split(some_positions, breaks):
+        if len(in_block):
+            yield SourceRun(source, int(in_block[0]), int(in_block[-1]) + 1)

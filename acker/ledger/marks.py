@@ -100,6 +100,7 @@ class TrailingMarks:
     def __init__(self, lanes_max: int) -> None:
         self.now = Marks(lanes_max)
         self.safe = Marks(lanes_max)
+        # the records that are in `now` and not in `safe`, by offset
         self._between: deque[tuple[int, SessionLane, Content]] = deque()
 
     def see(self, offset: int, lane: SessionLane, content: Content) -> Seen:
@@ -118,7 +119,7 @@ class TrailingMarks:
     def forget(self, session: Session) -> None:
         self.now.forget(session)
         self.safe.forget(session)
-        self._between = deque(item for item in self._between if item[1].session != session)
+        self._between = deque(entry for entry in self._between if entry[1].session != session)
 
     def load(self, lane: SessionLane, mark: LaneMark) -> None:
         """Set the mark of a lane at the safe position; `now` starts with the same."""

@@ -52,8 +52,8 @@ class Counts:
     transactions: int = 0
 
     def add(self, other: Counts) -> None:
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        for counter in fields(self):
+            setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,8 @@ class StepOutput:
 
 
 class OutputBuilder:
+    """Collects what a step of one acker partition writes and reports, until `take`."""
+
     def __init__(self, partition: int, codec: Codec[Event]) -> None:
         self._partition = partition
         self._codec = codec
@@ -153,9 +155,11 @@ class OutputBuilder:
         if not settled:
             return
         for verdicts in settled.records():
-            keys = [key_of(lost.operator, lost.error, lost.message) for lost in verdicts.lost]
-            if headers := (*epochs.headers_of(verdicts), *stacks_header(keys, self._stacks)):
-                self._output.headers[len(self._output.verdicts)] = headers
+            stack_keys = [key_of(lost.operator, lost.error, lost.message) for lost in verdicts.lost]
+            headers = (*epochs.headers_of(verdicts), *stacks_header(stack_keys, self._stacks))
+            if headers:
+                record_index = len(self._output.verdicts)  # of the one that is written next
+                self._output.headers[record_index] = headers
             self.write([verdicts])
         self._output.settled.append(settled)
 

@@ -47,13 +47,18 @@ the C library would keep them in the process."""
 _PAGES_FLAGS: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
 """Map all pages at once if the system can: a fault for each took half the time of a first contribution."""
 
-_NONE: Final = range(0)
+_NO_HITS: Final = range(0)
 
 
 class Roots:
-    """The open roots of the positions [start, start + size) of one source."""
+    """The open roots of the positions [start, start + size) of one source.
 
-    __slots__ = ("_at", "_done", "_missing", "open", "size", "source", "start")
+    The form is shown by the arrays that exist: none, or only `_settled_mask` (untouched); `_missing` with or
+    without `_settled_mask` (dense); `_sparse_indices` with or without `_missing` (sparse). In the sparse form
+    `_missing` has a value for each of `_sparse_indices`, else for each root of the run.
+    """
+
+    __slots__ = ("_missing", "_settled_mask", "_sparse_indices", "open", "size", "source", "start")
 
     def __init__(self, source: int, start: int, size: int) -> None:
         self.source = source
@@ -61,139 +66,151 @@ class Roots:
         self.size = size
         self.open = size
         self._missing: U64 | None = None
-        self._done: npt.NDArray[np.bool_] | None = None
-        self._at: npt.NDArray[np.int32] | None = None
+        self._settled_mask: npt.NDArray[np.bool_] | None = None
+        self._sparse_indices: npt.NDArray[np.int32] | None = None
 
     # -- contributions
 
-    def fold(self, at: Hits, values: U64, *, is_distinct: bool = True) -> tuple[int, Hits]:
-        """Fold contributions: uint64, one for each root of `at`; without `is_distinct` it may repeat roots.
+    def fold(self, indices: Hits, values: U64, *, is_distinct: bool = True) -> tuple[int, Hits]:
+        """Fold contributions: uint64, one for each root of `indices`.
 
-        Returns how many counted (not those to settled roots), and the roots settled now.
+        Without `is_distinct` the indices may be in any order, and repeat roots. Returns how many counted (not
+        those to settled roots), and the roots settled now.
         """
         if not self.open:
-            return 0, _NONE
-        if isinstance(at, range) and self._at is None:
-            return self._fold_run(at.start, at.stop, values)
-        at, left = self._combine(as_array(at), values, is_distinct)
-        counted = len(at) - self._done_of(at)
-        hits = at[left == 0]
+            return 0, _NO_HITS
+        if isinstance(indices, range) and self._sparse_indices is None:
+            return self._fold_run(indices.start, indices.stop, values)
+        indices, missing = self._xor_in(as_array(indices), values, is_distinct)
+        counted = len(indices) - self._count_settled(indices)
+        # a settled root may be among them; `settle` leaves it out
+        hits = indices[missing == 0]
         if not len(hits):
-            return counted, _NONE
+            return counted, _NO_HITS
         return counted, self.settle(hits if is_distinct else distinct(hits))
 
-    def xor(self, at: Hits, values: U64, *, is_distinct: bool = True) -> int:
+    def xor(self, indices: Hits, values: U64, *, is_distinct: bool = True) -> int:
         """Fold contributions as `fold` does, but settle no root; return how many counted."""
         if not self.open:
             return 0
-        at, _ = self._combine(as_array(at), values, is_distinct)
-        return len(at) - self._done_of(at)
+        indices, _ = self._xor_in(as_array(indices), values, is_distinct)
+        return len(indices) - self._count_settled(indices)
 
-    def _fold_run(self, first: int, end: int, values: U64) -> tuple[int, Hits]:
-        """Fold one contribution for each of the roots [first, end); the form must not be sparse."""
-        part = self._values()[first:end]
-        part ^= values
-        counted = end - first
-        if self._done is not None:
-            counted -= int(np.count_nonzero(self._done[first:end]))
-        incomplete = np.count_nonzero(part)
-        if incomplete == len(part):
-            return counted, _NONE
+    def _fold_run(self, start: int, end: int, values: U64) -> tuple[int, Hits]:
+        """Fold one contribution for each of the roots [start, end); the form must not be sparse."""
+        missing = self._require_missing()[start:end]
+        missing ^= values  # a view: this changes the roots
+        counted = end - start
+        if self._settled_mask is not None:
+            counted -= int(np.count_nonzero(self._settled_mask[start:end]))
+        incomplete = np.count_nonzero(missing)
+        if incomplete == len(missing):
+            return counted, _NO_HITS
         if not incomplete:
-            return counted, self.settle_run(first, end)
-        return counted, self.settle(np.flatnonzero(part == 0) + first)
+            return counted, self.settle_run(start, end)
+        return counted, self.settle(np.flatnonzero(missing == 0) + start)
 
-    def _combine(self, at: I64, values: U64, is_distinct: bool) -> tuple[I64, U64]:
-        missing = self._values()
-        where = at
-        if self._at is not None:
-            where, kept = self._find(at)
-            at, values = at[kept], values[kept]
+    def _xor_in(self, indices: I64, values: U64, is_distinct: bool) -> tuple[I64, U64]:
+        """Fold values, and return the indices that count, with what each of these roots misses now.
+
+        In the sparse form settled roots have no value, so their indices are left out.
+        """
+        all_missing = self._require_missing()
+        rows = indices
+        if self._sparse_indices is not None:
+            rows, is_open = self._find_sparse(indices)
+            indices, values = indices[is_open], values[is_open]
         if is_distinct:
-            left = missing[where]
-            left ^= values
-            missing[where] = left
+            missing = all_missing[rows]
+            missing ^= values
+            all_missing[rows] = missing
         else:
-            np.bitwise_xor.at(missing, where, values)
-            left = missing[where]
-        return at, left
+            # of an index that comes twice, the assignment above would keep one value only
+            np.bitwise_xor.at(all_missing, rows, values)
+            missing = all_missing[rows]
+        return indices, missing
 
-    def _done_of(self, at: I64) -> int:
-        return 0 if self._done is None else int(np.count_nonzero(self._done[at]))
+    def _count_settled(self, indices: I64) -> int:
+        return 0 if self._settled_mask is None else int(np.count_nonzero(self._settled_mask[indices]))
 
-    def complete_run(self, first: int, end: int) -> tuple[int, Hits]:
-        """Contribute to each of the roots [first, end) its root edge, and settle as `fold` does."""
+    def complete_run(self, start: int, end: int) -> tuple[int, Hits]:
+        """Contribute to each of the roots [start, end) its root edge, and settle as `fold` does."""
         if self._missing is None:
-            hits = self.settle_run(first, end)
+            hits = self.settle_run(start, end)
             return len(hits), hits
-        return self.fold(range(first, end), self._edges(range(first, end)))
+        return self.fold(range(start, end), self._edges(range(start, end)))
 
-    def complete_edges(self, at: I64) -> tuple[int, Hits]:
-        """Contribute to each of the roots at `at` its root edge, and settle as `fold` does."""
+    def complete_edges(self, indices: I64) -> tuple[int, Hits]:
+        """Contribute to each of the roots at `indices` its root edge, and settle as `fold` does."""
         if self._missing is None:
-            hits = self.settle(at)
+            hits = self.settle(indices)
             return len(hits), hits
-        return self.fold(at, self._edges(at))
+        return self.fold(indices, self._edges(indices))
 
-    def xor_edges(self, at: I64) -> int:
-        """Contribute to each of the roots at `at` its root edge, as `xor` does."""
-        return self.xor(at, self._edges(at))
+    def xor_edges(self, indices: I64) -> int:
+        """Contribute to each of the roots at `indices` its root edge, as `xor` does."""
+        return self.xor(indices, self._edges(indices))
 
-    def is_open(self, at: I64) -> npt.NDArray[np.bool_]:
-        """Return for each index of `at`, in any order, whether its root is open: bool, same length."""
+    def is_open(self, indices: I64) -> npt.NDArray[np.bool_]:
+        """Return for each index of `indices`, in any order, whether its root is open: bool, same length."""
         if not self.open:
-            return np.zeros(len(at), np.bool_)
-        if self._at is not None:
-            return self._find(at)[1]
-        return np.ones(len(at), np.bool_) if self._done is None else ~self._done[at]
+            return np.zeros(len(indices), np.bool_)
+        if self._sparse_indices is not None:
+            return self._find_sparse(indices)[1]
+        return np.ones(len(indices), np.bool_) if self._settled_mask is None else ~self._settled_mask[indices]
 
     # -- verdicts that need no value
 
-    def settle(self, at: I64) -> Hits:
-        """Settle those of the roots at `at` that are open."""
+    def settle(self, indices: I64) -> Hits:
+        """Settle those of the roots at `indices` that are open."""
         if not self.open:  # the arrays are gone, and without them every root would look open
-            return _NONE
-        if self._at is not None:
-            found, kept = self._find(at)
-            self._remove(found)
-            return at[kept]
-        if self._done is None and len(at) == self.size:
+            return _NO_HITS
+        if self._sparse_indices is not None:
+            rows, is_open = self._find_sparse(indices)
+            self._remove_sparse(rows)
+            return indices[is_open]
+        # distinct indices, as many as there are roots, are all of them
+        if self._settled_mask is None and len(indices) == self.size:
             return self.settle_all()
-        hits = at
-        if self._done is None:
-            self._done = np.zeros(self.size, np.bool_)
+        hits = indices
+        if self._settled_mask is None:
+            self._settled_mask = np.zeros(self.size, np.bool_)
         else:
-            hits = at[~self._done[at]]
-        self._done[hits] = True
-        self._settled(len(hits))
+            hits = indices[~self._settled_mask[indices]]
+        self._settled_mask[hits] = True
+        self._count_as_settled(len(hits))
         return hits
 
-    def settle_run(self, first: int, end: int) -> Hits:
-        """Settle those of the roots [first, end) that are open."""
+    def settle_run(self, start: int, end: int) -> Hits:
+        """Settle those of the roots [start, end) that are open."""
         if not self.open:
-            return _NONE
-        if self._at is not None or (self._done is not None and self._done[first:end].any()):
-            return self.settle(np.arange(first, end, dtype=np.int64))
-        if end - first == self.open:
+            return _NO_HITS
+        has_settled = self._settled_mask is not None and self._settled_mask[start:end].any()
+        if self._sparse_indices is not None or has_settled:
+            return self.settle(np.arange(start, end, dtype=np.int64))
+        # all of the run are open, so as many as are open in all are all that are open
+        if end - start == self.open:
             return self.settle_all()
-        if self._done is None:
-            self._done = np.zeros(self.size, np.bool_)
-        self._done[first:end] = True
-        self._settled(end - first)
-        return range(first, end)
+        if self._settled_mask is None:
+            self._settled_mask = np.zeros(self.size, np.bool_)
+        self._settled_mask[start:end] = True
+        self._count_as_settled(end - start)
+        return range(start, end)
 
     def settle_all(self) -> Hits:
+        """Settle all open roots, and release the arrays."""
         hits = self.open_at()
         self.open = 0
-        self._missing = self._done = self._at = None
+        self._missing = self._settled_mask = self._sparse_indices = None
         return hits
 
     def open_at(self) -> Hits:
-        if self._at is not None:
-            return self._at.astype(np.int64)
-        if self._done is None:
+        """Return the indices of the open roots."""
+        if self._sparse_indices is not None:
+            return self._sparse_indices.astype(np.int64)
+        if self._settled_mask is None:
             return range(self.size if self.open else 0)
-        return np.flatnonzero(~self._done)
+        return np.flatnonzero(~self._settled_mask)
 
     # -- what State carries by value
 
@@ -204,65 +221,76 @@ class Roots:
 
     def missing(self) -> U64:
         """Return what each open root misses: uint64, in the order of `open_at`."""
-        at = self.open_at()
+        indices = self.open_at()
         if self._missing is None:
-            return self._edges(at)
-        if self._at is not None or self._done is None:
+            return self._edges(indices)
+        if self._sparse_indices is not None or self._settled_mask is None:
             return self._missing
-        return self._missing[as_array(at)]
+        return self._missing[as_array(indices)]
 
-    def load(self, at: I64, missing: U64) -> None:
-        """Set the open roots to those at `at`, with what each of them misses."""
-        self.open = len(at)
-        self._at, self._missing, self._done = at.astype(np.int32), missing.copy(), None
+    def load(self, indices: I64, missing: U64) -> None:
+        """Set the open roots to those at `indices`, with what each of them misses."""
+        self.open = len(indices)
+        self._sparse_indices = indices.astype(np.int32)
+        self._missing = missing.copy()
+        self._settled_mask = None
 
     @property
     def bytes(self) -> int:
-        arrays = (self._at, self._missing, self._done)
+        """What the arrays take."""
+        arrays = (self._sparse_indices, self._missing, self._settled_mask)
         return sum(array.nbytes for array in arrays if array is not None)
 
     # -- forms
 
-    def _edges(self, at: Hits) -> U64:
-        if isinstance(at, range):
-            return root_edges_of_run(self.source, self.start + at.start, self.start + at.stop)
-        return root_edges(self.source, at + self.start)
+    def _edges(self, indices: Hits) -> U64:
+        """Return the root edge of each index."""
+        if isinstance(indices, range):
+            return root_edges_of_run(self.source, self.start + indices.start, self.start + indices.stop)
+        return root_edges(self.source, indices + self.start)
 
-    def _values(self) -> U64:
+    def _require_missing(self) -> U64:
+        """Return `_missing`; make it first if there is none, of the root edges."""
         if self._missing is None:
-            at = range(self.size) if self._at is None else self._at.astype(np.int64)
-            self._missing = _own_pages(self._edges(at))
+            indices: Hits = range(self.size)
+            if self._sparse_indices is not None:
+                indices = self._sparse_indices.astype(np.int64)
+            self._missing = _own_pages(self._edges(indices))
         return self._missing
 
-    def _find(self, at: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
-        """Return the places in the sparse arrays of the open roots of `at`, and a mask over `at`."""
-        indices = self._at if self._at is not None else np.zeros(0, np.int32)
-        places = np.searchsorted(indices, at)
-        kept = places < len(indices)
-        kept[kept] = indices[places[kept]] == at[kept]
-        return places[kept], kept
+    def _find_sparse(self, indices: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
+        """Return the rows of the sparse arrays with the open roots of `indices`, and which of these are open.
 
-    def _remove(self, places: I64) -> None:
-        if self._at is None or not len(places):
+        Of the open roots 3, 8 and 9 the indices 3, 5 and 9 have the rows 0 and 2: True, False, True.
+        """
+        open_indices = self._sparse_indices if self._sparse_indices is not None else np.zeros(0, np.int32)
+        rows = np.searchsorted(open_indices, indices)
+        is_open = rows < len(open_indices)
+        is_open[is_open] = open_indices[rows[is_open]] == indices[is_open]
+        return rows[is_open], is_open
+
+    def _remove_sparse(self, rows: I64) -> None:
+        if self._sparse_indices is None or not len(rows):
             return
-        self._at = np.delete(self._at, places)
+        self._sparse_indices = np.delete(self._sparse_indices, rows)
         if self._missing is not None:
-            self._missing = np.delete(self._missing, places)
-        self.open = len(self._at)
+            self._missing = np.delete(self._missing, rows)
+        self.open = len(self._sparse_indices)
 
-    def _settled(self, count: int) -> None:
+    def _count_as_settled(self, count: int) -> None:
         """Count `count` roots of the dense form as settled; become sparse, or release the arrays, if due."""
         self.open -= count
         if self.open == 0:
-            self._missing = self._done = None
+            self._missing = self._settled_mask = None
         elif self.open * SPARSE_SHARE <= self.size:
-            at = as_array(self.open_at())
+            open_indices = as_array(self.open_at())
             if self._missing is not None:
-                self._missing = self._missing[at]
-            self._at, self._done = at.astype(np.int32), None
+                self._missing = self._missing[open_indices]
+            self._sparse_indices, self._settled_mask = open_indices.astype(np.int32), None
 
 
 def _own_pages(values: U64) -> U64:
+    """Return a large array as a copy in memory pages of its own, a small one as it is."""
     if values.nbytes < OWN_PAGES_BYTES:
         return values
     pages: U64 = np.frombuffer(mmap.mmap(-1, values.nbytes, flags=_PAGES_FLAGS), np.uint64)

@@ -61,11 +61,12 @@ class PendingQueue(OrderedDict[Pending, None]):
 
     def __init__(self) -> None:
         super().__init__()
+        # by session, and whether they are takes; in the order of the line
         self._alike: dict[tuple[Session, bool], deque[Pending]] = {}
 
-    def append(self, item: Pending) -> None:
-        self[item] = None
-        self._alike.setdefault((item.session, item.take), deque()).append(item)
+    def append(self, pending: Pending) -> None:
+        self[pending] = None
+        self._alike.setdefault((pending.session, pending.take), deque()).append(pending)
 
     def append_tick(self, tick: Pending, ticks_max: int) -> None:
         """Add a tick; where `ticks_max` of its session wait already, it replaces the last one."""
@@ -75,14 +76,15 @@ class PendingQueue(OrderedDict[Pending, None]):
         self.append(tick)
 
     def popleft(self) -> Pending:
-        item, _ = self.popitem(last=False)
-        alike = self._alike[item.session, item.take]
+        pending, _ = self.popitem(last=False)
+        alike = self._alike[pending.session, pending.take]
         alike.popleft()
         if not alike:
-            del self._alike[item.session, item.take]
-        return item
+            del self._alike[pending.session, pending.take]
+        return pending
 
     def withdraw_takes(self, session: Session) -> Iterable[Pending]:
+        """Remove and return the takes of a session."""
         takes = self._alike.pop((session, True), ())
         for take in takes:
             del self[take]
@@ -169,16 +171,17 @@ class Sessions:
         self.groups: dict[str, Group] = {}
         self.sources: dict[int, SourceGeneration] = {}
         self.line = PendingQueue()
-        self._topics: dict[int, str] = {}
-        self._groups_of_inputs: dict[int, str] = {}
+        # An input's own topic and its replay topic are two: of each the first source that named it counts.
+        self._topics_by_wire_id: dict[int, str] = {}
+        self._groups_by_input_id: dict[int, str] = {}
 
     # -- groups and sources
 
     def rank(self, session: Session, written_ms: int | None = None) -> SessionRank:
         """Compare a session with the owner of its group.
 
-        `written_ms` is the time of its take's record; None: it is no take. By a take every session is higher
-        than an owner whose epoch is higher than any session's can be at that time: such an owner is not real.
+        `written_ms` is the time of its take's record; None: it is no take. An owner whose epoch no session
+        can have by then is not real, and any take is higher.
         """
         group = self.groups.get(session.group)
         if group is None:
@@ -195,7 +198,7 @@ class Sessions:
         return group.clocks.get(session, Clock(0, 0)) if group else Clock(0, 0)
 
     def has_clock(self, session: Session) -> bool:
-        """Tell whether a session may have roots: it took its group, and no counted take has ended it."""
+        """Return whether a session may have roots: it took its group, and no counted take has ended it."""
         group = self.groups.get(session.group)
         return group is not None and session in group.clocks
 
@@ -208,12 +211,12 @@ class Sessions:
 
         `group` is the one in the record; `topic` is None if the record does not contain it.
         """
-        own_group = self._groups_of_inputs.get(input_id_of(source), group)
-        if own_group != group:
-            return f"input {input_id_of(source)} {CLAIMED} {own_group}, not of {group}"
-        own_topic = self._topics.get(source >> 16, topic)
-        if topic is not None and own_topic != topic:
-            return f"input {input_id_of(source)} is topic {own_topic}, not {topic}"
+        known_group = self._groups_by_input_id.get(input_id_of(source), group)
+        if known_group != group:
+            return f"input {input_id_of(source)} {CLAIMED} {known_group}, not of {group}"
+        known_topic = self._topics_by_wire_id.get(_wire_id(source), topic)
+        if topic is not None and known_topic != topic:
+            return f"input {input_id_of(source)} is topic {known_topic}, not {topic}"
         return ""
 
     # -- reading
@@ -224,42 +227,46 @@ class Sessions:
         One that was freed goes on in the generation that was kept for it, at the same offset: below it some
         positions may be initialised.
         """
-        entry = self.sources.get(source.source)
-        if entry is not None and entry.group == FREE and source.generation <= entry.generation:
-            begin = position_at(entry.generation, offset_of(source.from_))
-            source = source._replace(generation=entry.generation, from_=begin)
-            entry = None
-        if entry is None or source.generation > entry.generation:
-            entry = SourceGeneration(group, source.topic, source.topic_id, source.generation, source.from_)
-            self.set_source(source.source, entry)
+        known = self.sources.get(source.source)
+        was_freed = known is not None and known.group == FREE
+        if known is None or source.generation > known.generation:
+            generation, from_position = source.generation, source.from_
+        elif was_freed:
+            generation = known.generation
+            from_position = position_at(generation, offset_of(source.from_))
+        else:
+            return
+        described = SourceGeneration(group, source.topic, source.topic_id, generation, from_position)
+        self.set_source(source.source, described)
 
     def set_source(self, source: int, entry: SourceGeneration) -> None:
         """Set the description of a source, from a `Take` or from State."""
         self.sources[source] = entry
         if entry.group != FREE:
-            self._topics[source >> 16] = entry.topic
-            self._groups_of_inputs[input_id_of(source)] = entry.group
+            self._topics_by_wire_id[_wire_id(source)] = entry.topic
+            self._groups_by_input_id[input_id_of(source)] = entry.group
 
     def free(self, sources: Iterable[int], generations: Mapping[int, int]) -> None:
-        """Let the next take of any group have some sources, all of an input.
+        """Forget which group has some sources, all of an input: the next take of any group may have them.
 
         `generations` has those of which positions are initialised somewhere, each with the generation in
         which it goes on: positions only rise. The others are forgotten.
         """
         for source in sources:
             self.sources.pop(source, None)
-            self._topics.pop(source >> 16, None)
-            self._groups_of_inputs.pop(input_id_of(source), None)
+            self._topics_by_wire_id.pop(_wire_id(source), None)
+            self._groups_by_input_id.pop(input_id_of(source), None)
             if source in generations:
-                begin = position_at(generations[source], 0)
-                self.set_source(source, SourceGeneration(FREE, "", "", generations[source], begin))
+                generation = generations[source]
+                from_position = position_at(generation, 0)
+                self.set_source(source, SourceGeneration(FREE, "", "", generation, from_position))
 
     def forget_group(self, name: str) -> None:
         """Remove a group without sources and open roots, and what waits in the line for it."""
-        others = [item for item in self.line if item.session.group != name]
+        remaining = [pending for pending in self.line if pending.session.group != name]
         self.line = PendingQueue()
-        for item in others:
-            self.line.append(item)
+        for pending in remaining:
+            self.line.append(pending)
         self.groups.pop(name, None)
 
     def objection(self, take: Take) -> str:
@@ -267,16 +274,17 @@ class Sessions:
 
         Its sources contradict earlier records or each other, or jump over generations; or there is no room.
         """
-        topics: dict[int, str] = {}
-        fresh = 0
+        topics_by_wire_id: dict[int, str] = {}
+        new_sources = 0
         for source in take.sources:
-            found = self.stranger(take.group, source.source, source.topic) or self._jump(source)
-            if found:
-                return found
-            if topics.setdefault(source.source >> 16, source.topic) != source.topic:
+            flaw = self.stranger(take.group, source.source, source.topic) or self._jump(source)
+            if flaw:
+                return flaw
+            wire_id = _wire_id(source.source)
+            if topics_by_wire_id.setdefault(wire_id, source.topic) != source.topic:
                 return f"input {input_id_of(source.source)} is named with two topics"
-            fresh += source.source not in self.sources
-        if fresh and len(self.sources) + fresh > self._sources_max:
+            new_sources += source.source not in self.sources
+        if new_sources and len(self.sources) + new_sources > self._sources_max:
             return f"more than {self._sources_max:,} sources{NO_ROOM}"
         if take.group not in self.groups and len(self.groups) >= self._groups_max:
             return f"more than {self._groups_max:,} groups{NO_ROOM}"
@@ -297,9 +305,10 @@ class Sessions:
         return ""
 
     def take(self, take: Take) -> Iterable[Pending]:
-        """Let a session own its group, unless it is lower; return the takes of lower ones, to be refused.
+        """Make a session the owner of its group, and add its take to the line.
 
-        Only the owner's takes wait: those of its predecessor leave the line here.
+        The caller has found that it is not lower than the owner. Only the owner's takes wait: those of its
+        predecessor leave the line here, and are returned, to be refused.
         """
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
@@ -323,7 +332,7 @@ class Sessions:
         return overtaken
 
     def tick(self, session: Session, now_ms: int) -> None:
-        """Put a tick of the owner into the line; of too many of a session the last is replaced."""
+        """Add a tick of the owner to the line; of too many of a session the last is replaced."""
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
         self.line.append_tick(Pending(session, clock.read_ms), self._pending_ticks_max)
@@ -349,15 +358,15 @@ class Sessions:
 
     def shared(self) -> dict[Session, int]:
         """Return the sessions of which two processes may live, each with the clock at which that ends."""
-        return {
-            session: clock.shared_until_ms
-            for group in self.groups.values()
-            for session, clock in group.clocks.items()
-            if clock.is_shared and clock.shared_until_ms is not None
-        }
+        shared_until_ms: dict[Session, int] = {}
+        for group in self.groups.values():
+            for session, clock in group.clocks.items():
+                if clock.is_shared and clock.shared_until_ms is not None:
+                    shared_until_ms[session] = clock.shared_until_ms
+        return shared_until_ms
 
     def set_shared(self, session: Session, until_ms: int) -> None:
-        """Note again, after a restore, until when two processes of a session may live."""
+        """Set, after a restore, until when two processes of a session may live."""
         group = self.groups.get(session.group)
         if group is not None and session in group.clocks:
             group.clocks[session].shared_until_ms = until_ms
@@ -366,30 +375,35 @@ class Sessions:
 
     def waits_for_ends(self) -> bool:
         """Return whether something in the line has no barrier yet."""
-        last = next(reversed(self.line), None)
-        return last is not None and last.barrier is None
+        newest = next(reversed(self.line), None)
+        return newest is not None and newest.barrier is None
 
     def set_barrier(self, barrier: Barrier) -> None:
         """Set the barrier of all that has none yet: log ends that were fetched after it was read."""
-        for item in reversed(self.line):
-            if item.barrier is not None:
+        for pending in reversed(self.line):
+            if pending.barrier is not None:
                 return
-            item.barrier = barrier
+            pending.barrier = barrier
 
     def counting(self, reached: Barrier) -> Iterator[Pending]:
         """Remove from the line and yield, in order, what counts now that all below `reached` is applied."""
-        while (first := next(iter(self.line), None)) is not None:
-            barrier = first.barrier
+        while (oldest := next(iter(self.line), None)) is not None:
+            barrier = oldest.barrier
             if barrier is None or barrier.ack > reached.ack or barrier.fail > reached.fail:
                 return
-            item = self.line.popleft()
-            if not item.take:
-                clock = self.groups[item.session.group].clocks[item.session]
-                clock.counted_ms = max(clock.counted_ms, item.now_ms)
-            yield item
+            pending = self.line.popleft()
+            if not pending.take:
+                clock = self.groups[pending.session.group].clocks[pending.session]
+                clock.counted_ms = max(clock.counted_ms, pending.now_ms)
+            yield pending
 
     def forget(self, session: Session) -> None:
         """Remove the clock of a session that lost its group and has no open roots any more."""
         group = self.groups[session.group]
         if session != group.owner:
             group.clocks.pop(session, None)
+
+
+def _wire_id(source: int) -> int:
+    """Return the upper half of a source: an input's id, or the higher one of its replay topic."""
+    return source >> 16

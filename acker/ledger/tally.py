@@ -22,7 +22,7 @@ import numpy as np
 from acker.identity import I64, Position, Root, Source, input_id_of, is_replay
 from acker.kafka.port import Record
 from acker.ledger.cohort import InitEmission
-from acker.ledger.verdicts import VerdictSet
+from acker.ledger.verdicts import LossCause, VerdictSet
 from acker.wire.causes import EXPLICIT, HELD, error_class
 from acker.wire.events import FIRST_EMISSIONS, first_emissions
 from acker.wire.lateness import LateCounts, TooLate
@@ -83,10 +83,10 @@ class InputTally:
         self.failures[cause] += count
 
     def ack(self, took_ms: int, count: int, root: Root, now_ms: int) -> None:
-        at = bisect_left(BOUNDS_MS, took_ms)
-        self.took[at] += count
+        time_class = bisect_left(BOUNDS_MS, took_ms)
+        self.took[time_class] += count
         self.took_ms += took_ms * count
-        self.last[at] = SlowRoot(root, took_ms, now_ms)
+        self.last[time_class] = SlowRoot(root, took_ms, now_ms)
 
 
 class EmissionTimes:
@@ -96,33 +96,39 @@ class EmissionTimes:
         self._limit = limit
         self._parts: dict[int, list[tuple[I64, I64]]] = {}
 
-    def note(self, source: int, at: I64, wall_ms: I64) -> None:
-        if not len(at):
+    def note(self, source: int, root_positions: I64, wall_ms: I64) -> None:
+        if not len(root_positions):
             return
         parts = self._parts.setdefault(source, [])
-        parts.append((at, wall_ms))
-        if len(parts) > PARTS_MAX or sum(len(each) for each, _ in parts) > 2 * self._limit:
+        parts.append((root_positions, wall_ms))
+        noted_count = sum(len(positions) for positions, _ in parts)
+        # joined only at twice the limit: else each header of a full source would cost a sort of all
+        if len(parts) > PARTS_MAX or noted_count > 2 * self._limit:
             self._keep(source, *_ascending(parts))
 
-    def take(self, source: int, at: I64, else_ms: int) -> I64:
+    def take(self, source: int, root_positions: I64, else_ms: int) -> I64:
         """Return the wall time of each of some positions, `else_ms` where no record has it; forget them."""
         parts = self._parts.pop(source, [])
         if not parts:
-            return np.full(len(at), else_ms)
+            return np.full(len(root_positions), else_ms)
         noted, wall_ms = _ascending(parts)
-        found = np.minimum(np.searchsorted(noted, at), len(noted) - 1)
-        left = ~np.isin(noted, at)
-        if left.any():
-            self._keep(source, noted[left], wall_ms[left])
-        return np.where(noted[found] == at, wall_ms[found], else_ms)
+        # the row where each position is, if it is noted at all; behind the last one, the last row
+        rows = np.minimum(np.searchsorted(noted, root_positions), len(noted) - 1)
+        is_still_noted = ~np.isin(noted, root_positions)
+        if is_still_noted.any():
+            self._keep(source, noted[is_still_noted], wall_ms[is_still_noted])
+        return np.where(noted[rows] == root_positions, wall_ms[rows], else_ms)
 
-    def _keep(self, source: int, at: I64, wall_ms: I64) -> None:
-        self._parts[source] = [(at[-self._limit :], wall_ms[-self._limit :])]
+    def _keep(self, source: int, root_positions: I64, wall_ms: I64) -> None:
+        self._parts[source] = [(root_positions[-self._limit :], wall_ms[-self._limit :])]
 
 
 def _ascending(parts: Sequence[tuple[I64, I64]]) -> tuple[I64, I64]:
-    positions, first = np.unique(np.concatenate([at for at, _ in parts]), return_index=True)
-    return positions, np.concatenate([wall_ms for _, wall_ms in parts])[first]
+    """Join parts to ascending, distinct positions and their wall times; of several the first noted counts."""
+    all_positions = np.concatenate([positions for positions, _ in parts])
+    all_wall_ms = np.concatenate([wall_ms for _, wall_ms in parts])
+    positions, first_rows = np.unique(all_positions, return_index=True)
+    return positions, all_wall_ms[first_rows]
 
 
 class VerdictTally:
@@ -131,42 +137,48 @@ class VerdictTally:
     def __init__(self) -> None:
         self.inputs: dict[int, InputTally] = {}
         self.too_late: dict[str, LateCounts] = {}
-        self._firsts = EmissionTimes()
+        self._emission_times = EmissionTimes()
 
     def note(self, records: Sequence[Record]) -> None:
-        """Note what records of ``_ack_ack`` say of copies, before they are applied."""
+        """Keep what records of ``_ack_ack`` say of copies: when their records were emitted first.
+
+        It is called before the records are applied, so that the verdicts of this step have their times.
+        """
         for record in records:
             for name, value in record.headers:
-                found = first_emissions(value) if name == FIRST_EMISSIONS else None
-                if found is not None and is_replay(found[0]):
-                    self._firsts.note(*found)
+                emitted = first_emissions(value) if name == FIRST_EMISSIONS else None
+                if emitted is not None and is_replay(emitted.source):
+                    self._emission_times.note(emitted.source, emitted.positions, emitted.numbers)
 
     def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
         """Count the verdicts of a step; `now_ms` is wall time."""
-        for each in settled:
-            for emission, source, at in each.copies:
-                self._add_copies(emission, source, at, now_ms)
-            for emission, source, start, hits in each.completed:
+        for verdicts in settled:
+            for emission, source, copy_positions in verdicts.copies:
+                self._add_copies(emission, source, copy_positions, now_ms)
+            for emission, source, start, hits in verdicts.completed:
                 tally = self._of(source)
                 tally.verdicts[Verdict.ACKED] += len(hits)
                 took_ms = max(0, now_ms - emission.wall_ms)
-                first = Root(Source(source), Position(start + int(hits[0])))
-                tally.ack(took_ms, len(hits), first, now_ms)
-            for run in each.absent.runs():
+                first_root = Root(Source(source), Position(start + int(hits[0])))
+                tally.ack(took_ms, len(hits), first_root, now_ms)
+            for run in verdicts.absent.runs():
                 self._of(run.source).verdicts[Verdict.ABSENT] += run.end - run.start
-            for cause, source, count in each.lost_counts():
-                tally = self._of(source)
-                if cause.error == HELD:
-                    tally.verdicts[BLOCKED] += count
-                    continue
-                tally.verdicts[cause.reason] += count
-                match cause.reason:
-                    case Verdict.FAILED:
-                        tally.fail(cause.operator, cause.error, count)
-                    case Verdict.TIMED_OUT | Verdict.ABANDONED:
-                        pass  # nobody failed them
-                    case _:
-                        assert_never(cause.reason)
+            for cause, source, count in verdicts.lost_counts():
+                self._add_lost(cause, source, count)
+
+    def _add_lost(self, cause: LossCause, source: int, count: int) -> None:
+        tally = self._of(source)
+        if cause.error == HELD:
+            tally.verdicts[BLOCKED] += count
+            return
+        tally.verdicts[cause.reason] += count
+        match cause.reason:
+            case Verdict.FAILED:
+                tally.fail(cause.operator, cause.error, count)
+            case Verdict.TIMED_OUT | Verdict.ABANDONED:
+                pass  # nobody failed them
+            case _:
+                assert_never(cause.reason)
 
     def add_too_late(self, notes: Sequence[TooLate]) -> None:
         """Count what steps noted of a watermark; of more than `CAUSES_MAX` groups under `OTHERS`."""
@@ -175,26 +187,29 @@ class VerdictTally:
             group = note.group if has_room else OTHERS
             self.too_late[group] = self.too_late.get(group, LateCounts()).plus(note)
 
-    def _add_copies(self, emission: InitEmission, source: int, at: I64, now_ms: int) -> None:
+    def _add_copies(self, emission: InitEmission, source: int, copy_positions: I64, now_ms: int) -> None:
         tally = self._of(source)
-        tally.verdicts[Verdict.ACKED] += len(at)
-        first_ms = self._firsts.take(source, at, emission.wall_ms)
-        for wall_ms in np.unique(first_ms).tolist():
-            (rows,) = np.nonzero(first_ms == wall_ms)
-            root = Root(Source(source), Position(int(at[rows[0]])))
+        tally.verdicts[Verdict.ACKED] += len(copy_positions)
+        emitted_ms = self._emission_times.take(source, copy_positions, emission.wall_ms)
+        # records of one batch were emitted at one time, so there are few
+        for wall_ms in np.unique(emitted_ms).tolist():
+            (rows,) = np.nonzero(emitted_ms == wall_ms)
+            root = Root(Source(source), Position(int(copy_positions[rows[0]])))
             tally.ack(max(0, now_ms - wall_ms), len(rows), root, now_ms)
 
     def copy(self) -> VerdictTally:
         """Return a copy that later verdicts do not change."""
-        other = VerdictTally()
-        other.inputs = {
-            number: InputTally(
-                Counter(each.verdicts), Counter(each.failures), list(each.took), each.took_ms, list(each.last)
+        copied = VerdictTally()
+        for input_id, tally in self.inputs.items():
+            copied.inputs[input_id] = InputTally(
+                verdicts=Counter(tally.verdicts),
+                failures=Counter(tally.failures),
+                took=list(tally.took),
+                took_ms=tally.took_ms,
+                last=list(tally.last),
             )
-            for number, each in self.inputs.items()
-        }
-        other.too_late = dict(self.too_late)
-        return other
+        copied.too_late = dict(self.too_late)
+        return copied
 
     def _of(self, source: int) -> InputTally:
         return self.inputs.setdefault(input_id_of(source), InputTally())

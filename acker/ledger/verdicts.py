@@ -44,6 +44,11 @@ class LossCause(NamedTuple):
     message: str
     decided_at_ms: int
 
+    @classmethod
+    def without_operator(cls, reason: LostVerdict, decided_at_ms: int) -> LossCause:
+        """Return the cause of a root that no bolt failed: it timed out, or was abandoned."""
+        return cls(reason, "", "", "", decided_at_ms)
+
 
 class RunCollector:
     """Collects roots of one step as they come, and returns them as runs; it is no set before that."""
@@ -69,6 +74,20 @@ class RunCollector:
     def runs(self) -> list[SourceRun]:
         """Return maximal runs, ascending by source, then by position."""
         return (RootSet.of_runs(self._neighbours) | RootSet.of_parts(self._scattered)).runs()
+
+
+class _LostRoots(NamedTuple):
+    """Lost roots of one cause, emission and source; positions ascend, and there is at least one."""
+
+    cause: LossCause
+    emission: InitEmission
+    source: int
+    positions: I64
+
+    def order(self) -> tuple[int, int, int, int]:
+        """Return what they are sorted by, see the head of this module; no two have the same first root."""
+        verdict_rank = LOST_VERDICTS.index(self.cause.reason)
+        return verdict_rank, self.emission.at_ms, self.source, int(self.positions[0])
 
 
 class VerdictSet:
@@ -109,6 +128,7 @@ class VerdictSet:
 
     def records(self) -> list[Verdicts]:
         """Return all verdicts as records in canonical order, each below the size limit of the wire."""
+        # the numbers of the lists are those of the fields of `Verdicts`: acked, absent, lost
         rows: Iterator[tuple[int, Any, int]] = chain(
             ((0, run, RUN_BYTES) for run in self.acked.runs()),
             ((1, run, RUN_BYTES) for run in self.absent.runs()),
@@ -117,37 +137,33 @@ class VerdictSet:
         return [Verdicts(*lists) for lists in in_records(3, rows)]
 
     def _entries(self) -> Iterator[Lost]:
-        joined = [
-            (cause, emission, source, np.sort(np.concatenate(parts)))
-            for (cause, emission, source), parts in self._lost.items()
-        ]
-        joined.sort(
-            key=lambda item: (
-                LOST_VERDICTS.index(item[0].reason),
-                item[1].at_ms,
-                item[2],
-                int(item[3][0]),
-                item[0],
-            )
-        )
-        for cause, emission, source, positions in joined:
-            texts = Cause.of(cause.operator, cause.error, cause.message)
-            for first in range(0, len(positions), LOST_ROOTS):
+        """Yield the lost roots in canonical order, at most `LOST_ROOTS` of them in each entry."""
+        lost_roots: list[_LostRoots] = []
+        for (cause, emission, source), parts in self._lost.items():
+            positions = np.sort(np.concatenate(parts))
+            lost_roots.append(_LostRoots(cause, emission, source, positions))
+        lost_roots.sort(key=_LostRoots.order)
+        for cause, emission, source, positions in lost_roots:
+            cut = Cause.of(cause.operator, cause.error, cause.message)
+            for first_row in range(0, len(positions), LOST_ROOTS):
                 yield Lost(
-                    cause.reason,
-                    emission.session.group,
-                    emission.topic,
-                    emission.topic_id,
-                    *texts,
-                    emission.at_ms,
-                    emission.wall_ms,
-                    cause.decided_at_ms,
-                    source,
-                    pack_positions(positions[first : first + LOST_ROOTS]),
+                    reason=cause.reason,
+                    group=emission.session.group,
+                    topic=emission.topic,
+                    topic_id=emission.topic_id,
+                    operator=cut.operator,
+                    error=cut.error,
+                    message=cut.message,
+                    emitted_at=emission.at_ms,
+                    emitted_wall=emission.wall_ms,
+                    decided_at=cause.decided_at_ms,
+                    source=source,
+                    positions=pack_positions(positions[first_row : first_row + LOST_ROOTS]),
                 )
 
 
 def _lost_bytes(lost: Lost) -> int:
+    """Return at least the size on the wire: a character of the BMP has 3 bytes of UTF-8, the numbers 100."""
     texts = (lost.group, lost.topic, lost.topic_id, lost.operator, lost.error, lost.message)
     return len(lost.positions) + 3 * sum(len(text) for text in texts) + 100
 
@@ -159,11 +175,11 @@ def in_records(lists: int, rows: Iterable[tuple[int, Any, int]]) -> list[tuple[t
     each record its `lists` lists, as tuples.
     """
     records: list[list[list[Any]]] = []
-    used = RECORD_BUDGET_BYTES
-    for number, value, needed in rows:
-        if used + needed > RECORD_BUDGET_BYTES:
+    used_bytes = RECORD_BUDGET_BYTES  # as if there were a full one: so the first row begins a record
+    for list_number, value, row_bytes in rows:
+        if used_bytes + row_bytes > RECORD_BUDGET_BYTES:
             records.append([[] for _ in range(lists)])
-            used = 0
-        records[-1][number].append(value)
-        used += needed
+            used_bytes = 0
+        records[-1][list_number].append(value)
+        used_bytes += row_bytes
     return [tuple(map(tuple, record)) for record in records]

@@ -31,15 +31,17 @@ class RootNumbers:
 
     def find(self, source: int, positions: I64) -> I64:
         """Return the number of each position of a source, in any order; -1: it is no root of the set."""
-        own = self._roots.rows_of_source(source)
-        starts, ends, shifts = self._roots.table[own, 1], self._roots.table[own, 2], self._shifts[own]
+        rows_of_source = self._roots.rows_of_source(source)
+        starts = self._roots.table[rows_of_source, 1]
+        ends = self._roots.table[rows_of_source, 2]
+        shifts = self._shifts[rows_of_source]
         # what a batch does to roots of earlier ones is below all of its own
         if not len(starts) or not len(positions) or positions.max() < starts[0]:
             return np.full(len(positions), -1)
         # the last run that begins at a position or before it; before all of them the first one
-        rows = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
-        is_inside = (positions >= starts[rows]) & (positions < ends[rows])
-        numbers: I64 = np.where(is_inside, positions + shifts[rows], -1)
+        rows_of_positions = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
+        is_inside = (positions >= starts[rows_of_positions]) & (positions < ends[rows_of_positions])
+        numbers: I64 = np.where(is_inside, positions + shifts[rows_of_positions], -1)
         return numbers
 
     def root(self, number: int) -> Root:

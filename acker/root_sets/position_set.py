@@ -69,16 +69,16 @@ class PositionSet:
         if start >= end:
             return 0
         # Runs that touch the new one merge with it: those that end at its start or behind it, and begin at
-        # its end or before it.
+        # its end or before it. Of [0, 2), [5, 7) and [9, 12) they are, for [2, 6), the first two.
         low = bisect_left(self._ends, start)
         high = bisect_right(self._starts, end)
-        before = sum(self._ends[i] - self._starts[i] for i in range(low, high))
+        present = sum(self._ends[i] - self._starts[i] for i in range(low, high))
         if low < high:
             start = min(start, self._starts[low])
             end = max(end, self._ends[high - 1])
         self._starts[low:high] = [start]
         self._ends[low:high] = [end]
-        added = (end - start) - before
+        added = (end - start) - present
         self._size += added
         return added
 
@@ -89,21 +89,21 @@ class PositionSet:
     def remove_all(self, runs: Iterable[tuple[int, int]]) -> int:
         """Remove ascending, disjoint runs and return how many of their positions were there.
 
-        What lies between the first and the last of them is rebuilt once, so that a million single positions
-        cost one pass, not a million shifts of the lists.
+        All runs of the set between the first and the last removed position are written anew once. So a
+        million single positions cost one pass over the lists, not a million shifts of their ends.
         """
-        parts = [(start, end) for start, end in runs if start < end]
-        if not parts:
+        removals = [(start, end) for start, end in runs if start < end]
+        if not removals:
             return 0
-        low = bisect_right(self._ends, parts[0][0])
-        high = bisect_left(self._starts, parts[-1][1])
+        low = bisect_right(self._ends, removals[0][0])
+        high = bisect_left(self._starts, removals[-1][1])
         if low >= high:
             return 0
-        old = list(zip(self._starts[low:high], self._ends[low:high], strict=True))
-        kept = list(_uncovered(old, parts))
-        removed = sum(end - start for start, end in old) - sum(end - start for start, end in kept)
-        self._starts[low:high] = [start for start, _ in kept]
-        self._ends[low:high] = [end for _, end in kept]
+        touched_runs = list(zip(self._starts[low:high], self._ends[low:high], strict=True))
+        remaining_runs = list(_uncovered(touched_runs, removals))
+        removed = _position_count(touched_runs) - _position_count(remaining_runs)
+        self._starts[low:high] = [start for start, _ in remaining_runs]
+        self._ends[low:high] = [end for _, end in remaining_runs]
         self._size -= removed
         return removed
 
@@ -113,7 +113,10 @@ class PositionSet:
             return []
         low = bisect_right(self._ends, start)
         high = bisect_left(self._starts, end)
-        return [PositionRun(max(self._starts[i], start), min(self._ends[i], end)) for i in range(low, high)]
+        parts: list[PositionRun] = []
+        for run_start, run_end in zip(self._starts[low:high], self._ends[low:high], strict=True):
+            parts.append(PositionRun(max(run_start, start), min(run_end, end)))
+        return parts
 
     def outside(self, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that are not in the set, ascending."""
@@ -123,21 +126,28 @@ class PositionSet:
         return start < end and bisect_right(self._ends, start) < bisect_left(self._starts, end)
 
 
+def _position_count(runs: Iterable[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in runs)
+
+
 def _uncovered(
     runs: Iterable[tuple[int, int]], covers: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the parts of runs, ascending and disjoint, that none of `covers`, ascending, covers."""
-    rest = iter(covers)
-    cover = next(rest, None)
+    """Yield the parts of runs that no cover covers, ascending; runs and covers ascend and are disjoint.
+
+    Of the runs [0, 5) and [8, 12) the covers [3, 4) and [4, 9) leave [0, 3) and [9, 12).
+    """
+    following_covers = iter(covers)
+    cover = next(following_covers, None)
     for start, end in runs:
         while cover is not None and cover[1] <= start:
-            cover = next(rest, None)
+            cover = next(following_covers, None)
         while cover is not None and cover[0] < end:
             if start < cover[0]:
                 yield start, cover[0]
             start = max(start, cover[1])
             if cover[1] > end:
-                break  # it reaches into the next run
-            cover = next(rest, None)
+                break  # it reaches behind this run, so the next one may begin in it
+            cover = next(following_covers, None)
         if start < end:
             yield start, end

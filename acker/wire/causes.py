@@ -49,7 +49,7 @@ NAME_CHARACTERS_MAX: Final = 100
 TEXT_BYTES_MAX: Final = 500
 """Operator, error and message are cut to so many bytes of UTF-8: 256 causes fit into a record of the wire."""
 
-_ROOTS: Final = ("Exception", "BaseException")
+_BASE_CLASSES: Final = ("Exception", "BaseException")
 _PLACE: Final = re.compile(r"(?:\A| )\([^()\n]{1,60}:[0-9]{1,9}\)\Z")
 
 
@@ -91,19 +91,29 @@ def clipped(text: str, bytes_max: int) -> str:
 
 
 def error_text(kind: type[BaseException]) -> str:
-    """Write an exception's class as the wire has it."""
+    """Return an exception's class as the wire has it.
+
+    ``ValueError``, ``NoSuchOrder(OrderError, LookupError)``, or ``Lone`` for a class of a user that stands
+    directly below Exception.
+    """
     name = kind.__name__[:NAME_CHARACTERS_MAX]
     if _is_built_in(kind):
         return name
-    parents: list[str] = []
+    parent_names: list[str] = []
+    # what every Python knows without being told: of LookupError that Exception stands above it
     implied: set[type] = {object, BaseException, Exception}
     for parent in kind.__mro__[1:]:
-        if parent not in implied:
-            parents.append(parent.__name__[:NAME_CHARACTERS_MAX])
-            implied.update(parent.__mro__ if _is_built_in(parent) else ())
-    if not parents and name not in vars(builtins) and not name.isupper():
+        if parent in implied:
+            continue
+        parent_names.append(parent.__name__[:NAME_CHARACTERS_MAX])
+        if _is_built_in(parent):
+            implied.update(parent.__mro__)
+    # A user's own ``class ValueError(Exception)`` is ``ValueError()``, and his ``class LATE`` is ``LATE()``:
+    # the parentheses say that it is neither the built-in class nor a cause of Windhover's own.
+    looks_like_another = name in vars(builtins) or name.isupper()
+    if not parent_names and not looks_like_another:
         return name
-    return f"{name}({', '.join(parents[:PARENTS_MAX])})"
+    return f"{name}({', '.join(parent_names[:PARENTS_MAX])})"
 
 
 def error_class(error: str) -> str:
@@ -113,17 +123,23 @@ def error_class(error: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def error_classes(error: str) -> tuple[str, ...]:
-    """Return the names of the class and of all its parents; of a cause of Windhover's own its name alone."""
-    name, has_parents, listed = error.partition("(")
+    """Return the names of the class and of all its parents; of a cause of Windhover's own its name alone.
+
+    >>> error_classes("NoSuchOrder(LookupError)")
+    ('NoSuchOrder', 'LookupError', 'Exception', 'BaseException')
+    """
+    name, has_parents, parent_names = error.partition("(")
     if name.isupper() and not has_parents:
         return (name,)
     if not name:
-        return (EXPLICIT, *_ROOTS)
+        return (EXPLICIT, *_BASE_CLASSES)
     # a class with parents is no built-in one, whatever it is called
-    found = dict.fromkeys([name] if has_parents else _above(name))
-    for parent in filter(None, listed.rstrip(")").split(", ")):
-        found.update(dict.fromkeys(_above(parent)))
-    return tuple(dict.fromkeys([*found, *_ROOTS]))
+    class_names = [name] if has_parents else _with_built_in_parents(name)
+    for parent in parent_names.rstrip(")").split(", "):
+        if parent:
+            class_names += _with_built_in_parents(parent)
+    # two parents may have one of their own in common; a dict keeps each name once, and their order
+    return tuple(dict.fromkeys([*class_names, *_BASE_CLASSES]))
 
 
 def with_place(message: str, place: str) -> str:
@@ -135,16 +151,20 @@ def with_place(message: str, place: str) -> str:
 
 def without_place(message: str) -> tuple[str, str]:
     """Return a message without the place at its end, and that end; put together they are the message."""
-    found = _PLACE.search(message)
-    return (message, "") if found is None else (message[: found.start()], found[0])
+    place = _PLACE.search(message)
+    if place is None:
+        return message, ""
+    return message[: place.start()], place[0]
 
 
 def _is_built_in(kind: type) -> bool:
     return kind.__module__ == "builtins"
 
 
-def _above(name: str) -> list[str]:
+def _with_built_in_parents(name: str) -> list[str]:
+    """Return a class's name and, if it is a built-in exception, those of its parents, nearest first."""
     kind = vars(builtins).get(name)
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         return [name]
+    # the last one is `object`, which is no exception
     return [parent.__name__ for parent in kind.__mro__[:-1]]

@@ -32,6 +32,7 @@ from acker.wire.events import (
     Acks,
     Fails,
     Init,
+    Lost,
     PositionRun,
     SourceRun,
     Take,
@@ -73,7 +74,7 @@ NAMED_MAX: Final = 1 << 20
 OUTSIDE: Final = "a position lies outside the block"
 
 _NOT_PACKED: Final = "packed positions are not a multiple of 8 bytes"
-_PACKED = 8
+_POSITION_BYTES = 8
 _BLOCK_MAX: Final = 1 << (63 - WIRE_BLOCK_BITS)
 
 
@@ -83,14 +84,17 @@ def epoch_max(written_ms: int) -> int:
 
 
 def wrong_epoch(epoch: int, written_ms: int) -> str:
-    """Tell whether an epoch is higher than any session's can be; `written_ms` is the time of its record."""
+    """Return what is wrong with an epoch, if it is higher than any session's can be by then.
+
+    `written_ms` is the time of its record.
+    """
     if epoch > epoch_max(written_ms):
         return f"an epoch that no session can have by then: {epoch}"
     return ""
 
 
 def wrong_clock(now: int, written_ms: int) -> str:
-    """Tell whether a time of a session's clock is too far ahead of the time of its record."""
+    """Return what is wrong with a time of a session's clock, if it is too far ahead of its record's."""
     ahead_ms = now - max(0, written_ms)
     if ahead_ms > CLOCK_AHEAD_MS_MAX:
         return f"its clock is {AHEAD} by more than {CLOCK_AHEAD_MS_MAX // 1_000} s: {ahead_ms // 1_000}"
@@ -98,13 +102,13 @@ def wrong_clock(now: int, written_ms: int) -> str:
 
 
 def wrong_names(*names: str) -> str:
-    """Tell whether a name is longer than `NAME_CHARS`."""
-    longest = max(len(name) for name in names)
-    return f"a name of {longest} characters" if longest > NAME_CHARS else ""
+    """Return what is wrong with names, if one is longer than `NAME_CHARS`."""
+    longest_chars = max(len(name) for name in names)
+    return f"a name of {longest_chars} characters" if longest_chars > NAME_CHARS else ""
 
 
 def wrong_numbers(*numbers: int) -> str:
-    """Tell whether an epoch or a time lies beyond `NUMBER_MAX`."""
+    """Return what is wrong with epochs and times, if one lies beyond `NUMBER_MAX`."""
     for number in numbers:
         if abs(number) > NUMBER_MAX:
             return f"{number} is no epoch and no time"
@@ -112,66 +116,84 @@ def wrong_numbers(*numbers: int) -> str:
 
 
 def wrong_source(source: int) -> str:
-    """Tell whether a number is of no source: Avro's decoder lets an int have 64 bits."""
+    """Return what is wrong with a number, if it is of no source: Avro's decoder lets an int have 64 bits."""
     is_source = source >> 16 < 2 * REPLAY_ID_OFFSET and 1 <= input_id_of(source) <= INPUT_ID_MAX
     return "" if is_source else f"source {source} is of no input"
 
 
 def wrong_take(take: Take | Tick, written_ms: int) -> str:
-    """Tell what is wrong with a take or a tick that the broker has since `written_ms`."""
+    """Return what is wrong with a take or a tick that the broker has since `written_ms`."""
+    if not (take.group and take.session):
+        return "it names no group, or no session"
     names = [take.group, take.session]
-    found = "" if take.group and take.session else "it names no group, or no session"
-    for source in take.sources if isinstance(take, Take) else ():
+    sources = take.sources if isinstance(take, Take) else ()
+    for source in sources:
         names += [source.topic, source.topic_id]
-        found = found or wrong_source(source.source)
+        flaw = wrong_source(source.source)
+        if flaw:
+            return flaw
         if not 0 <= source.generation <= GENERATION_MAX:
-            found = found or f"generation {source.generation} does not exist"
-    found = found or wrong_names(*names) or wrong_numbers(take.epoch, take.now)
-    return found or wrong_epoch(take.epoch, written_ms) or wrong_clock(take.now, written_ms)
+            return f"generation {source.generation} does not exist"
+    return (
+        wrong_names(*names)
+        or wrong_numbers(take.epoch, take.now)
+        or wrong_epoch(take.epoch, written_ms)
+        or wrong_clock(take.now, written_ms)
+    )
 
 
 def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, written_ms: int) -> str:
-    """Tell what is wrong with an init that acker partition `partition` of `partitions` has read.
+    """Return what is wrong with an init that acker partition `partition` of `partitions` has read.
 
     The broker has it since `written_ms`.
     """
-    found = wrong_names(init.group, init.session, init.topic, init.topic_id)
-    found = found or wrong_numbers(init.epoch, init.now, init.wall, init.timeout_ms)
-    found = found or wrong_clock(max(init.now, init.wall), written_ms)
+    flaw = (
+        wrong_names(init.group, init.session, init.topic, init.topic_id)
+        or wrong_numbers(init.epoch, init.now, init.wall, init.timeout_ms)
+        or wrong_clock(max(init.now, init.wall), written_ms)
+    )
+    # an init may have thousands of runs, and has few sources
     for source in {run.source for run in init.runs}:
-        found = found or wrong_source(source)
-    if found:
-        return found
+        flaw = flaw or wrong_source(source)
+    if flaw:
+        return flaw
     if any(run.end < run.start for run in init.runs):
         return "a run ends before it starts"
-    count = sum(run.end - run.start for run in init.runs)
-    if count > roots_max:
-        return f"{count} positions, more than {roots_max}"
+    # counted before their blocks are walked: a run may claim 2^63 positions
+    root_count = sum(run.end - run.start for run in init.runs)
+    if root_count > roots_max:
+        return f"{root_count} positions, more than {roots_max}"
     for run in init.runs:
-        blocks = range(run.start >> ACKER_BLOCK_BITS, ((run.end - 1) >> ACKER_BLOCK_BITS) + 1)
-        for block in blocks if run.end > run.start else ():
+        if run.start == run.end:
+            continue
+        first_block = run.start >> ACKER_BLOCK_BITS
+        last_block = (run.end - 1) >> ACKER_BLOCK_BITS
+        for block in range(first_block, last_block + 1):
             if acker_partition(run.source, block << ACKER_BLOCK_BITS, partitions) != partition:
                 return f"positions from {block << ACKER_BLOCK_BITS} on are not of this acker partition"
     return ""
 
 
-def left_out_block(source: int, first: int, start: int, partition: int, partitions: int) -> int | None:
+def left_out_block(
+    source: int, first_allowed: int, start: int, partition: int, partitions: int
+) -> int | None:
     """Return the first position of a block that an init leaves out, None if it leaves out none.
 
-    Before it, `first` was the first position that may be initialised; the init begins at `start`. Of the
-    blocks between the blocks of these two, some are other acker partitions'. Example, with one acker
+    Before it, `first_allowed` was the first position that may be initialised; the init begins at `start`. Of
+    the blocks between the blocks of these two, some are other acker partitions'. Example, with one acker
     partition: after position 10 an init may begin at 131,071, in the next block, and not at 131,072.
     """
-    for block in range((first >> ACKER_BLOCK_BITS) + 1, start >> ACKER_BLOCK_BITS):
+    for block in range((first_allowed >> ACKER_BLOCK_BITS) + 1, start >> ACKER_BLOCK_BITS):
         if acker_partition(source, block << ACKER_BLOCK_BITS, partitions) == partition:
             return block << ACKER_BLOCK_BITS
     return None
 
 
 def wrong_touch(acks: Acks, written_ms: int) -> str:
-    """Tell whether a timeout is reset to a time too far ahead: it would never end. See `wrong_clock`.
+    """Return what is wrong with a timeout that is reset to a time too far ahead: it would never end.
 
-    What Spark's state holds may wait for as long as the longest `held_timeout`; only its lanes may say so.
+    See `wrong_clock`. What Spark's state holds may wait for as long as the longest `held_timeout`; only its
+    lanes may say so.
     """
     if not acks.touched:
         return ""
@@ -180,13 +202,13 @@ def wrong_touch(acks: Acks, written_ms: int) -> str:
 
 
 def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
-    """Tell what is wrong with contributions that acker partition `partition` of `partitions` has read.
+    """Return what is wrong with contributions that acker partition `partition` of `partitions` has read.
 
     Whether packed positions lie in the block is checked by `Contribution.outside`, which reads them anyway.
     """
     if len(acks.positions) != len(acks.values):
         return "positions and values differ in length"
-    if len(acks.positions) % _PACKED:
+    if len(acks.positions) % _POSITION_BYTES:
         return _NOT_PACKED
     return (
         _wrong_head(acks, partition, partitions)
@@ -199,10 +221,9 @@ def wrong_acks(acks: Acks, partition: int, partitions: int) -> str:
 
 
 def wrong_fails(fails: Fails, partition: int, partitions: int) -> str:
-    """Tell what is wrong with fails that acker partition `partition` of `partitions` has read."""
-    return _wrong_head(fails, partition, partitions) or _wrong_packed(
-        fails.block, (cause.positions for cause in fails.causes)
-    )
+    """Return what is wrong with fails that acker partition `partition` of `partitions` has read."""
+    columns = [cause.positions for cause in fails.causes]
+    return _wrong_head(fails, partition, partitions) or _wrong_packed(fails.block, columns)
 
 
 def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
@@ -210,42 +231,46 @@ def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
         return f"block {record.block} does not exist"
     if acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions) != partition:
         return "the block is not of this acker partition"
-    found = wrong_source(record.source) or wrong_numbers(record.epoch, record.seq)
-    return found or wrong_names(record.lane, record.group, record.session)
+    return (
+        wrong_source(record.source)
+        or wrong_numbers(record.epoch, record.seq)
+        or wrong_names(record.lane, record.group, record.session)
+    )
 
 
 def _wrong_runs(block: int, runs: Iterable[PositionRun]) -> str:
-    first, end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
+    block_start, block_end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
     for run in runs:
         if run.end < run.start:
             return "a run ends before it starts"
-        if run.start < first or run.end > end:
+        if run.start < block_start or run.end > block_end:
             return "a run leaves the block"
     return ""
 
 
 def _wrong_total(acks: Acks) -> str:
+    # few runs cannot name too many: each one stays in its block
     if (len(acks.runs) + len(acks.absent)) << WIRE_BLOCK_BITS <= NAMED_MAX:
         return ""
-    named = sum(run.end - run.start for run in (*acks.runs, *acks.absent))
-    return f"its runs name {named} positions" if named > NAMED_MAX else ""
+    position_count = sum(run.end - run.start for run in (*acks.runs, *acks.absent))
+    return f"its runs name {position_count} positions" if position_count > NAMED_MAX else ""
 
 
 def _wrong_packed(block: int, columns: Iterable[bytes]) -> str:
-    first, end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
+    block_start, block_end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
     for column in columns:
-        if len(column) % _PACKED:
+        if len(column) % _POSITION_BYTES:
             return _NOT_PACKED
         if not column:
             continue
-        named = positions(column)
-        if int(named.min()) < first or int(named.max()) >= end:
+        column_positions = positions(column)
+        if int(column_positions.min()) < block_start or int(column_positions.max()) >= block_end:
             return OUTSIDE
     return ""
 
 
 def read_verdicts(value: bytes | None) -> Verdicts | None:
-    """Return a record's verdicts, for who only looks; None for an answer and what cannot be read."""
+    """Return a record's verdicts, for a reader that only looks; None: it is an answer, or cannot be read."""
     try:
         event = wire_codec().decode(value)
     except CodecError:
@@ -254,25 +279,31 @@ def read_verdicts(value: bytes | None) -> Verdicts | None:
 
 
 def wrong_verdicts(verdicts: Verdicts) -> str:
-    found = _wrong_source_runs(verdicts.done_runs())
+    """Return what is wrong with the verdicts of one record."""
+    flaw = _wrong_source_runs(verdicts.done_runs())
     for lost in verdicts.lost:
-        found = found or wrong_source(lost.source)
-        found = found or wrong_numbers(lost.emitted_at, lost.emitted_wall, lost.decided_at)
-        if found:
-            return found
-        if len(lost.positions) % _PACKED:
-            return f"{len(lost.positions)} bytes of positions are no whole number of them"
-        if not lost.positions:
-            continue
-        lowest, highest = positions(lost.positions).min(), positions(lost.positions).max()
-        if lowest < 0:
-            return f"a position of source {lost.source} is below 0"
-        if highest == _INT64_MAX:  # a run with it has no end that an int64 could hold
-            return f"a position of source {lost.source} is above every other one"
-    return found
+        flaw = flaw or _wrong_lost(lost)
+    return flaw
+
+
+def _wrong_lost(lost: Lost) -> str:
+    flaw = wrong_source(lost.source) or wrong_numbers(lost.emitted_at, lost.emitted_wall, lost.decided_at)
+    if flaw:
+        return flaw
+    if len(lost.positions) % _POSITION_BYTES:
+        return f"{len(lost.positions)} bytes of positions are no whole number of them"
+    if not lost.positions:
+        return ""
+    lost_positions = positions(lost.positions)
+    if lost_positions.min() < 0:
+        return f"a position of source {lost.source} is below 0"
+    if lost_positions.max() == _INT64_MAX:  # a run with it has no end that an int64 could hold
+        return f"a position of source {lost.source} is above every other one"
+    return ""
 
 
 def wrong_taken(taken: Taken) -> str:
+    """Return what is wrong with an acker's answer to a take."""
     if not 0 <= taken.part < taken.parts:
         return f"part {taken.part} of {taken.parts}"
     if abs(taken.clock) > NUMBER_MAX or abs(taken.epoch) > NUMBER_MAX:
@@ -285,9 +316,11 @@ def wrong_taken(taken: Taken) -> str:
 
 def _wrong_source_runs(runs: Iterable[SourceRun]) -> str:
     for source, start, end in runs:
-        found = wrong_source(source)
-        if found or not 0 <= start <= end:
-            return found or f"a run of source {source} goes from {start} to {end}"
+        flaw = wrong_source(source)
+        if flaw:
+            return flaw
+        if not 0 <= start <= end:
+            return f"a run of source {source} goes from {start} to {end}"
     return ""
 
 
@@ -300,7 +333,10 @@ class LogOnce:
         self._kinds: set[tuple[str, str]] = set()
 
     def is_first(self, topic: str, why: str) -> bool:
-        """Tell whether a flaw is the first of its kind; texts that differ in a last number are one kind."""
+        """Return True for the first flaw of a kind, and remember the kind.
+
+        Texts that differ in a last number are one kind. Behind `KINDS_MAX` kinds no flaw is the first.
+        """
         kind = (topic, why.rstrip("0123456789 "))
         if kind in self._kinds or len(self._kinds) >= KINDS_MAX:
             return False

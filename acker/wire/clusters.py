@@ -56,19 +56,22 @@ def is_of_another(written_in: str, here: str) -> bool:
     return UNKNOWN_CLUSTER not in (written_in, here) and written_in != here
 
 
-def other_cluster(headers: Headers, here: str) -> str:
-    """Return that a record was written in another cluster, by its headers; empty: it was not, or unknown.
+def other_cluster(headers: Headers, cluster_id: str) -> str:
+    """Return a text that names both clusters, if a record was written in another one; empty: it was not.
 
-    `here` is the id of this cluster.
+    A record that names no cluster counts as written in this one.
     """
     written_in = cluster_of(headers) if headers else UNKNOWN_CLUSTER
-    if not is_of_another(written_in, here):
+    if not is_of_another(written_in, cluster_id):
         return ""
-    return f"it was written in cluster {Untrusted(written_in)}, and this is cluster {here}"
+    return f"it was written in cluster {Untrusted(written_in)}, and this is cluster {cluster_id}"
 
 
-def require_cluster(place: str, headers: Headers, here: str) -> None:
-    """Raise `Disagreement` if a record was written in another cluster; `place` names it in the error."""
-    difference = other_cluster(headers, here)
+def require_cluster(place: str, headers: Headers, cluster_id: str) -> None:
+    """Raise `Disagreement` if a record was written in another cluster than this one.
+
+    `place` names the record in the error.
+    """
+    difference = other_cluster(headers, cluster_id)
     if difference:
         raise Disagreement(f"{place} is not of this cluster: {difference}; {MIRRORED_CURE}")

@@ -17,7 +17,18 @@ from functools import cache
 from importlib import resources
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Final, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import fastavro
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
@@ -49,14 +60,22 @@ def load_schema(package: str, name: str) -> dict[str, Any]:
     return schema
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
+    """Return a value that Avro and Python have in the same form; compared with, to leave the call out."""
     return value
 
 
-def _fields(kind: type) -> list[tuple[str, str, Any]]:
-    """Return of each field its name on the wire, its own name, and its type."""
+class _Field(NamedTuple):
+    """A field of a record type. `wire_name` is the schema's: ``from``, where Python's name is ``from_``."""
+
+    wire_name: str
+    name: str
+    type: Any
+
+
+def _fields(kind: type) -> list[_Field]:
     hints = get_type_hints(kind).items()
-    return [(name.rstrip("_"), name, hint) for name, hint in hints if not name.startswith("_")]
+    return [_Field(name.rstrip("_"), name, hint) for name, hint in hints if not name.startswith("_")]
 
 
 def _enum_members(kind: Any) -> tuple[Enum, ...] | None:
@@ -78,43 +97,60 @@ def _member_reader(members: Iterable[Enum]) -> _Convert:
 
 
 def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and (
-        hasattr(kind, "__dataclass_fields__") or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
-    )
+    """Return whether a type is a dataclass or a named tuple: a record of the schema."""
+    if not isinstance(kind, type):
+        return False
+    is_named_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return hasattr(kind, "__dataclass_fields__") or is_named_tuple
 
 
 def _writer_of(kind: Any) -> _Convert:
+    """Make the function that turns a value of a type into what fastavro writes."""
     if get_origin(kind) is tuple:
-        item = _writer_of(get_args(kind)[0])
-        return list if item is _same else lambda values: [item(value) for value in values]
+        write_item = _writer_of(get_args(kind)[0])
+        if write_item is _unchanged:
+            return list
+        return lambda values: [write_item(value) for value in values]
     if _enum_members(kind) is not None:
         return lambda value: value.value
     if not _is_record(kind):
-        return _same
-    parts = [(wire, name, _writer_of(hint)) for wire, name, hint in _fields(kind)]
-    if issubclass(kind, tuple) and all(convert is _same for _, _, convert in parts):
-        names = [wire for wire, _, _ in parts]
-        return lambda value: dict(zip(names, value, strict=True))  # runs, by the ten thousand
-    return lambda value: {wire: convert(getattr(value, name)) for wire, name, convert in parts}
+        return _unchanged
+    parts = [(field.wire_name, field.name, _writer_of(field.type)) for field in _fields(kind)]
+    if issubclass(kind, tuple) and all(write is _unchanged for _, _, write in parts):
+        wire_names = [wire_name for wire_name, _, _ in parts]
+        return lambda value: dict(zip(wire_names, value, strict=True))  # runs, by the ten thousand
+    return lambda value: {wire_name: write(getattr(value, name)) for wire_name, name, write in parts}
 
 
-def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
-    """Make the function that turns what fastavro reads into a value of a type."""
+def _reader_of(kind: Any, names_read: Container[str] | None = None) -> _Convert:
+    """Make the function that turns what fastavro reads into a value of a type.
+
+    `names_read` are the fields that the schema has, by their names on the wire; None: all of the type's.
+    """
     if get_origin(kind) is tuple:
-        item = _reader_of(get_args(kind)[0])
-        return tuple if item is _same else lambda values: tuple([item(value) for value in values])
-    if (members := _enum_members(kind)) is not None:
+        read_item = _reader_of(get_args(kind)[0])
+        if read_item is _unchanged:
+            return tuple
+        return lambda values: tuple([read_item(value) for value in values])
+    members = _enum_members(kind)
+    if members is not None:
         return _member_reader(members)
     if not _is_record(kind):
-        return _same
-    fields = [field for field in _fields(kind) if read is None or field[0] in read]
-    parts = [(wire, _reader_of(hint)) for wire, _, hint in fields]
-    if len(parts) == 1:
-        [(wire, convert)] = parts
-        return lambda data: kind(convert(data[wire]))
-    pick = itemgetter(*[wire for wire, _ in parts])
-    converted = [(place, convert) for place, (_, convert) in enumerate(parts) if convert is not _same]
-    names = [name for _, name, _ in fields]
+        return _unchanged
+    return _record_reader(kind, names_read)
+
+
+def _record_reader(kind: Any, names_read: Container[str] | None) -> _Convert:
+    """Make the function that turns a record, as fastavro's dict, into a value of a type; see `_reader_of`."""
+    fields = [field for field in _fields(kind) if names_read is None or field.wire_name in names_read]
+    parts = [(field.wire_name, _reader_of(field.type)) for field in fields]
+    if len(parts) == 1:  # `itemgetter` of one name would return no tuple
+        [(wire_name, read)] = parts
+        return lambda data: kind(read(data[wire_name]))
+    pick = itemgetter(*[wire_name for wire_name, _ in parts])
+    # only the fields that change are touched again: of most records none does
+    converted = [(index, read) for index, (_, read) in enumerate(parts) if read is not _unchanged]
+    names = [field.name for field in fields]
     make = tuple_maker(kind) if issubclass(kind, tuple) else lambda values: kind(*values)
     if len(fields) < len(_fields(kind)):  # those that an older version lacks may stand between others
         make = lambda values: kind(**dict(zip(names, values, strict=True)))  # noqa: E731
@@ -123,16 +159,35 @@ def _reader_of(kind: Any, read: Container[str] | None = None) -> _Convert:
 
     def value_of(data: Any) -> Any:
         values = list(pick(data))
-        for place, convert in converted:
-            values[place] = convert(values[place])
+        for index, read in converted:
+            values[index] = read(values[index])
         return make(tuple(values))
 
     return value_of
 
 
-def _parsed(schema: Mapping[str, Any]) -> tuple[bytes, Any]:
+class _ParsedSchema(NamedTuple):
+    """`header` is the ten bytes that a record of the schema begins with."""
+
+    header: bytes
+    parsed: Any
+
+
+def _parsed(schema: Mapping[str, Any]) -> _ParsedSchema:
     mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(schema)), "CRC-64-AVRO"))
-    return MAGIC + mark, parse_schema(dict(schema), named_schemas={})
+    return _ParsedSchema(MAGIC + mark, parse_schema(dict(schema), named_schemas={}))
+
+
+class _Encoder(NamedTuple):
+    header: bytes
+    schema: Any
+    convert: _Convert
+
+
+class _Decoder(NamedTuple):
+    name: str
+    schema: Any
+    convert: _Convert
 
 
 class Codec(Generic[E]):
@@ -147,19 +202,19 @@ class Codec(Generic[E]):
         types: Mapping[type[E], Mapping[str, Any]],
         older: Mapping[type[E], Iterable[Mapping[str, Any]]] = MappingProxyType({}),
     ) -> None:
-        self._encoders: dict[type, tuple[bytes, Any, _Convert]] = {}
-        self._decoders: dict[bytes, tuple[str, Any, _Convert]] = {}
+        self._encoders: dict[type, _Encoder] = {}
+        self._decoders: dict[bytes, _Decoder] = {}
         self._headers: dict[type, list[bytes]] = {}
         for kind, schema in types.items():
             header, parsed = _parsed(schema)
-            self._encoders[kind] = (header, parsed, _writer_of(kind))
-            self._add(kind, header, parsed)
-            for version in older.get(kind, ()):
-                self._add(kind, *_parsed(version))
+            self._encoders[kind] = _Encoder(header, parsed, _writer_of(kind))
+            self._add_decoder(kind, header, parsed)
+            for older_schema in older.get(kind, ()):
+                self._add_decoder(kind, *_parsed(older_schema))
 
-    def _add(self, kind: type[E], header: bytes, parsed: Any) -> None:
-        read = {field["name"] for field in parsed["fields"]}
-        self._decoders[header] = (kind.__name__, parsed, _reader_of(kind, read))
+    def _add_decoder(self, kind: type[E], header: bytes, parsed: Any) -> None:
+        names_read = {field["name"] for field in parsed["fields"]}
+        self._decoders[header] = _Decoder(kind.__name__, parsed, _reader_of(kind, names_read))
         self._headers.setdefault(kind, []).append(header)
 
     def headers(self, kind: type[E]) -> frozenset[bytes]:
@@ -168,9 +223,10 @@ class Codec(Generic[E]):
 
     def header(self, kind: type[E]) -> bytes:
         """Return the ten bytes that a record of a type begins with when it is written."""
-        return self._encoders[kind][0]
+        return self._encoders[kind].header
 
     def encode(self, value: E) -> bytes:
+        """Return the bytes of one record, or raise `CodecError` for a value that its schema cannot hold."""
         header, schema, convert = self._encoders[type(value)]
         body = io.BytesIO()
         body.write(header)
@@ -186,10 +242,10 @@ class Codec(Generic[E]):
             raise CodecError(f"it has {len(data):,} bytes, more than the {bytes_max:,} that are read")
         if data is None or len(data) < HEADER_BYTES or data[:2] != MAGIC:
             raise CodecError("not a single-object Avro record: the first two bytes are not C3 01")
-        found = self._decoders.get(data[:HEADER_BYTES])
-        if found is None:
+        decoder = self._decoders.get(data[:HEADER_BYTES])
+        if decoder is None:
             raise UnknownVersion(f"unknown schema fingerprint {data[2:HEADER_BYTES].hex(' ')}")
-        name, schema, convert = found
+        name, schema, convert = decoder
         body = io.BytesIO(data)
         body.seek(HEADER_BYTES)
         try:
@@ -229,44 +285,52 @@ class _Unusual(Exception):
 
 
 class _Cursor:
-    __slots__ = ("_data", "_view", "at")
+    """Reads one encoded record part by part; `next_index` is that of the first byte that is not read yet."""
+
+    __slots__ = ("_data", "_view", "next_index")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._view = memoryview(data)
-        self.at = HEADER_BYTES
+        self.next_index = HEADER_BYTES
 
     def long(self) -> int:
-        data, at = self._data, self.at
-        byte = data[at]
+        """Read a number: zigzag, seven bits to a byte, the lowest first."""
+        data, index = self._data, self.next_index
+        byte = data[index]
         number, shift = byte & 0x7F, 7
         while byte & 0x80:
-            at += 1
-            byte = data[at]
+            index += 1
+            byte = data[index]
             if shift > 63:  # without a bound, garbage of 900 KB takes half a minute, and ends each acker
                 raise _Unusual
             number |= (byte & 0x7F) << shift
             shift += 7
-        self.at = at + 1
+        self.next_index = index + 1
         if number >> 64:
             raise _Unusual
         return (number >> 1) ^ -(number & 1)
 
     def packed(self) -> bytes:
-        return cast("bytes", self._view[self._skip() : self.at])
+        """Read bytes, as a view of the record."""
+        start = self._skip()
+        return cast("bytes", self._view[start : self.next_index])
 
     def _skip(self) -> int:
+        """Read a length, go behind so many bytes, and return the index of the first of them."""
         length = self.long()
-        first, end = self.at, self.at + length
+        start, end = self.next_index, self.next_index + length
         if length < 0 or end > len(self._data):
             raise _Unusual
-        self.at = end
-        return first
+        self.next_index = end
+        return start
 
     def text(self) -> str:
-        return self._data[self._skip() : self.at].decode()
+        start = self._skip()
+        return self._data[start : self.next_index].decode()
 
     def runs(self) -> tuple[events.PositionRun, ...]:
+        """Read an array of runs in one block, as our writers write it: its count, the runs, and a 0."""
         count = self.long()
         if count == 0:
             return ()
@@ -293,6 +357,7 @@ def read_acks(data: bytes, header: bytes) -> events.Acks | None:
         return None
     cursor = _Cursor(data)
     try:
+        # in the order of the schema's fields, which is that of the class
         record = events.Acks(
             cursor.text(), cursor.long(), cursor.text(), cursor.text(), cursor.long(), cursor.long(),
             cursor.long(), cursor.runs(), cursor.packed(), cursor.packed(), cursor.runs(), cursor.packed(),
@@ -300,4 +365,4 @@ def read_acks(data: bytes, header: bytes) -> events.Acks | None:
         )  # fmt: skip
     except (IndexError, UnicodeDecodeError, _Unusual):
         return None
-    return record if cursor.at == len(data) else None
+    return record if cursor.next_index == len(data) else None

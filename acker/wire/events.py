@@ -24,7 +24,10 @@ from acker.wire.verdict import DONE_VERDICTS, DoneVerdict, LostVerdict, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A session's request to own its group, written to every partition of ``_ack_init`` at every start."""
+    """A session's request to own its group, written to every partition of ``_ack_init`` at every start.
+
+    `now` is the session's clock in ms, here and in `Init` and `Tick`; `epoch` is the session's number.
+    """
 
     group: str
     session: str
@@ -46,7 +49,11 @@ class TakeSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An acker partition's answer to a `Take`. `refused` is the reason of a refusal, else empty."""
+    """An acker partition's answer to a `Take`. `refused` is the reason of a refusal, else empty.
+
+    `clock` is the session's clock there, in ms, and `open` are the runs of open roots. Long answers come in
+    `parts` records, of which this is number `part`, from 0.
+    """
 
     group: str
     session: str
@@ -217,9 +224,17 @@ FIRST_EMISSION_BYTES: Final = 16
 """What each of them takes in the header, beside 8 bytes for the source."""
 
 
-def first_emissions(value: bytes | None) -> tuple[int, I64, I64] | None:
-    """Read the header's value: the source, its positions, and their wall times, ms; None: it is no such."""
-    return _root_numbers(value, FIRST_EMISSION_BYTES)
+class HeaderNumbers(NamedTuple):
+    """What a header says of roots of one source: of ``positions[i]`` it has ``numbers[i]``, int64."""
+
+    source: int
+    positions: I64
+    numbers: I64
+
+
+def first_emissions(value: bytes | None) -> HeaderNumbers | None:
+    """Return the header's numbers, the wall time of each root in ms, ``(n,)``; None: it is no such header."""
+    return _header_numbers(value, FIRST_EMISSION_BYTES)
 
 
 TRACES: Final = "windhover.traces"
@@ -233,23 +248,23 @@ TRACE_BYTES: Final = 32
 """What each of them takes in the header, beside 8 bytes for the source."""
 
 
-def traces(value: bytes | None) -> tuple[int, I64, I64] | None:
-    """Read the header's value: the source, its positions, and their ids, ``(n, 3)``; None: it is no such."""
-    if (found := _root_numbers(value, TRACE_BYTES)) is None:
+def traces(value: bytes | None) -> HeaderNumbers | None:
+    """Return the header's numbers, the ids of each root, ``(n, 3)``; None: it is no such header."""
+    traced = _header_numbers(value, TRACE_BYTES)
+    if traced is None:
         return None
-    source, at, ids = found
-    return source, at, ids.reshape(-1, 3)
+    return traced._replace(numbers=traced.numbers.reshape(-1, 3))
 
 
-def pack_root_numbers(source: int, at: I64, numbers: I64) -> bytes:
+def pack_root_numbers(source: int, root_positions: I64, numbers: I64) -> bytes:
     """Pack the value of either header: positions of a source, and the numbers of each, ``(n, ...)`` int64."""
-    return np.concatenate([[source], at, numbers.ravel()]).astype("<i8").tobytes()
+    return np.concatenate([[source], root_positions, numbers.ravel()]).astype("<i8").tobytes()
 
 
-def _root_numbers(value: bytes | None, size: int) -> tuple[int, I64, I64] | None:
-    """Read source, positions, and all their numbers; `size`: the bytes of one root."""
-    if not value or len(value) % size != 8:
+def _header_numbers(value: bytes | None, root_bytes: int) -> HeaderNumbers | None:
+    """Read the source, its positions, and all their numbers in one row; a root takes `root_bytes` of it."""
+    if not value or len(value) % root_bytes != 8:
         return None
-    numbers = np.frombuffer(value, "<i8").astype(np.int64, copy=False)
-    count = len(value) // size
-    return int(numbers[0]), numbers[1 : 1 + count], numbers[1 + count :]
+    words = np.frombuffer(value, "<i8").astype(np.int64, copy=False)
+    root_count = len(value) // root_bytes
+    return HeaderNumbers(int(words[0]), words[1 : 1 + root_count], words[1 + root_count :])

@@ -32,7 +32,7 @@ class _Walk:
 
     def __init__(self, data: bytes, begin: int, name: str, items_max: int) -> None:
         self._data = data
-        self._at = begin
+        self._index = begin
         self._name = name
         self._items_max = items_max
         self._items_left = items_max
@@ -69,14 +69,14 @@ class _Walk:
     def _skip_bytes(self, size: int) -> None:
         if size < 0:
             raise CodecError(f"{self._name} has a value of {size} bytes")
-        self._at += size
+        self._index += size
 
     def _long(self) -> int:
         """Read a number: zigzag, seven bits to a byte, the lowest first."""
         number = shift = 0
         while shift < 70:
-            byte = self._data[self._at]
-            self._at += 1
+            byte = self._data[self._index]
+            self._index += 1
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return (number >> 1) ^ -(number & 1)

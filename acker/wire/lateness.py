@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from acker.errors import CodecError
 from acker.wire.codec import Codec, load_schema
 from acker.wire.events import SourceRun, Verdicts
+from acker.wire.headers import first_value
 
 TOO_LATE: Final = "windhover.too-late"
 """The header, of records of `_ack_ack` and of `_ack_verdict`."""
@@ -43,7 +44,10 @@ class Mover(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """What a watermark dropped of one batch, as one block of its positions says it; see `too_late.avsc`."""
+    """What a watermark dropped of one batch, as one block of its positions says it; see `too_late.avsc`.
+
+    The fields are the schema's. `first`: it is the first block of its batch, whose `rows` count for all.
+    """
 
     group: str
     lane: str
@@ -100,8 +104,8 @@ class LateCounts:
 
     def plus(self, note: TooLate) -> LateCounts:
         """Count a note; the last one is kept without the roots that it names."""
-        kept = replace(note, moved_by=note.moved_by[:MOVED_BY_MAX], roots=(), batch=())
-        return LateCounts(self.roots + note.root_count, self.rows + note.rows_counted, kept)
+        last_note = replace(note, moved_by=note.moved_by[:MOVED_BY_MAX], roots=(), batch=())
+        return LateCounts(self.roots + note.root_count, self.rows + note.rows_counted, last_note)
 
 
 @cache
@@ -115,7 +119,7 @@ def too_late_header(note: TooLate) -> tuple[str, bytes]:
 
 def read_too_late(headers: Iterable[tuple[str, bytes | None]]) -> TooLate | None:
     """Return the note in the headers of a record; None: it has none, or one that cannot be read."""
-    value = next((value for name, value in headers if name == TOO_LATE), None)
+    value = first_value(headers, TOO_LATE)
     if value is None:
         return None
     try:
@@ -123,4 +127,6 @@ def read_too_late(headers: Iterable[tuple[str, bytes | None]]) -> TooLate | None
     except CodecError:
         return None
     runs = (*note.moved_by, *note.roots, *note.batch)
-    return note if note.rows >= 0 and all(0 <= run.start <= run.end for run in runs) else None
+    if note.rows < 0 or not all(0 <= run.start <= run.end for run in runs):
+        return None
+    return note

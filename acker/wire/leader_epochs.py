@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -52,7 +53,7 @@ class EpochStep(NamedTuple):
     """From this position of a source on, up to its next step, roots were emitted in this epoch."""
 
     source: int
-    first: int
+    first_position: int
     epoch: int
 
 
@@ -66,10 +67,16 @@ class LeaderEpochs:
             self.add(step)
 
     def add(self, step: EpochStep) -> None:
-        """Add a step behind all others of its source; one that is not behind them is left out."""
+        """Add a step behind all others of its source; the oldest of more than `STEPS_MAX` are forgotten.
+
+        A step is left out if it does not begin behind the last one, or has its epoch.
+        """
         steps = self._steps.setdefault(step.source, [])
-        if steps and (step.epoch == steps[-1].epoch or step.first <= steps[-1].first):
+        if steps and step.epoch == steps[-1].epoch:
             return
+        if steps and step.first_position <= steps[-1].first_position:
+            return
+        # a first step that says "unknown" would say what is said of a source without steps
         if steps or step.epoch != UNKNOWN_EPOCH:
             steps.append(step)
         del steps[:-STEPS_MAX]
@@ -77,12 +84,13 @@ class LeaderEpochs:
     def at(self, source: int, position: int) -> int:
         """Return the epoch in which a root was emitted, or `UNKNOWN_EPOCH`."""
         steps = self._steps.get(source, [])
-        behind = bisect_right(steps, position, key=lambda step: step.first)
-        return steps[behind - 1].epoch if behind else UNKNOWN_EPOCH
+        # with steps from 0 and 1500 on, it is one step of position 1499, and two of position 1500
+        steps_begun = bisect_right(steps, position, key=_first_position)
+        return steps[steps_begun - 1].epoch if steps_begun else UNKNOWN_EPOCH
 
     def headers(self) -> Headers:
-        """Return what State has of this; of too many sources only of the first ones."""
-        return epochs_header(step for steps in self._steps.values() for step in steps)
+        """Return the header for State, of the first `ROWS_MAX` steps."""
+        return epochs_header(chain.from_iterable(self._steps.values()))
 
     def headers_of(self, verdicts: Verdicts) -> Headers:
         """Return the header of a record of verdicts: the steps in which its lost roots were emitted."""
@@ -95,37 +103,50 @@ class LeaderEpochs:
         steps = self._steps.get(lost.source)
         if not steps:
             return
-        lost_positions = positions(lost.positions)
-        first, last = int(lost_positions[0]), int(lost_positions[-1])
-        behind = max(1, bisect_right(steps, first, key=lambda step: step.first))
-        yield from (step for step in steps[behind - 1 :] if step.first <= last)
+        lost_positions = positions(lost.positions)  # they ascend
+        first_lost, last_lost = int(lost_positions[0]), int(lost_positions[-1])
+        # the step in which the first of them lies began before it, if any did
+        steps_begun = bisect_right(steps, first_lost, key=_first_position)
+        for step in steps[max(0, steps_begun - 1) :]:
+            if step.first_position <= last_lost:
+                yield step
+
+
+def _first_position(step: EpochStep) -> int:
+    return step.first_position
 
 
 def epochs_header(steps: Iterable[EpochStep], rows_max: int = ROWS_MAX) -> Headers:
-    """Pack steps into a header; nothing where there are none."""
+    """Pack the first `rows_max` steps into a header; no header if there are none."""
     rows = np.array(list(steps)[:rows_max], "<i8")
     return ((LEADER_EPOCHS, rows.tobytes()),) if len(rows) else ()
 
 
 def epochs_of_runs(runs: Iterable[SourceRun], epochs: Mapping[int, int]) -> Headers:
-    """Return the header of an `Init`, of epochs by source; none of sources whose epoch is unknown."""
-    firsts: dict[int, int] = {}
+    """Return the header of an `Init`: a step for each of its sources whose epoch is known.
+
+    Args:
+        runs: that the init emits, in any order; the step of a source begins with the lowest of them.
+        epochs: the leader's epoch by source.
+    """
+    first_positions: dict[int, int] = {}
     for run in runs:
-        firsts[run.source] = min(run.start, firsts.get(run.source, run.start))
-    steps = [
-        EpochStep(source, first, epochs[source])
-        for source, first in firsts.items()
-        if epochs.get(source, UNKNOWN_EPOCH) != UNKNOWN_EPOCH
-    ]
+        first_positions[run.source] = min(run.start, first_positions.get(run.source, run.start))
+    steps: list[EpochStep] = []
+    for source, first_position in first_positions.items():
+        epoch = epochs.get(source, UNKNOWN_EPOCH)
+        if epoch != UNKNOWN_EPOCH:
+            steps.append(EpochStep(source, first_position, epoch))
     return epochs_header(steps, ROWS_READ_MAX)
 
 
 def read_epochs(headers: Headers) -> LeaderEpochs:
-    """Read the header; what no program of ours wrote counts as missing, as a whole."""
+    """Return the epochs in the header; none at all if any part of it is not as we write it."""
     value = dict(headers).get(LEADER_EPOCHS) or b""
     if len(value) % _ROW_BYTES or len(value) > ROWS_READ_MAX * _ROW_BYTES:
         return LeaderEpochs()
     rows = np.frombuffer(value, "<i8").reshape(-1, 3)
-    if not bool(np.all((rows[:, 2] >= UNKNOWN_EPOCH) & (rows[:, 2] <= EPOCH_MAX))):
+    epochs = rows[:, 2]
+    if not bool(np.all((epochs >= UNKNOWN_EPOCH) & (epochs <= EPOCH_MAX))):
         return LeaderEpochs()
     return LeaderEpochs(EpochStep(*row) for row in rows.tolist())

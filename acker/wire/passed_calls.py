@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from acker.wire.causes import clipped
 from acker.wire.events import SourceRun
+from acker.wire.headers import first_value
 
 PASSED_CALLS: Final = "windhover.passed-calls"
 """The header, of records of `_ack_ack`, `_ack_fail` and `_ack_verdict`."""
@@ -38,7 +39,10 @@ _POSITION_END: Final = 1 << 63
 
 
 class PassedCall(NamedTuple):
-    """A call that passed when its rows came again; `error` and `how` are as in a poison tuple's cause."""
+    """A call that hung, or ended its process, and passed when its rows came again.
+
+    `error` is ``HUNG`` or the like, and `how` says it in words, both as in a poison tuple's cause.
+    """
 
     bolt: str
     error: str
@@ -56,21 +60,22 @@ class PassedCalls(NamedTuple):
 
 def passed_calls_header(lane: str, seq: int, calls: Iterable[PassedCall]) -> tuple[tuple[str, bytes], ...]:
     """Return the header with the first `CALLS_MAX` calls of a batch; nothing where there are none."""
-    rows = [
-        [
-            *(clipped(text, _TEXT_BYTES_MAX) for text in (call.bolt, call.error, call.how)),
-            [list(run) for run in call.runs[:RUNS_MAX]],
-        ]
-        for call in list(calls)[:CALLS_MAX]
-    ]
+    rows = [_row_of(call) for call in list(calls)[:CALLS_MAX]]
     return ((PASSED_CALLS, json.dumps([lane, seq, rows]).encode()),) if rows else ()
+
+
+def _row_of(call: PassedCall) -> list[object]:
+    texts = [clipped(text, _TEXT_BYTES_MAX) for text in (call.bolt, call.error, call.how)]
+    runs = [list(run) for run in call.runs[:RUNS_MAX]]
+    return [*texts, runs]
 
 
 def read_passed_calls(headers: Iterable[tuple[str, bytes | None]]) -> PassedCalls | None:
     """Return the note in the headers of a record; None: it has none, or one that no program of ours wrote."""
-    value = next((value for name, value in headers if name == PASSED_CALLS), None)
+    value = first_value(headers, PASSED_CALLS)
     if not value or len(value) > NOTE_BYTES_MAX:
         return None
+    # the parts may be of any type until they are checked below
     try:
         lane, seq, rows = json.loads(value)
         calls = tuple(
@@ -79,17 +84,24 @@ def read_passed_calls(headers: Iterable[tuple[str, bytes | None]]) -> PassedCall
         )
     except (ValueError, TypeError, RecursionError):
         return None
-    is_ours = isinstance(lane, str) and _is_whole(seq) and len(calls) <= CALLS_MAX
-    return PassedCalls(lane, seq, calls) if is_ours and all(map(_is_call, calls)) else None
+    if not isinstance(lane, str) or not _is_count(seq):
+        return None
+    if len(calls) > CALLS_MAX or not all(map(_is_as_written, calls)):
+        return None
+    return PassedCalls(lane, seq, calls)
 
 
-def _is_call(call: PassedCall) -> bool:
-    texts = (call.bolt, call.error, call.how)
-    runs_are_ours = len(call.runs) <= RUNS_MAX and all(
-        all(map(_is_whole, run)) and run.start < run.end for run in call.runs
-    )
-    return runs_are_ours and all(isinstance(text, str) for text in texts)
+def _is_as_written(call: PassedCall) -> bool:
+    """Return whether the parts of a call have the types and sizes that `passed_calls_header` gives them."""
+    if not all(isinstance(text, str) for text in (call.bolt, call.error, call.how)):
+        return False
+    return len(call.runs) <= RUNS_MAX and all(map(_is_run, call.runs))
 
 
-def _is_whole(number: object) -> bool:
+def _is_run(run: SourceRun) -> bool:
+    return all(map(_is_count, run)) and run.start < run.end
+
+
+def _is_count(number: object) -> bool:
+    """Return whether a value is a whole number that 63 bits can hold; JSON's ``true`` is none."""
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _POSITION_END

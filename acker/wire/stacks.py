@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Self
 
 from acker.wire.causes import Cause, without_place
-from acker.wire.headers import Headers
+from acker.wire.headers import Headers, first_value
 
 STACKS: Final = "windhover.stacks"
 """The header with the stacks of several causes, of records of `_ack_fail` and of `_ack_verdict`."""
@@ -103,7 +103,7 @@ def stacks_header(keys: Iterable[CauseKey], stacks: Stacks, room: int = STACKS_B
     """
     rows: list[tuple[str, ...]] = []
     brackets_bytes = 2
-    left_bytes = min(room, STACKS_BYTES_MAX) - len(STACKS) - brackets_bytes
+    bytes_left = min(room, STACKS_BYTES_MAX) - len(STACKS) - brackets_bytes
     distinct_keys = dict.fromkeys(keys)
     for key in distinct_keys:
         stack = stacks.get(key)
@@ -111,8 +111,8 @@ def stacks_header(keys: Iterable[CauseKey], stacks: Stacks, room: int = STACKS_B
             continue
         row = (*key, cut_stack(stack))
         # two more for the comma and the blank that JSON puts between rows
-        left_bytes -= len(json.dumps(row)) + 2
-        if left_bytes < 0:
+        bytes_left -= len(json.dumps(row)) + 2
+        if bytes_left < 0:
             break
         rows.append(row)
     return ((STACKS, json.dumps(rows).encode()),) if rows else ()
@@ -120,7 +120,7 @@ def stacks_header(keys: Iterable[CauseKey], stacks: Stacks, room: int = STACKS_B
 
 def read_stacks(headers: Headers) -> dict[CauseKey, str]:
     """Return the stacks in the header; none if it is missing, or if anything in it is not as we write it."""
-    value = next((value for name, value in headers if name == STACKS), None)
+    value = first_value(headers, STACKS)
     if not value or len(value) > STACKS_BYTES_MAX:
         return {}
     try:
@@ -129,7 +129,10 @@ def read_stacks(headers: Headers) -> dict[CauseKey, str]:
         return {}
     if not isinstance(rows, list) or not all(map(_is_row, rows)):
         return {}
-    return {CauseKey(operator, error, place): cut_stack(stack) for operator, error, place, stack in rows}
+    stacks: dict[CauseKey, str] = {}
+    for operator, error, place, stack in rows:
+        stacks[CauseKey(operator, error, place)] = cut_stack(stack)
+    return stacks
 
 
 def _is_row(row: object) -> bool:
@@ -146,5 +149,5 @@ def read_stack(headers: Headers) -> str:
 
     The last one counts, since ours stands behind the headers of the record itself.
     """
-    value = next((value for name, value in reversed(headers) if name == STACK), None)
+    value = first_value(reversed(headers), STACK)
     return cut_stack((value or b"").decode("utf-8", "replace"))

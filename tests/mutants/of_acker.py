@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         "contributions-are-xored",
         "acker/ledger/roots.py",
-        "part ^= values",
-        "part |= values",
+        "missing ^= values  # a view",
+        "missing |= values  # a view",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
         "::test_a_root_whose_contributions_fold_to_its_edge_is_acked_and_gone",
         "a root with two contributions would never be acked, or too early",
@@ -101,8 +101,8 @@ MUTANTS = (
     Mutant(
         "a-repeat-within-a-record-counts-twice",
         "acker/ledger/roots.py",
-        "np.bitwise_xor.at(missing, where, values)",
-        "missing[where] ^= values",
+        "np.bitwise_xor.at(all_missing, rows, values)",
+        "all_missing[rows] ^= values",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
         "::test_a_position_named_twice_in_a_record_contributes_both_values",
         "of two contributions of one record to one root only the last would be folded",
@@ -110,16 +110,16 @@ MUTANTS = (
     Mutant(
         "a-run-completes-roots-without-contributions-only",
         "acker/ledger/roots.py",
-        "if self._missing is None:\n            hits = self.settle_run(first, end)",
-        "if True:\n            hits = self.settle_run(first, end)",
+        "if self._missing is None:\n            hits = self.settle_run(start, end)",
+        "if True:\n            hits = self.settle_run(start, end)",
         "tests/unit/acker/ledger/test_ledger_roots.py::test_every_form_completes_the_same_roots",
         "a root that waits for a delayed ack would be acked with its batch",
     ),
     Mutant(
         "what-is-missing-moves-with-the-open-roots",
         "acker/ledger/roots.py",
-        "self._missing = self._missing[at]",
-        "self._missing = self._missing[: len(at)]",
+        "self._missing = self._missing[open_indices]",
+        "self._missing = self._missing[: len(open_indices)]",
         "tests/unit/acker/ledger/test_ledger_roots.py"
         "::test_a_nearly_settled_run_still_misses_what_its_open_roots_miss",
         "when most of a range is settled, the rest would have the values of other roots",
@@ -127,8 +127,8 @@ MUTANTS = (
     Mutant(
         "a-verdict-for-open-roots-only",
         "acker/ledger/roots.py",
-        "hits = at[~self._done[at]]",
-        "hits = at",
+        "hits = indices[~self._settled_mask[indices]]",
+        "hits = indices",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
         "::test_an_absent_root_stays_absent_though_its_fold_is_complete",
         "a root would get a second verdict, and be replayed after it was acked",
@@ -161,8 +161,8 @@ MUTANTS = (
     Mutant(
         "contributions-count-for-their-own-session",
         "acker/ledger/ledger.py",
-        "hit = only.emission.session == session and only.start < end and only.end > start",
-        "hit = only.start < end and only.end > start",
+        "return (only,) if does_overlap and only.emission.session == session else ()",
+        "return (only,) if does_overlap else ()",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
         "::test_a_contribution_counts_only_for_roots_of_its_session",
         "a query that was taken over would still ack records of its successor",
@@ -179,8 +179,8 @@ MUTANTS = (
     Mutant(
         "a-touched-root-is-due-at-its-time",
         "acker/ledger/cohort.py",
-        "later = self._later_at[self._later_ms > clock_ms]",
-        "later = self._later_at[self._later_ms >= clock_ms]",
+        "indices_not_due = self._later_indices[self._later_deadlines_ms > clock_ms]",
+        "indices_not_due = self._later_indices[self._later_deadlines_ms >= clock_ms]",
         "tests/unit/acker/ledger/test_cohort.py"
         "::test_a_touched_root_expires_when_the_clock_reaches_its_own_deadline_and_not_before",
         "a root whose timeout was reset would time out a tick late, or never",
@@ -205,8 +205,8 @@ MUTANTS = (
     Mutant(
         "a-shared-deadline-leaves-later-ones-alone",
         "acker/ledger/cohort.py",
-        "is_later = old_ms > deadline_ms\n            self.deadline_ms",
-        "is_later = old_ms < 0\n            self.deadline_ms",
+        "is_later = old_deadlines_ms > deadline_ms\n            self.deadline_ms",
+        "is_later = old_deadlines_ms < 0\n            self.deadline_ms",
         "tests/unit/acker/ledger/test_cohort.py"
         "::test_roots_that_are_all_touched_share_a_deadline_and_need_no_memory_for_it",
         "a root whose timeout was reset would time out early",
@@ -214,16 +214,17 @@ MUTANTS = (
     Mutant(
         "a-shared-deadline-is-in-state",
         "acker/ledger/cohort.py",
-        "if self.deadline_ms == self.emission.deadline_ms(self.emission.at_ms):\n            return at",
-        "if True:\n            return at",
+        "if self.deadline_ms == self.emission.deadline_ms(self.emission.at_ms):\n"
+        "            return later_indices",
+        "if True:\n            return later_indices",
         "tests/unit/acker/ledger/test_cohort.py::test_deadlines_come_whole_through_state",
         "a restart would let roots time out that Spark's state holds",
     ),
     Mutant(
         "a-touch-moves-no-deadline-back",
         "acker/ledger/cohort.py",
-        "self._later_ms[places] = np.maximum(self._later_ms[places], deadline_ms)",
-        "self._later_ms[places] = deadline_ms",
+        "self._later_deadlines_ms[places] = np.maximum(self._later_deadlines_ms[places], deadline_ms)",
+        "self._later_deadlines_ms[places] = deadline_ms",
         "tests/unit/acker/ledger/test_cohort.py"
         "::test_a_touch_that_comes_late_moves_no_moved_deadline_backwards",
         "a late report of an old batch would let a record time out early",
@@ -231,8 +232,8 @@ MUTANTS = (
     Mutant(
         "a-cohort-is-reminded-of-its-next-deadline",
         "acker/ledger/cohort.py",
-        "return int(later_ms.min()) if len(at) else NEVER",
-        "return int(later_ms.max()) if len(at) else NEVER",
+        "return int(later_ms.min()) if len(later_indices) else NEVER",
+        "return int(later_ms.max()) if len(later_indices) else NEVER",
         "tests/unit/acker/ledger/test_cohort.py"
         "::test_the_next_deadline_is_that_of_the_touched_root_that_is_due_first",
         "of roots with different deadlines all would wait for the last one",
@@ -411,8 +412,8 @@ MUTANTS = (
     Mutant(
         "a-session-has-a-name",
         "acker/wire/checks.py",
-        '"" if take.group and take.session else',
-        '"" if True else',
+        "if not (take.group and take.session):",
+        "if False:",
         "tests/unit/acker/service/test_forged_records.py"
         "::test_a_forged_record_does_what_the_table_says_and_a_new_session_has_all_again",
         "a group without a name could take what was freed",
@@ -429,8 +430,8 @@ MUTANTS = (
     Mutant(
         "an-input-that-was-freed-goes-on-in-a-new-generation",
         "acker/ledger/sessions.py",
-        "if entry is not None and entry.group == FREE and source.generation <= entry.generation:",
-        "if False:",
+        "was_freed = known is not None and known.group == FREE",
+        "was_freed = False",
         "tests/unit/acker/service/test_freeing.py::test_an_id_that_a_stranger_claimed_is_had_again",
         "its owner would not get the input back",
     ),
@@ -455,7 +456,7 @@ MUTANTS = (
     Mutant(
         "a-partition-keeps-so-many-sources",
         "acker/ledger/sessions.py",
-        "if fresh and len(self.sources) + fresh > self._sources_max:",
+        "if new_sources and len(self.sources) + new_sources > self._sources_max:",
         "if False:",
         "tests/unit/acker/service/test_freeing.py"
         "::test_there_is_room_for_so_many_sources_and_groups_and_freeing_makes_it_again",
@@ -664,8 +665,8 @@ MUTANTS = (
     Mutant(
         "a-run-stays-in-its-block",
         "acker/wire/checks.py",
-        "if run.start < first or run.end > end:",
-        "if run.start < first:",
+        "if run.start < block_start or run.end > block_end:",
+        "if run.start < block_start:",
         "tests/unit/acker/service/test_acker_quarantine.py"
         "::test_contributions_that_contradict_themselves_are_quarantined_whole",
         "a damaged record could settle roots of another acker partition",
@@ -673,8 +674,8 @@ MUTANTS = (
     Mutant(
         "a-named-position-stays-in-its-block",
         "acker/wire/checks.py",
-        "if int(named.min()) < first or int(named.max()) >= end:",
-        "if int(named.min()) < first or int(named.max()) > end:",
+        "if int(column_positions.min()) < block_start or int(column_positions.max()) >= block_end:",
+        "if int(column_positions.min()) < block_start or int(column_positions.max()) > block_end:",
         "tests/unit/acker/service/test_acker_quarantine.py::test_fails_outside_their_block_are_quarantined",
         "a fail one position beyond the block would be applied by the wrong acker",
     ),
@@ -701,8 +702,8 @@ MUTANTS = (
     Mutant(
         "a-verdict-record-fits-into-a-message",
         "acker/ledger/verdicts.py",
-        "if used + needed > RECORD_BUDGET_BYTES:",
-        "if used >= RECORD_BUDGET_BYTES:",
+        "if used_bytes + row_bytes > RECORD_BUDGET_BYTES:",
+        "if used_bytes >= RECORD_BUDGET_BYTES:",
         "tests/unit/acker/ledger/test_acker_verdicts.py"
         "::test_a_long_list_of_lost_roots_is_cut_into_records_below_the_limit",
         "an acker that fails a million records at once could not write its verdicts",
@@ -718,7 +719,7 @@ MUTANTS = (
     Mutant(
         "a-header-that-names-no-copies-is-passed-over",
         "acker/ledger/tally.py",
-        "        if not len(at):\n            return\n",
+        "        if not len(root_positions):\n            return\n",
         "",
         "tests/unit/acker/ledger/test_tally.py::test_what_is_no_header_of_copies_is_passed_over",
         "eight bytes in a header would end every acker",
@@ -816,7 +817,7 @@ MUTANTS = (
     Mutant(
         "defaults-give-way-to-the-users-settings",
         "acker/config/kafka_bounds.py",
-        "if low + bound.room <= high:",
+        "if low_value + bound.room <= high_value:",
         "if True:",
         "tests/unit/acker/config/test_kafka_bounds.py"
         "::test_settings_that_do_not_contradict_each_other_make_every_kind_of_client",
@@ -1300,7 +1301,7 @@ MUTANTS = (
     Mutant(
         "marks-of-an-ended-session-that-are-on-their-way-go",
         "acker/ledger/marks.py",
-        " if item[1].session != session)",
+        " if entry[1].session != session)",
         ")",
         "tests/property/test_nothing_stays.py::test_a_takeover_leaves_nothing_of_the_sessions_before",
         "marks of ended sessions would come into State afterwards",

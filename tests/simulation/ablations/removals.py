@@ -240,7 +240,7 @@ def carried() -> Replaced:
         for cohort in self._register.within(
             session, contribution.source, contribution.start, contribution.end
         ):
-            self._contributed(cohort, contribution.add(cohort), pin)
+            self._pin_contributed(cohort, contribution.add(cohort), pin)
 
     return [(Ledger, "refold", refold)]
 

@@ -83,7 +83,7 @@ def test_roots_that_are_all_touched_share_a_deadline_and_need_no_memory_for_it()
     assert cohort.touch(np.arange(SIZE), EMITTED_MS + 5)
     assert cohort.is_moved
     assert cohort.first_deadline_ms() == DUE_MS + 5
-    assert len(cohort._later_at) == 1
+    assert len(cohort._later_indices) == 1
     at, later_ms = cohort.touched()
     assert at.tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
     assert later_ms.tolist() == [DUE_MS + 5, DUE_MS + 7, *[DUE_MS + 5] * 6]
@@ -178,11 +178,11 @@ def test_only_deadlines_behind_the_shared_one_need_memory() -> None:
     cohort = cohort_of()
     assert cohort.touch(np.array([3]), EMITTED_MS + 5)
     assert cohort.touch(np.arange(SIZE), EMITTED_MS + 5)
-    assert len(cohort._later_at) == 0
+    assert len(cohort._later_indices) == 0
     assert cohort.touch(np.array([3]), EMITTED_MS + 6)
     loaded = cohort_of()
     loaded.load_touched(*cohort.touched())
-    assert loaded._later_at.tolist() == [3]
+    assert loaded._later_indices.tolist() == [3]
 
 
 @pytest.mark.parametrize("some", [(3,), (3, 8)])

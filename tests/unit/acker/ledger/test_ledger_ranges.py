@@ -222,7 +222,7 @@ def test_what_is_read_again_counts_from_the_offset_on_at_which_a_range_began(
     assert cohort.ack_pin == (pin if counts and not is_carried else None)
     untouched, _ = ledger_of(100)
     [other] = untouched.cohorts()
-    changed = (cohort.roots.missing() != other.roots.missing()).any() or len(cohort._later_at) > 0
+    changed = (cohort.roots.missing() != other.roots.missing()).any() or len(cohort._later_indices) > 0
     assert changed == (counts and not is_carried)
 
 

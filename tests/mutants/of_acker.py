@@ -29,6 +29,16 @@ MUTANTS = (
         "::test_takes_and_inits_of_another_cluster_are_quarantined",
         "a session of another cluster would own the group, and its roots be open here",
     ),
+    # -- the client
+    Mutant(
+        "no-broker-is-down-whatever-the-numbers",
+        "acker/kafka/client.py",
+        "self._down_since = self._clock() if self._down_since is None else self._down_since",
+        'self._down_since = None if text.startswith("0/") else self._down_since or self._clock()',
+        "tests/unit/acker/kafka/test_kafka_outage.py"
+        "::test_who_waits_when_all_brokers_are_said_to_be_down_asks_whatever_the_numbers_are",
+        "a reader would wait for a broker that is gone, in silence",
+    ),
     # -- leader epochs
     Mutant(
         "a-restart-keeps-the-epochs-of-what-is-open",

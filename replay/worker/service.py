@@ -216,9 +216,11 @@ class ReplayService:
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
         self._worker.leave(owned)
-        pause_ms = self._limits.fenced_pause_ms
+        pause_ms, is_out = self._limits.fenced_pause_ms, self._membership.is_out
         self._fenced_ms = {
-            n: at_ms for n, at_ms in self._fenced_ms.items() if n in owned and 0 <= now_ms - at_ms < pause_ms
+            number: at_ms
+            for number, at_ms in self._fenced_ms.items()
+            if number in owned and (is_out or 0 <= now_ms - at_ms < pause_ms)
         }
         self._damaged = {n: error for n, error in self._damaged.items() if n in owned}
         missing = owned - self._partitions.keys() - self._fenced_ms.keys()

@@ -427,14 +427,16 @@ class Background:
         _librdkafka.warning("kafka client: %s", error.str())
 
     def _note_down(self, text: str) -> None:
-        """Note that no connection is up, as librdkafka counts it: "2/2 brokers are down".
+        """Note that no connection is up, as librdkafka says it: "2/2 brokers are down".
 
-        It is so of each client that is idle, too, once its brokers have closed its connections
-        (`connections.max.idle.ms`); at times librdkafka then counts "0/2". So it is no warning: who waits for
-        an answer asks first, and says then that none comes (`Outage`).
+        It says so, too, of each client that is idle, once its brokers have closed its connections
+        (`connections.max.idle.ms`). So it is no warning: who waits for an answer asks first, and says then
+        that none comes (`Outage`).
+
+        The numbers mean nothing. Another of librdkafka's threads counts anew at once, at times before this
+        text is made: then it is "0/2", and may be all that is ever said of an outage.
         """
-        if not text.startswith("0/"):
-            self._down_since = self._clock() if self._down_since is None else self._down_since
+        self._down_since = self._clock() if self._down_since is None else self._down_since
         _librdkafka.debug("kafka client: %s", text)
 
     def answered(self) -> None:

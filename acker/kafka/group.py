@@ -4,6 +4,10 @@ The consumer subscribes, and answers every assignment by assigning itself nothin
 fetches no record. The range assignor gives one partition number of topics of equal size to one member.
 A rebalance first revokes everything (the eager protocol); what is ours again a moment later must not be
 dropped and restored, so a revocation alone changes nothing, and the assignment that follows does.
+
+Nor does it change anything that the coordinator was silent for a session, and the member has lost its place:
+it joins again, and waits until the session of its former self is over. Until then it goes on with what it
+had. Whoever gets a partition of it fences it there.
 """
 
 from __future__ import annotations
@@ -32,8 +36,16 @@ COMMIT_EVERY_S: Final = 1.0
 COMMIT_PATIENCE_S: Final = 60.0
 """An answer to a commit of offsets that is out for longer counts as lost."""
 
+COORDINATOR_MS: Final = 6_000
+"""After so long a request has failed. A coordinator whose log waits for a silent broker keeps
+heartbeats for 5 s (`offsets.commit.timeout.ms`), and then says that it is no coordinator. If the silent
+broker is asked for another one, a second broker must be asked before the session is over: 5 s and 6 s are
+less than 15 s.
+"""
+
 DEFAULTS = MappingProxyType(
     {
+        "socket.timeout.ms": COORDINATOR_MS,
         # A killed member's partitions move this long after its last heartbeat. A broker that dies is missed
         # by its cluster after 9 s (broker.session.timeout.ms), and the group has another coordinator some two
         # seconds later: a member whose session is shorter gives up its place before, joins as a new one, and
@@ -65,7 +77,11 @@ _PASSING = frozenset(
 
 
 class KafkaMembership:
-    """A place in a group; implements `acker.kafka.port.Membership`."""
+    """A place in a group; implements `acker.kafka.port.Membership`.
+
+    Attributes:
+        is_out: see `acker.kafka.port.Membership`.
+    """
 
     def __init__(
         self,
@@ -85,6 +101,7 @@ class KafkaMembership:
         self._group = group
         self._topics = tuple(topics)
         self._owned: frozenset[int] = frozenset()
+        self.is_out = False
         self._checked = False
         self._to_commit: dict[TopicPartition, int] = {}
         self._under_way: dict[TopicPartition, int] = {}
@@ -137,6 +154,8 @@ class KafkaMembership:
 
     def _send(self, every_s: float) -> None:
         """Ask for the commit of what has changed, unless one is under way or was not long ago."""
+        if self.is_out:  # others may have our partitions, and know more of them
+            return
         now_s = self._client.clock()
         past_s = math.inf if self._sent_s is None else now_s - self._sent_s
         if past_s < (COMMIT_PATIENCE_S if self._under_way else every_s):
@@ -186,8 +205,14 @@ class KafkaMembership:
         numbers = [{p.partition for p in partitions if p.topic == topic} for topic in self._topics]
         self._owned = frozenset(set.intersection(*numbers))
         self._has_joined = True
+        self.is_out = False
         consumer.assign([])
 
     def _lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        self._owned = frozenset()
+        self.is_out = True
         consumer.unassign()
+        _log.warning(
+            "group %s has put this member out, since its coordinator was silent or this process stood still;"
+            " it joins again, and goes on with its partitions until others take them",
+            self._group,
+        )

@@ -367,7 +367,14 @@ class Transactions(Protocol):
 
 
 class Membership(Protocol):
-    """A place in a consumer group that shares the partitions 0..N-1 of co-partitioned topics."""
+    """A place in a consumer group that shares the partitions 0..N-1 of co-partitioned topics.
+
+    Attributes:
+        is_out: whether the group has put this member out. Until it has another share, it owns what it owned,
+            and others may get it: what one of them has fenced is not ours any more.
+    """
+
+    is_out: bool
 
     def poll(self, timeout_ms: int) -> frozenset[int]:
         """Keep the place and return the partition numbers that this member owns now.

@@ -31,6 +31,10 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         # with the default of 100 ms a transaction waits that long for the end of the one before
         "retry.backoff.ms": 5,
         "retry.backoff.max.ms": 200,
+        # So often it is asked who leads; by default every five minutes. While a broker is cut off in silence,
+        # a producer that rests does not notice that others lead by then. It would send its next records to
+        # the silent one, and wait ten seconds (`SILENT_BROKER_MS`).
+        "topic.metadata.refresh.interval.ms": 3_000,
     }
 )
 FORCED: Mapping[str, Any] = MappingProxyType(

@@ -381,7 +381,8 @@ class AckerService:
             self._give_up(number)
             self._report(AckerEvent(AckerEventKind.LOST, number, "the group has taken it back"))
         for number, since_ms in list(self._fenced_ms.items()):
-            if number not in ours or not 0 <= now_ms - since_ms < self._limits.fenced_ms:
+            is_over = not 0 <= now_ms - since_ms < self._limits.fenced_ms
+            if number not in ours or (is_over and not self._membership.is_out):
                 del self._fenced_ms[number]
         self._troubles = {number: self._troubles[number] for number in self._troubles.keys() & ours}
         self._damaged = {n: error for n, error in self._damaged.items() if n in ours and n not in self._owned}

@@ -224,19 +224,22 @@ class ReplayService:
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
         self._worker.leave_all_but(owned)
-        self._forget_old_troubles(owned, now_ms)
+        self._forget_old_troubles(owned, now_ms, is_out=self._membership.is_out)
         unopened = owned - self._partitions.keys() - self._fenced_ms.keys()
         to_open = self._silent.in_turn(unopened, now_ms, others_work=bool(self._partitions))
         self._open(to_open, now_ms)
         return bool(to_open)
 
-    def _forget_old_troubles(self, owned: Collection[int], now_ms: int) -> None:
-        """Forget fences that are over, and what happened to partitions that are not ours any more."""
+    def _forget_old_troubles(self, owned: Collection[int], now_ms: int, *, is_out: bool) -> None:
+        """Forget fences that are over, and what happened to partitions that are not ours any more.
+
+        `is_out`: the group has put this worker out, so who fenced it has the partition still.
+        """
         pause_ms = self._limits.fenced_pause_ms
         self._fenced_ms = {
             number: fenced_ms
             for number, fenced_ms in self._fenced_ms.items()
-            if number in owned and 0 <= now_ms - fenced_ms < pause_ms
+            if number in owned and (is_out or 0 <= now_ms - fenced_ms < pause_ms)
         }
         self._damaged = {number: error for number, error in self._damaged.items() if number in owned}
 

@@ -29,6 +29,34 @@ MUTANTS = (
         "::test_takes_and_inits_of_another_cluster_are_quarantined",
         "a session of another cluster would own the group, and its roots be open here",
     ),
+    # -- the client
+    Mutant(
+        "no-broker-is-down-whatever-the-numbers",
+        "acker/kafka/client.py",
+        "self._down_since = self._clock() if self._down_since is None else self._down_since",
+        'self._down_since = None if text.startswith("0/") else self._down_since or self._clock()',
+        "tests/unit/acker/kafka/test_kafka_outage.py"
+        "::test_who_waits_when_all_brokers_are_said_to_be_down_asks_whatever_the_numbers_are",
+        "a reader would wait for a broker that is gone, in silence",
+    ),
+    Mutant(
+        "who-is-put-out-keeps-its-share",
+        "acker/kafka/group.py",
+        "        self.is_out = True\n",
+        "        self.is_out, self._owned = True, frozenset()\n",
+        "tests/unit/acker/kafka/test_memberships.py"
+        "::test_a_member_that_was_put_out_goes_on_with_its_share_until_it_has_another",
+        "verdicts would wait for a session after each silence of a coordinator",
+    ),
+    Mutant(
+        "who-is-put-out-takes-nothing-back",
+        "acker/service/service.py",
+        "if number not in ours or (is_over and not self._membership.is_out):",
+        "if number not in ours or is_over:",
+        "tests/unit/acker/service/test_acker_rounds.py"
+        "::test_a_partition_that_another_acker_took_is_left_to_it_until_the_group_has_shared_anew",
+        "an acker without a place in the group would fence the one that has the partition, again and again",
+    ),
     # -- leader epochs
     Mutant(
         "a-restart-keeps-the-epochs-of-what-is-open",

@@ -405,6 +405,7 @@ class MemoryMembership:
         self._faults = faults
         self._group = group
         self._topics = topics
+        self.is_out = False
         self._member: int | None = None
         self._wanted: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from acker.config.kafka_bounds import reconciled
+from acker.config.kafka_bounds import SESSION_MS, reconciled
 from acker.config.kafka_settings import LACKING, OF_JAVA
 from acker.config.topics import parse
 from acker.errors import ConfigError
 from acker.kafka import writer
 from acker.kafka.client import CONNECTION_MS, SILENT_BROKER_MS, Background, KafkaClient
+from acker.kafka.group import COORDINATOR_MS
 from spout.cli import main as cli
 from spout.doctor.client_kinds import KINDS, ClientKind, refused_by_clients
 
@@ -153,4 +154,19 @@ def test_each_kind_of_client_gives_a_silent_broker_up_soon(kind: ClientKind, use
     connection = KafkaClient({"bootstrap.servers": "x:1", **users}, "c", 1000, lambda: 0.0)
     settings = connection.make(lambda made: made, kind.defaults, kind.forced, Background(lambda: 0.0))
     silent_ms = {name: int(settings[name]) for name in SILENCES_MS}
-    assert silent_ms == SILENCES_MS | {name: int(value) for name, value in users.items()}
+    of_kind = {"socket.timeout.ms": COORDINATOR_MS} if "session.timeout.ms" in kind.defaults else {}
+    assert silent_ms == SILENCES_MS | of_kind | {name: int(value) for name, value in users.items()}
+
+
+def test_a_member_asks_a_second_broker_for_its_coordinator_before_its_session_is_over() -> None:
+    """D1011: a coordinator that waits for a silent broker says so after five seconds."""
+    assert 5_000 + COORDINATOR_MS < SESSION_MS
+
+
+@pytest.mark.parametrize("forced", [{}, {"transactional.id": "t"}], ids=["plain", "transactional"])
+def test_a_producer_that_rests_learns_within_seconds_who_leads(forced: dict[str, str]) -> None:
+    """D1012: its next record went to the silent broker, and waited ten seconds, when others led for long."""
+    connection = KafkaClient({"bootstrap.servers": "x:1"}, "c", 1000, lambda: 0.0)
+    forced = {**writer.FORCED, **forced}
+    settings = connection.make(lambda made: made, writer.DEFAULTS, forced, Background(lambda: 0.0))
+    assert settings["topic.metadata.refresh.interval.ms"] <= 3_000

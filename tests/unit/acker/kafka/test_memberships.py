@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -37,14 +38,35 @@ class Consumer:
         """Begin with nothing."""
         self.commits: list[dict[TopicPartition, int]] = []
         self.cannot_send = False
+        self.news: list[Callable[[], None]] = []
         self._answered = answered
 
-    def subscribe(self, _topics: list[str], *, on_assign: Callable[..., None], **_: object) -> None:
+    def subscribe(
+        self, _topics: list[str], *, on_assign: Callable[..., None], on_lost: Callable[..., None], **_: object
+    ) -> None:
         """Give the member both partitions at once."""
-        on_assign(self, [confluent_kafka.TopicPartition(*place) for place in (PLACE, OTHER)])
+        self._assigned, self._lost = on_assign, on_lost
+        self.share(PLACE, OTHER)
+
+    def share(self, *places: TopicPartition) -> None:
+        """Give the member partitions."""
+        self._assigned(self, [confluent_kafka.TopicPartition(*place) for place in places])
+
+    def put_out(self) -> None:
+        """Take the place in the group from the member."""
+        self._lost(self, [confluent_kafka.TopicPartition(*place) for place in (PLACE, OTHER)])
 
     def assign(self, _places: object) -> None:
         """Fetch nothing."""
+
+    def unassign(self) -> None:
+        """Fetch nothing."""
+
+    def poll(self, _timeout_s: float) -> None:
+        """Tell the member what has happened."""
+        for happen in self.news:
+            happen()
+        self.news.clear()
 
     def commit(self, *, offsets: list[confluent_kafka.TopicPartition], asynchronous: bool) -> None:
         """Send a commit, or fail to."""
@@ -72,7 +94,13 @@ def member_of(clock: SteadyClock) -> tuple[KafkaMembership, Consumer]:
         made.append(Consumer(config["on_commit"]))
         return made[0]
 
-    client: Any = SimpleNamespace(clock=clock, settings={}, make=make)
+    client: Any = SimpleNamespace(
+        clock=clock,
+        settings={},
+        make=make,
+        partitions_of=lambda *_: 2,
+        check_answers=lambda *_: None,
+    )
     return KafkaMembership(client, "windhover-replay", [PLACE.topic], client_id="replay"), made[0]
 
 
@@ -114,3 +142,33 @@ def test_only_what_the_broker_has_taken_is_not_committed_again(end: str) -> None
     clock.now_s += COMMIT_PATIENCE_S + 1
     member.commit_soon({PLACE: 7, OTHER: 9})
     assert len(consumer.commits) == sent + (end != "taken")
+
+
+def test_a_member_that_was_put_out_goes_on_with_its_share_until_it_has_another() -> None:
+    """D1011: it was without any for as long as its former session, and gave no verdict."""
+    member, consumer = member_of(SteadyClock())
+    assert (member.poll(0), member.is_out) == ({0, 1}, False)
+    for share in ({1}, set[int](), {0, 1}):
+        before = member.poll(0)
+        consumer.news.append(consumer.put_out)
+        for _ in range(3):
+            assert (member.poll(0), member.is_out) == (before, True)
+        places = [place for place in (PLACE, OTHER) if place.partition in share]
+        consumer.news.append(partial(consumer.share, *places))
+        for _ in range(3):
+            assert (member.poll(0), member.is_out) == (share, False)
+
+
+def test_a_member_that_was_put_out_commits_nothing_until_it_has_a_share_again() -> None:
+    """Whoever has its partitions by then knows more of them."""
+    clock = SteadyClock()
+    member, consumer = member_of(clock)
+    consumer.news.append(consumer.put_out)
+    member.poll(0)
+    member.commit_soon({PLACE: 7})
+    clock.now_s += COMMIT_PATIENCE_S + 1
+    member.poll(0)
+    assert consumer.commits == []
+    consumer.news.append(lambda: consumer.share(PLACE))
+    member.poll(0)
+    assert consumer.commits == [{PLACE: 7}]

@@ -363,6 +363,23 @@ def test_a_partition_that_another_acker_took_is_left_alone_for_a_while(process: 
         assert is_owned is (after_ms == LIMITS.fenced_ms)
 
 
+def test_a_partition_that_another_acker_took_is_left_to_it_until_the_group_has_shared_anew() -> None:
+    """D1011: who was put out owns by what it was told before; each would fence the other on and on."""
+    process = Process(2)
+    process.begin()
+    process.faults.errors = [("commit", Fenced("another"))]
+    process.world.write(TOPICS.init, Tick(GROUP, "s1", 1, 9), 1)
+    membership = process.log.memberships[-1]
+    membership.is_out = True
+    process.steps()
+    for _ in range(3):
+        process.steps(1, 2 * LIMITS.fenced_ms)
+        assert process.acker.status().partitions == (0,), "of the others nobody has taken any"
+    membership.is_out = False
+    process.steps()
+    assert process.acker.status().partitions == (0, 1)
+
+
 def test_a_clock_that_is_set_back_leaves_no_partition_alone(process: Process) -> None:
     process.begin()
     process.faults.errors = [("commit", Fenced("another"))]

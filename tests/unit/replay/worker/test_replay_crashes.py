@@ -260,6 +260,24 @@ def test_a_fenced_worker_takes_the_partition_back_after_a_pause(world: World) ->
     assert len(world.copies()) == 1
 
 
+def test_a_fenced_worker_that_was_put_out_leaves_the_partition_until_the_group_has_shared_anew(
+    world: World,
+) -> None:
+    """D1011: it owns by what it was told before, and would fence whoever was given the partition."""
+    worker = world.worker()
+    world.lose(world.emit(b"x"))
+    world.settle(worker)
+    world.cluster.expire_transaction("windhover-replay-0")
+    membership = worker._membership
+    assert membership is not None
+    membership.is_out = True
+    world.settle(worker, until_ms=world.now_ms + 60_000)
+    assert worker.status().partitions == (1,), "of the other one nobody has taken any"
+    membership.is_out = False
+    world.settle(worker, until_ms=world.now_ms + 10_000)
+    assert worker.status().partitions == (0, 1)
+
+
 def test_what_waits_survives_compaction_and_restart(world: World) -> None:
     first = world.worker()
     done = world.emit(b"done")

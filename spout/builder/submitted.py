@@ -23,7 +23,8 @@ from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.settled import SettledWatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
-from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
+from spout.planner.mailbox import Mailbox
+from spout.planner.status import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
 from spout.runtime.forks import Owner
 from spout.runtime.metrics import Scraped, counter, gauge

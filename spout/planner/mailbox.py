@@ -27,43 +27,20 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from acker.config.settings import UNREACHABLE_MS
-from acker.errors import Damaged, TrackingError, UsageError, unreadable_kind
+from acker.errors import TrackingError, UsageError
 from acker.kafka.port import DamagedRun
-from acker.listing import and_more
 from acker.wire.events import SourceRun
-from spout.planning.journal import Journal
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan
 
-LATE_MS = 5_000
-"""A batch without a message after this time went past the sink; a sink in a thread of its own has so long."""
-
-FOLLOWER_LATE_MS = 10_000
-"""The same where a follower publishes, beyond what it may wait for fails and then for acks to be durable:
-then it says that it failed; only one that is gone says nothing."""
-
-
 CLEANED_WRITES_MAX = 10
 """So often a message is written where a cleaner of temporary files takes the folder away meanwhile."""
-
-
-def damage_cure(start: int, end: int, why: str) -> str:
-    """Return what becomes of offsets of a source that cannot be read for a reason, and what to do."""
-    until = "until a whole replica leads the partition"
-    if unreadable_kind(why).is_of_the_writer:
-        until = "since no replica has it otherwise; its writer should cut what it writes"
-    return (
-        f"all else was handed out. Offsets {start} to {end} are FAILED, and wait in the replay worker"
-        f" {until}. Start it again to go on behind them; with on_data_loss: skip for the input it goes on by"
-        " itself, and they are absent"
-    )
 
 
 class Published(NamedTuple):
@@ -297,152 +274,3 @@ def _text(path: Path) -> str | None:
 def _name(ranges: Sequence[SourceRun]) -> str:
     """Name a batch by its first position: a session emits each one once."""
     return f"{ranges[0].source}@{ranges[0].start}"
-
-
-class SinkWatch:
-    """Whether the sink still owes the last batch that this process has planned.
-
-    A tracked stream that is written past `spout.sink` is never acked: all of its roots would time out and
-    come again until they are dead letters, and no error would say why. When Spark asks for the next batch,
-    the sink has returned, so the message of this one is there, or comes within `late_ms` from a follower. A
-    batch without positions, or of an earlier process, owes none.
-
-    Attributes:
-        not_acked: which roots of the last batch are not acked by its publication; None: unknown.
-        damaged: what could not be read of the last batch, and the query is to end for.
-    """
-
-    def __init__(self, mailbox: Mailbox, *, durable_ms: int = UNREACHABLE_MS) -> None:
-        """`durable_ms`: as for `Publisher`."""
-        self._mailbox = mailbox
-        self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
-        self._owed: Journal | None = None
-        self.not_acked: tuple[NotAcked, ...] | None = None
-        self.damaged: tuple[DamagedRun, ...] = ()
-
-    def planned(self, end: Journal) -> None:
-        """Note the offset behind a batch that was planned."""
-        self._owed = end if end.session and end.ranges else None
-        self.not_acked = None
-
-    def is_owed(self, start: Journal) -> bool:
-        """Return whether the batch that ends at `start` has ended and is not published."""
-        if self._owed is None or start != self._owed:
-            return False
-        found = self._mailbox.published(self._owed.session, self._owed.ranges)
-        if found is not None:
-            self._owed, self.not_acked, self.damaged = None, found.not_acked, found.damaged
-        return self._owed is not None
-
-    @property
-    def late_ms(self) -> int:
-        return LATE_MS if self._mailbox.follower() is None else self._follower_late_ms
-
-    def failure(self) -> TrackingError | None:
-        """Return why the stream's follower could not publish a batch; None: it could."""
-        failure = self._mailbox.follower()
-        return TrackingError(failure) if failure else None
-
-    def damage(self) -> Damaged | None:
-        """Return the error that ends the query behind a batch of which a part could not be read."""
-        if not self.damaged:
-            return None
-        run, *others = self.damaged
-        more = and_more(len(others), "such batches")
-        cure = ", ".join(filter(None, [damage_cure(run.start, run.end, run.why), more]))
-        return Damaged(run.topic, run.partition, run.start, run.why, cure)
-
-    def refusal(self) -> TrackingError:
-        """Return the error of a batch that is owed for good."""
-        if self._mailbox.follower() is not None:
-            return TrackingError(
-                f"group {self._mailbox.group}: Spark has committed a batch, and the driver has not published"
-                f" it within {self.late_ms / 1000:.0f} s, nor said why: its thread windhover-follows-"
-                f"{self._mailbox.group} has ended or hangs. The batch's records come again; start the query"
-                " again, and keep the driver's log"
-            )
-        return TrackingError(
-            f"group {self._mailbox.group}: a batch of its tracked stream has ended and nothing of it was"
-            " acked or failed, so all of its records would time out and come again; write it with"
-            " foreachBatch(spout.sink(write)), start it with spout.start(...), or read it with tracked=False"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerStatus:
-    """A planning process as it is now; roots are counted while this process ran.
-
-    Attributes:
-        state: ``idle``, ``taking`` (waiting for ackers), ``running``, ``failed``, or ``closed``; Spark kills
-            the process at the end of a query, so the last one that is written is mostly ``running``.
-        session, epoch: of the session; empty before there is one.
-        emitted: roots emitted, copies on replay topics included.
-        replayed: of these, copies on replay topics.
-        pending: roots without a verdict.
-        late: verdicts for roots that were settled before.
-        unknown: verdicts for roots that this session never emitted.
-        undecodable: records of the verdict topic that no acker wrote; they were passed over.
-        lost_from_log: records that left the log before they were read (`on_data_loss: skip`).
-        oldest_pending_ms: how long the longest pending root has waited, ms; 0: none is pending.
-        batch_ms: how long the last batch took whose end was seen, ms; 0: none yet.
-        batch_records_max: how many records the next batch may hold, so that it ends within a quarter of the
-            timeout; 0: any number.
-        limit_hits: how often a batch was chosen while an input had `max_spout_pending` roots pending.
-        committed: offset committed last, by ``topic/partition``.
-        held: roots that were blocked behind a record that waits (`ordering`); they are among `failed`.
-        held_now: of each partition of an ordered input how many of its records wait behind another, by
-            ``topic/partition``, when it was last looked at.
-        waits: what partitions of ordered inputs wait for, those that go on left out.
-        stands: partitions that have no leader, or of which nothing arrives, by ``topic/partition``, and why.
-        error: why it stopped; empty while it runs.
-        wall: when this was written, wall time in ms.
-    """
-
-    state: str
-    group: str
-    session: str = ""
-    epoch: int = 0
-    batches: int = 0
-    emitted: int = 0
-    replayed: int = 0
-    pending: int = 0
-    acked: int = 0
-    absent: int = 0
-    failed: int = 0
-    timed_out: int = 0
-    abandoned: int = 0
-    late: int = 0
-    unknown: int = 0
-    undecodable: int = 0
-    lost_from_log: int = 0
-    oldest_pending_ms: int = 0
-    batch_ms: int = 0
-    batch_records_max: int = 0
-    limit_hits: int = 0
-    clock: int = 0
-    committed: Mapping[str, int] = field(default_factory=dict)
-    commit_failures: int = 0
-    held: int = 0
-    held_now: Mapping[str, int] = field(default_factory=dict)
-    stands: Mapping[str, str] = field(default_factory=dict)
-    waits: Mapping[str, str] = field(default_factory=dict)
-    error: str = ""
-    wall: int = 0
-
-
-_FIELDS = frozenset(each.name for each in fields(PlannerStatus))
-
-
-def write_status(path: Path, status: PlannerStatus) -> None:
-    """Replace the status file; raise OSError if its folder is not there or cannot be written."""
-    _replace(path, json.dumps(asdict(status)) + "\n")
-
-
-def read_status(path: Path) -> PlannerStatus | None:
-    """Return what a status file says; None: the planning process has not written one yet.
-
-    A file that the user names may still be another version's.
-    """
-    if (text := _text(path)) is None:
-        return None
-    return PlannerStatus(**{name: value for name, value in json.loads(text).items() if name in _FIELDS})

@@ -34,8 +34,10 @@ from acker.errors import UsageError, WindhoverError
 from acker.kafka.cluster import KafkaLog
 from acker.waits import LongWait
 from spout.group.presence import Who
-from spout.planner.mailbox import Mailbox, SinkWatch, write_status
+from spout.planner.mailbox import Mailbox
 from spout.planner.planner import TICK_EVERY_MS, Planner
+from spout.planner.sink_watch import SinkWatch
+from spout.planner.status import write_status
 from spout.planning.journal import BEGINNING, Journal, journal_of
 from spout.planning.plan import ReadTask
 from spout.streaming.options import SourceOptions, batch_tasks, planner_spec, tasks_now

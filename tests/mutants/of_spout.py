@@ -711,7 +711,7 @@ MUTANTS = (
     ),
     Mutant(
         "what-its-sink-owes-is-not-passed-over",
-        "spout/planner/mailbox.py",
+        "spout/planner/sink_watch.py",
         "if self._owed is None or start != self._owed:\n            return False",
         "return False",
         "tests/unit/spout/planner/test_mailbox.py::test_a_batch_is_owed_until_its_sink_has_published_it",

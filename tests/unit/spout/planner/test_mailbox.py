@@ -12,15 +12,9 @@ import pytest
 
 from acker.errors import TrackingError, UsageError
 from acker.wire.events import SourceRun
-from spout.planner.mailbox import (
-    FOLLOWER_LATE_MS,
-    LATE_MS,
-    Mailbox,
-    PlannerStatus,
-    SinkWatch,
-    read_status,
-    write_status,
-)
+from spout.planner.mailbox import Mailbox
+from spout.planner.sink_watch import FOLLOWER_LATE_MS, LATE_MS, SinkWatch
+from spout.planner.status import PlannerStatus, read_status, write_status
 from spout.planning.journal import BEGINNING, Journal, SourceMark, journal_of
 from spout.planning.plan import BatchPlan
 from spout.streaming.options import SourceOptions, tasks_now

@@ -13,7 +13,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from acker.errors import Unreachable
 from acker.wire.events import SourceRun
-from spout.planner.mailbox import Mailbox, SinkWatch
+from spout.planner.mailbox import Mailbox
+from spout.planner.sink_watch import SinkWatch
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import BATCH_SKIPPED, BatchLane, Publication

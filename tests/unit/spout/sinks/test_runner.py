@@ -12,7 +12,8 @@ import pytest
 from acker.config.topics import parse
 from acker.waits import LOGGED_EVERY_MS
 from acker.wire.events import SourceRun
-from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
+from spout.planner.mailbox import Mailbox
+from spout.planner.status import PlannerStatus, read_status
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning.plan import BatchPlan
 from spout.streaming.options import SourceOptions

@@ -9,7 +9,7 @@ from acker.config.settings import UNREACHABLE_MS
 from acker.errors import Damaged, TrackingError, unreadable_kind
 from acker.kafka.port import DamagedRun
 from acker.listing import and_more
-from spout.planner.mailbox import Mailbox
+from spout.link.driver_link import DriverLink
 from spout.planning.journal import Journal
 from spout.planning.order import NotAcked
 
@@ -46,9 +46,9 @@ class SinkWatch:
         damaged: what could not be read of the last batch, and the query is to end for.
     """
 
-    def __init__(self, mailbox: Mailbox, *, durable_ms: int = UNREACHABLE_MS) -> None:
+    def __init__(self, driver: DriverLink, *, durable_ms: int = UNREACHABLE_MS) -> None:
         """`durable_ms`: as for `Publisher`."""
-        self._mailbox = mailbox
+        self._driver = driver
         self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
         self._owed: Journal | None = None
         self.not_acked: tuple[NotAcked, ...] | None = None
@@ -63,18 +63,18 @@ class SinkWatch:
         """Return whether the batch that ends at `start` has ended and is not published."""
         if self._owed is None or start != self._owed:
             return False
-        found = self._mailbox.published(self._owed.session, self._owed.ranges)
-        if found is not None:
-            self._owed, self.not_acked, self.damaged = None, found.not_acked, found.damaged
+        published = self._driver.published(self._owed.session, self._owed.ranges)
+        if published is not None:
+            self._owed, self.not_acked, self.damaged = None, published.not_acked, published.damaged
         return self._owed is not None
 
     @property
     def late_ms(self) -> int:
-        return LATE_MS if self._mailbox.follower() is None else self._follower_late_ms
+        return LATE_MS if self._driver.follower is None else self._follower_late_ms
 
     def failure(self) -> TrackingError | None:
         """Return why the stream's follower could not publish a batch; None: it could."""
-        failure = self._mailbox.follower()
+        failure = self._driver.follower
         return TrackingError(failure) if failure else None
 
     def damage(self) -> Damaged | None:
@@ -88,15 +88,21 @@ class SinkWatch:
 
     def refusal(self) -> TrackingError:
         """Return the error of a batch that is owed for good."""
-        if self._mailbox.follower() is not None:
+        if self._driver.has_gone:
             return TrackingError(
-                f"group {self._mailbox.group}: Spark has committed a batch, and the driver has not published"
+                f"group {self._driver.group}: the driver has gone, or does not answer: nobody knows whether"
+                " the last batch was published. Its records come again; start the query again, and keep the"
+                " driver's log"
+            )
+        if self._driver.follower is not None:
+            return TrackingError(
+                f"group {self._driver.group}: Spark has committed a batch, and the driver has not published"
                 f" it within {self.late_ms / 1000:.0f} s, nor said why: its thread windhover-follows-"
-                f"{self._mailbox.group} has ended or hangs. The batch's records come again; start the query"
+                f"{self._driver.group} has ended or hangs. The batch's records come again; start the query"
                 " again, and keep the driver's log"
             )
         return TrackingError(
-            f"group {self._mailbox.group}: a batch of its tracked stream has ended and nothing of it was"
+            f"group {self._driver.group}: a batch of its tracked stream has ended and nothing of it was"
             " acked or failed, so all of its records would time out and come again; write it with"
             " foreachBatch(spout.sink(write)), start it with spout.start(...), or read it with tracked=False"
         )

@@ -9,8 +9,8 @@ same machine, connects to it:
 4. Messages, in both directions, until one of them closes the socket, or ends: the kernel closes it then.
 
 A frame is a length of 4 bytes and so many bytes of JSON; nothing is unpickled. The key is drawn by the driver
-and travels as the settings of Kafka do, inside the data source's class. It is asked of both ends, since
-a folder below /tmp that a cleaner has removed may be made again by somebody else. HMAC with SHA-256, and not
+and travels as the settings of Kafka do, inside the data source's class. Both ends have to know it: a
+folder below /tmp that a cleaner has removed may be made again by somebody else. HMAC with SHA-256, and not
 that of `multiprocessing.connection`, which is MD5 up to Python 3.11 and refused by a machine in FIPS mode;
 nor that module's frames, in which only the first byte of a message has a deadline.
 
@@ -53,9 +53,12 @@ GREETING_MS_MAX: Final = 10_000
 """Who has not said all of his greeting after this time is dropped."""
 
 SEND_MS_MAX: Final = 5_000
-"""Who takes nothing of a frame for so long is dropped; he connects again, and is told what holds."""
+"""Who takes nothing of a frame for so long is dropped; he connects again, and hears what holds."""
 
 BACKLOG: Final = 64
+
+DESCRIPTORS: Final = Path("/proc/self/fd")
+"""Where Linux shows the open descriptors: the way to a short path of a folder with a long one."""
 
 _READ_BYTES: Final = 1 << 18
 _NONCE_BYTES: Final = 32
@@ -242,12 +245,12 @@ def greet_planner(connection: Connection, key: bytes) -> bytes:
     Raises `OtherVersion`, or `OSError`, `EOFError` or `ValueError`: it does not know the key.
     """
     deadline = time.monotonic() + GREETING_MS_MAX / 1000
-    asked = _greeting_of(connection.next_greeting(deadline))
-    if asked.get("version") != LINK_VERSION:
+    greeting = _greeting_of(connection.next_greeting(deadline))
+    if greeting.get("version") != LINK_VERSION:
         connection.send(lambda: _greeting(version=LINK_VERSION))
-        raise OtherVersion(asked.get("version"))
+        raise OtherVersion(greeting.get("version"))
     nonce = secrets.token_hex(_NONCE_BYTES)
-    both = _text_of(asked, "nonce") + nonce
+    both = _text_of(greeting, "nonce") + nonce
     proof = _proof(key, "driver", both)
     connection.send(lambda: _greeting(version=LINK_VERSION, nonce=nonce, proof=proof))
     answer = _greeting_of(connection.next_greeting(deadline))
@@ -280,7 +283,7 @@ def _text_of(fields: dict[str, object], name: str) -> str:
     return text
 
 
-class Listener:
+class ListeningSocket:
     """The driver's socket in a folder; a cleaner of temporary files may remove it.
 
     Raises `OSError`: it cannot be made there; `UsageError`: as `private_folder`.
@@ -361,7 +364,7 @@ def private_folder(folder: str) -> Iterator[Path]:
                 " nobody else writes"
             )
         # it stays this folder, whoever renames what above it
-        short = Path(f"/proc/self/fd/{descriptor}")
+        short = DESCRIPTORS / str(descriptor)
         yield short if short.is_dir() else Path(folder)
     except OSError as error:
         if error.errno is None and "path too long" in str(error):

@@ -29,8 +29,8 @@ from spout.link.messages import (
     PlannerState,
     Published,
     batch_name,
-    decoded,
-    encoded,
+    from_frame,
+    to_frame,
 )
 
 CONNECT_MS_MAX: Final = 60_000
@@ -43,7 +43,7 @@ goes on with what the driver has said before; Spark ends it soon, if the driver 
 RETRY_MS: Final = 50
 """How long it waits between two tries to connect."""
 
-LOOK_MS: Final = 10_000
+IDLE_WAIT_MS: Final = 10_000
 """The thread looks this often whether it is to end, where nothing arrives."""
 
 _LOGGER = logging.getLogger("windhover.spout")
@@ -70,11 +70,11 @@ class DriverLink:
         self._hello = hello
         self._mark = mark
         self._is_mark_broken = False
-        self._said = DriverState()
+        self._driver_state = DriverState()
         self._published: dict[str, BatchPublished] = {}
-        self._told = PlannerState()
+        self._own_state = PlannerState()
         self._connection: Connection | None = None
-        self._has_heard = address is None
+        self._has_state = address is None
         self._refusal: WindhoverError | None = None
         self._why_not = "it was not tried yet"
         self._changed = threading.Condition()  # held for moments: of what this object knows
@@ -113,8 +113,8 @@ class DriverLink:
             UsageError: it speaks another version, or its folder is not private.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._has_heard or self._refusal, CONNECT_MS_MAX / 1000)
-            if self._has_heard:
+            self._changed.wait_for(lambda: self._has_state or self._refusal, CONNECT_MS_MAX / 1000)
+            if self._has_state:
                 return
             refusal, why_not = self._refusal, self._why_not
         if refusal is not None:
@@ -136,7 +136,7 @@ class DriverLink:
                 connection.take(self.hear)
 
     def _is_settled(self) -> bool:
-        return self._connection is not None or self._address is None or not self._has_heard
+        return self._connection is not None or self._address is None or not self._has_state
 
     def wait(self, since: int, wait_ms: int) -> None:
         """Wait until the driver says something more than `since` `changes`, or `wait_ms` have passed."""
@@ -150,12 +150,12 @@ class DriverLink:
 
     def hear(self, frame: bytes) -> None:
         """Take note of a message; `ValueError`: it is none, or none of the driver's."""
-        message = decoded(frame)
+        message = from_frame(frame)
         with self._changed:
             match message:
                 case DriverState():
-                    self._said = message
-                    self._has_heard = True
+                    self._driver_state = message
+                    self._has_state = True
                 case BatchPublished():
                     self._published.pop(message.session, None)
                     self._published[message.session] = message
@@ -177,32 +177,32 @@ class DriverLink:
     @property
     def has_gone(self) -> bool:
         """Whether the driver was there, and is not any more."""
-        return self._address is not None and self._has_heard and self._connection is None
+        return self._address is not None and self._has_state and self._connection is None
 
     @property
     def is_inactive(self) -> bool:
         """Whether no batch is planned."""
-        return self._said.is_inactive
+        return self._driver_state.is_inactive
 
     @property
     def is_for_good(self) -> bool:
         """Whether Spark may not run a batch without records either."""
-        return self._said.is_for_good
+        return self._driver_state.is_for_good
 
     @property
     def cores(self) -> int | None:
         """How many cores there were when the last batch ended; None: no batch has."""
-        return self._said.cores
+        return self._driver_state.cores
 
     @property
     def follower(self) -> str | None:
         """Why the stream's follower failed, empty while it has not; None: there is none."""
-        return self._said.follower
+        return self._driver_state.follower
 
     @property
     def has_workers(self) -> bool:
         """Whether Spark has run a task since this process has asked."""
-        return self._said.has_workers
+        return self._driver_state.has_workers
 
     def published(self, session: str, ranges: tuple[SourceRun, ...]) -> Published | None:
         """Return the message about a batch with these ranges, if it is the session's last one."""
@@ -214,15 +214,15 @@ class DriverLink:
 
     def ask_for_workers(self) -> None:
         """Ask the driver to let Spark run a task; `has_workers` is the answer."""
-        self._tell(replace(self._told, asks_for_workers=True))
+        self._tell(replace(self._own_state, asks_for_workers=True))
 
     def put_idle(self) -> None:
         """Answer that the last batch has ended, since Spark asks for the next one only then."""
-        self._tell(replace(self._told, idle_pause=self._said.pauses))
+        self._tell(replace(self._own_state, idle_pause=self._driver_state.pauses))
 
     def put_again(self, session: str, ranges: tuple[SourceRun, ...]) -> None:
         """Say that a batch, which another process has planned, is run again."""
-        self._tell(replace(self._told, runs_again=batch_name(session, ranges)))
+        self._tell(replace(self._own_state, runs_again=batch_name(session, ranges)))
         self.keep_mark()
 
     def keep_mark(self) -> None:
@@ -231,7 +231,7 @@ class DriverLink:
         It is a file, and no message: a task on this machine has no connection, and its bolts, whose closure
         was made before, know its path alone.
         """
-        if self._mark is None or not self._told.runs_again:
+        if self._mark is None or not self._own_state.runs_again:
             return
         try:
             with suppress(FileNotFoundError):  # the driver is about to make the folder again
@@ -244,20 +244,20 @@ class DriverLink:
 
     def drop_again(self) -> None:
         """Say that this process plans: what it ran again has ended. Another process's mark stays."""
-        self._tell(replace(self._told, runs_again=""))
-        if self._mark is not None and not self._said.others_run_again:
+        self._tell(replace(self._own_state, runs_again=""))
+        if self._mark is not None and not self._driver_state.others_run_again:
             self._mark.unlink(missing_ok=True)
 
     def _tell(self, state: PlannerState) -> None:
-        """Tell the driver, unless it knows; where it is away, it is told when it is there again."""
+        """Tell the driver, unless it knows; where it is away, it hears that when it is there again."""
         with self._changed:
-            if state == self._told:
+            if state == self._own_state:
                 return
-            self._told = state
+            self._own_state = state
             connection = self._connection
         if connection is not None:
             with suppress(OSError):  # the connection has ended, which the thread sees
-                connection.send(lambda: encoded(self._told))
+                connection.send(lambda: to_frame(self._own_state))
 
     # -- the thread
 
@@ -267,7 +267,7 @@ class DriverLink:
             try:
                 self._listen(address)
             except UsageError as error:
-                if not self._has_heard:
+                if not self._has_state:
                     with self._changed:
                         self._refusal = error
                         self._changed_once()
@@ -291,16 +291,16 @@ class DriverLink:
             self._greet(connection, address.key)
             with self._changed:
                 self._connection = connection
-            connection.send(lambda: encoded(self._told))
+            connection.send(lambda: to_frame(self._own_state))
             while not self._is_closed.is_set():
-                if connection.wait(LOOK_MS):
+                if connection.wait(IDLE_WAIT_MS):
                     connection.take(self.hear)
         finally:
             connection.close()
 
     def _greet(self, connection: Connection, key: bytes) -> None:
         try:
-            greet_driver(connection, key, encoded(self._hello))
+            greet_driver(connection, key, to_frame(self._hello))
         except OtherVersion as error:
             raise UsageError(
                 f"group {self.group}: the driver speaks version {error.version!r} of the link to its planning"

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from acker.errors import UsageError
-from spout.link.connection import Connection, DriverAddress, Listener, greet_planner
-from spout.link.messages import Hello, decoded
+from spout.link.connection import Connection, DriverAddress, ListeningSocket, greet_planner
+from spout.link.messages import Hello, from_frame
 from spout.spark.threads import leave_sigint_to_the_main_thread
 
 _LOGGER = logging.getLogger("windhover.spout")
@@ -47,24 +47,30 @@ class StreamLink(Protocol):
 class DriverSocket:
     """The socket of one application, in its folder."""
 
-    def __init__(self, folder: str, link_of: Callable[[str], StreamLink | None]) -> None:
-        """Draw a key; `run` listens. `link_of` returns the link of a stream, by its id; None: no such one."""
+    def __init__(
+        self, folder: str, link_of: Callable[[str], StreamLink | None], is_over: Callable[[], bool]
+    ) -> None:
+        """Draw a key; `start` listens, until `is_over`.
+
+        `link_of` returns the link of a stream, by its id; None: there is no such stream.
+        """
         self.address = DriverAddress(folder, secrets.token_bytes(_KEY_BYTES))
         self._link_of = link_of
         self._open: set[Connection] = set()
         self._opening = threading.Lock()
         self._trouble = ""
+        self._is_over = is_over
         self._is_listening = False
 
-    def run(self, is_over: Callable[[], bool]) -> None:
-        """Listen until it is over, in a thread of its own, unless it does already.
+    def start(self) -> None:
+        """Listen in a thread of its own, unless it does already.
 
         Raises `UsageError`: the socket cannot be made, or no thread be started.
         """
         if self._is_listening:
             return
         try:
-            listener = Listener(self.address.folder)
+            listener = ListeningSocket(self.address.folder)
         except OSError as error:
             raise UsageError(
                 f"{self.address.folder}: the driver cannot listen there for its planning processes ({error});"
@@ -72,7 +78,7 @@ class DriverSocket:
             ) from error
         try:
             threading.Thread(
-                target=self._listen, args=(listener, is_over), name="windhover-hears-planners", daemon=True
+                target=self._listen, args=(listener,), name="windhover-hears-planners", daemon=True
             ).start()
         except RuntimeError as error:
             listener.close()
@@ -82,28 +88,26 @@ class DriverSocket:
             ) from error
         self._is_listening = True
 
-    def _listen(self, listener: Listener | None, is_over: Callable[[], bool]) -> None:
+    def _listen(self, listener: ListeningSocket) -> None:
         leave_sigint_to_the_main_thread()
         pause = threading.Event()
         try:
-            while not is_over():
+            while not self._is_over():
                 try:
-                    if listener is None or not listener.is_there:
-                        made = Listener(self.address.folder)
-                        if listener is not None:
-                            listener.close()
-                        listener = made
+                    if not listener.is_there:
+                        fresh = ListeningSocket(self.address.folder)
+                        listener.close()
+                        listener = fresh
                     connection = listener.accept(ACCEPT_MS)
                     if connection is not None:
                         self._begin(connection)
                     self._trouble = ""
                 except (OSError, UsageError, RuntimeError) as error:
-                    # no folder (it is made again in a moment), no descriptor, no thread: it is tried again
+                    # no folder (it is fresh again in a moment), no descriptor, no thread: it is tried again
                     self._name_trouble(error)
                     pause.wait(ACCEPT_MS / 1000)
         finally:
-            if listener is not None:
-                listener.close()
+            listener.close()
             with self._opening:
                 connections = tuple(self._open)
             for connection in connections:
@@ -140,7 +144,7 @@ class DriverSocket:
     def _serve(self, connection: Connection) -> None:
         leave_sigint_to_the_main_thread()
         try:
-            hello = decoded(greet_planner(connection, self.address.key))
+            hello = from_frame(greet_planner(connection, self.address.key))
             link = self._link_of(hello.stream) if isinstance(hello, Hello) else None
             if link is None or not isinstance(hello, Hello):
                 raise ValueError("there is no such stream")
@@ -152,7 +156,7 @@ class DriverSocket:
             return
         try:
             link.attach(connection, hello.process)
-            while True:
+            while not self._is_over():
                 if connection.wait(READ_MS):
                     connection.take(lambda frame: link.hear(connection, frame))
         except EOFError:

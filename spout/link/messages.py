@@ -1,6 +1,6 @@
 """What the driver and its planning processes say to each other, and its form: JSON of a fixed schema; pure.
 
-A message says what holds; the state is in the two processes. So whoever connects again is told all of it once
+A message says what holds; the state is in the two processes. So whoever connects again hears all of it once
 more, and nothing is lost with a connection.
 
 | message | from | to |
@@ -112,7 +112,7 @@ _KINDS: Final[Mapping[type[Message], str]] = {
 }
 
 
-def encoded(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
+def to_frame(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
     """Return a message as bytes.
 
     Of a batch with more roots than `bytes_max` can name it is unknown which are acked, and which are held.
@@ -127,7 +127,7 @@ def encoded(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
     return frame
 
 
-def decoded(frame: bytes) -> Message:
+def from_frame(frame: bytes) -> Message:
     """Return the message that some bytes are; `ValueError`: they are none."""
     try:
         values: object = json.loads(frame)

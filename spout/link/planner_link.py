@@ -1,7 +1,7 @@
 """The driver's end: what it tells the planning processes of one stream, and what they ask.
 
 A stream may have two planning processes for a moment: Spark has started another one, and the one before has
-not ended yet. Each is told what holds when it connects, and whatever changes then.
+not ended yet. Each hears what holds when it connects, and whatever changes then.
 
 Source: docs/design/protocol.md, sections 5.1 ("Planning") and 5.2 ("The ledger that is published").
 """
@@ -26,8 +26,8 @@ from spout.link.messages import (
     PlannerState,
     Published,
     batch_name,
-    decoded,
-    encoded,
+    from_frame,
+    to_frame,
 )
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan
@@ -87,7 +87,7 @@ class PlannerLink:
             None if held is None else tuple(held),
         )
         name = batch_name(plan.session, plan.ranges)
-        frame = encoded(BatchPublished(plan.session, name, published))
+        frame = to_frame(BatchPublished(plan.session, name, published))
         with self._changing:
             self._published.pop(plan.session, None)
             self._published[plan.session] = frame
@@ -166,14 +166,14 @@ class PlannerLink:
     def _state_frame(self, connection: Connection) -> bytes:
         """Return what holds for one of the planning processes now; empty: it has gone."""
         with self._changing:
-            asked = self._connected.get(connection)
-            if asked is None:
+            receiver = self._connected.get(connection)
+            if receiver is None:
                 return b""
-            others = [other for other in self._connected.values() if other.process != asked.process]
-            return encoded(
+            others = [other for other in self._connected.values() if other.process != receiver.process]
+            return to_frame(
                 replace(
                     self._state,
-                    has_workers=asked.process in self._answered,
+                    has_workers=receiver.process in self._answered,
                     others_run_again=any(other.state.runs_again for other in others),
                 )
             )
@@ -187,7 +187,7 @@ class PlannerLink:
             sessions = tuple(self._published)
         for session in sessions:
             self._send_published(connection, session)
-        # the last, so that who has heard it has heard all
+        # the last, so that who knows it knows all
         self._send_state(connection)
 
     def detach(self, connection: Connection) -> None:
@@ -199,7 +199,7 @@ class PlannerLink:
 
     def hear(self, connection: Connection, frame: bytes) -> None:
         """Take note of a message; `ValueError`: it is none, or none of a planning process."""
-        state = decoded(frame)
+        state = from_frame(frame)
         if not isinstance(state, PlannerState):
             raise ValueError(f"a planning process says {type(state).__name__}")
         with self._changing:

@@ -235,7 +235,7 @@ class Application:
         self.sunk: set[str] = set()
         self.follower: object | None = None
         self._links: dict[str, PlannerLink] = {}
-        self._socket = DriverSocket(self._folder.name, self._links.get)
+        self._socket = DriverSocket(self._folder.name, self._links.get, lambda: has_ended(context))
         self._keeper: Keeper | None = None
         self._sessions: dict[str, int] = {}
         self._owner = Owner(
@@ -270,7 +270,7 @@ class Application:
     def _keep(self) -> None:
         """Let a thread serve the planning processes, from the first stream on."""
         if self._keeper is None:
-            self._socket.run(lambda: has_ended(self._context))
+            self._socket.start()
             keeper = Keeper(self._folder, self._kept)
             keeper.run(lambda: has_ended(self._context))
             self._keeper = keeper

@@ -300,11 +300,11 @@ class Runner:
         event, wait = "waits_for_workers", LongWait()
         wait.look(event, self._clock_ms())
         while wait.waited_ms(self._clock_ms()) < WORKERS_MS_MAX:
-            said = self._driver.changes
+            changes = self._driver.changes
             if self._driver.has_workers:
                 break
             self._driver.ask_for_workers()
-            self._wait_for_driver(said)
+            self._wait_for_driver(changes)
             self._say(
                 wait,
                 event,
@@ -379,15 +379,15 @@ class Runner:
     def _wait_for_sink(self, start: Journal) -> None:
         """Wait until the batch that ends at `start` is published; `TrackingError` if it was not."""
         late_at, wait = time.monotonic() + self._sink.late_ms / 1000, LongWait()
-        said = self._driver.changes  # before the look: what is said after it ends the wait
+        changes = self._driver.changes  # before the look: what is said after it ends the wait
         while (failure := self._sink.failure()) or self._sink.is_owed(start):
             left_s = late_at - time.monotonic()
             if failure or left_s <= 0:
                 with self._lock:
                     self._error = failure or self._sink.refusal()
                     self._publish(_now_ms(), force=True)
-            self._wait_for_driver(said, int(left_s * 1000) + 1)
-            said = self._driver.changes
+            self._wait_for_driver(changes, int(left_s * 1000) + 1)
+            changes = self._driver.changes
             self._say(
                 wait,
                 "waits_for_publication",
@@ -402,10 +402,10 @@ class Runner:
         if published is not None:
             self._planner.note_held(published.held)
 
-    def _wait_for_driver(self, said: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
-        """Wait until the driver has said more than `said` messages; do not hold the lock."""
+    def _wait_for_driver(self, changes: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
+        """Wait until the driver says more than it had at `changes`; do not hold the lock."""
         self._raise_error()
-        self._driver.wait(said, min(wait_ms, DRIVER_WAIT_MS))
+        self._driver.wait(changes, min(wait_ms, DRIVER_WAIT_MS))
         self._raise_error()
 
     def _wait(self, wait_ms: int) -> None:

@@ -25,8 +25,8 @@ class LinkedDriver:
         self.folder = folder
         self.link = self.stream("stream")
         self._over = threading.Event()
-        self.socket = DriverSocket(str(folder), self.links.get)
-        self.socket.run(self._over.is_set)
+        self.socket = DriverSocket(str(folder), self.links.get, self._over.is_set)
+        self.socket.start()
         self._planners: list[DriverLink] = []
 
     @property

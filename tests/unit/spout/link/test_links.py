@@ -268,19 +268,22 @@ def test_what_somebody_has_left_in_the_folder_is_in_nobody_s_way(driver: LinkedD
 
 
 def test_the_end_of_one_process_is_seen_at_once_by_the_other_and_changes_nothing(
-    driver: LinkedDriver,
+    driver: LinkedDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """D305: the driver forgets a planning process that has gone; the planning process keeps what was said."""
+    caplog.set_level("DEBUG", "windhover.spout")
     planner = driver.planner("first")
     planner.put_again("s", FIRST)
     other = driver.planner("second")
     eventually(lambda: not tells_alone(other))
     planner.close()
     eventually(lambda: tells_alone(other))
+    assert "planning_process_has_gone stream=stream" in caplog.text
     driver.link.deactivate()
     other.catch_up()
     driver.end()
     eventually(lambda: other.has_gone)
+    eventually(lambda: "driver_has_gone group=g" in caplog.text)
     other.catch_up()
     assert other.is_inactive
 
@@ -288,4 +291,4 @@ def test_the_end_of_one_process_is_seen_at_once_by_the_other_and_changes_nothing
 def tells_alone(planner: Any) -> bool:
     """Return whether the driver says that no other process of the stream runs a batch again."""
     planner.catch_up()
-    return not planner._said.others_run_again
+    return not planner._driver_state.others_run_again

@@ -112,6 +112,29 @@ def test_a_status_that_cannot_be_written_is_a_warning_as_long_as_the_driver_live
     runner._log.close()
 
 
+def test_a_runner_stops_in_time_although_its_thread_hangs(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D305: Spark calls `stop` in the thread that runs the query; it would never end."""
+    monkeypatch.setattr(source, "JOIN_SECONDS", 0.1)
+    planner: Any = Planner(0)
+    runner = Runner(options_of(driver), planner)
+    locked, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with runner._lock:
+            locked.set()
+            may_end.wait(60)
+
+    hanging = threading.Thread(target=hang)
+    hanging.start()
+    assert locked.wait(60)
+    runner.stop()
+    assert "planner_not_closed group=g" in caplog.text
+    may_end.set()
+    hanging.join(60)
+
+
 class Clock:
     """Shows the time that it is set to."""
 

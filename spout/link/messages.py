@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from acker.kafka.port import DamagedRun
@@ -102,6 +103,11 @@ def batch_name(session: str, ranges: Sequence[SourceRun]) -> str:
     """Name a batch by its first position: a session emits each one once."""
     first = f"{ranges[0].source}@{ranges[0].start}" if ranges else ""
     return f"{session}/{first}"
+
+
+def mark_path(folder: Path, stream: str) -> Path:
+    """Return the file that is there while a batch of a stream is run again: a task has no connection."""
+    return folder / f"{stream}.again"
 
 
 _KINDS: Final[Mapping[type[Message], str]] = {

@@ -27,6 +27,7 @@ from spout.link.messages import (
     Published,
     batch_name,
     from_frame,
+    mark_path,
     to_frame,
 )
 from spout.planning.order import NotAcked
@@ -233,8 +234,3 @@ class PlannerLink:
             with suppress(OSError, EOFError, ValueError):  # its thread sees it, too
                 connection.take(partial(self.hear, connection))
         return batch_name(plan.session, plan.ranges) in self._ran_again
-
-
-def mark_path(folder: Path, stream: str) -> Path:
-    """Return the file that is there while a batch of a stream is run again."""
-    return folder / f"{stream}.again"

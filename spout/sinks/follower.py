@@ -11,8 +11,8 @@ thread asks instead:
    Until Spark has committed the batch, this costs one look at the checkpoint's store.
 3. The run has ended: the same once more, then nobody follows it.
 
-Nobody sees what a thread raises. So the planning process hears of it: it waits for the publication of this batch
-before it plans the next one, and fails the query with that error.
+Nobody sees what a thread raises. So the planning process hears of it: it waits for the publication of this
+batch before it plans the next one, and fails the query with that error.
 
 A sink that has written a batch before (files, memory or Delta, after a crash before Spark's commit log) does
 not evaluate it again. The reports of the run that wrote the rows are lost, so its roots are failed, as by

@@ -35,8 +35,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.waits import LongWait
 from spout.group.presence import Who
 from spout.link.driver_link import DriverLink
-from spout.link.messages import Hello
-from spout.link.planner_link import mark_path
+from spout.link.messages import Hello, mark_path
 from spout.planner.planner import TICK_EVERY_MS, Planner
 from spout.planner.sink_watch import SinkWatch
 from spout.planner.status import write_status

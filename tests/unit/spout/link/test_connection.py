@@ -235,12 +235,13 @@ def test_who_listens_in_the_driver_s_place_and_does_not_know_its_key_is_not_beli
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D304: a folder that a cleaner has removed may be made again by somebody else."""
-    monkeypatch.setattr(driver_link, "CONNECT_MS_MAX", 500)
     with linked_driver(tmp_path) as false_driver:
         false_driver.link.deactivate()
         address = DriverAddress(os.fspath(tmp_path), b"another key")
         planner = DriverLink(address, Hello("stream", "p"), "g")
         planner.start()
+        eventually(lambda: "does not know its key" in planner._why_not)
+        monkeypatch.setattr(driver_link, "CONNECT_MS_MAX", 1)
         with pytest.raises(Unreachable, match="does not know its key"):
             planner.require()
         assert not planner.is_inactive
@@ -251,11 +252,12 @@ def test_a_driver_that_answers_nothing_ends_the_query_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D305: it hangs, and its kernel takes connections for it."""
-    monkeypatch.setattr(driver_link, "CONNECT_MS_MAX", 1_000)
     monkeypatch.setattr(transport, "GREETING_MS_MAX", 200)
     listener = ListeningSocket(os.fspath(tmp_path))
     planner = DriverLink(DriverAddress(os.fspath(tmp_path), b"key"), Hello("stream", "p"), "g")
     planner.start()
+    eventually(lambda: "not said its greeting" in planner._why_not)
+    monkeypatch.setattr(driver_link, "CONNECT_MS_MAX", 1)
     with pytest.raises(Unreachable, match=r"not said its greeting in time\); no batch is planned before"):
         planner.require()
     planner.close()

@@ -23,7 +23,8 @@ MAY_IMPORT = {"acker": {"acker"}, "replay": {"acker", "replay"}, "spout": {"acke
 ROOMS = [
     "acker/root_sets", "acker/wire", "acker/config", "acker/kafka", "acker/provisioning", "acker/ledger",
     "acker/service", "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/serving",
-    "spout/runtime", "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/group",
+    "spout/runtime", "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/link",
+    "spout/group",
     "spout/planner", "spout/publishing", "spout/topology", "spout/execution", "spout/isolation",
     "spout/streaming", "spout/held", "spout/sinks", "spout/builder", "spout/standalone",
     "spout/inspect", "spout/ui", "spout/local", "spout/demo", "spout/doctor", "spout/cli",

@@ -23,7 +23,8 @@ from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.settled import SettledWatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
-from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
+from spout.link.planner_link import PlannerLink
+from spout.planner.status import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
 from spout.runtime.forks import Owner
 from spout.runtime.metrics import Scraped, counter, gauge
@@ -111,11 +112,11 @@ def topology_metrics(
 
 @dataclass(frozen=True, slots=True)
 class TopologyFrame:
-    """The DataFrame of a topology, the stream that it reads, and its two files."""
+    """The DataFrame of a topology, the stream that it reads, its link, and its status file."""
 
     rows: DataFrame
     stream: Stream
-    mailbox: Mailbox
+    link: PlannerLink
     status_path: Path
 
 
@@ -151,7 +152,7 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
             task = MapTask(stage, stream.id, ledger, stream.safety)
             rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving)
     status_path = Path(source.options.status_path or "")
-    return TopologyFrame(rows, stream, application.mailbox(stream), status_path)
+    return TopologyFrame(rows, stream, application.link(stream), status_path)
 
 
 class SubmittedTopology:
@@ -187,7 +188,7 @@ class SubmittedTopology:
         Raises `UsageError`: it was stopped or killed.
         """
         self._check_not_ended("resumed")
-        self._frame.mailbox.activate()
+        self._frame.link.activate()
         if self._query is None:
             self._query = self._start()
 
@@ -199,7 +200,7 @@ class SubmittedTopology:
         Raises `UsageError`: it was stopped or killed.
         """
         self._check_not_ended("paused")
-        self._frame.mailbox.deactivate()
+        self._frame.link.deactivate()
 
     def stop(self, timeout_s: float = DRAIN_SECONDS) -> TopologyStatus:
         """Drain, then end: no new tuples are emitted, running batches finish, and their roots are settled.
@@ -218,7 +219,7 @@ class SubmittedTopology:
         if self._query is None or not self._query.isActive:
             return self._end("stopped")
         deadline = time.monotonic() + timeout_s
-        self._frame.mailbox.deactivate(for_good=self._compiled.keyed is not None)
+        self._frame.link.deactivate(for_good=self._compiled.keyed is not None)
         self._wait(self._is_idle, deadline)
         watch = SettledWatch(holds=self._compiled.keyed is not None)
         self._wait(lambda: self._is_settled(watch), deadline)
@@ -280,7 +281,7 @@ class SubmittedTopology:
             return "inactive"
         if not self._query.isActive:
             return "finished"
-        if not self._frame.mailbox.is_inactive():
+        if not self._frame.link.is_inactive:
             return "active"
         return "inactive" if self._is_idle() else "deactivating"
 
@@ -289,7 +290,7 @@ class SubmittedTopology:
         if self._query is None or not self._query.isActive:
             return True
         waits = not self._query.status["isTriggerActive"]
-        return self._frame.mailbox.is_idle() or (self._frame.mailbox.is_inactive() and waits)
+        return self._frame.link.is_idle or (self._frame.link.is_inactive and waits)
 
     def _is_settled(self, watch: SettledWatch) -> bool:
         """Return whether no root is pending, except those that a keyed bolt holds."""
@@ -347,7 +348,7 @@ def submit(
     submitted = SubmittedTopology(compiled, frame, options)
     port = options.get("metrics_port")
     if port is not None:
-        group = frame.mailbox.group
+        group = frame.link.group
         graph = compiled.layout.graph
 
         def collect() -> Iterator[Metric]:

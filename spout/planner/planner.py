@@ -43,10 +43,10 @@ from spout.group.troubles import Troubles
 from spout.planner.batches import UNKNOWN_TARGET, Batches
 from spout.planner.continuity import kept_by
 from spout.planner.draining import Draining, verdict_wait
-from spout.planner.mailbox import PlannerStatus
 from spout.planner.order_watch import OrderWatch
 from spout.planner.scout import Scout
 from spout.planner.state_watch import StateWatch
+from spout.planner.status import PlannerStatus
 from spout.planner.timeout_resets import TimeoutResets
 from spout.planner.verdict_reader import VerdictReader, is_lost_of
 from spout.planning.intake import SourceCursor

@@ -40,7 +40,8 @@ class BatchEnd:
         streams = [tracked[name] for name in reports.streams if name in tracked]
         for stream in streams:
             stream.queries.add(self.lane.name)
-            self.application.mailbox(stream).put_cores(self.application.cores)
+        if streams:
+            self.application.tell_cores()
         if not reports.evaluations:
             return None
         streams = [stream for stream in streams if stream.tracked]
@@ -117,8 +118,8 @@ class BatchEnd:
                 self.lane.seq,
             )
         damaged = outcome.damaged if outcome.stops_for_damage else ()
-        mailbox = self.application.mailbox(stream)
-        mailbox.put_published(outcome.plan, not_acked(outcome), damaged, held_runs(outcome))
+        link = self.application.link(stream)
+        link.put_published(outcome.plan, not_acked(outcome), damaged, held_runs(outcome))
 
     def _late(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
         """Return what to say of a watermark; None: nothing came too late."""

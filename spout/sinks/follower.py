@@ -11,8 +11,8 @@ thread asks instead:
    Until Spark has committed the batch, this costs one look at the checkpoint's store.
 3. The run has ended: the same once more, then nobody follows it.
 
-Nobody sees what a thread raises. So it is written to the stream's mailbox, and the planning process, which
-waits for the mark of this batch before it plans the next one, fails the query with it.
+Nobody sees what a thread raises. So the planning process hears of it: it waits for the publication of this
+batch before it plans the next one, and fails the query with that error.
 
 A sink that has written a batch before (files, memory or Delta, after a crash before Spark's commit log) does
 not evaluate it again. The reports of the run that wrote the rows are lost, so its roots are failed, as by
@@ -200,13 +200,14 @@ class RunFollower:
         self, stream: Stream, begin: Callable[[], StreamingQuery], holds: tuple[str, ...] = ()
     ) -> FollowedRun:
         """Start a query, and note its run; the end of an older run of the stream waits meanwhile."""
-        mailbox = self._application.mailbox(stream)
+        link = self._application.link(stream)
         with self._registering:
-            mailbox.put_follower()
+            before = link.follower
+            link.set_follower("")
             try:
                 query = begin()
             except BaseException:
-                mailbox.drop_follower()
+                link.set_follower(before)  # a run that was started before may be followed
                 raise
             run = FollowedRun(query, stream, holds)
             self._runs[query.runId] = run
@@ -236,7 +237,7 @@ class RunFollower:
                 del self._application.started[query.id]
                 self._application.ledger.forget_all(query.id)
             if run.stream.id not in {other.stream.id for other in self._runs.values()}:
-                self._application.mailbox(run.stream).drop_follower()
+                self._application.link(run.stream).set_follower(None)
 
     def _finish_ended(self, group: str) -> None:
         """Let runs of a group that have ended publish their last batch, before another run takes over."""
@@ -257,7 +258,7 @@ class RunFollower:
                 " what is not published comes again when the query is started again"
             )
             _LOGGER.error("%s", message)
-            self._application.mailbox(run.stream).put_follower(message)
+            self._application.link(run.stream).set_follower(message)
             return
         self.forget(run)
 
@@ -311,4 +312,4 @@ class RunFollower:
             f" ({type(error).__name__}: {error}); its records come again"
         )
         _LOGGER.error("%s", message)
-        self._application.mailbox(stream).put_follower(message)
+        self._application.link(stream).set_follower(message)

@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame
 from acker.errors import TrackingError, UsageError
 from spout.bolts.bolts import check_runs
 from spout.held.held_plan import refuse_query, watermark_holds
+from spout.link.planner_link import PlannerLink
+from spout.planning.plan import BatchPlan
 from spout.publishing import publish
 from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY
 from spout.publishing.publish import BatchLane
@@ -191,11 +193,15 @@ class Sink:
             return
         # An earlier run of the query planned what is run again, and may have written it. What a sink has of a
         # batch that this run planned is another query's, or of a later state of the checkpoint.
-        same = self._deterministic and end.application.mailbox(stream).again.exists()
-        if skips and not same and reports.plan is not None:
-            end.publish(stream, publish.skipped_outcome(reports.plan, reports.absent))
+        plan = reports.plan
+        if skips and plan is not None and not self._is_the_same(end.application.link(stream), plan):
+            end.publish(stream, publish.skipped_outcome(plan, reports.absent))
         else:
             end.publish(stream, end.settle(stream, reports), ran.dropped)
+
+    def _is_the_same(self, link: PlannerLink, plan: BatchPlan) -> bool:
+        """Return whether the bolts emit what they did when the sink wrote this batch."""
+        return self._deterministic and link.runs_again(plan)
 
 
 def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:

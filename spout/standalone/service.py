@@ -28,8 +28,9 @@ from acker.wire.events import SourceRun, Verdicts
 from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
-from spout.planner.mailbox import PlannerStatus, damage_cure
 from spout.planner.planner import Planner
+from spout.planner.sink_watch import damage_cure
+from spout.planner.status import PlannerStatus
 from spout.planning.intake import NewShare
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan

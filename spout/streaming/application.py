@@ -26,7 +26,9 @@ from acker.config.topics import Input, Topics
 from acker.errors import UsageError
 from acker.kafka.cluster import KafkaLog
 from spout.isolation.safety import Safety
-from spout.planner.mailbox import Mailbox
+from spout.link.connection import DriverAddress
+from spout.link.driver_socket import DriverSocket
+from spout.link.planner_link import PlannerLink
 from spout.publishing.batch_warnings import LeftOpen
 from spout.publishing.ledger import ReportLedger, Reports, TracebackLog
 from spout.publishing.publish import Publisher
@@ -232,7 +234,8 @@ class Application:
         self.started: dict[str, StreamingQuery] = {}
         self.sunk: set[str] = set()
         self.follower: object | None = None
-        self._mailboxes: dict[str, Mailbox] = {}
+        self._links: dict[str, PlannerLink] = {}
+        self._socket = DriverSocket(self._folder.name, self._links.get, lambda: has_ended(context))
         self._keeper: Keeper | None = None
         self._sessions: dict[str, int] = {}
         self._owner = Owner(
@@ -242,27 +245,38 @@ class Application:
 
     @property
     def sink_folder(self) -> Path:
-        """The folder, as old as the application, where sinks mark the batches that they have published."""
+        """The folder, as old as the application: the driver's socket, status files, marks of batches."""
         return Path(self._folder.name)
 
-    def mailbox(self, stream: Stream) -> Mailbox:
-        """Return what driver, planning process and tasks of a stream write to each other by."""
-        mailbox = self._mailboxes.get(stream.id)
-        if mailbox is None:
+    @property
+    def address(self) -> DriverAddress:
+        """Where planning processes find this driver."""
+        return self._socket.address
+
+    def link(self, stream: Stream) -> PlannerLink:
+        """Return what this driver and the planning processes of a stream tell each other by."""
+        link = self._links.get(stream.id)
+        if link is None:
             # of two threads that are the first at once one makes it
-            mailbox = self._mailboxes.setdefault(
-                stream.id, Mailbox(self.sink_folder, stream.id, stream.group)
-            )
-        return mailbox
+            link = self._links.setdefault(stream.id, PlannerLink(self.sink_folder, stream.id, stream.group))
+        return link
+
+    def tell_cores(self) -> None:
+        """Tell the planning processes of all streams how many cores there are now."""
+        cores = self.cores
+        for stream in self.all_streams():
+            self.link(stream).put_cores(cores)
 
     def _keep(self) -> None:
         """Let a thread serve the planning processes, from the first stream on."""
         if self._keeper is None:
-            self._keeper = Keeper(self._folder, self._kept)
-            self._keeper.run(lambda: has_ended(self._context))
+            self._socket.start()
+            keeper = Keeper(self._folder, self._kept)
+            keeper.run(lambda: has_ended(self._context))
+            self._keeper = keeper
 
     def _kept(self) -> list[KeptStream]:
-        return [KeptStream(self.mailbox(stream), stream.session) for stream in self.all_streams()]
+        return [KeptStream(self.link(stream), stream.session) for stream in self.all_streams()]
 
     @staticmethod
     def of(session: SparkSession) -> Application:

@@ -1,8 +1,9 @@
 """A thread of the driver that serves its planning processes as long as the SparkContext lives.
 
-It writes messages again that a cleaner of temporary files has removed, and lets Spark run a first task for a
-planning process that asks for workers. The planning process emits nothing before: a root's timeout begins
-when it is emitted, and Spark may look for executors, or start Python on a busy machine, for minutes.
+It makes the application's folder again where a cleaner of temporary files has removed it, and lets Spark run
+a first task for a planning process that asks for workers. The planning process emits nothing before: a root's
+timeout begins when it is emitted, and Spark may look for executors, or start Python on a busy machine, for
+minutes.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
 """
@@ -17,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark import InheritableThread
 
-from acker.errors import TrackingError
-from spout.planner.mailbox import Mailbox
+from spout.link.planner_link import PlannerLink
 from spout.spark.connect_back import SPARK_ERRORS, SlowStarts, tried_twice
 from spout.spark.threads import leave_sigint_to_the_main_thread
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("windhover.spout")
 
 KEEP_EVERY_S = 0.1
-"""How often the thread looks: two files for each stream, which nobody notices."""
+"""How often the thread looks: for one file, which nobody notices."""
 
 QUERIES_EVERY_S = 1.0
 """How often it asks Spark for the queries that run: some calls of the JVM; a slow start takes 10 s."""
@@ -38,16 +38,16 @@ _JOB = "windhover: waits for Spark's first worker"
 
 
 class Folder(Protocol):
-    """The folder of the messages."""
+    """The folder of the application."""
 
     def restore(self) -> bool:
         """Make it again where it is gone; return whether it is there, and not removed for good."""
 
 
 class KeptStream(NamedTuple):
-    """A stream's mailbox, and the session in which its query runs."""
+    """The link of a stream, and the session in which its query runs."""
 
-    mailbox: Mailbox
+    link: PlannerLink
     session: SparkSession
 
 
@@ -84,25 +84,22 @@ class Keeper:
         threading.Thread(target=serve, name="windhover-keeper", daemon=True).start()
 
     def step(self) -> None:
-        """Write again what is missing, and answer who asks for workers."""
-        kept = self._streams()
+        """Make the folder again where it is missing, and answer who asks for workers."""
         try:
             if not self._folder.restore():
                 return
-            for stream in kept:
-                stream.mailbox.restore()
-        except (OSError, TrackingError) as error:
+        except OSError as error:
             if not self._is_broken:  # once: it is tried again in a moment
-                _LOGGER.warning("messages_cannot_be_restored: %s", error)
+                _LOGGER.warning("folder_cannot_be_restored: %s", error)
             self._is_broken = True
         else:
             self._is_broken = False
-        for stream in kept:
-            process = stream.mailbox.asks_for_workers()
-            if process and process not in self._answered:
-                self._answered.add(process)
-                # Spark's kind of thread: it gives its connection to the JVM back
-                InheritableThread(target=self._answer, args=(stream, process), daemon=True).start()
+        for stream in self._streams():
+            for process in stream.link.asks_for_workers():
+                if process not in self._answered:
+                    self._answered.add(process)
+                    # Spark's kind of thread: it gives its connection to the JVM back
+                    InheritableThread(target=self._answer, args=(stream, process), daemon=True).start()
 
     def name_slow_starts(self) -> None:
         """Say of queries that have ended since if a Python process was too slow for them."""
@@ -118,7 +115,7 @@ class Keeper:
         except SPARK_ERRORS as error:
             # the query's own tasks will fail by the same, and Spark says it there
             _LOGGER.warning("no_worker_started: %s", str(error).partition("\n")[0])
-        stream.mailbox.put_workers(process)
+        stream.link.put_workers(process)
 
 
 def start_a_worker(session: SparkSession) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.cloudpickle import dumps, loads
@@ -20,7 +19,7 @@ from acker.identity import input_id_of
 from acker.units import time_ms
 from spout.group.sources import PlannerSpec, topic_names
 from spout.isolation.safety import Safety
-from spout.planner.mailbox import Mailbox
+from spout.link.connection import DriverAddress
 from spout.planning.journal import Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.tuples.anchors import Carry
@@ -75,7 +74,8 @@ class SourceOptions:
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
         application: name and id of the Spark application, which others that try to take the group are shown.
         status_path: file to which the planning process writes its status, or None.
-        sink_folder: where the sink marks the batches that it has published; see `spout.planner.mailbox`.
+        sink_folder: the folder of the application; empty: there is none.
+        driver: where the planning process finds the driver; None: nobody tells it anything.
         schema: what a read task returns: Spark's DDL, or a schema, whose names and nulls need no DDL.
         zone: the zone that the times of records have for bolts: the Spark session's.
         columns: columns that the source returns when no bolt runs inside it.
@@ -99,6 +99,7 @@ class SourceOptions:
     application: str = ""
     status_path: str | None = None
     sink_folder: str = ""
+    driver: DriverAddress | None = field(default=None, repr=False)
     schema: str | StructType = ""
     zone: str = "UTC"
     columns: tuple[str, ...] = tuple(SOURCE_COLUMNS)
@@ -158,11 +159,10 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
     )
 
 
-def tasks_now(options: SourceOptions) -> int:
+def tasks_now(options: SourceOptions, cores: int | None = None) -> int:
     """Return how many read tasks a batch that is planned now may have at most: one for each core.
 
-    On a cluster executors register after the query was built, and come and go; the driver writes the number
-    of cores to a file after each batch.
+    On a cluster executors register after the query was built, and come and go; the driver tells after each
+    batch how many `cores` there are. None: no batch has ended yet.
     """
-    noted = Mailbox(Path(options.sink_folder), options.stream).cores() if options.sink_folder else None
-    return max(noted or options.parallelism or os.cpu_count() or 1, options.min_partitions or 1)
+    return max(cores or options.parallelism or os.cpu_count() or 1, options.min_partitions or 1)

@@ -34,8 +34,11 @@ from acker.errors import UsageError, WindhoverError
 from acker.kafka.cluster import KafkaLog
 from acker.waits import LongWait
 from spout.group.presence import Who
-from spout.planner.mailbox import Mailbox, SinkWatch, write_status
+from spout.link.driver_link import DriverLink
+from spout.link.messages import Hello, mark_path
 from spout.planner.planner import TICK_EVERY_MS, Planner
+from spout.planner.sink_watch import SinkWatch
+from spout.planner.status import write_status
 from spout.planning.journal import BEGINNING, Journal, journal_of
 from spout.planning.plan import ReadTask
 from spout.streaming.options import SourceOptions, batch_tasks, planner_spec, tasks_now
@@ -51,8 +54,8 @@ IDLE_POLL_MS = TICK_EVERY_MS
 first Init, as after any other tick.
 """
 
-SINK_POLL_MS = 5
-"""How long `latestOffset` waits before it looks again whether the batch before is published: that is soon."""
+DRIVER_WAIT_MS = 1_000
+"""How long a callback waits for the driver before it looks at the clock again; a message wakes it at once."""
 
 IDLE_MS = 50
 """How long `latestOffset` waits when there is nothing to do: with the default trigger Spark calls again at
@@ -207,32 +210,30 @@ class Runner:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="windhover-planner", daemon=True)
         self._error: BaseException | None = None
-        self._mailbox = Mailbox(Path(options.sink_folder), options.stream, options.group)
-        self._sink = SinkWatch(self._mailbox, durable_ms=longest_unreachable_ms(options.read))
+        self._driver = DriverLink(
+            options.driver,
+            Hello(options.stream, uuid.uuid4().hex[:16]),
+            options.group,
+            mark_path(Path(options.sink_folder), options.stream) if options.sink_folder else None,
+        )
+        self._driver.start()
+        self._sink = SinkWatch(self._driver, durable_ms=longest_unreachable_ms(options.read))
         self._stops_at_ends = False
         self._published_ms = 0
-        self._has_planned = self._runs_again = False
-        self._process = uuid.uuid4().hex[:16]
+        self._has_planned = False
         self._has_workers = not options.awaits_workers
         self._clock_s = clock_s
         self._idle_since: float | None = None
 
     def begin_again(self, journal: Journal) -> bool:
         """Begin; return whether another process had planned the batch, and mark the batch if so."""
+        self._driver.require()
         if not self._planner.is_open:
             self._wait_for_workers()  # first: the clock of its roots moves when the group is taken
         self.begin(journal, runs_again=not self._has_planned)
-        if not self._has_planned and self._options.sink_folder:
-            self._runs_again = True
-            self._mark_again()
+        if not self._has_planned:
+            self._driver.put_again(journal.session, journal.ranges)
         return not self._has_planned
-
-    def _mark_again(self) -> None:
-        """Let the mark of a batch that is run again be there, as long as it is."""
-        try:
-            self._mailbox.put_again()
-        except OSError as error:
-            _LOGGER.warning("the mark of a batch that is run again cannot be written: %s", error)
 
     def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
         """Take the group for the session of an offset, unless that is done already; see `Planner.open`."""
@@ -253,18 +254,21 @@ class Runner:
 
     def plan(self, start: Journal, limit: int | None) -> Journal:
         """Plan the next batch; before the first one, wait until the ackers are ready."""
+        self._driver.require()
+        self._driver.catch_up()
         if start.session:
             self._wait_for_workers()  # first: the clock of open roots moves when the group is taken
         self.begin(start)
-        self._has_planned, self._runs_again = True, False
-        self._mailbox.drop_again()
+        self._has_planned = True
+        self._driver.drop_again()
         if self._stays_idle():
             return start
         self._wait_for_workers()
         with self._lock:
             while not self._planner.is_ready:
                 self._wait(POLL_MS)
-            self._wait_for_sink(start)
+        self._wait_for_sink(start)  # without the lock: the thread goes on meanwhile
+        with self._lock:
             self._note_held()
             if (damage := self._sink.damage()) is not None:
                 self._error = damage
@@ -295,11 +299,11 @@ class Runner:
         event, wait = "waits_for_workers", LongWait()
         wait.look(event, self._clock_ms())
         while wait.waited_ms(self._clock_ms()) < WORKERS_MS_MAX:
-            if self._mailbox.has_workers(self._process):
+            changes = self._driver.changes
+            if self._driver.has_workers:
                 break
-            self._mailbox.ask_for_workers(self._process)
-            with self._lock:
-                self._wait(SINK_POLL_MS)
+            self._driver.ask_for_workers()
+            self._wait_for_driver(changes)
             self._say(
                 wait,
                 event,
@@ -322,7 +326,7 @@ class Runner:
         """Wait for a record where there was nothing to plan for a while; return whether none came."""
         if self._idle_since is None or self._clock_s() - self._idle_since < ASKING_SECONDS:
             return False
-        if self._stops_at_ends or self._mailbox.is_inactive():
+        if self._stops_at_ends or self._driver.is_inactive:
             return False
         if self._planner.wait_for_records(ARRIVAL_MS):  # without the lock: the thread goes on meanwhile
             self._idle_since = None
@@ -348,31 +352,41 @@ class Runner:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
-        with self._lock:
-            if self._planner.is_open and not self._thread.is_alive():
-                self._planner.close()
-            self._publish(_now_ms())
+        if self._lock.acquire(timeout=JOIN_SECONDS):
+            try:
+                if self._planner.is_open and not self._thread.is_alive():
+                    self._planner.close()
+                self._publish(_now_ms())
+            finally:
+                self._lock.release()
+        else:
+            _LOGGER.warning("planner_not_closed group=%s: its thread hangs", self._options.group)
+        self._driver.close()
         self._log.close()
 
     def _plan(self, start: Journal, limit: int | None) -> Journal:
         self._raise_error()
-        if self._mailbox.is_inactive():
-            self._mailbox.put_idle()
+        if self._driver.is_inactive:
+            self._driver.put_idle()
             deadline_ms, wait = _now_ms() + ENDING_MS_MAX, LongWait()
-            while self._mailbox.is_for_good() and _now_ms() < deadline_ms:
+            while self._driver.is_for_good and _now_ms() < deadline_ms:
                 self._wait(IDLE_MS)
                 self._say(wait, "waits_for_its_end", "the driver ends the query; no batch is planned")
             return start
-        return self._planner.plan(start, limit, _now_ms(), tasks_now(self._options))
+        return self._planner.plan(start, limit, _now_ms(), tasks_now(self._options, self._driver.cores))
 
     def _wait_for_sink(self, start: Journal) -> None:
         """Wait until the batch that ends at `start` is published; `TrackingError` if it was not."""
         late_at, wait = time.monotonic() + self._sink.late_ms / 1000, LongWait()
+        changes = self._driver.changes  # before the look: what is said after it ends the wait
         while (failure := self._sink.failure()) or self._sink.is_owed(start):
-            if failure or time.monotonic() >= late_at:
-                self._error = failure or self._sink.refusal()
-                self._publish(_now_ms(), force=True)
-            self._wait(SINK_POLL_MS)
+            left_s = late_at - time.monotonic()
+            if failure or left_s <= 0:
+                with self._lock:
+                    self._error = failure or self._sink.refusal()
+                    self._publish(_now_ms(), force=True)
+            self._wait_for_driver(changes, int(left_s * 1000) + 1)
+            changes = self._driver.changes
             self._say(
                 wait,
                 "waits_for_publication",
@@ -383,9 +397,15 @@ class Runner:
     def _note_held(self) -> None:
         """Let the planner know when a batch is published, where Spark's state may hold some of it."""
         batch = self._planner.under_way
-        found = None if batch is None else self._mailbox.published(batch.session, batch.ranges)
-        if found is not None:
-            self._planner.note_held(found.held)
+        published = None if batch is None else self._driver.published(batch.session, batch.ranges)
+        if published is not None:
+            self._planner.note_held(published.held)
+
+    def _wait_for_driver(self, changes: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
+        """Wait until the driver says more than it had at `changes`; do not hold the lock."""
+        self._raise_error()
+        self._driver.wait(changes, min(wait_ms, DRIVER_WAIT_MS))
+        self._raise_error()
 
     def _wait(self, wait_ms: int) -> None:
         self._raise_error()
@@ -410,8 +430,7 @@ class Runner:
                         self._note_held()
                         self._planner.step(records, now_ms)
                     self._publish(now_ms)
-                    if self._runs_again:
-                        self._mark_again()
+                    self._driver.keep_mark()
                     self._lock.notify_all()
         except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces at the next latestOffset
             with self._lock:
@@ -419,6 +438,7 @@ class Runner:
                 _LOGGER.error("planner stopped: %s", error)
                 self._publish(_now_ms(), force=True)
                 self._lock.notify_all()
+            self._driver.wake()
 
     def _publish(self, now_ms: int, *, force: bool = False) -> None:
         """Write the status file, at most every `STATUS_EVERY_MS` unless `force`.
@@ -431,7 +451,7 @@ class Runner:
             return
         self._published_ms = now_ms
         status = self._planner.status(now_ms, str(self._error or ""))
-        if status.state == "running" and not status.pending and self._mailbox.is_inactive():
+        if status.state == "running" and not status.pending and self._driver.is_inactive:
             self._planner.leave()
         try:
             write_status(Path(path), status)

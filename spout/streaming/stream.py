@@ -133,9 +133,9 @@ def read_stream(
         _LOGGER.warning(text)
     carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
     stream = application.new_stream(spark, topics, group, tracked=tracked, carry=carry)
-    mailbox = application.mailbox(stream)
+    link = application.link(stream)
     stream.inputs = read_inputs
-    stream.safety = Safety(limit_ms(stream.inputs), str(mailbox.again))
+    stream.safety = Safety(limit_ms(stream.inputs), str(link.mark))
     if tracked and tried_once(context.master or ""):
         _LOGGER.warning(
             "tasks_are_tried_once master=%s: a record that kills or hangs the worker ends the query, and is"
@@ -144,7 +144,7 @@ def read_stream(
         )
     columns = dict(SOURCE_COLUMNS) | ({"headers": HEADERS_TYPE} if options.get("includeHeaders") else {})
     schema = {**columns, ANCHOR: spark_type_of(carry.type).simpleString()} if tracked else columns
-    stream.status_path = Path(options.get("status_path") or mailbox.status_path)
+    stream.status_path = Path(options.get("status_path") or link.status_path)
     source = SourceOptions(
         topics=topics,
         inputs=names,
@@ -160,6 +160,7 @@ def read_stream(
         application=f"{context.appName} ({context.applicationId})",
         status_path=os.fspath(stream.status_path),
         sink_folder=os.fspath(application.sink_folder),
+        driver=application.address,
         schema=", ".join(f"{name} {kind}" for name, kind in schema.items()),
         columns=tuple(columns),
         anchored=tracked,

@@ -693,28 +693,91 @@ MUTANTS = (
         "where Spark looks for executors, records would time out that no worker could see",
     ),
     Mutant(
-        "a-message-that-is-gone-changes-nothing",
-        "spout/planner/mailbox.py",
-        "        return self._state\n\n    def _write(",
-        "        return DriverState() if text is None else self._state\n\n    def _write(",
-        "tests/unit/spout/planner/test_mailbox.py"
-        "::test_what_a_cleaner_removes_changes_nothing_that_was_read_before",
-        "a paused topology would emit when a cleaner removes temporary files",
+        "a-connection-that-is-gone-changes-nothing",
+        "spout/link/driver_link.py",
+        "            was_connected, self._connection = self._connection is not None, None\n",
+        "            was_connected, self._connection = self._connection is not None, None\n"
+        "            self._driver_state = DriverState()\n",
+        "tests/unit/spout/link/test_links.py"
+        "::test_the_end_of_one_process_is_seen_at_once_by_the_other_and_changes_nothing",
+        "a paused topology would emit while its driver is away",
     ),
     Mutant(
-        "the-driver-writes-again-what-is-gone",
-        "spout/planner/mailbox.py",
-        "                if not path.exists():\n                    self._put(path, text)",
-        "                pass",
-        "tests/unit/spout/planner/test_mailbox.py::test_the_driver_writes_again_what_a_cleaner_has_removed",
-        "a query would end, since nobody has read that its batch is published",
+        "the-driver-makes-its-socket-again",
+        "spout/link/driver_socket.py",
+        "if not listener.is_there:",
+        "if False:",
+        "tests/unit/spout/link/test_links.py::test_a_driver_whose_socket_was_removed_makes_it_again",
+        "no query would start again behind a cleaner of temporary files",
+    ),
+    Mutant(
+        "what-the-driver-did-is-known-before-the-next-batch-is-planned",
+        "spout/link/driver_link.py",
+        "connection.take(self.hear)\n\n    def _is_settled",
+        "pass\n\n    def _is_settled",
+        "tests/unit/spout/link/test_links.py"
+        "::test_what_the_driver_did_before_is_known_when_a_callback_has_caught_up",
+        "a topology would emit once more behind its pause",
+    ),
+    Mutant(
+        "who-connects-knows-the-key",
+        "spout/link/connection.py",
+        'if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "planner", both)):',
+        'if not _text_of(answer, "proof"):',
+        "tests/unit/spout/link/test_connection.py::test_a_stranger_is_dropped_in_time_and_changes_nothing",
+        "whoever may enter the folder could tell the driver what he likes",
+    ),
+    Mutant(
+        "who-listens-knows-the-key",
+        "spout/link/connection.py",
+        'if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "driver", both)):',
+        'if not _text_of(answer, "proof"):',
+        "tests/unit/spout/link/test_connection.py"
+        "::test_who_listens_in_the_driver_s_place_and_does_not_know_its_key_is_not_believed",
+        "whoever makes a folder again behind a cleaner could tell a query that its batches are published",
+    ),
+    Mutant(
+        "a-greeting-has-one-deadline",
+        "spout/link/connection.py",
+        "left_ms = int((deadline - time.monotonic()) * 1000)",
+        "left_ms = GREETING_MS_MAX",
+        "tests/unit/spout/link/test_connection.py"
+        "::test_a_stranger_who_says_a_byte_now_and_then_has_no_longer_than_others",
+        "a stranger could keep a thread of the driver for ever",
+    ),
+    Mutant(
+        "a-forked-child-closes-its-copies",
+        "spout/link/connection.py",
+        "    for end in _SOCKETS.values():\n        end.close()\n",
+        "",
+        "tests/unit/spout/link/test_connection.py"
+        "::test_a_driver_that_is_killed_is_seen_at_once_even_while_a_child_of_it_lives",
+        "the planning process would wait for a driver that is dead",
+    ),
+    Mutant(
+        "a-mark-of-another-process-stays",
+        "spout/link/driver_link.py",
+        "if self._mark is not None and not self._driver_state.others_run_again:",
+        "if self._mark is not None:",
+        "tests/unit/spout/link/test_links.py"
+        "::test_a_batch_stays_one_that_runs_again_whichever_process_comes_and_goes",
+        "a record that killed its worker would kill it again, since its task is not isolated",
+    ),
+    Mutant(
+        "a-start-that-spark-refuses-takes-no-follower-away",
+        "spout/sinks/follower.py",
+        "link.set_follower(before)",
+        "link.set_follower(None)",
+        "tests/unit/spout/sinks/test_follower.py"
+        "::test_a_second_start_that_spark_refuses_takes_the_follower_from_no_run",
+        "a batch would count as written past the sink, while its follower waits for Kafka",
     ),
     Mutant(
         "what-its-sink-owes-is-not-passed-over",
-        "spout/planner/mailbox.py",
+        "spout/planner/sink_watch.py",
         "if self._owed is None or start != self._owed:\n            return False",
         "return False",
-        "tests/unit/spout/planner/test_mailbox.py::test_a_batch_is_owed_until_its_sink_has_published_it",
+        "tests/unit/spout/planner/test_sink_watch.py::test_a_batch_is_owed_until_its_sink_has_published_it",
         "a stream that is written past spout.sink would time out for ever, without an error",
     ),
     # -- the session's clock and its acks
@@ -834,13 +897,13 @@ MUTANTS = (
         "rows would arrive with the place of another",
     ),
     Mutant(
-        "two-sinks-write-one-file",
-        "spout/planner/mailbox.py",
+        "two-threads-write-one-status",
+        "spout/planner/status.py",
         "{os.getpid()}.{threading.get_ident()}",
         "{os.getpid()}",
-        "tests/unit/spout/planner/test_mailbox.py"
-        "::test_the_sinks_of_two_queries_write_the_number_of_cores_at_once",
-        "of two queries that note a new executor at once one would fail",
+        "tests/unit/spout/planner/test_planner_status.py"
+        "::test_two_threads_that_write_one_status_at_once_bend_neither",
+        "of two queries that are given one status file one would fail",
     ),
     Mutant(
         "a-query-does-not-end-before-a-copy-that-is-being-written",

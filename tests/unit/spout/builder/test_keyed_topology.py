@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.held.keyed_entry import EntryTask, entered, keyed_streams
 from spout.isolation.isolation import IsolatedRun
-from spout.planner.mailbox import Mailbox
 from spout.publishing.delayed import Released, split
 from spout.publishing.delayed import RootPositions as Held
 from spout.publishing.fold import TaskReport
@@ -383,14 +381,3 @@ def test_roots_are_told_apart_by_their_number() -> None:
     places = [(), (THREE,), (THREE, THREE), (THREE, Delivery(4, ()))]
     assert only_roots(places).tolist() == [-1, 3, 3, -1]
     assert only_roots(Places(np.array([7, 8]))).tolist() == [7, 8]
-
-
-def test_a_topology_that_stops_for_good_lets_spark_wait(tmp_path: Path) -> None:
-    """Or the batches of ticks would go on, and the end of the query would interrupt one."""
-    mailbox = Mailbox(tmp_path, "stream", "g")
-    mailbox.deactivate()
-    assert (mailbox.is_inactive(), mailbox.is_for_good()) == (True, False)
-    mailbox.deactivate(for_good=True)
-    assert mailbox.is_for_good()
-    mailbox.activate()
-    assert (mailbox.is_inactive(), mailbox.is_for_good()) == (False, False)

@@ -27,7 +27,7 @@ from spout.isolation.safety import (
     tried_once,
 )
 from spout.isolation.task_runs import MALLOC_VARIABLES
-from spout.planner.mailbox import Mailbox
+from spout.link.planner_link import PlannerLink
 from spout.planning.plan import BatchPlan
 from spout.publishing.batch_warnings import counted, isolated_records
 from spout.publishing.fold import BatchOutcome
@@ -48,12 +48,12 @@ inputs:
 
 
 def test_a_task_isolates_when_it_is_tried_again_or_its_batch_is_run_again(tmp_path: Path) -> None:
-    mark = Mailbox(tmp_path, "stream", "g").again
+    mark = PlannerLink(tmp_path, "stream", "g").mark
     safety = Safety(mark=str(mark))
     assert [safety.isolates(tries) for tries in (0, 1, 2)] == [False, True, True]
     mark.touch()
     assert safety.isolates(0)
-    assert not Safety(mark=str(Mailbox(tmp_path, "other", "g").again)).isolates(0)
+    assert not Safety(mark=str(PlannerLink(tmp_path, "other", "g").mark)).isolates(0)
     assert not Safety().isolates(0)
 
 

@@ -147,7 +147,7 @@ def test_a_view_tells_what_the_state_holds_from_what_is_left_open(is_carried: bo
 
 
 def published(planner: Planner, outcome: BatchOutcome) -> None:
-    """Let the planner know what the mailbox says."""
+    """Let the planner know what the driver says."""
     planner.note_held(held_runs(outcome))
 
 

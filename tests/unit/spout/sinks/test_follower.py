@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from acker.errors import Unreachable
 from acker.wire.events import SourceRun
-from spout.planner.mailbox import Mailbox, SinkWatch
+from spout.planner.sink_watch import SinkWatch
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import BATCH_SKIPPED, BatchLane, Publication
@@ -21,6 +21,7 @@ from spout.sinks import follower
 from spout.sinks.follower import CommittedBatches, FollowedRun, RunFollower
 from spout.streaming.application import Application, Stream
 from spout.streaming.batch_log import Logged
+from tests.support.linked import LinkedDriver
 
 SOURCE = 1 << 16
 
@@ -161,17 +162,26 @@ class World:
         self.publisher = KeepingPublisher()
         self.stream = Stream("stream", "g", True, 4, self.publisher, None)  # type: ignore[arg-type]
         self.application = Application.__new__(Application)
-        self.application._mailboxes = {}
+        self.application._links = {}
         self.ledger = FakeLedger()
         self.application.ledger = self.ledger  # type: ignore[assignment]
         self.application.streams = {"stream": self.stream}
         self.application.started, self.application.sunk = {}, set()
         self.application._folder = SimpleNamespace(name=str(folder))  # type: ignore[assignment]
         self.follower = RunFollower(self.application)
-        self.watch = SinkWatch(Mailbox(folder, "stream", "g"))
+        self.application.link(self.stream)
+        self.driver = LinkedDriver(folder, self.application._links)
+        self.planner = self.driver.planner()
+        self._watch = SinkWatch(self.planner)
         self.logged: dict[int, Logged] = {}
         monkeypatch.setattr(follower, "logged", self._logged)
         self.run = self.register("r")
+
+    @property
+    def watch(self) -> SinkWatch:
+        """What the planning process has heard."""
+        self.planner.catch_up()
+        return self._watch
 
     def register(
         self, run: str, query: str = "q", stream: Stream | None = None, *, is_active: bool = True
@@ -196,20 +206,21 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A follower over an empty folder."""
-    return World(tmp_path, monkeypatch)
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A follower, and a planning process that is linked to its driver."""
+    world = World(tmp_path, monkeypatch)
+    yield world
+    world.driver.close()
 
 
-def test_a_first_batch_that_no_task_read_was_written_before_and_fails_its_roots(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_first_batch_that_no_task_read_was_written_before_and_fails_its_roots(world: World) -> None:
     """A file sink that runs a batch again skips it: what its bolts did in the first run is not known."""
     world.end(3, FIRST, SECOND)
     [publication] = world.publisher.published
     assert [cause.error for record in publication.fails for cause in record.causes] == [BATCH_SKIPPED]
     assert publication.acks == ()
-    assert Mailbox(tmp_path, "stream", "g").published("s", SECOND.ranges)
+    world.planner.catch_up()
+    assert world.planner.published("s", SECOND.ranges)
     assert world.stream.queries == {"q"}
 
 
@@ -220,12 +231,12 @@ def test_a_later_batch_that_no_task_read_stops_the_query(world: World) -> None:
     assert "none of its records was read" in str(world.watch.failure())
 
 
-def test_what_the_publisher_raises_reaches_the_planning_process(world: World, tmp_path: Path) -> None:
+def test_what_the_publisher_raises_reaches_the_planning_process(world: World) -> None:
     world.publisher.is_away = True
     world.end(0, None, FIRST)
     assert "batch 0 of group g was written, and could not be published" in str(world.watch.failure())
     assert "no broker" in str(world.watch.failure())
-    assert not Mailbox(tmp_path, "stream", "g").published("s", FIRST.ranges)
+    assert not world.planner.published("s", FIRST.ranges)
 
 
 def test_what_spark_cannot_answer_reaches_the_planning_process(
@@ -286,28 +297,38 @@ def test_a_query_that_does_not_start_is_not_followed(world: World) -> None:
     assert "spout.start" in str(world.watch.refusal()), "nobody follows it"
 
 
-def is_followed(folder: Path, stream: Stream) -> bool:
-    """Return whether the planning process of a stream knows of a follower."""
-    return Mailbox(folder, stream.id, stream.group).follower() is not None
+def test_a_second_start_that_spark_refuses_takes_the_follower_from_no_run(world: World) -> None:
+    """D306: nor does it make a planning process forget why the run that goes on could not be published."""
+
+    def begin() -> Any:
+        raise ValueError("a query with this checkpoint runs already")
+
+    for failure in ("", "batch 3 could not be published"):
+        world.application.link(world.stream).set_follower(failure)
+        with pytest.raises(ValueError, match="runs already"):
+            world.follower.start(world.stream, begin)
+        world.planner.catch_up()
+        assert world.planner.follower == failure
 
 
-def test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away(
-    world: World, tmp_path: Path
-) -> None:
+def is_followed(world: World, stream: Stream) -> bool:
+    """Return whether a planning process of a stream is told of a follower."""
+    return world.driver.planner("asks", stream.id).follower is not None
+
+
+def test_of_two_runs_of_a_stream_the_last_to_end_takes_its_follower_away(world: World) -> None:
     """A run that is started again while the one before still publishes its last batch is followed."""
     second = world.register("r2")
-    assert is_followed(tmp_path, world.stream)
+    assert is_followed(world, world.stream)
     world.follower.forget(world.run)
-    assert is_followed(tmp_path, world.stream)
+    assert is_followed(world, world.stream)
     world.follower.forget(second)
-    assert not is_followed(tmp_path, world.stream)
+    assert not is_followed(world, world.stream)
     assert world.ledger.forgotten == ["q"]
 
 
 @pytest.mark.parametrize("ends_first", [0, 1])
-def test_of_two_queries_the_end_of_one_forgets_nothing_of_the_other(
-    world: World, tmp_path: Path, ends_first: int
-) -> None:
+def test_of_two_queries_the_end_of_one_forgets_nothing_of_the_other(world: World, ends_first: int) -> None:
     other = world.another_stream("other", "h")
     runs = [world.run, world.register("p1", "p", other)]
     queries, streams = ["q", "p"], [world.stream, other]
@@ -315,11 +336,11 @@ def test_of_two_queries_the_end_of_one_forgets_nothing_of_the_other(
     stays = 1 - ends_first
     assert world.ledger.forgotten == [queries[ends_first]]
     assert world.application.started.keys() == {queries[stays]}
-    assert is_followed(tmp_path, streams[stays])
-    assert not is_followed(tmp_path, streams[ends_first])
+    assert is_followed(world, streams[stays])
+    assert not is_followed(world, streams[ends_first])
     world.follower.forget(runs[stays])
     assert world.application.started == {}
-    assert not is_followed(tmp_path, streams[stays])
+    assert not is_followed(world, streams[stays])
 
 
 def test_a_batch_is_published_whatever_other_run_has_a_sink_of_ours(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 from acker.config.topics import parse
 from acker.waits import LOGGED_EVERY_MS
 from acker.wire.events import SourceRun
-from spout.planner.mailbox import Mailbox, PlannerStatus, read_status
+from spout.link.planner_link import PlannerLink
+from spout.planner.status import PlannerStatus, read_status
 from spout.planning.journal import BEGINNING, Journal
-from spout.planning.plan import BatchPlan
+from spout.streaming import source
 from spout.streaming.options import SourceOptions
 from spout.streaming.source import (
     ASKING_SECONDS,
@@ -23,6 +25,7 @@ from spout.streaming.source import (
     WORKERS_MS_MAX,
     Runner,
 )
+from tests.support.linked import LinkedDriver, batch_plan, linked_driver
 from tests.support.waiting import eventually
 
 YAML = """
@@ -31,6 +34,21 @@ acker: {partitions: 1}
 inputs:
   a: {id: 1, group: g, partitions: 1}
 """
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[LinkedDriver]:
+    """A driver of the stream that the runners of these tests read."""
+    with linked_driver(tmp_path) as driver:
+        yield driver
+
+
+def options_of(driver: LinkedDriver, **more: Any) -> SourceOptions:
+    """Return the options of its stream."""
+    topics = parse(YAML, file="topics.yaml", environ={})
+    return SourceOptions(
+        topics, ("a",), "stream", sink_folder=str(driver.folder), driver=driver.address, **more
+    )
 
 
 class Planner:
@@ -52,21 +70,26 @@ class Planner:
     ("pending", "inactive", "commits"), [(0, True, True), (1, True, False), (0, False, False)]
 )
 def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
-    pending: int, inactive: bool, commits: bool, tmp_path: Path
+    pending: int, inactive: bool, commits: bool, driver: LinkedDriver
 ) -> None:
     """The driver ends the query as soon as it reads so, and Spark kills this process then."""
-    topics = parse(YAML, file="topics.yaml", environ={})
-    path = tmp_path / "status.json"
+    path = driver.folder / "status.json"
     planner: Any = Planner(pending)
-    options = SourceOptions(topics, ("a",), "s", status_path=str(path), sink_folder=str(tmp_path))
-    runner = Runner(options, planner)
     if inactive:
-        runner._mailbox.deactivate()
+        driver.link.deactivate()
+    runner = Runner(options_of(driver, status_path=str(path)), planner)
+    runner._driver.require()
     runner._publish(1_000)
     found = read_status(path)
     assert found is not None
     assert found.pending == pending
     assert planner.committed is commits
+    close(runner)
+
+
+def close(runner: Runner) -> None:
+    """Leave driver and Kafka."""
+    runner._driver.close()
     runner._log.close()
 
 
@@ -87,6 +110,29 @@ def test_a_status_that_cannot_be_written_is_a_warning_as_long_as_the_driver_live
     runner._publish(1_000)
     assert ("the status file cannot be written" in caplog.text) is lives
     runner._log.close()
+
+
+def test_a_runner_stops_in_time_although_its_thread_hangs(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D305: Spark calls `stop` in the thread that runs the query; it would never end."""
+    monkeypatch.setattr(source, "JOIN_SECONDS", 0.1)
+    planner: Any = Planner(0)
+    runner = Runner(options_of(driver), planner)
+    locked, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with runner._lock:
+            locked.set()
+            may_end.wait(60)
+
+    hanging = threading.Thread(target=hang)
+    hanging.start()
+    assert locked.wait(60)
+    runner.stop()
+    assert "planner_not_closed group=g" in caplog.text
+    may_end.set()
+    hanging.join(60)
 
 
 class Clock:
@@ -161,15 +207,13 @@ def test_the_thread_is_in_no_hurry_while_nothing_is_pending(tmp_path: Path) -> N
 
 
 def test_a_query_with_nothing_to_do_looks_for_a_second_and_then_waits_until_a_record_comes(
-    tmp_path: Path,
+    driver: LinkedDriver,
 ) -> None:
     """A reader that was just taken off its partitions would have a record late."""
-    topics = parse(YAML, file="topics.yaml", environ={})
     found = Idle()
     planner: Any = found
     clock = Clock()
-    options = SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path))
-    runner = Runner(options, planner, clock_s=clock)
+    runner = Runner(options_of(driver), planner, clock_s=clock)
 
     def plan_at(now_s: float) -> tuple[bool, int]:
         """Plan; return whether that looked for something to plan, and how often records were waited for."""
@@ -185,10 +229,10 @@ def test_a_query_with_nothing_to_do_looks_for_a_second_and_then_waits_until_a_re
     found.comes = True
     assert plan_at(ASKING_SECONDS + 20) == (True, 3)
     assert plan_at(2 * ASKING_SECONDS + 19.9) == (True, 3)
-    runner._mailbox.deactivate()
+    driver.link.deactivate()
     plan_at(2 * ASKING_SECONDS + 30)
     assert found.waits == 3
-    runner._log.close()
+    close(runner)
 
 
 class Opens:
@@ -201,22 +245,21 @@ class Opens:
     def note_nothing_to_plan(self, now_ms: int) -> None:
         """Note nothing."""
 
-    def __init__(self, driver: Mailbox) -> None:
+    def __init__(self, driver: PlannerLink) -> None:
         self.driver = driver
+        self.asked: list[str] = []
         self.is_open = False
         self.was_answered: bool | None = None
 
     def open(self, journal: Journal, now_ms: int, *, runs_again: bool) -> None:
         """Take the group."""
         self.is_open = True
-        process = self.driver.asks_for_workers()
-        self.was_answered = process is not None and self.driver.has_workers(process)
+        self.was_answered = bool(self.asked) and not self.driver.asks_for_workers()
 
     def plan(self, start: Journal, *_: object) -> Journal:
         """Find nothing."""
-        process = self.driver.asks_for_workers()
-        assert process is not None
-        assert self.driver.has_workers(process), "a record that is emitted now would age unseen"
+        assert self.asked
+        assert not self.driver.asks_for_workers(), "a record that is emitted now would age unseen"
         return start
 
     def poll(self, wait_ms: int) -> tuple[()]:
@@ -244,21 +287,17 @@ class Passing(Clock):
 
 
 @pytest.mark.parametrize("session", ["", "s"], ids=["fresh", "restart"])
-def test_the_first_batch_waits_until_spark_has_run_a_task(session: str, tmp_path: Path) -> None:
+def test_the_first_batch_waits_until_spark_has_run_a_task(session: str, driver: LinkedDriver) -> None:
     """D105: a restart takes its group only then, since open roots age from there on."""
-    topics = parse(YAML, file="topics.yaml", environ={})
-    driver = Mailbox(tmp_path, "s", "g")
-    found = Opens(driver)
+    found = Opens(driver.link)
     planner: Any = found
-    options = SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path), awaits_workers=True)
-    runner = Runner(options, planner)
+    runner = Runner(options_of(driver, awaits_workers=True), planner)
     start = replace(BEGINNING, session=session)
     planning = threading.Thread(target=runner.plan, args=(start, None))
     planning.start()
-    eventually(driver.asks_for_workers, 60)
-    process = driver.asks_for_workers()
-    assert process is not None
-    driver.put_workers(process)
+    eventually(driver.link.asks_for_workers, 60)
+    found.asked = driver.link.asks_for_workers()
+    driver.link.put_workers(found.asked[0])
     planning.join(60)
     assert not planning.is_alive()
     if session:
@@ -267,37 +306,35 @@ def test_the_first_batch_waits_until_spark_has_run_a_task(session: str, tmp_path
 
 
 def test_a_wait_for_workers_is_said_each_minute_and_ends(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """D106: it names what is missing, and what does not run meanwhile."""
-    topics = parse(YAML, file="topics.yaml", environ={})
+    monkeypatch.setattr(source, "DRIVER_WAIT_MS", 1)
     found = Idle()
     planner: Any = found
-    options = SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path), awaits_workers=True)
-    runner = Runner(options, planner, clock_s=Passing())
+    runner = Runner(options_of(driver, awaits_workers=True), planner, clock_s=Passing())
     runner.plan(BEGINNING, None)
     assert found.looks == 2
     lines = [record.getMessage() for record in caplog.records if "waits_for_workers" in record.getMessage()]
     assert len(lines) == WORKERS_MS_MAX / LOGGED_EVERY_MS
     assert "waited_s=60: Spark has run no task yet. Nothing is emitted and no timeout runs" in lines[0]
-    runner._log.close()
+    close(runner)
 
 
 def test_a_wait_for_the_driver_s_publication_is_said_each_minute(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """D901: a follower may take minutes where the broker is away; until then no batch is planned."""
-    topics = parse(YAML, file="topics.yaml", environ={})
+    monkeypatch.setattr(source, "DRIVER_WAIT_MS", 1)
     planner: Any = Idle()
-    driver = Mailbox(tmp_path, "s", "g")
-    driver.put_follower()
-    runner = Runner(SourceOptions(topics, ("a",), "s", sink_folder=str(tmp_path)), planner, clock_s=Passing())
+    driver.link.set_follower("")
+    runner = Runner(options_of(driver), planner, clock_s=Passing())
     end = replace(BEGINNING, session="s", ranges=(SourceRun(1, 0, 10),))
     runner._sink.planned(end)
     planning = threading.Thread(target=runner.plan, args=(end, None))
     planning.start()
     eventually(lambda: "waits_for_publication group=g waited_s=120" in caplog.text, 60)
-    driver.put_published(BatchPlan("g", "s", 1, 1, 0, 0, True, end.ranges))
+    driver.link.put_published(batch_plan("s", end.ranges))
     planning.join(60)
     assert not planning.is_alive()
-    runner._log.close()
+    close(runner)

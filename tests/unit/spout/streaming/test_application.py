@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from acker.errors import UsageError
-from spout.planner.mailbox import Mailbox
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.ledger import Reports
 from spout.publishing.publish import BatchLane
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Application, Stream
+from tests.support.linked import linked_driver
 from tests.support.refusals import not_refused
 
 
@@ -41,7 +41,7 @@ def stream(name: str, session: Session, *queries: str, group: str = "g", tracked
 def application(*streams: Stream) -> Application:
     """Make an application of streams, without Spark."""
     made = Application.__new__(Application)
-    made._mailboxes = {}
+    made._links = {}
     made.streams = {each.id: each for each in streams}
     return made
 
@@ -85,12 +85,18 @@ def test_a_stream_may_be_read_while_another_thread_looks_who_reads_a_group() -> 
 
 def test_the_end_of_a_batch_says_how_many_cores_there_are_now(tmp_path: Path) -> None:
     """The planning process, which has no Spark, cuts the next batch for them."""
-    made = application(stream("first", Session()))
+    made = application(stream("first", Session()), stream("second", Session(), group="h"))
     made._folder = cast("Any", SimpleNamespace(name=str(tmp_path)))
-    for seq, cores in enumerate((2, 6)):
-        made._context = cast("Any", SimpleNamespace(defaultParallelism=cores))
-        BatchEnd(made, BatchLane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
-        assert Mailbox(tmp_path, "first", "g").cores() == cores
+    for known in made.all_streams():
+        made.link(known)
+    with linked_driver(tmp_path, made._links) as driver:
+        planners = [driver.planner(name, name) for name in ("first", "second")]
+        for seq, cores in enumerate((2, 6)):
+            made._context = cast("Any", SimpleNamespace(defaultParallelism=cores))
+            BatchEnd(made, BatchLane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
+            for planner in planners:
+                planner.catch_up()
+                assert planner.cores == cores, "each stream's next batch has them"
 
 
 def test_a_query_publishes_its_tracked_stream_beside_one_that_is_not_tracked(tmp_path: Path) -> None:

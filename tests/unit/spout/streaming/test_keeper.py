@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spout.planner.mailbox import Mailbox
+from spout.link.driver_link import DriverLink
+from spout.link.planner_link import PlannerLink
 from spout.streaming import keeper
 from spout.streaming.application import OwnFolder
 from spout.streaming.keeper import Keeper, KeptStream
+from tests.support.linked import LinkedDriver, linked_driver
 from tests.support.waiting import eventually
 
 
@@ -42,12 +45,36 @@ def plain_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "InheritableThread", threading.Thread)
 
 
-def world(tmp_path: Path, jobs: Jobs) -> tuple[Keeper, Mailbox, Mailbox, OwnFolder]:
-    """Make a keeper of one stream, its driver's and its planning process's mailbox, and their folder."""
+class World:
+    """A keeper of one stream, whose driver listens in a folder of its own."""
+
+    def __init__(self, driver: LinkedDriver, folder: OwnFolder) -> None:
+        self.driver = driver
+        self.folder = folder
+        self.planner: DriverLink = driver.planner()
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return Path(self.folder.name)
+
+    def keeper(self, jobs: Jobs) -> Keeper:
+        """Make the keeper, which starts a first worker by `jobs`."""
+        session: Any = None
+        return Keeper(self.folder, lambda: [KeptStream(self.driver.link, session)], jobs)
+
+    def is_told(self) -> bool:
+        """Return whether a planning process that connects now hears that the stream is inactive."""
+        return self.driver.planner("another").is_inactive
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A driver, its folder, and a planning process."""
     folder = OwnFolder(f"windhover-{tmp_path.name}-")
-    driver, planner = (Mailbox(Path(folder.name), "stream", "g") for _ in range(2))
-    session: Any = None
-    return Keeper(folder, lambda: [KeptStream(driver, session)], jobs), driver, planner, folder
+    with linked_driver(Path(folder.name)) as driver:
+        yield World(driver, folder)
+    folder.cleanup()
 
 
 @pytest.mark.parametrize(
@@ -56,74 +83,69 @@ def world(tmp_path: Path, jobs: Jobs) -> tuple[Keeper, Mailbox, Mailbox, OwnFold
     ids=["none", "py4j", "pyspark"],
 )
 def test_who_asks_is_answered_when_spark_has_run_a_task_or_cannot(
-    tmp_path: Path, error: Exception | None, caplog: pytest.LogCaptureFixture
+    world: World, error: Exception | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """D105: Spark says by the query's own tasks why it cannot run one."""
-    jobs = Jobs(error)
-    made, _, planner, folder = world(tmp_path, jobs)
+    jobs, planner = Jobs(error), world.planner
+    made = world.keeper(jobs)
     made.step()
     assert jobs.started == 0, "nobody asks"
-    planner.ask_for_workers("p")
+    planner.ask_for_workers()
+    eventually(world.driver.link.asks_for_workers)
     for _ in range(3):
         made.step()
     eventually(lambda: jobs.started, 60)
-    assert not planner.has_workers("p")
+    assert not planner.has_workers
     jobs.may_end.set()
-    eventually(lambda: planner.has_workers("p"), 60)
+    eventually(lambda: planner.has_workers, 60)
     made.step()
     assert jobs.started == 1
     expected = [] if error is None else [f"no_worker_started: {error}"]
     assert [record.getMessage() for record in caplog.records] == expected
-    folder.cleanup()
 
 
 def test_a_folder_that_a_cleaner_removed_is_there_again_with_its_lock_until_its_process_ends(
-    tmp_path: Path,
+    world: World, tmp_path: Path
 ) -> None:
     """D302: without a lock nobody would ever remove what this process may leave behind."""
-    made, driver, planner, folder = world(tmp_path, Jobs())
-    driver.deactivate()
-    path = Path(folder.name)
-    for file in path.iterdir():
-        file.unlink()
-    path.rmdir()
+    made, path = world.keeper(Jobs()), world.path
+    world.driver.link.deactivate()
+    shutil.rmtree(path)
     made.step()
-    assert planner.is_inactive()
+    assert world.is_told()
     with OwnFolder(f"windhover-{tmp_path.name}-"):
         assert path.is_dir(), "its process lives"
-    folder.cleanup()
+    world.folder.cleanup()
     made.step()
     assert not path.exists()
 
 
-def test_messages_that_cannot_be_written_again_are_named_once_until_they_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_folder_that_cannot_be_made_again_is_named_once_until_it_can(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made, driver, planner, folder = world(tmp_path, Jobs())
-    driver.deactivate()
+    made = world.keeper(Jobs())
+    world.driver.link.deactivate()
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     for _ in range(2):
         with monkeypatch.context() as patch:
-            patch.setattr(Mailbox, "restore", refuse)
+            patch.setattr(OwnFolder, "restore", refuse)
             made.step()
             made.step()
         made.step()
     lines = [record.getMessage() for record in caplog.records]
-    assert lines == ["messages_cannot_be_restored: [Errno 28] No space left on device"] * 2
-    assert planner.is_inactive()
-    folder.cleanup()
+    assert lines == ["folder_cannot_be_restored: [Errno 28] No space left on device"] * 2
+    assert world.is_told()
 
 
 def test_a_folder_that_is_removed_while_it_is_made_is_made_at_the_next_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D303: the cleaner comes between the folder and its lock."""
-    made, driver, planner, folder = world(tmp_path, Jobs())
-    driver.deactivate()
-    path = Path(folder.name)
+    made, path = world.keeper(Jobs()), world.path
+    world.driver.link.deactivate()
     shutil.rmtree(path)
 
     def refuse(*_: object) -> int:
@@ -132,11 +154,10 @@ def test_a_folder_that_is_removed_while_it_is_made_is_made_at_the_next_look(
     with monkeypatch.context() as patch:
         patch.setattr("spout.streaming.application.os.open", refuse)
         made.step()
-        assert folder._lock == -1, "to close it once more would close what has its number by then"
+        assert world.folder._lock == -1, "to close it once more would close what has its number by then"
     made.step()
     assert (path / "lock").exists()
-    assert planner.is_inactive()
-    folder.cleanup()
+    assert world.is_told()
 
 
 class _Streams:
@@ -172,7 +193,7 @@ def test_a_later_query_that_ends_by_a_slow_worker_is_named(
     session = _Session()
     folder = OwnFolder(f"windhover-{tmp_path.name}-")
     shown: Any = session
-    kept = KeptStream(Mailbox(Path(folder.name), "stream", "g"), shown)
+    kept = KeptStream(PlannerLink(Path(folder.name), "stream", "g"), shown)
     kept_streams = Keeper(folder, lambda: [kept, kept], Jobs())
     session.queries.active = [_SlowQuery()]
     kept_streams.name_slow_starts()

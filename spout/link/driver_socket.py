@@ -1,0 +1,168 @@
+"""The driver listens: who connects to the socket of an application is brought to the link of his stream.
+
+One thread accepts, and makes the socket again where a cleaner of temporary files has removed it; a connection
+that is open needs no file, and goes on. Each connection has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from acker.errors import UsageError
+from spout.link.connection import Connection, DriverAddress, ListeningSocket, greet_planner
+from spout.link.messages import Hello, from_frame
+from spout.spark.threads import leave_sigint_to_the_main_thread
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+ACCEPT_MS: Final = 100
+"""How often the thread looks whether its socket is still there, and whether it is to end."""
+
+READ_MS: Final = 10_000
+"""How often the thread of a connection looks whether it is to end, where nothing arrives."""
+
+CONNECTIONS_MAX: Final = 256
+"""More at once are dropped; each application has a few streams, and each stream a planning process or two."""
+
+_KEY_BYTES: Final = 32
+
+
+class StreamLink(Protocol):
+    """What a planning process is brought to; see `PlannerLink`."""
+
+    def attach(self, connection: Connection, process: str) -> None:
+        """Tell it all that holds."""
+
+    def detach(self, connection: Connection) -> None:
+        """Note that it has gone."""
+
+    def hear(self, connection: Connection, frame: bytes) -> None:
+        """Take note of what it says."""
+
+
+class DriverSocket:
+    """The socket of one application, in its folder."""
+
+    def __init__(
+        self, folder: str, link_of: Callable[[str], StreamLink | None], is_over: Callable[[], bool]
+    ) -> None:
+        """Draw a key; `start` listens, until `is_over`.
+
+        `link_of` returns the link of a stream, by its id; None: there is no such stream.
+        """
+        self.address = DriverAddress(folder, secrets.token_bytes(_KEY_BYTES))
+        self._link_of = link_of
+        self._open: set[Connection] = set()
+        self._opening = threading.Lock()
+        self._trouble = ""
+        self._is_over = is_over
+        self._is_listening = False
+
+    def start(self) -> None:
+        """Listen in a thread of its own, unless it does already.
+
+        Raises `UsageError`: the socket cannot be made, or no thread be started.
+        """
+        if self._is_listening:
+            return
+        try:
+            listener = ListeningSocket(self.address.folder)
+        except OSError as error:
+            raise UsageError(
+                f"{self.address.folder}: the driver cannot listen there for its planning processes ({error});"
+                " make room there, or let TMPDIR name a folder of a local disk"
+            ) from error
+        try:
+            threading.Thread(
+                target=self._listen, args=(listener,), name="windhover-hears-planners", daemon=True
+            ).start()
+        except RuntimeError as error:
+            listener.close()
+            raise UsageError(
+                f"the driver cannot start a thread ({error}); raise the number of processes and threads that"
+                " its user, or its container, may have (ulimit -u, pids.max)"
+            ) from error
+        self._is_listening = True
+
+    def _listen(self, listener: ListeningSocket) -> None:
+        leave_sigint_to_the_main_thread()
+        pause = threading.Event()
+        try:
+            while not self._is_over():
+                try:
+                    if not listener.is_there:
+                        fresh = ListeningSocket(self.address.folder)
+                        listener.close()
+                        listener = fresh
+                    connection = listener.accept(ACCEPT_MS)
+                    if connection is not None:
+                        self._begin(connection)
+                    self._trouble = ""
+                except (OSError, UsageError, RuntimeError) as error:
+                    # no folder (it is fresh again in a moment), no descriptor, no thread: it is tried again
+                    self._name_trouble(error)
+                    pause.wait(ACCEPT_MS / 1000)
+        finally:
+            listener.close()
+            with self._opening:
+                connections = tuple(self._open)
+            for connection in connections:
+                connection.end()
+
+    def _name_trouble(self, error: Exception) -> None:
+        text = "" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+        if text and text != self._trouble:  # once, and not ten times a second
+            _LOGGER.warning("planning_processes_cannot_connect: %s", text)
+        self._trouble = text
+
+    def _begin(self, connection: Connection) -> None:
+        """Serve a connection in a thread of its own; `RuntimeError`: there is none."""
+        with self._opening:
+            is_full = len(self._open) >= CONNECTIONS_MAX
+            if not is_full:
+                self._open.add(connection)
+        if is_full:
+            connection.close()
+            raise RuntimeError(f"{CONNECTIONS_MAX} connections are open")
+        try:
+            threading.Thread(
+                target=self._serve, args=(connection,), name="windhover-hears-planner", daemon=True
+            ).start()
+        except RuntimeError:
+            self._forget(connection)
+            raise
+
+    def _forget(self, connection: Connection) -> None:
+        with self._opening:
+            self._open.discard(connection)
+        connection.close()
+
+    def _serve(self, connection: Connection) -> None:
+        leave_sigint_to_the_main_thread()
+        try:
+            hello = from_frame(greet_planner(connection, self.address.key))
+            link = self._link_of(hello.stream) if isinstance(hello, Hello) else None
+            if link is None or not isinstance(hello, Hello):
+                raise ValueError("there is no such stream")
+        except (OSError, EOFError, ValueError) as error:
+            _LOGGER.warning(
+                "stranger_dropped: who connected to the driver's socket said no greeting: %s", error
+            )
+            self._forget(connection)
+            return
+        try:
+            link.attach(connection, hello.process)
+            while not self._is_over():
+                if connection.wait(READ_MS):
+                    connection.take(lambda frame: link.hear(connection, frame))
+        except EOFError:
+            _LOGGER.debug("planning_process_has_gone stream=%s", hello.stream)
+        except (OSError, ValueError) as error:
+            _LOGGER.warning("planning_process_dropped stream=%s: %s", hello.stream, error)
+        finally:
+            link.detach(connection)
+            self._forget(connection)

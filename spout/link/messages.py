@@ -1,0 +1,240 @@
+"""What the driver and its planning processes say to each other, and its form: JSON of a fixed schema; pure.
+
+A message says what holds; the state is in the two processes. So whoever connects again hears all of it once
+more, and nothing is lost with a connection.
+
+| message | from | to |
+|---|---|---|
+| `DriverState`: what holds until the driver changes it | driver | planning process |
+| `BatchPublished`: a batch is published, what of it is not acked, what is held | driver | planning process |
+| `PlannerState`: what it asks, what it runs again, whether it is idle | planning process | driver |
+
+Source: docs/design/protocol.md, sections 5.1 and 5.2 ("The ledger that is published").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+
+from acker.kafka.port import DamagedRun
+from acker.wire.events import SourceRun
+from spout.link.connection import MESSAGE_BYTES_MAX
+from spout.planning.order import NotAcked
+
+SESSIONS_MAX: Final = 2
+"""Of so many sessions both ends remember the last batch: a stream has one, and perhaps the one before."""
+
+
+class Published(NamedTuple):
+    """A batch is published.
+
+    `not_acked` are the roots that are not acked by that, and `held` those of which Spark's state holds
+    tuples; None: unknown. `damaged` are offsets that could not be read, for which the query is to end.
+    """
+
+    not_acked: tuple[NotAcked, ...] | None
+    damaged: tuple[DamagedRun, ...] = ()
+    held: tuple[SourceRun, ...] | None = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPublished:
+    """The last batch of a session that is published; `batch` is its `batch_name`."""
+
+    session: str
+    batch: str
+    published: Published
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """What holds for a planning process until the driver changes it.
+
+    Attributes:
+        follower: None: no follower publishes the stream; else why it could not, empty while it can.
+        is_inactive: no batch is planned.
+        is_for_good: nor may Spark run one without records.
+        pauses: how often the stream was made inactive so far.
+        cores: how many cores there were when the last batch ended; None: no batch has.
+        has_workers: Spark has run a task since this process has asked.
+        others_run_again: another planning process of the stream, which lives, runs a batch again.
+    """
+
+    follower: str | None = None
+    is_inactive: bool = False
+    is_for_good: bool = False
+    pauses: int = 0
+    cores: int | None = None
+    has_workers: bool = False
+    others_run_again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerState:
+    """What holds for the driver until the planning process changes it.
+
+    Attributes:
+        asks_for_workers: it waits until Spark has run a task.
+        idle_pause: the last of the driver's `pauses` in which Spark has ended its last batch; 0: none.
+        runs_again: `batch_name` of the batch that it runs again, which another process planned; else empty.
+    """
+
+    asks_for_workers: bool = False
+    idle_pause: int = 0
+    runs_again: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who has connected: the stream, and the number that its planning process has drawn."""
+
+    stream: str
+    process: str
+
+
+Message = DriverState | BatchPublished | PlannerState | Hello
+
+
+def batch_name(session: str, ranges: Sequence[SourceRun]) -> str:
+    """Name a batch by its first position: a session emits each one once."""
+    first = f"{ranges[0].source}@{ranges[0].start}" if ranges else ""
+    return f"{session}/{first}"
+
+
+def mark_path(folder: Path, stream: str) -> Path:
+    """Return the file that is there while a batch of a stream is run again: a task has no connection."""
+    return folder / f"{stream}.again"
+
+
+_KINDS: Final[Mapping[type[Message], str]] = {
+    DriverState: "driver",
+    BatchPublished: "published",
+    PlannerState: "planner",
+    Hello: "hello",
+}
+
+
+def to_frame(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
+    """Return a message as bytes.
+
+    Of a batch with more roots than `bytes_max` can name it is unknown which are acked, and which are held.
+    """
+    fields: dict[str, object] = {"kind": _KINDS[type(message)]}
+    if not isinstance(message, BatchPublished):
+        return json.dumps(fields | asdict(message)).encode()
+    fields |= {"session": message.session, "batch": message.batch, **message.published._asdict()}
+    frame = json.dumps(fields).encode()
+    if len(frame) > bytes_max:
+        frame = json.dumps(fields | {"not_acked": None, "held": None}).encode()
+    return frame
+
+
+def from_frame(frame: bytes) -> Message:
+    """Return the message that some bytes are; `ValueError`: they are none."""
+    try:
+        values: object = json.loads(frame)
+    except RecursionError:
+        raise ValueError("this is no message, but nested deep") from None
+    if not isinstance(values, dict):
+        raise ValueError("this is no message")
+    fields = _Fields(values)
+    message = _message_of(fields.text("kind"), fields)
+    fields.refuse_others()
+    return message
+
+
+def _message_of(kind: str, fields: _Fields) -> Message:
+    match kind:
+        case "driver":
+            return DriverState(
+                follower=fields.text_or_none("follower"),
+                is_inactive=fields.flag("is_inactive"),
+                is_for_good=fields.flag("is_for_good"),
+                pauses=fields.number("pauses"),
+                cores=fields.number_or_none("cores"),
+                has_workers=fields.flag("has_workers"),
+                others_run_again=fields.flag("others_run_again"),
+            )
+        case "published":
+            return BatchPublished(fields.text("session"), fields.text("batch"), _published_of(fields))
+        case "planner":
+            return PlannerState(
+                asks_for_workers=fields.flag("asks_for_workers"),
+                idle_pause=fields.number("idle_pause"),
+                runs_again=fields.text("runs_again"),
+            )
+        case "hello":
+            return Hello(fields.text("stream"), fields.text("process"))
+        case _:
+            raise ValueError(f"there is no message {kind!r}")
+
+
+def _published_of(fields: _Fields) -> Published:
+    not_acked = cast("list[tuple[int, int, int | None, int]] | None", fields.rows("not_acked", 4))
+    held = cast("list[tuple[int, int, int]] | None", fields.rows("held", 3))
+    damaged = cast("list[tuple[str, int, int, int, str]] | None", fields.rows("damaged", 5))
+    return Published(
+        None if not_acked is None else tuple(NotAcked(*row) for row in not_acked),
+        tuple(DamagedRun(*row) for row in damaged or ()),
+        None if held is None else tuple(SourceRun(*row) for row in held),
+    )
+
+
+class _Fields:
+    """The fields of a message; each is taken once, by its type. `ValueError`: it is of another one."""
+
+    def __init__(self, values: dict[str, object]) -> None:
+        self._values = values
+
+    def text(self, name: str) -> str:
+        value = self._take(name)
+        if not isinstance(value, str):
+            raise ValueError(f"{name} is no text")
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        return None if self._drop_none(name) else self.text(name)
+
+    def flag(self, name: str) -> bool:
+        value = self._take(name)
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is neither true nor false")
+        return value
+
+    def number(self, name: str) -> int:
+        value = self._take(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{name} is no whole number")
+        return value
+
+    def number_or_none(self, name: str) -> int | None:
+        return None if self._drop_none(name) else self.number(name)
+
+    def rows(self, name: str, columns: int) -> list[list[object]] | None:
+        if self._drop_none(name):
+            return None
+        value = self._take(name)
+        if not isinstance(value, list):
+            raise ValueError(f"{name} is no list")
+        if not all(isinstance(row, list) and len(row) == columns for row in value):
+            raise ValueError(f"a row of {name} has not {columns} columns")
+        return value
+
+    def refuse_others(self) -> None:
+        if self._values:
+            raise ValueError(f"a message has no fields {', '.join(sorted(self._values))}")
+
+    def _take(self, name: str) -> object:
+        if name not in self._values:
+            raise ValueError(f"a message without {name}")
+        return self._values.pop(name)
+
+    def _drop_none(self, name: str) -> bool:
+        is_none = name in self._values and self._values[name] is None
+        if is_none:
+            del self._values[name]
+        return is_none

@@ -1,0 +1,236 @@
+"""The driver's end: what it tells the planning processes of one stream, and what they ask.
+
+A stream may have two planning processes for a moment: Spark has started another one, and the one before has
+not ended yet. Each hears what holds when it connects, and whatever changes then.
+
+Source: docs/design/protocol.md, sections 5.1 ("Planning") and 5.2 ("The ledger that is published").
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from acker.kafka.port import DamagedRun
+from acker.wire.events import SourceRun
+from spout.link.connection import Connection
+from spout.link.messages import (
+    SESSIONS_MAX,
+    BatchPublished,
+    DriverState,
+    PlannerState,
+    Published,
+    batch_name,
+    from_frame,
+    mark_path,
+    to_frame,
+)
+from spout.planning.order import NotAcked
+from spout.planning.plan import BatchPlan
+
+AGAIN_MAX: Final = 64
+"""So many batches that were run again are remembered; the sink asks of the one that it has just written."""
+
+
+@dataclass(slots=True)
+class _PlanningProcess:
+    """A planning process that is connected, and what it has said last."""
+
+    process: str
+    state: PlannerState = field(default_factory=PlannerState)
+
+
+class PlannerLink:
+    """What the driver and the planning processes of one `read_stream` call have said to each other.
+
+    Attributes:
+        mark: the file that is there while a batch is run again; only its path goes to the tasks.
+        status_path: the status file, where the user names no other.
+        group: of the stream.
+    """
+
+    def __init__(self, folder: Path, stream: str, group: str = "") -> None:
+        self.mark = mark_path(folder, stream)
+        self.status_path = folder / f"{stream}.status.json"
+        self.group = group
+        self._state = DriverState()
+        self._published: dict[str, bytes] = {}  # of each session the last message, as it is sent
+        self._connected: dict[Connection, _PlanningProcess] = {}
+        self._asking: dict[str, None] = {}
+        self._answered: set[str] = set()
+        self._idle_pause = 0
+        self._ran_again: dict[str, None] = {}
+        self._changing = threading.RLock()  # held for moments, never while something is sent
+
+    # -- what the driver tells
+
+    def put_published(
+        self,
+        plan: BatchPlan,
+        not_acked: Sequence[NotAcked] | None = None,
+        damaged: Sequence[DamagedRun] = (),
+        held: Sequence[SourceRun] | None = (),
+    ) -> None:
+        """Say that a batch is published; `not_acked` None: nobody can tell what is not, or needs to know.
+
+        `damaged`: what the query is to end for. `held`: see `Published`.
+        """
+        if not plan.ranges:
+            return
+        published = Published(
+            None if not_acked is None else tuple(not_acked),
+            tuple(damaged),
+            None if held is None else tuple(held),
+        )
+        name = batch_name(plan.session, plan.ranges)
+        frame = to_frame(BatchPublished(plan.session, name, published))
+        with self._changing:
+            self._published.pop(plan.session, None)
+            self._published[plan.session] = frame
+            while len(self._published) > SESSIONS_MAX:
+                del self._published[next(iter(self._published))]
+            connections = tuple(self._connected)
+        for connection in connections:
+            self._send_published(connection, plan.session)
+
+    def set_follower(self, failure: str | None) -> None:
+        """Say whether a follower publishes the batches of the stream, and why it could not.
+
+        `failure`: None: no follower does; empty: one does.
+        """
+        self._change(follower=failure)
+
+    @property
+    def follower(self) -> str | None:
+        """Why the stream's follower failed, empty while it has not; None: there is none."""
+        return self._state.follower
+
+    def put_cores(self, cores: int) -> None:
+        """Say how many cores the application has now: executors come and go."""
+        self._change(cores=cores)
+
+    def deactivate(self, *, for_good: bool = False) -> None:
+        """Let no batch be planned, as Storm's deactivate.
+
+        `for_good`: nor may Spark run one without records, as it does all the time where bolts tick: whoever
+        ends the query then interrupts none.
+        """
+        with self._changing:
+            is_for_good = for_good or self._state.is_for_good
+            self._change(is_inactive=True, is_for_good=is_for_good, pauses=self._state.pauses + 1)
+
+    def activate(self) -> None:
+        self._change(is_inactive=False, is_for_good=False)
+
+    @property
+    def is_inactive(self) -> bool:
+        return self._state.is_inactive
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the topology is inactive and nothing of it runs."""
+        return self._state.is_inactive and self._idle_pause == self._state.pauses
+
+    def put_workers(self, process: str) -> None:
+        """Answer a planning process that Spark has run a task."""
+        with self._changing:
+            self._answered.add(process)
+        self._tell()
+
+    def _change(self, **changes: Any) -> None:
+        with self._changing:
+            state = replace(self._state, **changes)
+            if state == self._state:
+                return
+            self._state = state
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._changing:
+            connections = tuple(self._connected)
+        for connection in connections:
+            self._send_state(connection)
+
+    def _send_state(self, connection: Connection) -> None:
+        with suppress(OSError):  # it has ended, which its own thread sees
+            connection.send(lambda: self._state_frame(connection))
+
+    def _send_published(self, connection: Connection, session: str) -> None:
+        with suppress(OSError):
+            connection.send(lambda: self._published.get(session, b""))
+
+    def _state_frame(self, connection: Connection) -> bytes:
+        """Return what holds for one of the planning processes now; empty: it has gone."""
+        with self._changing:
+            receiver = self._connected.get(connection)
+            if receiver is None:
+                return b""
+            others = [other for other in self._connected.values() if other.process != receiver.process]
+            return to_frame(
+                replace(
+                    self._state,
+                    has_workers=receiver.process in self._answered,
+                    others_run_again=any(other.state.runs_again for other in others),
+                )
+            )
+
+    # -- what the planning processes say
+
+    def attach(self, connection: Connection, process: str) -> None:
+        """Tell a planning process that has connected all that holds, and from now on what changes."""
+        with self._changing:
+            self._connected[connection] = _PlanningProcess(process)
+            sessions = tuple(self._published)
+        for session in sessions:
+            self._send_published(connection, session)
+        # the last, so that who knows it knows all
+        self._send_state(connection)
+
+    def detach(self, connection: Connection) -> None:
+        """Forget a planning process that has gone, apart from what it has run again."""
+        with self._changing:
+            gone = self._connected.pop(connection, None)
+        if gone is not None and gone.state.runs_again:
+            self._tell()
+
+    def hear(self, connection: Connection, frame: bytes) -> None:
+        """Take note of a message; `ValueError`: it is none, or none of a planning process."""
+        state = from_frame(frame)
+        if not isinstance(state, PlannerState):
+            raise ValueError(f"a planning process says {type(state).__name__}")
+        with self._changing:
+            sender = self._connected.get(connection)
+            if sender is None:
+                return
+            ran_again, sender.state = sender.state.runs_again, state
+            self._idle_pause = max(self._idle_pause, state.idle_pause)
+            if state.asks_for_workers:
+                self._asking[sender.process] = None
+            if state.runs_again:
+                self._ran_again[state.runs_again] = None
+            while len(self._ran_again) > AGAIN_MAX:
+                del self._ran_again[next(iter(self._ran_again))]
+        if ran_again != state.runs_again:
+            self._tell()
+
+    def asks_for_workers(self) -> list[str]:
+        """Return the planning processes that have asked whether Spark has workers, and have no answer."""
+        with self._changing:
+            return [process for process in self._asking if process not in self._answered]
+
+    def runs_again(self, plan: BatchPlan) -> bool:
+        """Return whether a batch was planned by another process than the one that runs it.
+
+        It is of a batch, not of a process: a second planning process that comes or goes changes nothing.
+        """
+        with self._changing:
+            connections = tuple(self._connected)
+        for connection in connections:
+            with suppress(OSError, EOFError, ValueError):  # its thread sees it, too
+                connection.take(partial(self.hear, connection))
+        return batch_name(plan.session, plan.ranges) in self._ran_again

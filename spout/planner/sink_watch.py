@@ -1,0 +1,108 @@
+"""Whether the driver has published the last batch, so that the next one may be planned.
+
+Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
+"""
+
+from __future__ import annotations
+
+from acker.config.settings import UNREACHABLE_MS
+from acker.errors import Damaged, TrackingError, unreadable_kind
+from acker.kafka.port import DamagedRun
+from acker.listing import and_more
+from spout.link.driver_link import DriverLink
+from spout.planning.journal import Journal
+from spout.planning.order import NotAcked
+
+LATE_MS = 5_000
+"""A batch without a message after this time went past the sink; a sink in a thread of its own has so long."""
+
+FOLLOWER_LATE_MS = 10_000
+"""The same where a follower publishes, beyond what it may wait for fails and then for acks to be durable:
+then it says that it failed; only one that is gone says nothing."""
+
+
+def damage_cure(start: int, end: int, why: str) -> str:
+    """Return what becomes of offsets of a source that cannot be read for a reason, and what to do."""
+    until = "until a whole replica leads the partition"
+    if unreadable_kind(why).is_of_the_writer:
+        until = "since no replica has it otherwise; its writer should cut what it writes"
+    return (
+        f"all else was handed out. Offsets {start} to {end} are FAILED, and wait in the replay worker"
+        f" {until}. Start it again to go on behind them; with on_data_loss: skip for the input it goes on by"
+        " itself, and they are absent"
+    )
+
+
+class SinkWatch:
+    """Whether the sink still owes the last batch that this process has planned.
+
+    A tracked stream that is written past `spout.sink` is never acked: all of its roots would time out and
+    come again until they are dead letters, and no error would say why. When Spark asks for the next batch,
+    the sink has returned, so the message of this one is there, or comes within `late_ms` from a follower. A
+    batch without positions, or of an earlier process, owes none.
+
+    Attributes:
+        not_acked: which roots of the last batch are not acked by its publication; None: unknown.
+        damaged: what could not be read of the last batch, and the query is to end for.
+    """
+
+    def __init__(self, driver: DriverLink, *, durable_ms: int = UNREACHABLE_MS) -> None:
+        """`durable_ms`: as for `Publisher`."""
+        self._driver = driver
+        self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
+        self._owed: Journal | None = None
+        self.not_acked: tuple[NotAcked, ...] | None = None
+        self.damaged: tuple[DamagedRun, ...] = ()
+
+    def planned(self, end: Journal) -> None:
+        """Note the offset behind a batch that was planned."""
+        self._owed = end if end.session and end.ranges else None
+        self.not_acked = None
+
+    def is_owed(self, start: Journal) -> bool:
+        """Return whether the batch that ends at `start` has ended and is not published."""
+        if self._owed is None or start != self._owed:
+            return False
+        published = self._driver.published(self._owed.session, self._owed.ranges)
+        if published is not None:
+            self._owed, self.not_acked, self.damaged = None, published.not_acked, published.damaged
+        return self._owed is not None
+
+    @property
+    def late_ms(self) -> int:
+        return LATE_MS if self._driver.follower is None else self._follower_late_ms
+
+    def failure(self) -> TrackingError | None:
+        """Return why the stream's follower could not publish a batch; None: it could."""
+        failure = self._driver.follower
+        return TrackingError(failure) if failure else None
+
+    def damage(self) -> Damaged | None:
+        """Return the error that ends the query behind a batch of which a part could not be read."""
+        if not self.damaged:
+            return None
+        run, *others = self.damaged
+        more = and_more(len(others), "such batches")
+        cure = ", ".join(filter(None, [damage_cure(run.start, run.end, run.why), more]))
+        return Damaged(run.topic, run.partition, run.start, run.why, cure)
+
+    def refusal(self) -> TrackingError:
+        """Return the error of a batch that is owed for good."""
+        if self._driver.has_gone:
+            return TrackingError(
+                f"group {self._driver.group}: the driver has gone, or does not answer: nobody knows whether"
+                " the last batch was published. Its records come again; start the query again, and keep the"
+                " driver's log"
+            )
+        if self._driver.follower is not None:
+            return TrackingError(
+                f"group {self._driver.group}: Spark has committed a batch, and the driver has not published"
+                f" it within {self.late_ms / 1000:.0f} s, nor said why: its thread windhover-follows-"
+                f"{self._driver.group} has ended or hangs. The batch's records come again; start the query"
+                " again, and keep the driver's log"
+            )
+        return TrackingError(
+            f"group {self._driver.group}: a batch of its tracked stream has ended and nothing of it was"
+            " acked or failed, so all of its records would time out and come again; write it with"
+            " foreachBatch(spout.sink(write)), start it with spout.start(...), or read it with tracked=False"
+        )

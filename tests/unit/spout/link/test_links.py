@@ -1,0 +1,294 @@
+"""What driver and planning processes know of each other, and what they know when somebody comes or goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from acker.kafka.port import DamagedRun
+from acker.wire.events import SourceRun
+from spout.link.connection import SOCKET_NAME
+from spout.link.messages import SESSIONS_MAX, Published
+from spout.planning.order import NotAcked
+from spout.streaming.options import SourceOptions, tasks_now
+from tests.support.linked import LinkedDriver, batch_plan, linked_driver
+from tests.support.waiting import eventually
+
+SOURCE = 65_536
+FIRST, SECOND = (SourceRun(SOURCE, 0, 10),), (SourceRun(SOURCE, 10, 20),)
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[LinkedDriver]:
+    """A driver that listens in a folder."""
+    with linked_driver(tmp_path / "sinks") as driver:
+        yield driver
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Path:
+    """Make the driver's folder."""
+    path = tmp_path / "sinks"
+    path.mkdir(mode=0o700)
+    return path
+
+
+def test_a_planning_process_that_connects_knows_all_that_holds(driver: LinkedDriver) -> None:
+    """D302: a message that nobody has read yet is not lost; a second process hears the same as the first."""
+    link = driver.link
+    link.set_follower("")
+    link.put_cores(6)
+    link.deactivate(for_good=True)
+    not_acked, damaged = (NotAcked(SOURCE, 3, None, -1),), (DamagedRun("t", 0, 4, 5, "bent"),)
+    held = (SourceRun(SOURCE, 5, 7),)
+    link.put_published(batch_plan("s", FIRST), not_acked, damaged, held)
+    link.put_workers("p")
+    for process, has_workers in (("p", True), ("q", False)):
+        planner = driver.planner(process)
+        assert (planner.is_inactive, planner.is_for_good, planner.follower) == (True, True, "")
+        assert (planner.cores, planner.has_workers) == (6, has_workers)
+        assert planner.published("s", FIRST) == Published(not_acked, damaged, held)
+        assert planner.published("s", SECOND) is None
+
+
+def test_what_the_driver_did_before_is_known_when_a_callback_has_caught_up(driver: LinkedDriver) -> None:
+    """The next batch may not be planned by what was said before the last one was published."""
+    planner = driver.planner()
+    for start in range(0, 2_000, 10):
+        ranges = (SourceRun(SOURCE, start, start + 10),)
+        (driver.link.deactivate if start % 20 else driver.link.activate)()
+        driver.link.put_published(batch_plan("s", ranges))
+        planner.catch_up()
+        assert planner.published("s", ranges) == Published(None)
+        assert planner.is_inactive is bool(start % 20)
+
+
+def test_what_was_said_wakes_who_waits_for_it(driver: LinkedDriver) -> None:
+    planner = driver.planner()
+    said = planner.changes
+    driver.link.put_published(batch_plan("s", FIRST))
+    planner.wait(said, 60_000)
+    assert planner.published("s", FIRST) is not None
+    said = planner.changes
+    planner.wake()
+    planner.wait(said, 60_000)
+    assert planner.changes == said + 1
+
+
+def test_of_each_session_the_last_batch_is_remembered_and_not_of_all_sessions(driver: LinkedDriver) -> None:
+    planner = driver.planner()
+    for number in range(SESSIONS_MAX + 1):
+        for ranges in (FIRST, SECOND):
+            driver.link.put_published(batch_plan(f"s{number}", ranges))
+    planner.catch_up()
+    for known in (planner, driver.planner("later")):
+        assert known.published("s0", SECOND) is None, "of a session that has ended"
+        for number in range(1, SESSIONS_MAX + 1):
+            assert known.published(f"s{number}", FIRST) is None
+            assert known.published(f"s{number}", SECOND) is not None
+
+
+def test_a_stream_is_idle_when_the_planning_process_has_answered(driver: LinkedDriver) -> None:
+    link, planner = driver.link, driver.planner()
+    link.deactivate()
+    planner.catch_up()
+    assert planner.is_inactive
+    assert not link.is_idle
+    planner.put_idle()
+    eventually(lambda: link.is_idle)
+    link.deactivate()
+    assert not link.is_idle, "the answer was to the message before"
+    link.activate()
+    planner.catch_up()
+    assert not planner.is_inactive
+    link.deactivate()
+    assert not link.is_idle
+
+
+def test_a_stop_for_good_is_not_taken_back_by_a_pause(driver: LinkedDriver) -> None:
+    """Or the batches of ticks would go on, and the end of the query would interrupt one."""
+    link, planner = driver.link, driver.planner()
+
+    def heard() -> tuple[bool, bool]:
+        planner.catch_up()
+        return planner.is_inactive, planner.is_for_good
+
+    link.deactivate()
+    assert heard() == (True, False)
+    link.deactivate(for_good=True)
+    link.deactivate()
+    assert heard() == (True, True)
+    link.activate()
+    assert heard() == (False, False)
+
+
+def test_a_process_that_asks_for_workers_waits_for_its_own_answer(driver: LinkedDriver) -> None:
+    """D105: what Spark has run for the process before proves nothing; of two at once each is answered."""
+    first, second = driver.planner("first"), driver.planner("second")
+    assert driver.link.asks_for_workers() == []
+    first.ask_for_workers()
+    eventually(lambda: driver.link.asks_for_workers() == ["first"])
+    second.ask_for_workers()
+    eventually(lambda: driver.link.asks_for_workers() == ["first", "second"])
+    driver.link.put_workers("first")
+    first.catch_up()
+    second.catch_up()
+    assert (first.has_workers, second.has_workers) == (True, False)
+    driver.link.put_workers("second")
+    for planner in (first, second):
+        planner.catch_up()
+        assert planner.has_workers
+    assert driver.link.asks_for_workers() == []
+
+
+def test_the_driver_says_after_each_batch_how_many_cores_the_next_one_has(driver: LinkedDriver) -> None:
+    """Executors register after the query was built, and come and go."""
+    planner = driver.planner()
+    options = SourceOptions(cast("Any", None), ("lines",), "stream", parallelism=2)
+    assert tasks_now(options, planner.cores) == 2, "nobody has said anything yet"
+    for cores in (6, 1):
+        driver.link.put_cores(cores)
+        planner.catch_up()
+        assert tasks_now(options, planner.cores) == cores
+    assert tasks_now(replace(options, min_partitions=8), planner.cores) == 8
+
+
+def test_each_stream_has_messages_of_its_own(driver: LinkedDriver) -> None:
+    other = driver.stream("other", "h")
+    planners = driver.planner(), driver.planner("q", "other")
+    other.deactivate()
+    driver.link.put_published(batch_plan("s", FIRST))
+    for planner in planners:
+        planner.catch_up()
+    assert [planner.is_inactive for planner in planners] == [False, True]
+    assert [planner.published("s", FIRST) is not None for planner in planners] == [True, False]
+    planners[0].put_again("s", FIRST)
+    assert not other.runs_again(batch_plan("s", FIRST))
+
+
+def test_a_batch_stays_one_that_runs_again_whichever_process_comes_and_goes(driver: LinkedDriver) -> None:
+    """D306: Spark may start another planning process while the sink of the batch still writes."""
+    plan, link = batch_plan("s", FIRST), driver.link
+    first = driver.planner("first")
+    assert not link.runs_again(plan)
+    first.put_again("s", FIRST)
+    assert link.runs_again(plan)
+    assert not link.runs_again(batch_plan("s", SECOND))
+    assert link.mark.exists()
+    second = driver.planner("second")
+    second.drop_again()  # it plans, or is refused as the second start of a query
+    assert link.runs_again(plan)
+    assert link.mark.exists(), "tasks of the first one look at it still"
+    second.close()
+    first.close()
+    assert link.runs_again(plan), "its sink has not asked yet"
+    third = driver.planner("third")
+    assert link.mark.exists()
+    third.drop_again()
+    assert not link.mark.exists(), "nobody who lives runs a batch again"
+
+
+def test_a_mark_that_a_cleaner_has_removed_is_there_again(driver: LinkedDriver, folder: Path) -> None:
+    planner = driver.planner()
+    planner.keep_mark()
+    assert not driver.link.mark.exists(), "nothing runs again"
+    planner.put_again("s", FIRST)
+    clean(folder)
+    planner.keep_mark()
+    assert not folder.exists(), "the driver makes it, and removes it at its end"
+    folder.mkdir(mode=0o700)
+    planner.keep_mark()
+    assert driver.link.mark.exists()
+    planner.drop_again()
+    planner.keep_mark()
+    assert not driver.link.mark.exists()
+
+
+def clean(folder: Path) -> None:
+    """Do what a cleaner of temporary files does."""
+    shutil.rmtree(folder)
+
+
+def test_a_cleaner_ends_no_connection_and_changes_nothing(driver: LinkedDriver, folder: Path) -> None:
+    """D301: a topology that is paused stays paused, and is resumed by who paused it."""
+    link, planner = driver.link, driver.planner()
+    link.set_follower("")
+    link.deactivate(for_good=True)
+    planner.catch_up()
+    clean(folder)
+    planner.catch_up()
+    assert (planner.is_inactive, planner.is_for_good, planner.follower) == (True, True, "")
+    assert planner.is_connected
+    planner.put_idle()
+    eventually(lambda: link.is_idle)
+    link.activate()
+    planner.catch_up()
+    assert not planner.is_inactive
+    link.deactivate()
+    link.put_published(batch_plan("s", FIRST))
+    planner.catch_up()
+    assert planner.is_inactive
+    assert planner.published("s", FIRST) is not None
+    planner.put_again("s", FIRST)
+    assert link.runs_again(batch_plan("s", FIRST))
+    assert not folder.exists()
+
+
+def test_a_driver_whose_socket_was_removed_makes_it_again(driver: LinkedDriver, folder: Path) -> None:
+    """D302: a planning process that Spark starts behind a cleaner finds the driver; the first one goes on."""
+    first = driver.planner("first")
+    driver.link.deactivate()
+    for remove in (lambda: clean(folder), (folder / SOCKET_NAME).unlink):
+        remove()
+        folder.mkdir(mode=0o700, exist_ok=True)
+        second = driver.planner("second")
+        assert second.is_inactive
+        second.close()
+    driver.link.activate()
+    first.catch_up()
+    assert not first.is_inactive
+    assert first.is_connected
+
+
+def test_what_somebody_has_left_in_the_folder_is_in_nobody_s_way(driver: LinkedDriver, folder: Path) -> None:
+    """It is the socket's name that somebody else's file has, a moment before the driver makes it again."""
+    (folder / SOCKET_NAME).unlink()
+    (folder / SOCKET_NAME).write_text("not a socket")
+    (folder / f".{SOCKET_NAME}.{os.getpid()}").write_text("nor this")
+    (folder / "a file of others").write_text("x")
+    driver.link.deactivate()
+    assert driver.planner().is_inactive
+    assert (folder / "a file of others").exists()
+
+
+def test_the_end_of_one_process_is_seen_at_once_by_the_other_and_changes_nothing(
+    driver: LinkedDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D305: the driver forgets a planning process that has gone; the planning process keeps what was said."""
+    caplog.set_level("DEBUG", "windhover.spout")
+    planner = driver.planner("first")
+    planner.put_again("s", FIRST)
+    other = driver.planner("second")
+    eventually(lambda: not tells_alone(other))
+    planner.close()
+    eventually(lambda: tells_alone(other))
+    assert "planning_process_has_gone stream=stream" in caplog.text
+    driver.link.deactivate()
+    other.catch_up()
+    driver.end()
+    eventually(lambda: other.has_gone)
+    eventually(lambda: "driver_has_gone group=g" in caplog.text)
+    other.catch_up()
+    assert other.is_inactive
+
+
+def tells_alone(planner: Any) -> bool:
+    """Return whether the driver says that no other process of the stream runs a batch again."""
+    planner.catch_up()
+    return not planner._driver_state.others_run_again

@@ -33,8 +33,8 @@ from spout.bolts.trace_hook import TraceHook
 from spout.execution.stage_run import StageRun
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Older, RootPositions
-from spout.publishing.fold import BatchOutcome, RootTraces
+from spout.publishing.delayed import RootPositions
+from spout.publishing.fold import RootTraces
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.runtime.traced_tally import TracedTally
 from spout.runtime.tracing import configured_spans, lost_root_spans, trace_ids, traceparent_in
@@ -43,6 +43,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.counts import count_of
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
+from tests.support.outcomes import outcome_from
 from tests.support.worlds.kestrel_world import KestrelWorld
 from tests.support.worlds.planning import World as QueryWorld
 from tests.support.worlds.planning import yaml_of
@@ -292,7 +293,7 @@ def publish(world: QueryWorld, start: Journal, end: Journal, seq: int = 0, **out
     """Publish a batch of a query as its driver does."""
     plan = BatchPlan("g", end.session, end.epoch, 3, end.now, 4_000, True, batch_ranges(start, end))
     publisher = Publisher(world.cluster.log, world.topics.ack_topics)
-    publisher.publish(publication_of(BatchOutcome(plan, **outcome), BatchLane("q/s", seq)), 3)
+    publisher.publish(publication_of(outcome_from(plan, **outcome), BatchLane("q/s", seq)), 3)
     publisher.close()
 
 
@@ -336,7 +337,7 @@ def test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it(
     publish(world, BEGINNING, end, partial=every, residual=edges, traces=traces_of(source, 1))
     world.run(1_000)
     assert exporter.get_finished_spans() == ()
-    publish(world, end, end, seq=1, older=Older({source: (every, edges)}))
+    publish(world, end, end, seq=1, released={source: (every, edges)})
     world.run(1_000)
     assert [facts(each)[0] for each in exporter.get_finished_spans()] == ["spout sentences"]
 

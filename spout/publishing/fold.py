@@ -25,6 +25,7 @@ import numpy.typing as npt
 from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.kafka.port import DamagedRun
+from acker.root_sets.root_set import RootSet
 from acker.wire.causes import UNREADABLE_CAUSES
 from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
@@ -35,11 +36,11 @@ from spout.publishing.delayed import (
     Held,
     HighestTime,
     KeyedRoots,
-    Older,
     Released,
     RootPositions,
     by_key,
 )
+from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counts, What, added
 from spout.tuples.failures import ERRORS_MAX, Cause
@@ -63,6 +64,9 @@ class FirstEmissions(NamedTuple):
         """Return those of one source, as `MessageRows.first_emissions` has them."""
         return cls(RootPositions(np.full(len(at), source, np.int64), at), wall_ms)
 
+    def marks(self) -> RootMarks:
+        return RootMarks.of_roots(RootMark.FIRST_EMITTED, self.places, self.wall_ms)
+
     @classmethod
     def together(cls, parts: Iterable[FirstEmissions]) -> FirstEmissions:
         return cls(*_together(parts, _NONE))
@@ -73,6 +77,11 @@ class RootTraces(NamedTuple):
 
     places: RootPositions
     ids: I64
+
+    def marks(self) -> RootMarks:
+        """Return three rows in succession for each root, one for each number of its ids."""
+        three_each = np.repeat(np.arange(len(self.ids)), 3)
+        return RootMarks.of_roots(RootMark.TRACED, self.places.at(three_each), self.ids.reshape(-1))
 
     @classmethod
     def together(cls, parts: Iterable[RootTraces]) -> RootTraces:
@@ -167,45 +176,28 @@ class BatchOutcome:
     """The outcome of a batch, ready to be published.
 
     Attributes:
-        failed: failed roots by cause, as ascending indices; each root under one cause.
+        marks: what became of its roots, and of roots of earlier batches. What has none is acked. A kind
+            stands once with a root, but for `LEFT_OPEN`, of each bolt, and `FAILED` of an earlier batch.
         absent: positions without a record, ascending.
         lost: how many of them have left the log since the batch was planned.
-        partial: ascending indices of the roots whose contribution is not their root edge.
-        residual: for each of `partial`, the XOR of the edges that are outstanding; never 0.
-        touched: ascending indices of roots whose timeout was reset.
-        held: ascending indices of roots of which Spark's state holds tuples.
         errors: what bolts reported, the first ones of each task.
-        older: what it contributes to roots of earlier batches.
         lined: of each partition that was read in order, which records are in which lines.
         late: how many tuples a watermark dropped that `hold` would have held.
-        late_roots: ascending indices of their roots.
         newest: the highest times that tasks have seen, of columns and of what they held.
-        firsts: of the copies among its roots.
-        traces: of those of its roots that belong to one.
-        held_open: bolts that left open what became of held tuples, with the roots, also of earlier batches.
         damaged: offsets that nobody could read, ascending.
         raised: the first traceback of each kind of exception by which bolts failed tuples.
         passed: calls that hung or ended their process, and passed when they came again.
     """
 
     plan: BatchPlan
-    failed: tuple[tuple[Cause, I64], ...] = ()
+    marks: RootMarks = NO_MARKS
     absent: tuple[SourceRun, ...] = ()
-    partial: I64 = field(default_factory=_NONE.copy)
-    residual: U64 = field(default_factory=lambda: np.empty(0, np.uint64))
-    touched: I64 = field(default_factory=_NONE.copy)
-    held: I64 = field(default_factory=_NONE.copy)
     lost: int = 0
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
-    older: Older = field(default_factory=Older)
     lined: tuple[Lined, ...] = ()
     late: int = 0
-    late_roots: I64 = field(default_factory=_NONE.copy)
     newest: tuple[HighestTime, ...] = ()
-    firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
-    traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
-    held_open: tuple[tuple[str, RootPositions], ...] = ()
     damaged: tuple[DamagedRun, ...] = ()
     raised: tuple[Raised, ...] = ()
     passed: tuple[PassedCall, ...] = ()
@@ -213,7 +205,12 @@ class BatchOutcome:
     @property
     def stops_for_damage(self) -> bool:
         """Whether the query is to end once the batch is published, since a part of it could not be read."""
-        return any(cause.error in UNREADABLE_CAUSES for cause, _ in self.failed)
+        return any(cause.error in UNREADABLE_CAUSES for cause in self.marks.of(RootMark.FAILED).used_causes())
+
+    def own(self, *kinds: RootMark) -> RootMarks:
+        """Return the marks of some kinds of the roots that the batch emitted itself."""
+        marks = self.marks.of(*kinds)
+        return marks.at(marks.is_of(RootSet.of_runs(self.plan.ranges)))
 
 
 class LateNote(NamedTuple):

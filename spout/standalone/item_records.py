@@ -19,6 +19,7 @@ from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome, FirstEmissions
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
 from spout.tuples.messages import MessageRows
 
@@ -180,13 +181,12 @@ class NextPublication:
             more = np.arange(start, end, dtype=np.int64)
             by_source[source] = np.concatenate([by_source.get(source, more[:0]), more])
         plan = replace(around, ranges=_ranges([confirmed, *failed.values()], self.absent))
-        index = plan.index()
-        causes = tuple(
-            (cause, np.sort(np.concatenate([index.of(source, at) for source, at in sorted(by.items())])))
-            for cause, by in failed.items()
-            if by
-        )
-        outcome = BatchOutcome(plan, causes, tuple(sorted(self.absent)), firsts=firsts)
+        marks = [firsts.marks()]
+        for cause, positions_by_source in failed.items():
+            for source, positions in positions_by_source.items():
+                roots = np.full(len(positions), source, np.int64), positions
+                marks.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
+        outcome = BatchOutcome(plan, RootMarks.together(marks), tuple(sorted(self.absent)))
         self.confirmed, self.runs, self._failed, self.absent, self.unreadable = [], [], {}, [], []
         self.number += 1
         return outcome

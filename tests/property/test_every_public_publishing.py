@@ -189,8 +189,8 @@ def test_a_batch_that_the_sink_skipped_fails_each_root_that_has_a_record(
     places = places_of(plan)
     absent = [SourceRun(source, at, at + 1) for source, at in (places[root] for root in roots)]
     outcome = skipped_outcome(plan, absent)
-    ((_, failed),) = failed_by_cause(outcome)
-    assert failed.tolist() == [root for root in range(plan.count) if root not in roots]
+    failed = [root for _, named in failed_by_cause(outcome) for root in named.tolist()]
+    assert failed == [root for root in range(plan.count) if root not in roots]
     named = [(source, at) for source, start, end in outcome.absent for at in range(start, end)]
     assert sorted(named) == sorted({places[root] for root in roots})
 

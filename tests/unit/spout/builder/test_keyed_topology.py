@@ -34,7 +34,7 @@ from spout.tuples.places import Places, only_roots
 from spout.tuples.tuple import Delivery, StreamId
 from tests.support.bolts.keyed_topology_bolts import Again, Both, Words
 from tests.support.fake_ledger import FakeLedger
-from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of
+from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of, sums_by_source
 from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of, stages_of
 
 ORDERED = parse("inputs:\n  lines: {id: 3, group: g, ordering: partition}\n", file="topics.yaml", environ={})
@@ -224,8 +224,8 @@ def acked_at_last(ran: Ran) -> bool:
         int(position) + outcome.plan.ranges[0].start: int(edge)
         for position, edge in zip(open_roots_of(outcome), open_edges_of(outcome), strict=True)
     }
-    positions, edges = older.acked.get(SOURCE, (np.array([]), np.array([])))
-    return dict(zip(positions.tolist(), edges.tolist(), strict=True)) == expected
+    positions, edges = sums_by_source(older).get(SOURCE, ([], []))
+    return dict(zip(positions, edges, strict=True)) == expected
 
 
 LINES = [b"the hawk waits", b"", b"kite hovers", b"end"]

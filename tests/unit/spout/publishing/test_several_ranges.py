@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,9 +145,9 @@ def places_of(roots: Iterable[Root]) -> RootPositions:
     return RootPositions(numbers(source for source, _ in listed), numbers(at for _, at in listed))
 
 
-def open_outcome(plan: BatchPlan, indices: I64) -> BatchOutcome:
+def open_outcome(plan: BatchPlan, indices: I64, **more: Any) -> BatchOutcome:
     """Return the outcome of a batch that leaves some roots open, without any contribution to them."""
-    return outcome_from(plan, partial=indices, residual=plan_root_edges(plan, indices))
+    return outcome_from(plan, partial=indices, residual=plan_root_edges(plan, indices), **more)
 
 
 def in_runs(runs: Iterable[SourceRun]) -> list[Root]:
@@ -164,11 +165,10 @@ def test_what_is_not_acked_is_named_by_its_partition_its_position_and_its_line(
     every = roots_of(plan)
     rows = np.array([(index, 100 + index, 1_000 + index) for index in range(0, plan.count, 2)], np.int64)
     lined = (Lined("t/0", "split", rows),)
-    outcome = outcome_from(plan, lined=lined)
     if how == "failed":
-        outcome = replace(outcome, failed=((BAD, numbers(chosen)),))
+        outcome = outcome_from(plan, ((BAD, numbers(chosen)),), lined=lined)
     else:
-        outcome = replace(open_outcome(plan, numbers(chosen)), lined=lined)
+        outcome = open_outcome(plan, numbers(chosen), lined=lined)
 
     assert not_acked(outcome) == [
         NotAcked(*every[index], *((None, -1) if index % 2 else (100 + index, 1_000 + index)))
@@ -179,7 +179,7 @@ def test_what_is_not_acked_is_named_by_its_partition_its_position_and_its_line(
 @of_some_roots
 def test_what_the_state_holds_is_named_by_its_partition_and_position(name: str, chosen: list[int]) -> None:
     plan = plan_of(name)
-    outcome = replace(open_outcome(plan, numbers(chosen)), held=numbers(chosen))
+    outcome = open_outcome(plan, numbers(chosen), held=numbers(chosen))
     longer_ms = {1: 5_000, 2: 7_000}
     expected = [roots_of(plan)[index] for index in chosen]
 
@@ -293,8 +293,8 @@ def test_a_skipped_batch_fails_all_but_the_positions_without_a_record(name: str,
     every = roots_of(plan)
     some = {every[index] for index in chosen}
     outcome = skipped_outcome(plan, [SourceRun(source, at, at + 1) for source, at in some])
-    [(_, failed)] = failed_by_cause(outcome)
-    assert [every[index] for index in failed.tolist()] == [root for root in every if root not in some]
+    failed = [every[index] for _, roots in failed_by_cause(outcome) for index in roots.tolist()]
+    assert failed == [root for root in every if root not in some]
 
 
 def read_reports(plan: BatchPlan, pieces: int) -> list[TaskReport]:
@@ -387,9 +387,9 @@ def test_an_operator_reads_the_place_of_the_root(name: str, chosen: list[int]) -
     died = Cause("split", WORKER_DIED, "exit status 3")
     isolated = isolated_records(outcome_from(plan, ((died, numbers(chosen)),)), INPUTS)
     assert [record.place for record in isolated] == list(map(named, some))
-    opened = outcome_from(plan, held_open=(("ack", places_of([*some, *some])),))
-    assert held_open(opened) == {"ack": sorted(some)}
-    failed = replace(opened, failed=((BAD, numbers(chosen[:1])),))
+    opened = (("ack", places_of([*some, *some])),)
+    assert held_open(outcome_from(plan, held_open=opened)) == {"ack": sorted(some)}
+    failed = outcome_from(plan, ((BAD, numbers(chosen[:1])),), held_open=opened)
     assert held_open(failed) == ({"ack": sorted(some[1:])} if some[1:] else {})
 
 

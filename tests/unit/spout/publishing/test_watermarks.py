@@ -62,7 +62,7 @@ def test_the_roots_that_came_too_late_are_named_once_whatever_becomes_of_them() 
 
 
 def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows() -> None:
-    outcome = replace(settled(), late=2, late_roots=array(1, 11))
+    outcome = outcome_from(PLAN, late=2, late_roots=array(1, 11))
     publication = published(outcome)
     first, second = publication.too_late[A, 0], publication.too_late[B, 0]
     assert (first.first, second.first) == (True, False)
@@ -81,7 +81,7 @@ def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows()
 
 
 def test_without_dropped_rows_only_blocks_with_such_a_root_say_it() -> None:
-    outcome = replace(settled(), late=1, late_roots=array(11))
+    outcome = outcome_from(PLAN, late=1, late_roots=array(11))
     publication = published(outcome, NOTE._replace(rows=0, mover=None))
     assert list(publication.too_late) == [(B, 0)]
     assert publication.too_late[B, 0].mover is None

@@ -53,48 +53,6 @@ Subscriptions = tuple[int, ...]
 """The keys of the subscriptions along a path, from the spout on."""
 
 
-class FirstEmissions(NamedTuple):
-    """Places of copies, and when their records were emitted first, wall time, ms, one for one."""
-
-    places: RootPositions
-    wall_ms: I64
-
-    @classmethod
-    def of(cls, source: int, at: I64, wall_ms: I64) -> FirstEmissions:
-        """Return those of one source, as `MessageRows.first_emissions` has them."""
-        return cls(RootPositions(np.full(len(at), source, np.int64), at), wall_ms)
-
-    def marks(self) -> RootMarks:
-        return RootMarks.of_roots(RootMark.FIRST_EMITTED, self.places, self.wall_ms)
-
-    @classmethod
-    def together(cls, parts: Iterable[FirstEmissions]) -> FirstEmissions:
-        return cls(*_together(parts, _NONE))
-
-
-class RootTraces(NamedTuple):
-    """Places of roots, and the ids of the traces that they belong to, ``(n, 3)`` int64, one for one."""
-
-    places: RootPositions
-    ids: I64
-
-    def marks(self) -> RootMarks:
-        """Return three rows in succession for each root, one for each number of its ids."""
-        three_each = np.repeat(np.arange(len(self.ids)), 3)
-        return RootMarks.of_roots(RootMark.TRACED, self.places.at(three_each), self.ids.reshape(-1))
-
-    @classmethod
-    def together(cls, parts: Iterable[RootTraces]) -> RootTraces:
-        return cls(*_together(parts, _NONE.reshape(0, 3)))
-
-
-def _together(parts: Iterable[tuple[RootPositions, I64]], none: I64) -> tuple[RootPositions, I64]:
-    """Put places and what belongs to each together; `none` is the latter of no place."""
-    listed = list(parts)
-    places = RootPositions.together(each for each, _ in listed)
-    return places, np.concatenate([none, *(numbers for _, numbers in listed)])
-
-
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """What one task did with its share of a batch.
@@ -123,8 +81,8 @@ class TaskReport:
         released: anchors of earlier batches, or of this one, that were acked or failed.
         keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its failures,
             what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
-        firsts: of the copies that a read task read.
-        traces: of the records that a read task read, where the driver writes spans.
+        marks: of the copies that a read task read, when they were emitted first, and of records their traces,
+            where the driver writes spans.
         newest: the highest time of each column with times, of a read task whose rows Spark's operators get.
         passed: roots of calls for several rows that hung or ended their process, and passed when they came
             again, divided; by cause, which fails none of them.
@@ -151,8 +109,7 @@ class TaskReport:
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
     keyed_roots: KeyedRoots | None = None
-    firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
-    traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
+    marks: RootMarks = NO_MARKS
     damaged: tuple[DamagedRun, ...] = ()
     newest: tuple[HighestTime, ...] = ()
     passed: tuple[tuple[Cause, I64], ...] = ()

@@ -51,7 +51,7 @@ class RootMark(IntEnum):
         LATE: a watermark dropped a tuple of it.
         LEFT_OPEN: the cause's operator settled a tuple of it neither way, which had been held.
         FIRST_EMITTED: it is a copy; the value is when its record was emitted first, wall time, ms.
-        TRACED: it belongs to a trace: three rows in succession have the numbers of `RootTraces`.
+        TRACED: it belongs to a trace: three rows in succession have the three numbers of the trace.
     """
 
     OUTSTANDING = 1
@@ -147,6 +147,12 @@ class RootMarks:
             )
         kinds = np.full(len(sources), kind, np.int8)
         return cls(sources, positions, kinds, bits, cause_numbers.astype(np.int32), tuple(causes))
+
+    @classmethod
+    def of_traces(cls, roots: tuple[I64, I64], ids: I64) -> RootMarks:
+        """Mark roots with the traces that they belong to; `ids` is ``(n, 3)`` int64, of each its numbers."""
+        sources, positions = (np.repeat(column, 3) for column in roots)
+        return cls.of_roots(RootMark.TRACED, (sources, positions), np.ascontiguousarray(ids).reshape(-1))
 
     @classmethod
     def together(cls, parts: Iterable[RootMarks]) -> RootMarks:

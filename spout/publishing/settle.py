@@ -34,8 +34,6 @@ from spout.publishing.delayed import NEVER_MS, HighestTime, KeyedRoots, by_key, 
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
-    FirstEmissions,
-    RootTraces,
     Subscriptions,
     TaskReport,
     left_by,
@@ -196,8 +194,7 @@ def _summed(
         RootMarks.of_roots(RootMark.HELD, index.roots(held)),
         RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched)),
         RootMarks.of_roots(RootMark.LATE, index.roots(late_roots)),
-        FirstEmissions.together(report.firsts for report in newest).marks(),
-        RootTraces.together(report.traces for report in newest).marks(),
+        *(report.marks for report in newest),
         released.older,
     ]
     return BatchOutcome(

@@ -13,8 +13,8 @@ from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import BatchOutcome, FirstEmissions, RootTraces
-from spout.publishing.root_marks import RootMark, RootMarks
+from spout.publishing.fold import BatchOutcome
+from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
 from spout.tuples.failures import Cause
 
 NONE: I64 = np.empty(0, np.int64)
@@ -35,8 +35,8 @@ def outcome_from(
     released: Mapping[int, tuple[I64, U64]] = NOTHING,
     failed_older: Mapping[Cause, Mapping[int, I64]] = NOTHING,
     held_open: tuple[tuple[str, RootPositions], ...] = (),
-    firsts: FirstEmissions | None = None,
-    traces: RootTraces | None = None,
+    firsts: RootMarks = NO_MARKS,
+    traces: RootMarks = NO_MARKS,
     **facts: Any,
 ) -> BatchOutcome:
     """Make an outcome; `released` and `failed_older` are of earlier batches, `facts` of the whole batch."""
@@ -54,8 +54,7 @@ def outcome_from(
             marks.append(RootMarks.of_roots(RootMark.FAILED, roots_of_source, cause=cause))
     for bolt, places in held_open:
         marks.append(RootMarks.of_roots(RootMark.LEFT_OPEN, places, cause=Cause(bolt, "", "")))
-    marks += [part.marks() for part in (firsts, traces) if part is not None]
-    return BatchOutcome(plan, RootMarks.together(marks), absent, **facts)
+    return BatchOutcome(plan, RootMarks.together([*marks, firsts, traces]), absent, **facts)
 
 
 def indices_of(outcome: BatchOutcome, marks: RootMarks) -> I64:

@@ -32,7 +32,7 @@ from spout.group.announce import Announcer
 from spout.planning.plan import BatchPlan
 from spout.planning.session import SessionName
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import BatchOutcome, FirstEmissions, RootTraces, plan_root_edges
+from spout.publishing.fold import BatchOutcome, plan_root_edges
 from spout.publishing.publish import (
     CAUSES_MAX,
     BatchLane,
@@ -42,6 +42,7 @@ from spout.publishing.publish import (
     publication_of,
     skipped_outcome,
 )
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
 from tests.support.cpu_time import within
 from tests.support.memory.cluster import MemoryCluster
@@ -282,7 +283,9 @@ def test_acks_of_copies_say_when_their_records_were_emitted_first() -> None:
     copies = copies_source(Source(A))
     plan = plan_of(SourceRun(A, 10, 20), SourceRun(copies, BLOCK - 2, BLOCK + 3))
     at = indices(BLOCK - 2, BLOCK - 1, BLOCK, BLOCK + 1)
-    firsts = FirstEmissions(RootPositions(np.full(4, copies), at), indices(50, 60, 70, 80))
+    firsts = RootMarks.of_roots(
+        RootMark.FIRST_EMITTED, RootPositions(np.full(4, copies), at), indices(50, 60, 70, 80)
+    )
     assert headers_of(outcome_from(plan, ((BAD, indices(0, 12)),), firsts=firsts)) == {
         (copies, 0): {BLOCK - 2: 50, BLOCK - 1: 60},
         (copies, 1): {BLOCK + 1: 80},
@@ -293,7 +296,7 @@ def test_acks_of_copies_say_when_their_records_were_emitted_first() -> None:
 def test_a_record_says_so_of_as_many_copies_as_it_has_room_for() -> None:
     copies = copies_source(Source(A))
     every = np.arange(BLOCK)
-    firsts = FirstEmissions(RootPositions(np.full(BLOCK, copies), every), every)
+    firsts = RootMarks.of_roots(RootMark.FIRST_EMITTED, RootPositions(np.full(BLOCK, copies), every), every)
     plan = plan_of(SourceRun(copies, 0, BLOCK))
     held = outcome_from(plan, (), (), every, np.full(BLOCK, 5, np.uint64), every, firsts=firsts)
     [(_, some_of_them)] = headers_of(held).items()
@@ -309,12 +312,12 @@ def test_acks_say_to_which_traces_roots_belong_also_where_all_of_them_are_held()
     every = np.arange(BLOCK)
     places = RootPositions(np.full(BLOCK, copies), every)
     of_root = RootPositions(np.array([A]), np.array([11]))
-    traces = RootTraces(RootPositions.together([of_root, places]), np.arange(3 * (BLOCK + 1)).reshape(-1, 3))
+    traces = RootMarks.of_traces(
+        RootPositions.together([of_root, places]), np.arange(3 * (BLOCK + 1)).reshape(-1, 3)
+    )
+    firsts = RootMarks.of_roots(RootMark.FIRST_EMITTED, places, every)
     at = indices(0, 1)
-    outcome = outcome_from(
-        plan, partial=at, residual=plan_root_edges(plan, at), firsts=FirstEmissions(places, every),
-        traces=traces,
-    )  # fmt: skip
+    outcome = outcome_from(plan, partial=at, residual=plan_root_edges(plan, at), firsts=firsts, traces=traces)
     publication = publication_of(outcome, LANE)
     held, whole = publication.acks
     assert (held.source, held.runs, held.positions) == (A, (), b"")

@@ -17,7 +17,7 @@ from acker.wire.stacks import CauseKey
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import FirstEmissions, LateNote
+from spout.publishing.fold import LateNote
 from spout.publishing.publish import (
     HELD_RUNS_MAX,
     NOT_ACKED_MAX,
@@ -30,6 +30,7 @@ from spout.publishing.publish import (
     not_acked,
     publication_of,
 )
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
 from tests.support.outcomes import outcome_from
 
@@ -169,7 +170,7 @@ def test_stacks_have_the_room_that_the_note_leaves() -> None:
 def test_what_came_too_late_takes_room_from_emission_times() -> None:
     """And the note does, too; a record with all of them stays below the limit."""
     every = np.arange(BLOCK)
-    firsts = FirstEmissions(RootPositions(np.full(BLOCK, A), every), every)
+    firsts = RootMarks.of_roots(RootMark.FIRST_EMITTED, RootPositions(np.full(BLOCK, A), every), every)
     outcome = outcome_from(
         plan_of(SourceRun(A, 0, BLOCK)), late=BLOCK // 2, late_roots=every[::2], firsts=firsts
     )

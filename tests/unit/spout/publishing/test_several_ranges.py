@@ -35,9 +35,7 @@ from spout.publishing.delayed import Held, Released, RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
-    FirstEmissions,
     LateNote,
-    RootTraces,
     TaskReport,
     failures_of,
     outstanding_of,
@@ -51,6 +49,7 @@ from spout.publishing.publish import (
     publication_of,
     skipped_outcome,
 )
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import settle
 from spout.tuples.failures import Cause
 from spout.tuples.poison import WORKER_DIED
@@ -237,8 +236,8 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
     outcome = outcome_from(
         plan,
         ((BAD, numbers(chosen)),),
-        firsts=FirstEmissions(places_of(every), wall_ms),
-        traces=RootTraces(places_of(every), ids),
+        firsts=RootMarks.of_roots(RootMark.FIRST_EMITTED, places_of(every), wall_ms),
+        traces=RootMarks.of_traces(places_of(every), ids),
     )
     publication = publication_of(outcome, LANE)
     for named, expected in ((publication.firsts, wall_ms.tolist()), (publication.traces, ids.tolist())):

@@ -34,8 +34,8 @@ from spout.execution.stage_run import StageRun
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import RootTraces
 from spout.publishing.publish import BatchLane, Publisher, publication_of
+from spout.publishing.root_marks import RootMarks
 from spout.runtime.traced_tally import TracedTally
 from spout.runtime.tracing import configured_spans, lost_root_spans, trace_ids, traceparent_in
 from spout.topology.chain import Chain, Step
@@ -297,10 +297,10 @@ def publish(world: QueryWorld, start: Journal, end: Journal, seq: int = 0, **out
     publisher.close()
 
 
-def traces_of(source: int, *positions: int) -> RootTraces:
+def traces_of(source: int, *positions: int) -> RootMarks:
     ids = trace_ids([("traceparent", TRACEPARENT)])
     places = RootPositions(np.full(len(positions), source), np.array(positions))
-    return RootTraces(places, np.array([ids] * len(positions)))
+    return RootMarks.of_traces(places, np.array([ids] * len(positions)))
 
 
 def test_an_acker_writes_a_span_of_a_traced_record_that_a_query_of_spark_acked(
@@ -358,8 +358,8 @@ def test_an_acked_copy_has_a_span_in_the_trace_of_its_record(exporter: InMemoryS
     spans = configured_spans()
     assert spans is not None
     tally, settled, copies = TracedTally(spans, topics().inputs.values()), VerdictSet(), copies_source(65_536)
-    places, ids = traces_of(copies, 7, 9)
-    value = pack_root_numbers(copies, places.positions, ids)
+    traces = traces_of(copies, 7, 9)
+    value = pack_root_numbers(copies, traces.positions[::3], traces.values.reshape(-1, 3))
     tally.note([Record("_ack_ack", 0, 0, None, b"", ((TRACES, value), (TRACES, b"garbage")))])
     emission = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, 1_000, 4_000)
     settled.ack(emission, copies, 0, np.array([3, 9, 12]))

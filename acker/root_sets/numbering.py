@@ -60,3 +60,16 @@ class RootNumbers:
         else:
             rows = np.searchsorted(self._bounds, numbers, side="right") - 1
         return self._roots.table[rows, 0], numbers - self._shifts[rows]
+
+    def find_roots(self, sources: I64, positions: I64) -> I64:
+        """Return the number of each root, of any sources in any order; -1: it is not in the set."""
+        if not len(sources):
+            return sources
+        if (sources == sources[0]).all():  # as of what a batch with one source does
+            return self.find(int(sources[0]), positions)
+        numbers = np.full(len(sources), -1)
+        order = np.argsort(sources, kind="stable")
+        named, first_rows = np.unique(sources[order], return_index=True)
+        for source, rows in zip(named.tolist(), np.split(order, first_rows[1:]), strict=True):
+            numbers[rows] = self.find(source, positions[rows])
+        return numbers

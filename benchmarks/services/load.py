@@ -42,6 +42,7 @@ from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome, Evaluated
 from spout.publishing.publish import BatchLane, publication_of
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
@@ -305,7 +306,7 @@ def _outcome(children: Sequence[int]) -> BatchOutcome:
     second.feed(ArrowRows(emitted.select([0])), carried)
     reports = [replace(first.report(), plan=plan, ranges=plan.ranges), second.report()]
     outcome = settle([Evaluated(stage, 0, 0, each) for stage, each in enumerate(reports)], (), lambda _: 1)
-    if outcome.failed or len(outcome.partial):
+    if len(outcome.marks):
         raise CheckFailed("a tree of which all was acked did not come out as its root edge")
     return outcome
 
@@ -322,9 +323,11 @@ def partitions(sizes: Sizes) -> list[Figure]:
 def _publish(count: int, sizes: Sizes) -> None:
     plan = _plan(count, sizes.batch_positions // count)
     failed = np.linspace(0, plan.count - 1, sizes.causes).astype(np.int64)
-    causes = tuple((Cause("b", "E", f"{n:05}"), failed[n : n + 1]) for n in range(sizes.causes))
+    causes = [Cause("b", "E", f"{n:05}") for n in range(sizes.causes)]
+    roots = plan.index().roots(failed)
+    marks = RootMarks.of_causes(RootMark.FAILED, roots, np.arange(len(failed)), causes)
     codec = wire_codec()
-    publication = publication_of(BatchOutcome(plan, causes), BatchLane("bench/p", 1))
+    publication = publication_of(BatchOutcome(plan, marks), BatchLane("bench/p", 1))
     for fails in publication.fails:
         codec.encode(fails)
     for acks in publication.acks:

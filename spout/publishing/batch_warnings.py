@@ -29,6 +29,7 @@ from replay.records.places import record_place
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import by_key
 from spout.publishing.fold import BatchOutcome, Evaluated, left_by
+from spout.publishing.root_marks import RootMark
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
 
@@ -85,8 +86,9 @@ class LeftOpen:
 
 def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[str, I64]:
     """Return the roots, `(n,) int64`, that each bolt left open, without failed and best-effort ones."""
-    failed = distinct(np.concatenate([_NONE, *(roots for _, roots in outcome.failed)]))
-    waiting = outcome.partial[~among(outcome.partial, failed)]
+    failed_roots = outcome.marks.of(RootMark.FAILED).roots()
+    open_marks = outcome.marks.of(RootMark.OUTSTANDING).but(failed_roots).ascending()
+    waiting = outcome.plan.index().find_roots(open_marks.sources, open_marks.positions)
     own = (each.report for each in evaluations if each.report.keyed_roots is None)
     found = by_key(pair for report in own for pair in left_by(report))
     # an evaluation that does not count has left open nothing of these
@@ -96,17 +98,16 @@ def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[s
 
 
 def held_open(outcome: BatchOutcome) -> dict[str, list[tuple[int, int]]]:
-    """Return source and position of the roots of `BatchOutcome.held_open` that did not fail, ascending."""
-    index = outcome.plan.index()
-    failed = distinct(np.concatenate([_NONE, *(roots for _, roots in outcome.failed)]))
-    found: dict[str, set[tuple[int, int]]] = {}
-    for bolt, roots in outcome.held_open:
-        for source, rows in roots.by_source():
-            at = roots.positions[rows]
-            older = [positions.get(source, _NONE) for positions in outcome.older.failed.values()]
-            waits = ~(among(index.find(source, at), failed) | np.isin(at, np.concatenate([_NONE, *older])))
-            found.setdefault(bolt, set()).update((source, position) for position in at[waits].tolist())
-    return {bolt: sorted(named) for bolt, named in sorted(found.items()) if named}
+    """Return source and position of the roots of tuples that were held, and left open, by bolt, ascending.
+
+    Those that failed are left out.
+    """
+    failed_roots = outcome.marks.of(RootMark.FAILED).roots()
+    roots_by_bolt: dict[str, set[tuple[int, int]]] = {}
+    for source, position, _, _, cause in outcome.marks.of(RootMark.LEFT_OPEN).but(failed_roots).rows():
+        if cause is not None:
+            roots_by_bolt.setdefault(cause.operator, set()).add((source, position))
+    return {bolt: sorted(roots) for bolt, roots in sorted(roots_by_bolt.items())}
 
 
 class IsolatedRecord(NamedTuple):
@@ -118,10 +119,10 @@ class IsolatedRecord(NamedTuple):
 
 def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
     """Name what was isolated in a batch; a record of another input has its source's number."""
-    place = places(outcome.plan, inputs)
-    for cause, roots in outcome.failed:
+    for cause, marks in outcome.own(RootMark.FAILED).by_cause():
         if cause.error in _ISOLATED:
-            yield from (IsolatedRecord(place(root), cause) for root in roots.tolist())
+            for source, position in zip(marks.sources.tolist(), marks.positions.tolist(), strict=True):
+                yield IsolatedRecord(record_place(source, position, inputs), cause)
 
 
 def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
@@ -136,8 +137,8 @@ def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
 
 def counted(outcome: BatchOutcome) -> Mapping[str, int]:
     """Count the isolated records of a batch, by error."""
-    found = Counter[str]()
-    for cause, roots in outcome.failed:
+    isolated = Counter[str]()
+    for cause, marks in outcome.own(RootMark.FAILED).by_cause():
         if cause.error in _ISOLATED:
-            found[cause.error] += len(roots)
-    return found
+            isolated[cause.error] += len(marks)
+    return isolated

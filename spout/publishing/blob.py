@@ -23,14 +23,15 @@ from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import Held, HighestTime, KeyedRoots, Released, RootPositions
-from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport
+from spout.publishing.fold import TaskReport
+from spout.publishing.root_marks import RootMarks
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 18
+VERSION = 19
 
 REPORT_BYTES_MAX = 1 << 30
 """Most unpacked bytes of a report, besides edges and places: ten numbers of each of ten million records."""
@@ -90,8 +91,7 @@ def encode(report: TaskReport) -> bytes:
         [_lined_fields(lined) for lined in report.lined],
         [tuple(each) for each in report.raised],
         report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
-        (_place_fields(report.firsts.places), _pack(report.firsts.wall_ms)),
-        (_place_fields(report.traces.places), _pack(report.traces.ids)),
+        report.marks.packed(),
         [tuple(run) for run in report.damaged],
         [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.newest],
         [(tuple(cause), _pack(roots)) for cause, roots in report.passed],
@@ -144,7 +144,7 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
     took, gave, counts, errors, held, untracked, released, lined, raised, keyed, *content = content
-    firsts, traces, damaged, newest, passed = content
+    marks, damaged, newest, passed = content
     held, released = _held_and_released(held, released, as_they_are)
     bits = None
     if received is not None:
@@ -175,8 +175,7 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
         ),
         raised=tuple(Raised(*each) for each in raised),
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
-        firsts=FirstEmissions(_places(firsts[0]), _unpack(firsts[1])),
-        traces=RootTraces(_places(traces[0]), _unpack(traces[1]).reshape(-1, 3)),
+        marks=RootMarks.unpacked(marks),
         damaged=tuple(DamagedRun(*run) for run in damaged),
         newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
         passed=tuple((Cause(*cause), _unpack(packed)) for cause, packed in passed),

@@ -9,7 +9,7 @@ Source: docs/design/protocol.md, sections 2 ("The fold"), 4 ("Wire") and 5.2 ("A
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
@@ -17,10 +17,11 @@ import numpy as np
 
 from acker.errors import TrackingError
 from acker.hot_paths import distinct, rows_among, xor_sums
-from acker.identity import I64, U64, WIRE_BLOCK_BITS, child_edges, root_edges
-from acker.root_sets.runs import rows_by_block
+from acker.identity import I64, U64, child_edges, root_edges
+from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.planning.plan import PlanIndex
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
 
 K = TypeVar("K")
@@ -74,10 +75,6 @@ class RootPositions(NamedTuple):
         """Yield each source, ascending, with the indices of its rows."""
         for source in distinct(self.sources).tolist():
             yield source, np.flatnonzero(self.sources == source)
-
-    def rows_by_block(self) -> dict[tuple[int, int], slice]:
-        """Return by source and number of the wire block the rows of its places, where they ascend."""
-        return rows_by_block(self.sources, self.positions, WIRE_BLOCK_BITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,27 +172,13 @@ class KeyedRoots:
         return self.places.at(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Older:
-    """What a batch contributes to roots of earlier batches: ascending positions by source.
-
-    `acked` has their contributions, none of them 0; `touched` had their timeout reset, `held_on` by the keyed
-    bolt that holds them.
-    """
-
-    acked: Mapping[int, tuple[I64, U64]] = field(default_factory=dict)
-    failed: Mapping[Cause, Mapping[int, I64]] = field(default_factory=dict)
-    touched: Mapping[int, I64] = field(default_factory=dict)
-    held_on: Mapping[int, I64] = field(default_factory=dict)
-
-
 class Split(NamedTuple):
-    """Releases: those of this batch's own roots, by index, and those of older ones."""
+    """Releases: those of this batch's own roots, by index, and marks of older ones."""
 
     edges: list[tuple[I64, U64]]
     failures: list[tuple[Cause, I64]]
     touched: I64
-    older: Older
+    older: RootMarks
 
 
 def split(plan: PlanIndex, every: Sequence[Released]) -> Split:
@@ -205,29 +188,32 @@ def split(plan: PlanIndex, every: Sequence[Released]) -> Split:
     tuple, and would cancel. It is not acked if one of these rows was left open. What does not count has no
     `places`, `touched` and `held_on`. A root of the batch's own that is held on is among what it holds.
     """
-    edges: list[tuple[I64, U64]] = []
-    older_acks: dict[int, tuple[I64, U64]] = {}
     places, released = _each_once(every)
-    for source, rows in places.by_source():
-        at, part = places.positions[rows], released[rows]
-        indices = plan.find(source, at)
-        here = indices >= 0
-        if here.any():
-            edges.append((indices[here], part[here]))
-            at, part = at[~here], part[~here]
-        older_acks[source] = at, part
-    summed = {source: xor_sums(*contributed) for source, contributed in older_acks.items()}
+    numbers = plan.find_roots(*places)
+    is_own = numbers >= 0
+    edges = [(numbers[is_own], released[is_own])] if is_own.any() else []
+    older = [_released_sums(places.at(~is_own), released[~is_own])]
+    failures: list[tuple[Cause, I64]] = []
     by_cause = by_key(pair for each in every for pair in each.failures)
-    failed = {cause: _own_and_older(plan, parts) for cause, parts in by_cause.items()}
+    for cause, parts in by_cause.items():
+        own, older_roots = _own_and_older(plan, parts)
+        failures.append((cause, own))
+        older.append(RootMarks.of_roots(RootMark.FAILED, older_roots.each_root(), cause=cause))
     touched, older_touched = _own_and_older(plan, [each.touched for each in every])
     _, older_held_on = _own_and_older(plan, [each.held_on for each in every])
-    older = Older(
-        {source: sums for source, sums in summed.items() if len(sums[0])},
-        {cause: positions for cause, (_, positions) in failed.items() if positions},
-        older_touched,
-        older_held_on,
-    )
-    return Split(edges, [(cause, own) for cause, (own, _) in failed.items()], touched, older)
+    older.append(RootMarks.of_roots(RootMark.TOUCHED, older_touched.each_root()))
+    older.append(RootMarks.of_roots(RootMark.HELD_ON, older_held_on.each_root()))
+    return Split(edges, failures, touched, RootMarks.together(older))
+
+
+def _released_sums(places: RootPositions, edges: U64) -> RootMarks:
+    """Sum up the edges of what was released for each root; of some they cancel."""
+    sums = []
+    for source, rows in places.by_source():
+        positions, values = xor_sums(places.positions[rows], edges[rows])
+        sources = np.full(len(positions), source, np.int64)
+        sums.append(RootMarks.of_roots(RootMark.RELEASED, (sources, positions), values))
+    return RootMarks.together(sums)
 
 
 def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
@@ -255,18 +241,12 @@ def _each_once(every: Sequence[Released]) -> tuple[RootPositions, U64]:
     return RootPositions(places.sources[kept], places.positions[kept]), edges[kept]
 
 
-def _own_and_older(plan: PlanIndex, parts: Iterable[RootPositions]) -> tuple[I64, dict[int, I64]]:
-    """Return the indices of a batch's own roots, and ascending positions of older ones, by source."""
-    own = [_no_numbers()]
-    older: dict[int, I64] = {}
+def _own_and_older(plan: PlanIndex, parts: Iterable[RootPositions]) -> tuple[I64, RootSet]:
+    """Return the indices of a batch's own roots, and the older ones."""
     places = RootPositions.together(parts)
-    for source, rows in places.by_source():
-        at = places.positions[rows]
-        indices = plan.find(source, at)
-        own.append(indices[indices >= 0])
-        if (indices < 0).any():
-            older[source] = distinct(at[indices < 0])
-    return np.concatenate(own), older
+    numbers = plan.find_roots(*places)
+    is_own = numbers >= 0
+    return numbers[is_own], RootSet.of_positions(*places.at(~is_own))
 
 
 def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:

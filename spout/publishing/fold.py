@@ -25,6 +25,7 @@ import numpy.typing as npt
 from acker.hot_paths import distinct, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges, subscription_key
 from acker.kafka.port import DamagedRun
+from acker.root_sets.root_set import RootSet
 from acker.wire.causes import UNREADABLE_CAUSES
 from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
@@ -35,11 +36,11 @@ from spout.publishing.delayed import (
     Held,
     HighestTime,
     KeyedRoots,
-    Older,
     Released,
     RootPositions,
     by_key,
 )
+from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counts, What, added
 from spout.tuples.failures import ERRORS_MAX, Cause
@@ -50,40 +51,6 @@ _NONE: I64 = np.empty(0, np.int64)
 
 Subscriptions = tuple[int, ...]
 """The keys of the subscriptions along a path, from the spout on."""
-
-
-class FirstEmissions(NamedTuple):
-    """Places of copies, and when their records were emitted first, wall time, ms, one for one."""
-
-    places: RootPositions
-    wall_ms: I64
-
-    @classmethod
-    def of(cls, source: int, at: I64, wall_ms: I64) -> FirstEmissions:
-        """Return those of one source, as `MessageRows.first_emissions` has them."""
-        return cls(RootPositions(np.full(len(at), source, np.int64), at), wall_ms)
-
-    @classmethod
-    def together(cls, parts: Iterable[FirstEmissions]) -> FirstEmissions:
-        return cls(*_together(parts, _NONE))
-
-
-class RootTraces(NamedTuple):
-    """Places of roots, and the ids of the traces that they belong to, ``(n, 3)`` int64, one for one."""
-
-    places: RootPositions
-    ids: I64
-
-    @classmethod
-    def together(cls, parts: Iterable[RootTraces]) -> RootTraces:
-        return cls(*_together(parts, _NONE.reshape(0, 3)))
-
-
-def _together(parts: Iterable[tuple[RootPositions, I64]], none: I64) -> tuple[RootPositions, I64]:
-    """Put places and what belongs to each together; `none` is the latter of no place."""
-    listed = list(parts)
-    places = RootPositions.together(each for each, _ in listed)
-    return places, np.concatenate([none, *(numbers for _, numbers in listed)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +81,8 @@ class TaskReport:
         released: anchors of earlier batches, or of this one, that were acked or failed.
         keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its failures,
             what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
-        firsts: of the copies that a read task read.
-        traces: of the records that a read task read, where the driver writes spans.
+        marks: of the copies that a read task read, when they were emitted first, and of records their traces,
+            where the driver writes spans.
         newest: the highest time of each column with times, of a read task whose rows Spark's operators get.
         passed: roots of calls for several rows that hung or ended their process, and passed when they came
             again, divided; by cause, which fails none of them.
@@ -142,8 +109,7 @@ class TaskReport:
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
     keyed_roots: KeyedRoots | None = None
-    firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
-    traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
+    marks: RootMarks = NO_MARKS
     damaged: tuple[DamagedRun, ...] = ()
     newest: tuple[HighestTime, ...] = ()
     passed: tuple[tuple[Cause, I64], ...] = ()
@@ -167,45 +133,28 @@ class BatchOutcome:
     """The outcome of a batch, ready to be published.
 
     Attributes:
-        failed: failed roots by cause, as ascending indices; each root under one cause.
+        marks: what became of its roots, and of roots of earlier batches. What has none is acked. A kind
+            stands once with a root, but for `LEFT_OPEN`, of each bolt, and `FAILED` of an earlier batch.
         absent: positions without a record, ascending.
         lost: how many of them have left the log since the batch was planned.
-        partial: ascending indices of the roots whose contribution is not their root edge.
-        residual: for each of `partial`, the XOR of the edges that are outstanding; never 0.
-        touched: ascending indices of roots whose timeout was reset.
-        held: ascending indices of roots of which Spark's state holds tuples.
         errors: what bolts reported, the first ones of each task.
-        older: what it contributes to roots of earlier batches.
         lined: of each partition that was read in order, which records are in which lines.
         late: how many tuples a watermark dropped that `hold` would have held.
-        late_roots: ascending indices of their roots.
         newest: the highest times that tasks have seen, of columns and of what they held.
-        firsts: of the copies among its roots.
-        traces: of those of its roots that belong to one.
-        held_open: bolts that left open what became of held tuples, with the roots, also of earlier batches.
         damaged: offsets that nobody could read, ascending.
         raised: the first traceback of each kind of exception by which bolts failed tuples.
         passed: calls that hung or ended their process, and passed when they came again.
     """
 
     plan: BatchPlan
-    failed: tuple[tuple[Cause, I64], ...] = ()
+    marks: RootMarks = NO_MARKS
     absent: tuple[SourceRun, ...] = ()
-    partial: I64 = field(default_factory=_NONE.copy)
-    residual: U64 = field(default_factory=lambda: np.empty(0, np.uint64))
-    touched: I64 = field(default_factory=_NONE.copy)
-    held: I64 = field(default_factory=_NONE.copy)
     lost: int = 0
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
-    older: Older = field(default_factory=Older)
     lined: tuple[Lined, ...] = ()
     late: int = 0
-    late_roots: I64 = field(default_factory=_NONE.copy)
     newest: tuple[HighestTime, ...] = ()
-    firsts: FirstEmissions = field(default_factory=lambda: FirstEmissions.together(()))
-    traces: RootTraces = field(default_factory=lambda: RootTraces.together(()))
-    held_open: tuple[tuple[str, RootPositions], ...] = ()
     damaged: tuple[DamagedRun, ...] = ()
     raised: tuple[Raised, ...] = ()
     passed: tuple[PassedCall, ...] = ()
@@ -213,7 +162,12 @@ class BatchOutcome:
     @property
     def stops_for_damage(self) -> bool:
         """Whether the query is to end once the batch is published, since a part of it could not be read."""
-        return any(cause.error in UNREADABLE_CAUSES for cause, _ in self.failed)
+        return any(cause.error in UNREADABLE_CAUSES for cause in self.marks.of(RootMark.FAILED).used_causes())
+
+    def own(self, *kinds: RootMark) -> RootMarks:
+        """Return the marks of some kinds of the roots that the batch emitted itself."""
+        marks = self.marks.of(*kinds)
+        return marks.at(marks.is_of(RootSet.of_runs(self.plan.ranges)))
 
 
 class LateNote(NamedTuple):

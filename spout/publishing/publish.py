@@ -4,29 +4,27 @@ One `Acks` and at most one `Fails` for each block of 32,768 positions of one sou
 everything ascending, every root whose contribution is its root edge in a run. So a batch that is published
 again is recognised by its bytes.
 
-What tasks say of roots names them by their indices in the plan. Each kind becomes positions once, in their
-order, so that a block is a slice of it. What a batch contributes to roots of earlier batches is in positions
-already, and may be in blocks of its own.
+An outcome has one table of marks, of roots of the batch and of earlier ones. `fold` groups each kind of them
+by source and block, and what has no mark is acked. Roots of earlier batches may be in blocks of their own.
 
 Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
-from acker.hot_paths import among
+from acker.hot_paths import among, distinct
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, input_id_of, root_edges
 from acker.kafka.port import Headers, Log, Outgoing, Producer
 from acker.listing import and_more
-from acker.root_sets.numbering import RootNumbers
 from acker.root_sets.root_set import NO_ROOTS, RootSet
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
@@ -37,7 +35,6 @@ from acker.wire.events import (
     Acks,
     FailCause,
     Fails,
-    PositionRun,
     SourceRun,
     pack_positions,
     pack_root_numbers,
@@ -48,8 +45,8 @@ from acker.wire.passed_calls import passed_calls_header, read_passed_calls
 from acker.wire.stacks import CauseKey, Stacks, key_of, stacks_header
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Older, RootPositions, by_key
 from spout.publishing.fold import BatchOutcome, LateNote
+from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
 from spout.tuples.failures import Cause
 
 CAUSES_MAX = 256
@@ -68,8 +65,6 @@ BATCH_SKIPPED = "BATCH_SKIPPED"
 """The error of roots whose batch the sink had written before; see `spout.skipped`."""
 
 _NO_POSITIONS: I64 = np.empty(0, np.int64)
-_NO_VALUES: U64 = np.empty(0, np.uint64)
-_NOWHERE = slice(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +105,10 @@ def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchO
         " this time; or it had another checkpoint's batch under this id"
     )
     holes = RootSet.of_runs(absent)  # of several evaluations, between which records may have left the log
-    left = np.ones(plan.count, np.bool_)
-    index = plan.index()
-    for source, start, end in holes.runs():
-        first = int(index.of(source, np.array([start]))[0])
-        left[first : first + end - start] = False
-    return BatchOutcome(
-        plan, ((Cause.of("sink", BATCH_SKIPPED, message), np.flatnonzero(left)),), tuple(holes.runs())
-    )
+    records = RootSet.of_runs(plan.ranges) - holes
+    cause = Cause.of("sink", BATCH_SKIPPED, message)
+    marks = RootMarks.of_roots(RootMark.FAILED, records.each_root(), cause=cause)
+    return BatchOutcome(plan, marks, tuple(holes.runs()))
 
 
 def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
@@ -128,22 +119,23 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """
     if not outcome.lined or outcome.stops_for_damage:
         return None
-    roots = np.unique(np.concatenate([outcome.partial, *(indices for _, indices in outcome.failed)]))
-    if not len(roots):
+    roots = outcome.own(RootMark.OUTSTANDING, RootMark.FAILED).roots()
+    if not roots:
         return []
     if len(roots) > NOT_ACKED_MAX:
         return None
+    sources, positions = roots.each_root()
+    indices = outcome.plan.index().find_roots(sources, positions)
     rows = np.concatenate([lined.rows for lined in outcome.lined])
-    line_of = {index: (line, origin) for index, line, origin in rows[among(rows[:, 0], roots)].tolist()}
-    places = _places(outcome.plan, roots)
-    named = zip(roots.tolist(), places.sources.tolist(), places.positions.tolist(), strict=True)
+    line_of = {index: (line, origin) for index, line, origin in rows[among(rows[:, 0], indices)].tolist()}
+    named = zip(indices.tolist(), sources.tolist(), positions.tolist(), strict=True)
     none: tuple[int | None, int] = None, -1
-    return [NotAcked(source, at, *line_of.get(root, none)) for root, source, at in named]
+    return [NotAcked(source, at, *line_of.get(index, none)) for index, source, at in named]
 
 
 def held_runs(outcome: BatchOutcome) -> Sequence[SourceRun] | None:
     """Return which roots of its own a batch leaves in Spark's state; None: more runs than `HELD_RUNS_MAX`."""
-    held = _roots(outcome.plan, outcome.held)
+    held = outcome.marks.of(RootMark.HELD).roots()
     return held.runs() if len(held.table) <= HELD_RUNS_MAX else None
 
 
@@ -162,23 +154,18 @@ def publication_of(
             entry: no longer than others.
         late: what a watermark dropped; None: nothing.
     """
-    fails: list[Fails] = []
-    acks: list[Acks] = []
-    firsts = _by_block(outcome, *outcome.firsts)
-    traces = _by_block(outcome, *outcome.traces)
+    failed_roots = outcome.marks.of(RootMark.FAILED).roots()
+    first_emissions = outcome.marks.of(RootMark.FIRST_EMITTED).but(failed_roots).by_block()
+    firsts = {block: (marks.positions, marks.values) for block, marks in first_emissions.items()}
+    traced = outcome.marks.of(RootMark.TRACED).but(failed_roots).by_block()
+    # a root has a row for each of the three numbers of its trace
+    traces = {block: (marks.positions[::3], marks.values.reshape(-1, 3)) for block, marks in traced.items()}
     too_late = {} if late is None else _too_late(outcome, lane, late)
-    for block in _blocks_of(outcome):
-        if block.causes:
-            fails.append(_fails(block, outcome.plan, lane))
-        record = _acks(block, outcome.plan, lane)
-        # what is all held, or all failed, has nothing else to publish
-        is_noted = any((block.source, block.number) in notes for notes in (traces, too_late))
-        if record.runs or record.positions or record.absent or record.touched or is_noted:
-            acks.append(record)
+    fails, acks = fold(outcome, lane, noted=traces.keys() | too_late.keys())
     held = tuple(_held_acks(outcome, lane, held_longer_ms))
     stacks = {CauseKey.of(*raised.kind): raised.text for raised in outcome.raised}
     note = passed_calls_header(lane.name, lane.seq, outcome.passed)
-    return Publication(tuple(fails), tuple(acks), firsts, traces, held, too_late, stacks, note)
+    return Publication(fails, acks, firsts, traces, held, too_late, stacks, note)
 
 
 def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tuple[int, int], TooLate]:
@@ -186,7 +173,7 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tu
 
     A block without such a root says it where rows were dropped: any of its records may have been among them.
     """
-    late_roots = _roots(outcome.plan, outcome.late_roots).by_block()
+    late_roots = outcome.marks.of(RootMark.LATE).roots().by_block()
     emitted = RootSet.of_runs(outcome.plan.ranges).by_block() if late.rows else {}
     mover = late.mover or Mover(0, ())
     notes: dict[tuple[int, int], TooLate] = {}
@@ -216,74 +203,110 @@ def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, i
     """
     plan = outcome.plan
     own_lane = lane._replace(name=f"{lane.name}/{HELD_LANE}")
-    for source, held in sorted(_held_positions(outcome, longer_ms).items()):
+    held, held_on = outcome.marks.of(RootMark.HELD), outcome.marks.of(RootMark.HELD_ON)
+    # Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes longer.
+    longer = [s for s in distinct(held.sources).tolist() if longer_ms.get(input_id_of(s), 0)]
+    moved = RootMarks.together([held.at(np.isin(held.sources, longer)), held_on]).ascending()
+    for (source, number), marks in moved.by_block().items():
         ahead_ms = longer_ms.get(input_id_of(source), 0)
-        for number, here in _cut(held).items():
-            head = _head(_Block(source, number), plan, own_lane)
-            touched = pack_positions(held[here])
-            yield Acks(*head, (), b"", b"", (), touched, touched_at=plan.now + ahead_ms)
+        head = _head(plan, own_lane, source, number)
+        touched = pack_positions(marks.positions)
+        yield Acks(*head, (), b"", b"", (), touched, touched_at=plan.now + ahead_ms)
 
 
-def _held_positions(outcome: BatchOutcome, longer_ms: Mapping[int, int]) -> dict[int, I64]:
-    """Return the positions, ascending, of roots whose deadline moves since the state holds them, by source.
+def fold(
+    outcome: BatchOutcome, lane: BatchLane, noted: Collection[tuple[int, int]] = ()
+) -> tuple[tuple[Fails, ...], tuple[Acks, ...]]:
+    """Group the marks of a batch by source and block, and write each group as records, ascending.
 
-    Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes longer.
+    Args:
+        noted: blocks, by source and number, that have an `Acks` though it may say nothing: a header does.
     """
-    found = dict(outcome.older.held_on)
-    own = _places(outcome.plan, outcome.held)
-    for source, rows in own.by_source():
-        if longer_ms.get(input_id_of(source), 0):
-            older = found.get(source, _NO_POSITIONS)
-            found[source] = np.sort(np.concatenate([older, own.positions[rows]]))
-    return found
+    plan, marks = outcome.plan, outcome.marks
+    failed, touched = marks.of(RootMark.FAILED), marks.of(RootMark.TOUCHED)
+    outstanding, released = marks.of(RootMark.OUTSTANDING), marks.of(RootMark.RELEASED)
+    planned, open_roots, failed_roots = RootSet.of_runs(plan.ranges), outstanding.roots(), failed.roots()
+    whole, absent = _whole_and_absent(outcome, planned, failed_roots, open_roots)
+    # a root that is acked whole has no timeout to reset
+    reset = _not_failed(touched.but(planned - open_roots), failed_roots)
+
+    planned_runs = planned.runs_by_block()
+    # of most batches all is acked, and its runs are cut already
+    whole_runs = planned_runs if whole is planned else whole.runs_by_block()
+    absent_runs = absent.runs_by_block()
+    failed_blocks = failed.ascending().by_block()
+    outstanding_blocks = _not_failed(outstanding, failed_roots).ascending().by_block()
+    released_blocks = _not_failed(released, failed_roots).ascending().by_block()
+    reset_blocks = reset.ascending().by_block()
+
+    fails: list[Fails] = []
+    acks: list[Acks] = []
+    for block in sorted({*planned_runs, *failed_blocks, *released_blocks, *reset_blocks}):
+        source, number = block
+        head = _head(plan, lane, source, number)
+        if block in failed_blocks:
+            fails.append(Fails(*head, _packed_causes(failed_blocks[block])))
+        positions, values = _contributions(
+            source, outstanding_blocks.get(block, NO_MARKS), released_blocks.get(block, NO_MARKS)
+        )
+        record = Acks(
+            *head,
+            runs=whole_runs.get(block, ()),
+            positions=pack_positions(positions),
+            values=pack_values(values),
+            absent=absent_runs.get(block, ()),
+            touched=pack_positions(reset_blocks.get(block, NO_MARKS).positions),
+            touched_at=plan.now,
+        )
+        # what is all held, or all failed, has nothing else to publish
+        if record.runs or record.positions or record.absent or record.touched or block in noted:
+            acks.append(record)
+    return tuple(fails), tuple(acks)
 
 
-def _by_block(
-    outcome: BatchOutcome, places: RootPositions, values: I64
-) -> dict[tuple[int, int], tuple[I64, I64]]:
-    """Return by source and block those roots of a batch that it does not fail, each with its value."""
-    found: dict[tuple[int, int], tuple[I64, I64]] = {}
-    if not len(values):
-        return found
-    failed = np.concatenate([_NO_POSITIONS, *(indices for _, indices in outcome.failed)])
-    index = outcome.plan.index()
-    for source, every in places.by_source():
-        rows = every[~np.isin(index.of(source, places.positions[every]), failed)]
-        blocks = places.positions[rows] >> WIRE_BLOCK_BITS
-        for block in np.unique(blocks).tolist():
-            here = rows[blocks == block]
-            found[source, block] = places.positions[here], values[here]
-    return found
+def _not_failed(marks: RootMarks, failed: RootSet) -> RootMarks:
+    """Return the marks that may be acked: whatever else became of a root that failed, it is failed alone."""
+    return marks.but(failed)
 
 
-def _acks(block: _Block, plan: BatchPlan, lane: BatchLane) -> Acks:
-    failed = [positions for _, positions in block.causes]
-    taken = np.concatenate([_NO_POSITIONS, *failed])
-    at, value = block.at, block.values
-    if failed:
-        kept = ~np.isin(at, taken)
-        at, value = at[kept], value[kept]
-    if not value.all():
-        at, value = at[value != 0], value[value != 0]
-    return Acks(
-        *_head(block, plan, lane),
-        runs=block.runs,
-        positions=pack_positions(at),
-        values=pack_values(value),
-        absent=block.absent,
-        touched=pack_positions(block.touched[~np.isin(block.touched, taken)]),
-        touched_at=plan.now,
-    )
+def _whole_and_absent(
+    outcome: BatchOutcome, planned: RootSet, failed: RootSet, open_roots: RootSet
+) -> tuple[RootSet, RootSet]:
+    """Return the planned roots whose contribution is their root edge, and those without a record."""
+    absent = RootSet.of_runs(outcome.absent)
+    # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
+    return planned - absent - failed - open_roots, absent - failed
 
 
-def _fails(block: _Block, plan: BatchPlan, lane: BatchLane) -> Fails:
-    causes = merge_causes(block.causes)
-    packed = tuple(FailCause(*cause, pack_positions(positions)) for cause, positions in causes)
-    return Fails(*_head(block, plan, lane), packed)
+def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> tuple[I64, U64]:
+    """Return the roots of one block to which the batch contributes another value than their root edge.
+
+    Positions ascend, and no value is 0. A root of the batch itself lacks the edges that are outstanding, and
+    one of an earlier batch gets those that were outstanding then.
+    """
+    positions = outstanding.positions
+    values = root_edges(source, positions) ^ outstanding.edges
+    if len(released):
+        positions = np.concatenate([positions, released.positions])
+        values = np.concatenate([values, released.edges])
+        order = np.argsort(positions)
+        positions, values = positions[order], values[order]
+    if values.all():
+        return positions, values
+    is_contributed = values != 0
+    return positions[is_contributed], values[is_contributed]
 
 
-def _head(block: _Block, plan: BatchPlan, lane: BatchLane) -> tuple[str, int, str, str, int, int, int]:
-    return *lane, plan.group, plan.session, plan.epoch, block.source, block.number
+def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:
+    causes = merge_causes([(cause, marks.positions) for cause, marks in failed.by_cause()])
+    return tuple(FailCause(*cause, pack_positions(positions)) for cause, positions in causes)
+
+
+def _head(
+    plan: BatchPlan, lane: BatchLane, source: int, number: int
+) -> tuple[str, int, str, str, int, int, int]:
+    """Return the first fields of the records of one block."""
+    return *lane, plan.group, plan.session, plan.epoch, source, number
 
 
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:
@@ -308,138 +331,6 @@ def _shared(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
     first = causes[0][0]
     cause = Cause.of(first.operator, first.error, f"{and_more(len(causes) - 1)}, first: {first.message}")
     return cause, np.sort(np.concatenate([p for _, p in causes]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """What an outcome says of one block, in positions, ascending.
-
-    `runs` have the roots whose contribution is their root edge. `at` are those with another one, in `values`,
-    which may have failed as well.
-    """
-
-    source: int
-    number: int
-    runs: tuple[PositionRun, ...] = ()
-    causes: tuple[tuple[Cause, I64], ...] = ()
-    absent: tuple[PositionRun, ...] = ()
-    at: I64 = field(default_factory=_NO_POSITIONS.copy)
-    values: U64 = field(default_factory=_NO_VALUES.copy)
-    touched: I64 = field(default_factory=_NO_POSITIONS.copy)
-
-
-def _blocks_of(outcome: BatchOutcome) -> Iterator[_Block]:
-    own = {(block.source, block.number): block for block in _own_blocks(outcome)}
-    older = {(block.source, block.number): block for block in _older_blocks(outcome.older)}
-    for key in sorted(own.keys() | older.keys()):
-        both = key in own and key in older
-        yield _joined(own[key], older[key]) if both else own.get(key) or older[key]
-
-
-def _own_blocks(outcome: BatchOutcome) -> Iterator[_Block]:
-    planned = RootSet.of_runs(outcome.plan.ranges)
-    numbers = RootNumbers(planned)
-    failed_indices, cause_numbers = _flat(outcome.failed)
-    reset = outcome.touched[among(outcome.touched, outcome.partial)]
-    failed = RootPositions(*numbers.roots(failed_indices))
-    partial = RootPositions(*numbers.roots(outcome.partial))
-    touched = RootPositions(*numbers.roots(reset))
-    failed_rows, partial_rows, touched_rows = (roots.rows_by_block() for roots in (failed, partial, touched))
-    failed_roots, partial_roots = RootSet.of_positions(*failed), RootSet.of_positions(*partial)
-    whole, absent = _whole_and_absent(outcome, planned, failed_roots, partial_roots)
-    planned_runs = planned.runs_by_block()
-    # of most batches all is acked, and its runs are cut already
-    whole_runs = planned_runs if whole is planned else whole.runs_by_block()
-    absent_runs = absent.runs_by_block()
-    for key in planned_runs:
-        source, block = key
-        fails, others = failed_rows.get(key, _NOWHERE), partial_rows.get(key, _NOWHERE)
-        at = partial.positions[others]
-        yield _Block(
-            source,
-            block,
-            whole_runs.get(key, ()),
-            _causes(outcome, failed.positions[fails], cause_numbers[fails]),
-            absent_runs.get(key, ()),
-            at,
-            root_edges(source, at) ^ outcome.residual[others],
-            touched.positions[touched_rows.get(key, _NOWHERE)],
-        )
-
-
-def _whole_and_absent(
-    outcome: BatchOutcome, planned: RootSet, failed: RootSet, partial: RootSet
-) -> tuple[RootSet, RootSet]:
-    """Return the planned roots whose contribution is their root edge, and those without a record."""
-    absent = RootSet.of_runs(outcome.absent)
-    # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
-    return planned - absent - failed - partial, absent - failed
-
-
-def _places(plan: BatchPlan, indices: I64) -> RootPositions:
-    """Return the places of roots of the plan, by their indices."""
-    if not len(indices):  # as of most kinds of roots in most batches: no index is built
-        return RootPositions.together(())
-    return RootPositions(*plan.index().roots(indices))
-
-
-def _roots(plan: BatchPlan, indices: I64) -> RootSet:
-    return RootSet.of_positions(*_places(plan, indices))
-
-
-def _older_blocks(older: Older) -> Iterator[_Block]:
-    for source in {*older.acked, *older.touched, *(each for of in older.failed.values() for each in of)}:
-        at, values = older.acked.get(source, (_NO_POSITIONS, _NO_VALUES))
-        failed = [(cause, found[source]) for cause, found in older.failed.items() if source in found]
-        touched = older.touched.get(source, _NO_POSITIONS)
-        parts = [(cause, every, _cut(every)) for cause, every in failed]
-        at_of, touched_of = _cut(at), _cut(touched)
-        for number in sorted({*at_of, *touched_of, *(each for _, _, cuts in parts for each in cuts)}):
-            here = at_of.get(number, _NOWHERE)
-            causes = tuple((cause, every[cuts[number]]) for cause, every, cuts in parts if number in cuts)
-            reset = touched[touched_of.get(number, _NOWHERE)]
-            yield _Block(source, number, causes=causes, at=at[here], values=values[here], touched=reset)
-
-
-def _cut(positions: I64) -> dict[int, slice]:
-    """Return which of ascending positions are in each block."""
-    blocks = positions >> WIRE_BLOCK_BITS
-    starts = np.flatnonzero(np.diff(blocks, prepend=-1))
-    numbers, bounds = blocks[starts].tolist(), [*starts.tolist(), len(positions)]
-    return {number: slice(*ends) for number, ends in zip(numbers, pairwise(bounds), strict=True)}
-
-
-def _joined(own: _Block, older: _Block) -> _Block:
-    causes = by_key((*own.causes, *older.causes))
-    at, values = np.concatenate([own.at, older.at]), np.concatenate([own.values, older.values])
-    order = np.argsort(at)
-    return _Block(
-        own.source,
-        own.number,
-        own.runs,
-        tuple((cause, np.sort(np.concatenate(found))) for cause, found in causes.items()),
-        own.absent,
-        at[order],
-        values[order],
-        np.sort(np.concatenate([own.touched, older.touched])),
-    )
-
-
-def _flat(failed: Sequence[tuple[Cause, I64]]) -> tuple[I64, I64]:
-    """Return all failed indices, ascending, and for each the number of its cause."""
-    every = np.concatenate([_NO_POSITIONS, *(indices for _, indices in failed)])
-    number = np.repeat(np.arange(len(failed)), [len(indices) for _, indices in failed])
-    order = np.argsort(every, kind="stable")
-    return every[order], number[order]
-
-
-def _causes(outcome: BatchOutcome, positions: I64, number: I64) -> tuple[tuple[Cause, I64], ...]:
-    if not len(positions):
-        return ()
-    order = np.argsort(number, kind="stable")
-    named, firsts = np.unique(number[order], return_index=True)
-    parts = np.split(positions[order], firsts[1:])
-    return tuple((outcome.failed[n][0], part) for n, part in zip(named.tolist(), parts, strict=True))
 
 
 def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:

@@ -29,19 +29,18 @@ from acker.wire.causes import HELD, LATE
 from acker.wire.events import SourceRun
 from acker.wire.passed_calls import PassedCall
 from spout.planning.order import behind
-from spout.planning.plan import BatchPlan
+from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import NEVER_MS, HighestTime, KeyedRoots, by_key, split
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
-    FirstEmissions,
-    RootTraces,
     Subscriptions,
     TaskReport,
     left_by,
     placed,
     residuals,
 )
+from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import added
 from spout.tuples.failures import Cause
@@ -95,13 +94,15 @@ def settle(
     counted = set(map(id, newest))
     others = [placed(r, keyed, counts=False) for r in every if id(r) not in counted]
     outcome = _summed(plan, [placed(r, keyed) for r in newest], others, late_ms)
-    held_open = [(r.operator, r.released.open_places) for r in newest if len(r.released.open_edges)]
+    left_open = [(r.operator, r.released.open_places) for r in newest if len(r.released.open_edges)]
     behind = (pair for r in newest if r.keyed_roots is not None for pair in left_by(r))
-    held_open += [(bolt, keyed.find(numbers)) for bolt, numbers in behind]
-    passed = tuple(call for report in every for call in _passed(report, plan, keyed))
-    return replace(
-        outcome, absent=absent, lost=lost, held_open=tuple(held_open), damaged=damaged, passed=passed
+    left_open += [(bolt, keyed.find(numbers)) for bolt, numbers in behind]
+    open_marks = (
+        RootMarks.of_roots(RootMark.LEFT_OPEN, roots, cause=Cause(bolt, "", "")) for bolt, roots in left_open
     )
+    passed = tuple(call for report in every for call in _passed(report, plan, keyed))
+    marks = RootMarks.together([outcome.marks, *open_marks])
+    return replace(outcome, marks=marks, absent=absent, lost=lost, damaged=damaged, passed=passed)
 
 
 def _passed(report: TaskReport, plan: BatchPlan, keyed: KeyedRoots) -> Iterator[PassedCall]:
@@ -159,7 +160,8 @@ def _summed(
 ) -> BatchOutcome:
     """Work out the outcome; reports that do not count, `others`, fail roots and leave some open."""
     every = [*newest, *others]
-    released = split(plan.index(), [r.released for r in every])
+    index = plan.index()
+    released = split(index, [r.released for r in every])
     late = [(report, report.held.until_ms <= late_ms) for report in newest if len(report.held.indices)]
     staying = [(report.held, ~gone if gone.any() else slice(None)) for report, gone in late]
     kept_on = [(held.indices[stays], held.edges[stays]) for held, stays in staying]
@@ -183,22 +185,26 @@ def _summed(
     failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
     lined = tuple(each for report in every for each in report.lined)
     blocked = behind(lined, failed, partial[kept], free) if lined else []
+    if len(held):
+        held = held[~among(held, distinct(np.concatenate([failed, free])))]
+    touched = distinct(np.concatenate([_NONE, *(report.touched for report in newest), released.touched]))
+    marks = [
+        _one_cause_each(index, [*not_done, *blocked], free),
+        RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(partial[kept]), residual[kept]),
+        RootMarks.of_roots(RootMark.HELD, index.roots(held)),
+        RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched)),
+        RootMarks.of_roots(RootMark.LATE, index.roots(late_roots)),
+        *(report.marks for report in newest),
+        released.older,
+    ]
     return BatchOutcome(
         plan,
-        _one_cause_each([*not_done, *blocked], free),
-        partial=partial[kept],
-        residual=residual[kept],
-        held=held[~among(held, distinct(np.concatenate([failed, free])))] if len(held) else held,
-        touched=distinct(np.concatenate([_NONE, *(report.touched for report in newest), released.touched])),
+        RootMarks.together(marks),
         counts=added(report.counts for report in newest),
         errors=tuple(error for report in newest for error in report.errors),
-        older=released.older,
         lined=lined,
         late=sum(int(gone.sum()) for _, gone in late),
-        late_roots=late_roots,
         newest=_newest(plan, newest),
-        firsts=FirstEmissions.together(report.firsts for report in newest),
-        traces=RootTraces.together(report.traces for report in newest),
     )
 
 
@@ -378,19 +384,17 @@ def _check_received(evaluations: Iterable[Sequence[TaskReport]], count: int) -> 
             here |= report.received
 
 
-def _one_cause_each(failures: Iterable[tuple[Cause, I64]], but: I64) -> tuple[tuple[Cause, I64], ...]:
-    """Merge equal causes and let each root, `but` some, stand under the first of its causes, in their order.
+def _one_cause_each(index: PlanIndex, failures: Iterable[tuple[Cause, I64]], but: I64) -> RootMarks:
+    """Mark each failed root, `but` some, by the first of its causes, in their order; equal causes are one.
 
     One pass over all of them: a batch may fail each of its records with a message of its own.
     """
     merged = by_key(failures)
+    if not merged:
+        return NO_MARKS
     causes = sorted(merged, key=lambda cause: (cause.error == HELD, cause))  # what failed did not only wait
-    listed = [np.concatenate(merged[cause]) for cause in causes]
-    roots, first = np.unique(np.concatenate([_NONE, *listed]), return_index=True)
-    number = np.repeat(np.arange(len(causes)), [len(each) for each in listed])[first]
+    indices_by_cause = [np.concatenate(merged[cause]) for cause in causes]
+    roots, first = np.unique(np.concatenate(indices_by_cause), return_index=True)
+    numbers = np.repeat(np.arange(len(causes)), list(map(len, indices_by_cause)))[first]
     counts = ~among(roots, but)
-    roots, number = roots[counts], number[counts]
-    order = np.argsort(number, kind="stable")
-    roots_of_each = np.bincount(number, minlength=len(causes))
-    parts = np.split(roots[order], np.cumsum(roots_of_each)[:-1]) if causes else []
-    return tuple((cause, part) for cause, part in zip(causes, parts, strict=True) if len(part))
+    return RootMarks.of_causes(RootMark.FAILED, index.roots(roots[counts]), numbers[counts], causes)

@@ -18,7 +18,8 @@ from acker.root_sets.position_set import PositionSet
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, SourceRun
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome, FirstEmissions
+from spout.publishing.fold import BatchOutcome
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
 from spout.tuples.messages import MessageRows
 
@@ -89,16 +90,19 @@ class ItemRecords:
             found.setdefault(segment.source, []).append(piece)
         return {source: np.sort(np.concatenate(pieces)) for source, pieces in found.items()}
 
-    def first_emissions(self, runs: Iterable[tuple[int, int]]) -> FirstEmissions:
+    def first_emissions(self, runs: Iterable[tuple[int, int]]) -> list[RootMarks]:
         """Return when those items that are copies were emitted first."""
         copies = (
             segment.part(start, end)
             for segment, start, end, _ in self._pieces(runs)
             if is_replay(segment.source)
         )
-        return FirstEmissions.together(
-            FirstEmissions.of(each.source, *each.rows().first_emissions()) for each in copies
-        )
+        marks = []
+        for segment in copies:
+            positions, wall_ms = segment.rows().first_emissions()
+            roots = np.full(len(positions), segment.source, np.int64), positions
+            marks.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
+        return marks
 
     def serials(self, source: int, positions: I64) -> list[PositionRun]:
         """Return the items of positions of a source, by position; positions without an item are left out."""
@@ -171,7 +175,7 @@ class NextPublication:
         """Take out everything, drop its `records`, and begin the next publication."""
         runs = [*self.runs, *PositionSet.of_positions(np.array(self.confirmed, np.int64))]
         confirmed = records.positions(runs)
-        firsts = records.first_emissions(runs)
+        marks = records.first_emissions(runs)
         failed = {cause: records.positions(found) for cause, found in sorted(self._failed.items())}
         for found in (runs, *self._failed.values()):
             records.let_go(found)
@@ -180,13 +184,11 @@ class NextPublication:
             more = np.arange(start, end, dtype=np.int64)
             by_source[source] = np.concatenate([by_source.get(source, more[:0]), more])
         plan = replace(around, ranges=_ranges([confirmed, *failed.values()], self.absent))
-        index = plan.index()
-        causes = tuple(
-            (cause, np.sort(np.concatenate([index.of(source, at) for source, at in sorted(by.items())])))
-            for cause, by in failed.items()
-            if by
-        )
-        outcome = BatchOutcome(plan, causes, tuple(sorted(self.absent)), firsts=firsts)
+        for cause, positions_by_source in failed.items():
+            for source, positions in positions_by_source.items():
+                roots = np.full(len(positions), source, np.int64), positions
+                marks.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
+        outcome = BatchOutcome(plan, RootMarks.together(marks), tuple(sorted(self.absent)))
         self.confirmed, self.runs, self._failed, self.absent, self.unreadable = [], [], {}, [], []
         self.number += 1
         return outcome

@@ -32,9 +32,10 @@ from spout.execution.stage_run import TaskRun
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
-from spout.publishing.delayed import HighestTime, RootPositions
-from spout.publishing.fold import FirstEmissions, RootTraces, TaskReport, failures_of, not_done
+from spout.publishing.delayed import HighestTime
+from spout.publishing.fold import TaskReport, failures_of, not_done
 from spout.publishing.ledger import add
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
 from spout.streaming.options import SourceOptions
@@ -106,7 +107,7 @@ class _Reading:
         self._held: list[tuple[int, Cause]] = []
         self._gates: list[Gate] = []
         self._tracebacks = Tracebacks()
-        self._firsts: list[FirstEmissions] = []
+        self._first_emissions: list[RootMarks] = []
         self._traces: list[tuple[int, int, int, int, int]] = []
         self._newest: dict[str, HighestTime] = {}
         self._times: Sequence[str] | None = None
@@ -160,6 +161,7 @@ class _Reading:
         narrow = self._options.narrow
         stops = not_done(done) if narrow is not None and narrow.stage.carry is Carry.NONE else None
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
+        traced = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
         left_out = RootSet.of_runs(run for run, _ in self._unreadable)
         return replace(
             done,
@@ -172,8 +174,7 @@ class _Reading:
             lined=tuple(gate.lined(stops) for gate in self._gates),
             raised=first_of_each((*done.raised, *self._tracebacks)),
             counts=added([_of_source(self._options, self._emitted), done.counts]),
-            firsts=FirstEmissions.together(self._firsts),
-            traces=RootTraces(RootPositions(traces[:, 0], traces[:, 1]), traces[:, 2:]),
+            marks=RootMarks.together([*self._first_emissions, traced]),
             newest=tuple(self._newest.values()),
         )
 
@@ -253,7 +254,9 @@ class _Reading:
             self._emitted += len(messages)
             rows = self._rows(messages, source, positions)
             if self.tracked and is_replay(source):
-                self._firsts.append(FirstEmissions.of(source, *rows.first_emissions()))
+                copies, wall_ms = rows.first_emissions()
+                roots = np.full(len(copies), source, np.int64), copies
+                self._first_emissions.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
             if self.tracked and self._options.traced:
                 for message, position in zip(messages, positions.tolist(), strict=True):
                     if len(self._traces) < TRACED_MAX and (ids := trace_ids(headers_of(message))) is not None:

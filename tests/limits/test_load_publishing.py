@@ -9,11 +9,12 @@ from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import SourceRun, positions
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, failures_of, residuals
+from spout.publishing.fold import Evaluated, TaskReport, failures_of, residuals
 from spout.publishing.publish import CAUSES_MAX, BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.tuples.failures import Cause, cause_of
 from tests.support.cpu_time import within
+from tests.support.outcomes import failed_by_cause, outcome_from
 
 PARTITIONS = 1_000
 LANE = BatchLane("query/s1", 7)
@@ -49,7 +50,7 @@ def test_a_root_that_fails_for_several_causes_stands_under_the_first() -> None:
     failures = failures_of((i, causes[n]) for n in range(5_000) for i in (n, 4_999 - n))
     report = TaskReport("a", plan=plan, ranges=plan.ranges, failures=failures)
     outcome = settle([Evaluated(0, 0, 0, report)], (), lambda _stage: 1)
-    assert [(cause.message, roots.tolist()) for cause, roots in outcome.failed] == [
+    assert [(cause.message, roots.tolist()) for cause, roots in failed_by_cause(outcome)] == [
         (f"{n:04}", sorted((n, 4_999 - n))) for n in range(2_500)
     ]
 
@@ -63,7 +64,7 @@ def test_failures_and_holes_in_a_thousand_partitions_are_published_in_one_pass()
     left = np.setdiff1d(failed, np.arange(0, plan.count, 10))
     causes = tuple((cause, roots) for cause, roots in causes if roots[0] in left)
     with within(cpu_seconds=10):
-        publication = publication_of(BatchOutcome(plan, causes, holes), LANE)
+        publication = publication_of(outcome_from(plan, causes, holes), LANE)
     assert len(publication.acks) == PARTITIONS
     assert sum(run.end - run.start for record in publication.acks for run in record.absent) == len(holes)
     said = sum(run.end - run.start for record in publication.acks for run in record.runs)
@@ -78,7 +79,7 @@ def test_a_million_open_roots_of_a_thousand_partitions_are_published_with_their_
     with within(cpu_seconds=10):
         partial, residual = residuals(plan, [{(5,): rows}])
         publication = publication_of(
-            BatchOutcome(plan, partial=partial, residual=residual, touched=partial), LANE
+            outcome_from(plan, partial=partial, residual=residual, touched=partial), LANE
         )
     assert len(publication.acks) == PARTITIONS
     last = publication.acks[-1]
@@ -95,6 +96,6 @@ def test_an_exception_with_an_endless_name_does_not_burst_a_record() -> None:
     causes = tuple(
         (cause_of("split", endless(f"{n:04}" + "é" * 500)), np.arange(n, plan.count, 300)) for n in range(300)
     )
-    [first, *_] = publication_of(BatchOutcome(plan, causes), LANE).fails
+    [first, *_] = publication_of(outcome_from(plan, causes), LANE).fails
     assert len(first.causes[0].error) <= TEXT_BYTES_MAX
     assert len(wire_codec().encode(first)) < RECORD_BYTES_MAX

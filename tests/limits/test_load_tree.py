@@ -26,6 +26,7 @@ from spout.tuples.anchors import ORDINAL_BITS, ORDINALS_MAX, Anchors, Carry, pac
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Rows, Tuple
 from tests.support.cpu_time import within
+from tests.support.outcomes import failed_by_cause, open_roots_of
 from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TIMEOUT_MS, TOPICS, World
 
 TUPLES = 1_000_000
@@ -157,14 +158,14 @@ def test_a_tree_of_a_million_tuples_is_acked() -> None:
     """S27: a tree of a million costs the acker what a tree of one does, its edges cancel in the tasks."""
     with within(cpu_seconds=15):
         outcome = outcome_of(Spread(), Drop())
-    assert len(outcome.partial) == 0
+    assert len(open_roots_of(outcome)) == 0
     assert verdicts_of(outcome) == ACKED
 
 
 def test_the_last_of_a_million_tuples_fails_its_root() -> None:
     """And no other; by its own name."""
     outcome = outcome_of(Spread(), Drop(bad=TUPLES - 1))
-    ((cause, roots),) = outcome.failed
+    ((cause, roots),) = failed_by_cause(outcome)
     assert cause.message.startswith("number 999999 (test_load_tree.py:")
     assert roots.tolist() == [ROOT]
     assert verdicts_of(outcome) == ACKED | {ROOT: "FAILED"}
@@ -180,7 +181,7 @@ def test_one_forgotten_tuple_of_very_many_keeps_its_root_open_until_it_times_out
     """
     with within(cpu_seconds=30):
         outcome = outcome_of(first(), DropByHand(forgotten=123_456), tuples)
-    assert outcome.partial.tolist() == [ROOT]
+    assert open_roots_of(outcome).tolist() == [ROOT]
     held = {at: verdict for at, verdict in ACKED.items() if at != ROOT}
     assert verdicts_of(outcome, clock=TIMEOUT_MS - 1) == held
     assert verdicts_of(outcome, clock=TIMEOUT_MS) == held | {ROOT: "TIMED_OUT"}
@@ -193,7 +194,7 @@ def test_very_many_forgotten_tuples_are_one_value() -> None:
     """
     with within(cpu_seconds=30):
         outcome = outcome_of(Spread(), DropByHand(acks=False), 200_000)
-    assert outcome.partial.tolist() == list(range(10))
+    assert open_roots_of(outcome).tolist() == list(range(10))
     [record] = publication_of(outcome, BatchLane("q/s1", 1)).acks
     assert len(CODEC.encode(record)) < 400
 

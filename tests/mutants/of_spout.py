@@ -1212,8 +1212,8 @@ MUTANTS = (
     Mutant(
         "a-failed-root-is-not-acked",
         "spout/publishing/publish.py",
-        "return planned - absent - failed - partial,",
-        "return planned - absent - partial,",
+        "return planned - absent - failed - open_roots,",
+        "return planned - absent - open_roots,",
         "tests/unit/spout/publishing/test_publish.py::test_failed_roots_are_left_out_of_the_acks",
         "a failed record would be acked where its fail comes late",
     ),
@@ -1228,11 +1228,11 @@ MUTANTS = (
     Mutant(
         "a-batch-that-the-sink-skipped-fails",
         "spout/publishing/publish.py",
-        "left[first : first + end - start] = False",
-        "left[first:] = False",
+        "records = RootSet.of_runs(plan.ranges) - holes",
+        "records = RootSet.of_runs(plan.ranges[:1]) - holes",
         "tests/unit/spout/publishing/test_publish.py"
         "::test_a_skipped_batch_fails_what_has_a_record_and_nothing_else",
-        "records behind a hole of a skipped batch would be acked without their rows",
+        "records of all other partitions of a skipped batch would be acked without their rows",
     ),
     Mutant(
         "a-row-that-is-left-open-acks-no-anchor",
@@ -2092,8 +2092,8 @@ MUTANTS = (
     Mutant(
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
-        "for notes in (traces, too_late))",
-        "for notes in (too_late,))",
+        "noted=traces.keys() | too_late.keys())",
+        "noted=too_late.keys())",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
         "records that a window holds at once would have no span",
@@ -2389,11 +2389,11 @@ MUTANTS = (
     Mutant(
         "a-hole-of-a-second-range-is-no-record-of-a-skipped-batch",
         "spout/publishing/publish.py",
-        "first = int(index.of(source, np.array([start]))[0])",
-        "first = start - plan.ranges[0].start",
+        "RootSet.of_runs(plan.ranges) - holes",
+        "RootSet.of_runs(plan.ranges) - RootSet.of_runs(holes.runs()[:1])",
         "tests/unit/spout/publishing/test_several_ranges.py"
         "::test_a_skipped_batch_fails_all_but_the_positions_without_a_record",
-        "a record would be neither failed nor acked, and time out; a hole would be failed",
+        "a position without a record would be failed, though nothing is there to be replayed",
     ),
     # -- logs that were cut, and lines, of several partitions
     Mutant(
@@ -2667,8 +2667,8 @@ MUTANTS = (
     Mutant(
         "a-warning-names-the-first-root-of-a-range",
         "spout/publishing/batch_warnings.py",
-        "record_place(*index.root(root), inputs)",
-        "record_place(*index.root(root and root - 1), inputs)",
+        "IsolatedRecord(record_place(source, position, inputs), cause)",
+        "IsolatedRecord(record_place(source, position and position - 1, inputs), cause)",
         "tests/unit/spout/publishing/test_several_ranges.py::test_an_operator_reads_the_place_of_the_root",
         "an operator would look at a record of another partition for what ended a worker",
     ),

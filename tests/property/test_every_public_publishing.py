@@ -31,9 +31,8 @@ from acker.wire.passed_calls import (
 from replay.records.places import record_place
 from spout.planning.plan import BatchPlan
 from spout.publishing.batch_warnings import held_open, isolated_records, left_open
-from spout.publishing.delayed import Older, RootPositions, by_key
+from spout.publishing.delayed import RootPositions, by_key
 from spout.publishing.fold import (
-    BatchOutcome,
     Evaluated,
     Subscriptions,
     TaskReport,
@@ -57,6 +56,7 @@ from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
 from spout.tuples.tuple import Delivery, StreamId
+from tests.support.outcomes import failed_by_cause, outcome_from
 
 BLOCK = 1 << WIRE_BLOCK_BITS
 KEY = 7
@@ -173,7 +173,7 @@ def test_causes_beyond_a_limit_are_brought_together_and_no_root_is_lost(
 def test_what_the_state_holds_is_named_by_runs_of_its_own_roots(drawn: tuple[BatchPlan, list[int]]) -> None:
     plan, roots = drawn
     held = np.array(sorted(set(roots)), np.int64)
-    runs = held_runs(BatchOutcome(plan, held=held))
+    runs = held_runs(outcome_from(plan, held=held))
     assert runs is not None
     named = [(source, position) for source, start, end in runs for position in range(start, end)]
     places = places_of(plan)
@@ -189,8 +189,8 @@ def test_a_batch_that_the_sink_skipped_fails_each_root_that_has_a_record(
     places = places_of(plan)
     absent = [SourceRun(source, at, at + 1) for source, at in (places[root] for root in roots)]
     outcome = skipped_outcome(plan, absent)
-    ((_, failed),) = outcome.failed
-    assert failed.tolist() == [root for root in range(plan.count) if root not in roots]
+    failed = [root for _, named in failed_by_cause(outcome) for root in named.tolist()]
+    assert failed == [root for root in range(plan.count) if root not in roots]
     named = [(source, at) for source, start, end in outcome.absent for at in range(start, end)]
     assert sorted(named) == sorted({places[root] for root in roots})
 
@@ -282,7 +282,7 @@ def test_roots_are_left_open_by_a_bolt_if_they_wait_and_have_not_failed(
     plan = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(source_of(1, 0), 5, 8),))
     partial = np.array(sorted(waiting), np.int64)
     failures = ((Cause("b", "E", ""), np.array(sorted(failed), np.int64)),) if failed else ()
-    outcome = BatchOutcome(plan, failures, partial=partial, residual=np.ones(len(partial), np.uint64))
+    outcome = outcome_from(plan, failures, partial=partial, residual=np.ones(len(partial), np.uint64))
     evaluations = [Evaluated(0, 0, number, report_of(left)) for number, left in enumerate(tasks)]
     expected: dict[str, set[int]] = {}
     for left in tasks:
@@ -310,12 +310,10 @@ def test_held_roots_are_open_if_they_failed_neither_in_this_batch_nor_as_older_o
     named = [(bolt, places[number % len(places)]) for bolt, number in left]
     failed_here = sorted({number % plan.count for number in failed})
     cause = Cause("b", "E", "")
-    outcome = BatchOutcome(
+    outcome = outcome_from(
         plan,
         ((cause, np.array(failed_here, np.int64)),) if failed_here else (),
-        older=Older(
-            failed={cause: {source: np.array([older[n][1] for n in sorted(failed_older)], np.int64)}}
-        ),
+        failed_older={cause: {source: np.array([older[n][1] for n in sorted(failed_older)], np.int64)}},
         held_open=tuple(
             (bolt, RootPositions(*(np.array([place[axis]], np.int64) for axis in (0, 1))))
             for bolt, place in named
@@ -335,7 +333,7 @@ def test_only_what_ended_or_hung_a_process_is_an_isolated_record(
 ) -> None:
     plan, roots = drawn
     cause, other = Cause("b", error, "m"), Cause("b", "ValueError", "other")
-    outcome = BatchOutcome(
+    outcome = outcome_from(
         plan, ((other, np.array([0], np.int64)), (cause, np.array(sorted(set(roots)), np.int64)))
     )
     names = [record_place(*places_of(plan)[root], ()) for root in sorted(set(roots))]

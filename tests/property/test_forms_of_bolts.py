@@ -20,6 +20,7 @@ from spout.bolts.hooks import TaskHook
 from spout.execution.stage_run import StageRun
 from spout.isolation.isolation import IsolatedRun
 from spout.topology.stage_pass import StagePass
+from tests.support.outcomes import failed_by_cause, open_roots_of
 from tests.support.worlds.topology_world import TOPICS, ran, run
 
 
@@ -176,8 +177,8 @@ def test_an_arrow_bolt_gets_the_same_beside_the_bolt_before_it_and_behind_a_shuf
         builder.set_bolt("does", (DoesByHand if rich else Does)(deeds, kind)).shuffle_grouping("lines")
         builder.set_bolt("columns", Columns(kind), parallelism).shuffle_grouping("does")
         made = run(builder, lines, print, tasks=1)
-        failed = {root: cause for cause, roots in made.outcome.failed for root in roots.tolist()}
-        assert made.outcome.partial.tolist() == []
+        failed = {root: cause for cause, named in failed_by_cause(made.outcome) for root in named.tolist()}
+        assert open_roots_of(made.outcome).tolist() == []
         found.append((shown(made.values, failed), failed))
     assert found[0] == found[1]
 
@@ -244,8 +245,10 @@ def test_an_arrow_bolt_that_hooks_watch_or_that_works_in_a_child_does_the_same(
         for _ in range(hooks):
             builder.add_hook(TaskHook())
         made = run(builder, lines, print, tasks=1, begin=begin)
-        failed = {root: cause.error for cause, roots in made.outcome.failed for root in roots.tolist()}
-        open_roots = set(made.outcome.partial.tolist()) - failed.keys()
+        failed = {
+            root: cause.error for cause, roots in failed_by_cause(made.outcome) for root in roots.tolist()
+        }
+        open_roots = set(open_roots_of(made.outcome).tolist()) - failed.keys()
         found.append((shown(made.values, failed), failed, open_roots))
     for each in children:
         each.close()

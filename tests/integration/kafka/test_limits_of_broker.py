@@ -29,9 +29,9 @@ from spout.local.embedded import EmbeddedBroker
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from tests.support.brokers import Broker, set_topic
+from tests.support.outcomes import outcome_from
 from tests.support.waiting import committed, eventually
 
 DEADLINE_S = 120.0
@@ -298,7 +298,7 @@ def acked(publisher: Publisher, start: Journal, end: Journal, seq: int) -> None:
     """Publish a batch of which every root was acked."""
     runs = batch_ranges(start, end)
     plan = BatchPlan("g", end.session, end.epoch, 4, end.now, 600_000, True, runs)
-    publisher.publish(publication_of(BatchOutcome(plan), BatchLane(f"query/{end.session}", seq)), 4)
+    publisher.publish(publication_of(outcome_from(plan), BatchLane(f"query/{end.session}", seq)), 4)
 
 
 @pytest.mark.kafka

@@ -51,6 +51,7 @@ from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import BatchLane, Publication, Publisher, publication_of
 from spout.tuples.failures import Cause
+from tests.support.outcomes import outcome_from
 
 topics, kept, acked = spout.load(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
 one, names = topics.input("lines"), topics.ack_topics
@@ -75,7 +76,7 @@ if end == BEGINNING:
     )
     causes = [(Cause("split", "ValueError", "bad"), 2), (Cause("split", "PoisonError", "never"), 4)]
     failed = tuple((cause, np.array([at])) for cause, at in causes)
-    outcome = BatchOutcome(plan, failed, partial=np.array([5]), residual=edge)
+    outcome = outcome_from(plan, failed, partial=np.array([5]), residual=edge)
     publisher.publish(publication_of(outcome, BatchLane("query/first", 1)), 1)
 print("ready", flush=True)
 while True:

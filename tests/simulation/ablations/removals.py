@@ -7,7 +7,6 @@ replacements do what the product does, without the safeguard.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -32,11 +31,9 @@ from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.restore import Restore
 from acker.service.step_reader import StepReader
-from acker.wire.events import Acks, SourceRun
+from acker.wire.events import SourceRun
 from replay.records.due import PROGRESS_KEY
 from replay.worker.partition import VerdictPartition
-from spout.planning.plan import BatchPlan
-from spout.publishing.publish import BatchLane
 from tests.simulation.world.cluster import Client
 
 Replaced = list[tuple[Any, str, Any]]
@@ -87,16 +84,16 @@ def fail_beats_zero() -> Replaced:
 def failed_left_out() -> Replaced:
     """Name failed roots in the acks as well, and apply acks first."""
     publish = spout.publishing.publish
-    acks, whole_and_absent = publish._acks, publish._whole_and_absent
+    whole_and_absent = publish._whole_and_absent
 
-    def _acks(block: Any, plan: BatchPlan, lane: BatchLane) -> Acks:
-        return acks(replace(block, causes=()), plan, lane)
+    def _whole_and_absent(outcome: Any, planned: Any, failed: Any, open_roots: Any) -> Any:
+        return whole_and_absent(outcome, planned, NO_ROOTS, open_roots)
 
-    def _whole_and_absent(outcome: Any, planned: Any, failed: Any, partial: Any) -> Any:
-        return whole_and_absent(outcome, planned, NO_ROOTS, partial)
+    def _not_failed(marks: Any, failed: Any) -> Any:
+        return marks
 
     return [
-        (publish, "_acks", _acks),
+        (publish, "_not_failed", _not_failed),
         (publish, "_whole_and_absent", _whole_and_absent),
         *fail_beats_zero(),
     ]

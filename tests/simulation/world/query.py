@@ -30,6 +30,7 @@ from tests.simulation.truth.facts import FAILED, Broken, Evaluation, Holder, Jou
 from tests.simulation.world.durable import Checkpoint
 from tests.simulation.world.process import Process, Setting
 from tests.simulation.world.topology import Done, Sent, run_task
+from tests.support.outcomes import failed_by_cause
 
 FOREVER_MS: Final = 1 << 60
 
@@ -312,7 +313,7 @@ def _rank(run: SourceRun, record: Record) -> tuple[int, bool, int]:
 def _held(outcome: BatchOutcome) -> dict[tuple[int, int], Evaluation]:
     """Return what the driver failed since it stood behind a record that failed."""
     held: dict[tuple[int, int], Evaluation] = {}
-    for cause, indices in outcome.failed:
+    for cause, indices in failed_by_cause(outcome):
         for index in indices.tolist() if cause.error == HELD else ():
             for run, first in zip(outcome.plan.ranges, outcome.plan.starts(), strict=True):
                 if first <= index < first + run.end - run.start:

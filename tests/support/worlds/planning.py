@@ -40,6 +40,7 @@ from spout.streaming.options import plan_between
 from spout.tuples.failures import Cause, cause_of
 from spout.tuples.raised import Tracebacks, first_of_each
 from tests.support.memory.cluster import Faults, MemoryCluster
+from tests.support.outcomes import outcome_from
 
 WALL_MS = 1_800_000_000_000
 STEP_MS = 100
@@ -304,7 +305,7 @@ class World:
         residual = np.arange(1, len(waiting) + 1).astype(np.uint64)
         too_late = np.array(late, np.int64)
         failed = ((Cause("hold", LATE, "a watermark dropped it"), too_late),) if fails_late else ()
-        outcome = BatchOutcome(
+        outcome = outcome_from(
             plan,
             failed,
             partial=waiting,
@@ -329,7 +330,7 @@ class World:
             (cause_of("split", error, tracebacks), np.array([root], np.int64))
             for root, error in errors.items()
         )
-        outcome = BatchOutcome(plan, failed, raised=first_of_each(tracebacks))
+        outcome = outcome_from(plan, failed, raised=first_of_each(tracebacks))
         self._seq += 1
         publication = publication_of(outcome, BatchLane(f"{self.query}/{end.session}", self._seq))
         Publisher(lambda: self.log, self.topics.ack_topics).publish(publication, partitions)

@@ -47,10 +47,10 @@ from spout.inspect.operate import GroupSession, moves, run_to_end
 from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.streaming.consume import Kept, RangeReader, Share
 from spout.tuples.failures import Cause
+from tests.support.outcomes import outcome_from
 from tests.support.waiting import eventually
 
 TIMEOUT_MS = 30_000
@@ -256,7 +256,7 @@ def _work(topics: Topics, start: Journal, end: Journal, publisher: Publisher, ba
     plan = BatchPlan(group, end.session, end.epoch, 1, end.now, 30_000, True, ranges)
     failed = ((Cause("split", "ValueError", "bad"), np.array([0])),) if batch == 1 else ()
     lane = BatchLane(f"{end.session}/{end.session}", batch)
-    publisher.publish(publication_of(BatchOutcome(plan, failed), lane), 1)
+    publisher.publish(publication_of(outcome_from(plan, failed), lane), 1)
 
 
 def _read(topics: Topics, ranges: Sequence[SourceRun]) -> None:

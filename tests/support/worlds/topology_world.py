@@ -35,6 +35,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.columns import TASK
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
+from tests.support.outcomes import failed_by_cause
 
 TOPICS: Topics = parse(
     """
@@ -219,7 +220,7 @@ def ran(
             builder.add_hook(hook)
         made = run(builder, lines, print, tasks=1)
         out += made.values
-        failed = made.outcome.failed
+        failed = failed_by_cause(made.outcome)
     else:
         step = Step("it", bolt, schema_of("it", bolt.output), tuple(hooks))
         pass_ = Chain((step,), arrives=Carry.PACKED).stage

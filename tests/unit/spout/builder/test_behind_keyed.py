@@ -20,6 +20,7 @@ from spout.publishing.batch_warnings import held_open
 from spout.publishing.delayed import KeyedRoots, RootPositions
 from spout.tuples.tuple import Tuple
 from tests.support.bolts.keyed_topology_bolts import Words
+from tests.support.outcomes import failed_by_cause, older_failed, older_sums, open_edges_of, open_roots_of
 from tests.support.worlds.keyed_world import KeyedQuery
 from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, schema_of
 
@@ -87,13 +88,13 @@ def topology(keyed: KeyedBolt, last: BasicBolt | Bolt, parallelism: int | None =
 
 def left_open(ran: Ran) -> dict[int, int]:
     """Return what is missing in the sums of the batch's own roots, by index."""
-    return dict(zip(ran.outcome.partial.tolist(), ran.outcome.residual.tolist(), strict=True))
+    return dict(zip(open_roots_of(ran.outcome).tolist(), open_edges_of(ran.outcome).tolist(), strict=True))
 
 
 def older(ran: Ran) -> dict[int, int]:
     """Return what the batch contributes to roots of earlier batches."""
-    positions, edges = ran.outcome.older.acked.get(SOURCE, (np.array([]), np.array([])))
-    return dict(zip(positions.tolist(), edges.tolist(), strict=True))
+    positions, edges = older_sums(ran.outcome).get(SOURCE, ([], []))
+    return dict(zip(positions, edges, strict=True))
 
 
 @pytest.mark.parametrize("parallelism", [None, 3])
@@ -109,7 +110,7 @@ def test_what_bolts_behind_ack_completes_records_of_earlier_batches(
     assert second.values == [("hawk", 2)]
     assert not left_open(second)
     assert older(second) == {0: left_open(first)[0]}
-    assert not second.outcome.failed
+    assert not failed_by_cause(second.outcome)
     assert query.keys == {("hawk",), ("kite",)}
 
 
@@ -119,10 +120,10 @@ def test_what_a_bolt_behind_fails_is_failed_for_all_its_anchors(parallelism: int
     query = KeyedQuery(topology(Pairs(), Passes(), parallelism), sink=print)
     query.batch(b"bad", b"kite")
     ran = query.batch(b"bad", b"kite")
-    [(cause, own)] = ran.outcome.failed
-    [(same, failed)] = ran.outcome.older.failed.items()
+    [(cause, own)] = failed_by_cause(ran.outcome)
+    [(same, failed)] = older_failed(ran.outcome).items()
     assert (cause.operator, cause.error.split("(")[0], own.tolist()) == ("pass", "ValueError", [0])
-    assert (same, failed[SOURCE].tolist()) == (cause, [0])
+    assert (same, failed[SOURCE]) == (cause, [0])
     assert ran.values == [("kite", 2)]
 
 
@@ -131,8 +132,8 @@ def test_an_emission_without_an_anchor_fails_nothing() -> None:
     query = KeyedQuery(topology(Pairs(anchors=False), Passes(), 3), sink=print)
     first = query.batch(b"bad")
     second = query.batch(b"bad")
-    assert not second.outcome.failed
-    assert not second.outcome.older.failed
+    assert not failed_by_cause(second.outcome)
+    assert not older_failed(second.outcome)
     assert older(second) == left_open(first)
 
 
@@ -149,7 +150,8 @@ def test_what_a_bolt_behind_keeps_leaves_its_records_open(parallelism: int | Non
         {},
         {"last": [(SOURCE, 0), (SOURCE, 1)]},
     ), "the driver logs its name"
-    assert not KeyedQuery(topology(Pairs(anchors=False), Keeps())).batch(b"hawk hawk").outcome.partial.size
+    ran = KeyedQuery(topology(Pairs(anchors=False), Keeps())).batch(b"hawk hawk")
+    assert not open_roots_of(ran.outcome).size
 
 
 def test_two_emissions_on_one_tuple_in_two_batches_have_two_edges() -> None:

@@ -32,6 +32,7 @@ from spout.tuples.places import Places, only_roots
 from spout.tuples.tuple import Delivery, StreamId
 from tests.support.bolts.keyed_topology_bolts import Again, Both, Words
 from tests.support.fake_ledger import FakeLedger
+from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of, sums_by_source
 from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of, stages_of
 
 ORDERED = parse("inputs:\n  lines: {id: 3, group: g, ordering: partition}\n", file="topics.yaml", environ={})
@@ -219,10 +220,10 @@ def acked_at_last(ran: Ran) -> bool:
     older = split(replace(outcome.plan, ranges=()).index(), [released]).older
     expected = {
         int(position) + outcome.plan.ranges[0].start: int(edge)
-        for position, edge in zip(outcome.partial, outcome.residual, strict=True)
+        for position, edge in zip(open_roots_of(outcome), open_edges_of(outcome), strict=True)
     }
-    positions, edges = older.acked.get(SOURCE, (np.array([]), np.array([])))
-    return dict(zip(positions.tolist(), edges.tolist(), strict=True)) == expected
+    positions, edges = sums_by_source(older).get(SOURCE, ([], []))
+    return dict(zip(positions, edges, strict=True)) == expected
 
 
 LINES = [b"the hawk waits", b"", b"kite hovers", b"end"]
@@ -262,8 +263,8 @@ def test_what_a_keyed_bolt_is_given_stays_open_until_it_is_acked(
     """Rule 3: nothing of it is acked with its batch; the edges that are kept are those that are missing."""
     ran = run(make(), LINES, entry=enter)
 
-    assert set(ran.outcome.partial.tolist()) == waiting
-    assert not ran.outcome.failed
+    assert set(open_roots_of(ran.outcome).tolist()) == waiting
+    assert not failed_by_cause(ran.outcome)
     assert acked_at_last(ran)
 
 
@@ -305,21 +306,21 @@ def test_bolts_in_children_hand_the_keyed_bolt_the_same() -> None:
             return made
 
         ran = run(behind_a_diamond(), [b"hawk waits", b"end"], entry=enter, begin=starts)
-    assert set(ran.outcome.partial.tolist()) == {0, 1}
+    assert set(open_roots_of(ran.outcome).tolist()) == {0, 1}
     assert acked_at_last(ran)
 
 
 def test_a_tuple_of_two_tuples_of_one_root_is_held_by_both_edges() -> None:
     ran = run(behind_a_diamond(), [b"hawk waits", b"end"], entry=enter)
-    assert not ran.outcome.failed
-    assert set(ran.outcome.partial.tolist()) == {0, 1}
+    assert not failed_by_cause(ran.outcome)
+    assert set(open_roots_of(ran.outcome).tolist()) == {0, 1}
     assert acked_at_last(ran)
 
 
 def test_a_tuple_of_several_records_fails_them_by_name() -> None:
     """The state has one anchor for a tuple; neither record may be acked without it."""
     ran = run(behind_a_diamond(), [b"hawk", b"hawk"], entry=swapped)
-    [(cause, roots)] = ran.outcome.failed
+    [(cause, roots)] = failed_by_cause(ran.outcome)
     assert (cause.operator, roots.tolist()) == ("sum", [0, 1])
     assert "anchored on tuples of several records" in cause.message
     assert sum(batch.num_rows for batch in ran.rows) == 0

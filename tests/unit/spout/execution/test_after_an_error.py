@@ -26,6 +26,7 @@ from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.rows import ArrowRows, tuple_of
 from spout.tuples.tuple import Tuple
+from tests.support.outcomes import failed_by_cause
 from tests.support.worlds.topology_world import TOPICS, ran, run
 
 WORD = pa.schema([("value", pa.string())])
@@ -108,7 +109,7 @@ def test_on_several_streams_too_it_is_no_row_of_another_tuple(lines: Sequence[st
     good = [line for line in lines if not line.startswith("bad")]
     is_first = stream == "other"  # all good words have one letter
     assert [row[0] for row in made.values] == [line if is_first else line.upper() for line in good]
-    failed = sorted(root for _, roots in made.outcome.failed for root in roots.tolist())
+    failed = sorted(root for _, roots in failed_by_cause(made.outcome) for root in roots.tolist())
     assert failed == [number for number, line in enumerate(lines) if line.startswith("bad")]
 
 

@@ -27,6 +27,7 @@ from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.rows import ArrowRows, ListRows, one_batch
 from spout.tuples.tuple import AnchoredTuple, Delivery, Tuple
+from tests.support.outcomes import failed_by_cause
 from tests.support.worlds.topology_world import TOPICS, ran, run
 
 WORD = pa.schema([("word", pa.string())])
@@ -83,7 +84,7 @@ def test_in_a_topology_it_is_delivered_too(streams: int) -> None:
     builder.set_bolt("keeps", bolt).global_grouping("lines")
     made = run(builder, [b"a", b"b", b"c"], {"keeps": print}, tasks=3)  # a batch of each read task
     assert made.values == [("a",), ("b",), ("c",)]
-    assert made.outcome.failed == ()
+    assert failed_by_cause(made.outcome) == ()
 
 
 class EmitsLate(spout.BasicBolt):
@@ -526,7 +527,7 @@ def test_what_does_not_fit_one_stream_takes_back_what_its_input_emitted_on_anoth
     builder.set_bolt("streams", Streams()).shuffle_grouping("lines")
     sinks = {"streams": print, ("streams", "numbers"): print}
     made = run(builder, [b"a", b"bad", b"b"], sinks, tasks=1)
-    assert [roots.tolist() for _, roots in made.outcome.failed] == [[1]]
+    assert [roots.tolist() for _, roots in failed_by_cause(made.outcome)] == [[1]]
     rows = [row for batch in made.rows for row in batch.to_pylist()]
     assert sorted(next(iter((row["s1"] or row["s2"]).values())) for row in rows if row["s1"]) == ["a", "b"]
     assert sum(row["s2"] is not None for row in rows) == 2
@@ -696,7 +697,7 @@ def test_watched_a_batch_that_fails_takes_nothing_back_of_the_one_before_it() ->
     builder.add_hook(TaskHook())
     made = run(builder, [b"a", b"bad"], print, tasks=1)
     assert made.values == [("a",)]
-    assert [roots.tolist() for _, roots in made.outcome.failed] == [[1]]
+    assert [roots.tolist() for _, roots in failed_by_cause(made.outcome)] == [[1]]
 
 
 def test_a_task_is_named_by_a_whole_number() -> None:

@@ -12,6 +12,7 @@ from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext, TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.tuples.tuple import Tuple
+from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of, touched_of
 from tests.support.worlds.topology_world import TOPICS, Ran, run
 
 LINES = [b"a", b"b", b"c", b"d"]
@@ -137,7 +138,7 @@ def pairs(*bolts: Any, shuffled: bool = False, hooks: tuple[TaskHook, ...] = ())
 
 def failed(ran: Ran) -> list[int]:
     """Return the records that failed."""
-    return sorted(index for _, indices in ran.outcome.failed for index in indices.tolist())
+    return sorted(index for _, indices in failed_by_cause(ran.outcome) for index in indices.tolist())
 
 
 ways = pytest.mark.parametrize("shuffled", [False, True], ids=["in one stage", "in stages of their own"])
@@ -156,7 +157,7 @@ def test_its_ack_completes_both_roots_and_its_failure_fails_both(
     """S29: and what is emitted on it is anchored on both."""
     ran = pairs(bolt(), bolt(), shuffled=shuffled, hooks=hooks)
     assert failed(ran) == [2, 3]
-    assert ran.outcome.partial.tolist() == []
+    assert open_roots_of(ran.outcome).tolist() == []
     assert ran.values == [("ab",)]
 
 
@@ -166,23 +167,23 @@ def test_both_roots_are_open_while_what_was_emitted_on_it_is(
     bolt: type[Any], hooks: tuple[TaskHook, ...], shuffled: bool
 ) -> None:
     ran = pairs(bolt(), Forgets(), shuffled=shuffled, hooks=hooks)
-    assert ran.outcome.partial.tolist() == [0, 1]
+    assert open_roots_of(ran.outcome).tolist() == [0, 1]
     assert failed(ran) == [2, 3]
 
 
 @ways
 def test_its_timeout_is_that_of_both_roots(shuffled: bool) -> None:
     ran = pairs(Forgets(), shuffled=shuffled)
-    assert ran.outcome.touched.tolist() == [2, 3]
-    assert ran.outcome.partial.tolist() == [0, 1]
+    assert touched_of(ran.outcome).tolist() == [2, 3]
+    assert open_roots_of(ran.outcome).tolist() == [0, 1]
 
 
 @ways
 def test_what_is_anchored_on_two_such_tuples_descends_from_the_roots_of_both(shuffled: bool) -> None:
     ran = pairs(Join(), Basic(), shuffled=shuffled)
-    assert (ran.values, failed(ran), ran.outcome.partial.tolist()) == ([("abcd",)], [], [])
+    assert (ran.values, failed(ran), open_roots_of(ran.outcome).tolist()) == ([("abcd",)], [], [])
     ran = pairs(Join(), Leaves(emits=False), shuffled=shuffled)
-    assert ran.outcome.partial.tolist() == [0, 1, 2, 3]
+    assert open_roots_of(ran.outcome).tolist() == [0, 1, 2, 3]
 
 
 @ways
@@ -190,5 +191,5 @@ def test_what_is_emitted_on_it_while_it_is_open_changes_nothing_until_it_is_acke
     """The edges of what nobody acked are in neither root's XOR value."""
     alone = pairs(Leaves(emits=False), shuffled=shuffled)
     ran = pairs(Leaves(emits=True), Leaves(emits=False), shuffled=shuffled)
-    assert ran.outcome.partial.tolist() == alone.outcome.partial.tolist() == [0, 1, 2, 3]
-    assert ran.outcome.residual.tolist() == alone.outcome.residual.tolist()
+    assert open_roots_of(ran.outcome).tolist() == open_roots_of(alone.outcome).tolist() == [0, 1, 2, 3]
+    assert open_edges_of(ran.outcome).tolist() == open_edges_of(alone.outcome).tolist()

@@ -24,6 +24,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.counts import Counted, What
 from spout.tuples.messages import MessageRows
 from spout.tuples.tuple import Delivery, StreamId, Tuple
+from tests.support.outcomes import failed_by_cause, open_roots_of
 from tests.support.worlds.topology_world import SOURCE, TOPICS, record, run, schema_of, stages_of
 
 
@@ -106,7 +107,7 @@ def causes(ran: Any) -> dict[int, tuple[str, str]]:
     """Return why roots failed: error and message of each, without the place behind it."""
     return {
         index: (cause.error, without_place(cause.message)[0])
-        for cause, indices in ran.outcome.failed
+        for cause, indices in failed_by_cause(ran.outcome)
         for index in indices.tolist()
     }
 
@@ -234,8 +235,8 @@ def test_all_brings_copies_global_one_task_and_shuffle_an_even_share(
         word: copies * times for word, times in Counter(b" ".join(LINES).decode().split()).items()
     }
     assert {task for _, task in ran.values} == tasks
-    assert not ran.outcome.failed
-    assert not len(ran.outcome.partial)
+    assert not failed_by_cause(ran.outcome)
+    assert not len(open_roots_of(ran.outcome))
 
 
 def test_a_way_depends_on_the_tuple_alone() -> None:

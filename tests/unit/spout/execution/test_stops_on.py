@@ -28,6 +28,7 @@ from spout.tuples.failures import FailTuple, RejectTuple
 from spout.tuples.poison import WORKER_DIED
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
+from tests.support.outcomes import failed_by_cause
 from tests.support.worlds.topology_world import TOPICS, Begin, run
 
 VALUE = pa.schema([("value", pa.string())])
@@ -242,7 +243,7 @@ def test_in_a_topology_it_is_raised_out_of_a_child(bolt: type[AnyBolt], stack: E
 @pytest.mark.parametrize("bolt", FORMS_ON_ALL)
 def test_in_a_topology_a_tuple_that_is_failed_by_name_fails_alone(bolt: type[AnyBolt]) -> None:
     ran = run(topology(bolt()), [b"fail"], print, tasks=1)
-    assert [roots.tolist() for _, roots in ran.outcome.failed] == [[0]]
+    assert [roots.tolist() for _, roots in failed_by_cause(ran.outcome)] == [[0]]
 
 
 @pytest.mark.parametrize("form", [BasicBolt, Bolt, ArrowBolt])

@@ -29,12 +29,13 @@ from spout.planning.journal import BEGINNING
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import KeyedRoots, RootPositions
-from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.options import plan_between
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG
+from tests.support.outcomes import outcome_from
 from tests.support.worlds.planning import World, batch
 
 A = source_of(1, 0)
@@ -50,7 +51,7 @@ def published(*calls: PassedCall, fails_all: bool = False, times: int = 1) -> Wo
     end = batch(world.ready(), BEGINNING, world)
     plan = plan_between(BEGINNING, end, "g", world.topics.acker.partitions, 4_000)
     failed = ((Cause("embed", "ValueError", "boom"), np.arange(10)),) if fails_all else ()
-    publication = publication_of(BatchOutcome(plan, failed, passed=calls), BatchLane(f"q/{end.session}", 1))
+    publication = publication_of(outcome_from(plan, failed, passed=calls), BatchLane(f"q/{end.session}", 1))
     for _ in range(times):
         Publisher(lambda: world.log, world.topics.ack_topics).publish(publication, plan.partitions)
         world.run(1_000)
@@ -135,7 +136,7 @@ def test_each_acker_of_such_a_record_has_the_note_beside_its_verdict() -> None:
     ackers = {acker_partition(source, 0, world.topics.acker.partitions) for source in (A, A + 1)}
     assert len(ackers) == 2, "else both records have the same acker"
     call = PassedCall("embed", HUNG, HOW, (SourceRun(A, 2, 3), SourceRun(A + 1, 7, 8)))
-    publication = publication_of(BatchOutcome(plan, passed=(call,)), BatchLane(f"q/{end.session}", 1))
+    publication = publication_of(outcome_from(plan, passed=(call,)), BatchLane(f"q/{end.session}", 1))
     Publisher(lambda: world.log, world.topics.ack_topics).publish(publication, plan.partitions)
     world.run(1_000)
     for place in ("sentences/0@2", "sentences/1@7"):

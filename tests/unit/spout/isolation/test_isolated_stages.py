@@ -28,6 +28,7 @@ from spout.tuples.poison import WORKER_DIED
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 from tests.support.bolts import sample_bolts
+from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of
 from tests.support.worlds.topology_world import TOPICS, Ran, record, run, schema_of, stages_of
 
 
@@ -174,13 +175,13 @@ def test_a_topology_reports_the_same_but_for_what_has_died(
         )
     )
     assert Counter(made.values) == Counter(known.values)
-    failed = {index: cause for cause, roots in known.outcome.failed for index in roots.tolist()}
-    found = {index: cause for cause, roots in made.outcome.failed for index in roots.tolist()}
+    failed = {index: cause for cause, roots in failed_by_cause(known.outcome) for index in roots.tolist()}
+    found = {index: cause for cause, roots in failed_by_cause(made.outcome) for index in roots.tolist()}
     assert sorted(found) == sorted(failed) == [1, 2, 5]
     assert found[2] == ("bolt-1", WORKER_DIED, "exit status 3")
     assert failed[1] == found[1]
-    assert made.outcome.partial.tolist() == known.outcome.partial.tolist()
-    assert made.outcome.residual.tolist() == known.outcome.residual.tolist()
+    assert open_roots_of(made.outcome).tolist() == open_roots_of(known.outcome).tolist()
+    assert open_edges_of(made.outcome).tolist() == open_edges_of(known.outcome).tolist()
     assert tuples(made.outcome.counts) == tuples(known.outcome.counts)
     assert Counter(made.outcome.errors) == Counter(known.outcome.errors)
 
@@ -188,16 +189,16 @@ def test_a_topology_reports_the_same_but_for_what_has_died(
 @pytest.mark.parametrize("last", [Count, KeepAll])
 def test_a_tuple_that_dies_behind_a_shuffle_fails_its_roots(last: type[AnyBolt], stack: ExitStack) -> None:
     made = isolated(topology(Split(), last()), [b"a exit b", b"b c", b"exit", b"a"], stack)
-    found = {index: cause for cause, roots in made.outcome.failed for index in roots.tolist()}
+    found = {index: cause for cause, roots in failed_by_cause(made.outcome) for index in roots.tolist()}
     assert found == dict.fromkeys((0, 2), ("bolt-1", WORKER_DIED, "exit status 3"))
     words = Counter(word for word, *_ in made.values)
     assert {"a", "b", "c"} == set(words)
-    assert not len(made.outcome.partial)
+    assert not len(open_roots_of(made.outcome))
 
 
 def test_a_held_tuple_that_dies_behind_a_shuffle_is_found_by_trial(stack: ExitStack) -> None:
     made = isolated(topology(Split(), KeepLate()), [b"a", b"exit", *[b"b"] * 6], stack)
-    found = {index: cause for cause, roots in made.outcome.failed for index in roots.tolist()}
+    found = {index: cause for cause, roots in failed_by_cause(made.outcome) for index in roots.tolist()}
     assert found == {1: ("bolt-1", WORKER_DIED, "exit status 3")}
     assert Counter(made.values) == Counter({("a",): 1, ("b",): 6})
 

@@ -30,10 +30,10 @@ from spout.isolation.task_runs import MALLOC_VARIABLES
 from spout.link.planner_link import PlannerLink
 from spout.planning.plan import BatchPlan
 from spout.publishing.batch_warnings import counted, isolated_records
-from spout.publishing.fold import BatchOutcome
 from spout.streaming.application import WorkDone
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
+from tests.support.outcomes import outcome_from
 
 TOPICS: Topics = parse(
     """
@@ -87,7 +87,7 @@ def test_isolated_records_are_named_by_their_place_and_counted() -> None:
     )
     plan = BatchPlan("g", "s", 1, 4, 0, 0, True, ranges)
     died, hung = Cause("split", WORKER_DIED, "SIGSEGV"), Cause("split", HUNG, "took long")
-    outcome = BatchOutcome(
+    outcome = outcome_from(
         plan,
         (
             (died, np.array([0, 9, 10])),

@@ -41,6 +41,7 @@ from spout.streaming.ordered_read import Copies, Copy, origin_of
 from spout.streaming.stream import _source_options
 from spout.tuples.failures import Cause
 from tests.support.odd_keys import KEYS
+from tests.support.outcomes import failed_by_cause
 
 A, B = line_of_key(b"a"), line_of_key(b"b")
 JOURNAL = Journal("s", 1, 7, 2, MappingProxyType({65_536: SourceMark(0, 9)}), (SourceRun(65_536, 4, 9),))
@@ -222,7 +223,7 @@ def test_behind_a_record_that_is_open_stands_the_rest_of_its_line_open_or_not() 
 def settled(report: TaskReport) -> dict[Cause, list[int]]:
     read = decode(encode(replace(report, plan=PLAN, ranges=PLAN.ranges)))
     outcome = settle([Evaluated(1, 0, 0, read)], (), lambda _stage: None)
-    return {cause: roots.tolist() for cause, roots in outcome.failed}
+    return {cause: roots.tolist() for cause, roots in failed_by_cause(outcome)}
 
 
 @pytest.mark.parametrize("rows", [[], [[7, A, 2], [8, B, 4], [3, A, 9]]])
@@ -254,7 +255,7 @@ def test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_t
     done = TaskReport("split", plan=PLAN, ranges=PLAN.ranges, lined=(Lined("t/0", "lines", rows[:0]),))
     failed = replace(done, failures=((boom, np.array([1])),), lined=(Lined("t/0", "lines", rows),))
     outcome = settle([Evaluated(1, 0, 0, failed), Evaluated(2, 1, 0, done)], (), lambda _stage: None)
-    found = {cause: roots.tolist() for cause, roots in outcome.failed}
+    found = {cause: roots.tolist() for cause, roots in failed_by_cause(outcome)}
     assert found == {boom: [1], Cause("lines", HELD, "waits for t/0@1"): [3]}
 
 

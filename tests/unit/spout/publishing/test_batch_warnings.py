@@ -14,10 +14,11 @@ from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
 from spout.publishing.batch_warnings import WARN_MS, LeftOpen, left_open
 from spout.publishing.delayed import Released, RootPositions
-from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.settle import Moment, settle
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
+from tests.support.outcomes import open_edges_of, open_roots_of, outcome_from
 from tests.support.worlds.topology_world import TOPICS, Ran, run
 
 INPUTS: tuple[Input, ...] = (TOPICS.input("lines"),)
@@ -87,7 +88,7 @@ def test_a_root_that_failed_elsewhere_waits_for_no_timeout() -> None:
 def test_what_is_held_on_purpose_is_no_ones_fault() -> None:
     """`spout.hold` and `spout.keyed` list apart what waits; its sum misses an edge all the same."""
     plan = run(two("-", "-"), LINES, print).outcome.plan
-    outcome = BatchOutcome(plan, partial=np.array([0, 1]), residual=np.array([5, 6], np.uint64))
+    outcome = outcome_from(plan, partial=np.array([0, 1]), residual=np.array([5, 6], np.uint64))
     assert left_open([Evaluated(0, 0, 0, TaskReport("hold"))], outcome) == {}
 
 
@@ -99,7 +100,7 @@ def test_an_evaluation_that_does_not_count_names_nobody() -> None:
 def test_a_best_effort_root_is_not_told_of() -> None:
     """Whatever was done to it, it was acked with its batch: the settled batch does not list it."""
     ran = run(two("a", "-"), LINES, print)
-    free = BatchOutcome(ran.outcome.plan, partial=np.array([3]), residual=np.array([9], np.uint64))
+    free = outcome_from(ran.outcome.plan, partial=np.array([3]), residual=np.array([9], np.uint64))
     assert {b: r.tolist() for b, r in left_open(ran.evaluated, free).items()} == {"first": [3]}
 
 
@@ -172,10 +173,10 @@ def test_the_bolt_of_ack_anchors_is_named_with_a_record_of_an_earlier_batch(
 def test_failures_of_the_batch_do_not_hide_the_other_roots() -> None:
     ran = run(two("a", "-"), LINES, print)
     cause = Cause("other", "ValueError", "")
-    failed = BatchOutcome(
+    failed = outcome_from(
         ran.outcome.plan,
         ((cause, np.array([0])),),
-        partial=ran.outcome.partial,
-        residual=ran.outcome.residual,
+        partial=open_roots_of(ran.outcome),
+        residual=open_edges_of(ran.outcome),
     )
     assert {b: r.tolist() for b, r in left_open(ran.evaluated, failed).items()} == {"first": [3]}

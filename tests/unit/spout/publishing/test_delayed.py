@@ -29,6 +29,7 @@ from spout.publishing.settle import Moment, settle
 from spout.streaming.batch_log import Logged
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Delivery
+from tests.support.outcomes import held_of
 from tests.support.worlds.held_batches import (
     LONGER_MS,
     A,
@@ -330,7 +331,7 @@ def test_where_the_state_may_hold_no_longer_only_a_reset_moves_a_deadline(longer
     ]
     evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(reports)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(SECOND, 0))
-    assert outcome.held.tolist() == [1]
+    assert held_of(outcome).tolist() == [1]
     publication = publication_of(outcome, BatchLane("q/s", 1), longer_ms)
     assert moved(publication) == [(A, 0, [13])]
     assert [each.touched_at for each in publication.held] == [99]

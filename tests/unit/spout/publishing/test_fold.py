@@ -21,6 +21,7 @@ from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import Delivery, StreamId
+from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of, touched_of
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20), SourceRun(B, 5, 15)))
@@ -46,8 +47,8 @@ def failing(report: TaskReport, *roots: int, cause: Cause = BAD) -> TaskReport:
 def test_a_batch_of_which_all_was_read_leaves_nothing_open() -> None:
     """S55."""
     outcome = settle(read(), (), nobody_knows)
-    assert (outcome.plan, outcome.failed, outcome.absent) == (PLAN, (), ())
-    assert (len(outcome.partial), len(outcome.touched)) == (0, 0)
+    assert (outcome.plan, failed_by_cause(outcome), outcome.absent) == (PLAN, (), ())
+    assert (len(open_roots_of(outcome)), len(touched_of(outcome))) == (0, 0)
 
 
 @pytest.mark.parametrize("missing", [LEFT, RIGHT])
@@ -78,7 +79,7 @@ def test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does() -
     newer = read(2, LEFT, failing(RIGHT, 12))
     part = read(3, failing(LEFT, 1))
     outcome = settle([*part, *older, *newer], (), nobody_knows)
-    assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(BAD, [1, 3, 12])]
+    assert [(cause, roots.tolist()) for cause, roots in failed_by_cause(outcome)] == [(BAD, [1, 3, 12])]
     assert outcome.absent == ()
 
 
@@ -86,7 +87,7 @@ def test_a_repeated_read_task_counts_once_and_what_either_attempt_failed_is_fail
     """Rule 3: a task behind a shuffle may have read what the first wrote, without the rows of what failed."""
     first, second = Evaluated(1, 0, 0, failing(LEFT, 1)), Evaluated(1, 7, 0, LEFT)
     outcome = settle([first, second, Evaluated(1, 1, 1, RIGHT)], (), nobody_knows)
-    assert [roots.tolist() for _, roots in outcome.failed] == [[1]]
+    assert [roots.tolist() for _, roots in failed_by_cause(outcome)] == [[1]]
 
 
 def test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open() -> None:
@@ -94,7 +95,8 @@ def test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open() -> None:
     attempts = [Evaluated(1, 0, 0, replace(LEFT, outstanding=older))]
     attempts += [Evaluated(1, 7, 0, replace(LEFT, outstanding=newer)), Evaluated(1, 1, 1, RIGHT)]
     for arrived in (attempts, attempts[::-1]):
-        assert settle(arrived, (), nobody_knows).residual.tolist() == [child_edge(root_edge(A, 10), 7, 0)]
+        outcome = settle(arrived, (), nobody_knows)
+        assert open_edges_of(outcome).tolist() == [child_edge(root_edge(A, 10), 7, 0)]
 
 
 @pytest.mark.parametrize("stages", [(1, 1), (1, 2), (2, 1), (1, 1, 1), (1, 2, 3)])
@@ -108,7 +110,7 @@ def test_what_any_run_of_a_read_task_left_open_is_not_acked(stages: tuple[int, .
     ]
     outcome = settle(runs, (), nobody_knows)
     edges = [child_edge(root_edge(A, 13), 7, 0), root_edge(A, 15)]
-    assert (outcome.partial.tolist(), outcome.residual.tolist()) == ([3, 5], edges)
+    assert (open_roots_of(outcome).tolist(), open_edges_of(outcome).tolist()) == ([3, 5], edges)
 
 
 @pytest.mark.parametrize("upstream", ["", "split"], ids=["behind Spark's shuffle", "behind a grouping"])
@@ -119,14 +121,15 @@ def test_what_any_run_of_a_partition_behind_a_shuffle_left_open_is_not_acked(ups
     left = replace(fine, outstanding=outstanding_of([Delivery(12, ((7, 1),))]))
     runs = [Evaluated(2, 5, 0, left), Evaluated(2, 7, 0, left), Evaluated(2, 9, 0, fine)]
     outcome = settle([*source, *runs], [] if upstream else ["count"], lambda stage: 1)
-    assert outcome.partial.tolist() == [12]
+    assert open_roots_of(outcome).tolist() == [12]
 
 
 def test_a_root_under_several_causes_stands_under_the_first() -> None:
     other = Cause("count", "KeyError", "k")
     reports = read(1, failing(LEFT, 1, 2), failing(RIGHT, 2, 3, cause=other))
     outcome = settle(reports, (), nobody_knows)
-    assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(other, [2, 3]), (BAD, [1])]
+    failed = [(cause, roots.tolist()) for cause, roots in failed_by_cause(outcome)]
+    assert failed == [(other, [2, 3]), (BAD, [1])]
 
 
 def test_two_operators_that_read_the_batch_fail_it_by_name() -> None:
@@ -154,7 +157,7 @@ def test_other_rows_of_the_same_number_and_sum_are_not_those_that_were_emitted()
 
 def test_a_bolt_behind_a_grouping_is_complete_when_it_received_what_was_emitted() -> None:
     whole = [counting(2, 0, 4, 1), counting(2, 1, 3, 2)]
-    assert settle([*FEEDING, *whole], (), nobody_knows).failed == ()
+    assert failed_by_cause(settle([*FEEDING, *whole], (), nobody_knows)) == ()
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_rows_lost_or_repeated_between_bolts_fail_the_batch(received: list[tuple
 def test_a_bolt_that_was_sent_nothing_need_not_report() -> None:
     """Adaptive execution leaves out what would be empty."""
     silent = read(1, replace(LEFT, consumer="count"), replace(RIGHT, consumer="count"))
-    assert settle(silent, (), nobody_knows).failed == ()
+    assert failed_by_cause(settle(silent, (), nobody_knows)) == ()
 
 
 def test_a_bolt_behind_sparks_operators_must_have_finished_its_stage() -> None:
@@ -189,8 +192,8 @@ def test_what_a_lost_executor_took_along_is_done_again_and_the_whole_counts() ->
     whole = [Evaluated(2, 5, 0, open_), Evaluated(2, 6, 1, TaskReport("split2"))]
     again = Evaluated(3, 7, 1, failing(TaskReport("split2"), 4))
     outcome = settle([*read(), *whole, again], ["split2"], {2: 2, 3: 1}.get)
-    assert outcome.partial.tolist() == [0]
-    assert [roots.tolist() for _, roots in outcome.failed] == [[4]]
+    assert open_roots_of(outcome).tolist() == [0]
+    assert [roots.tolist() for _, roots in failed_by_cause(outcome)] == [[4]]
 
 
 @pytest.mark.parametrize("upstream", ["", "split"], ids=["behind Spark's shuffle", "behind a grouping"])
@@ -204,7 +207,7 @@ def test_what_any_attempt_of_a_repeated_partition_behind_a_shuffle_failed_is_fai
         attempts = [Evaluated(2, 5, 0, older), Evaluated(2, 9, 0, newest)]
         for arrived in (attempts, attempts[::-1]):
             outcome = settle([*source, *arrived], [] if upstream else ["count"], lambda stage: 1)
-            assert [root for _, roots in outcome.failed for root in roots.tolist()] == [3, 12]
+            assert [root for _, roots in failed_by_cause(outcome) for root in roots.tolist()] == [3, 12]
 
 
 def test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open() -> None:
@@ -213,13 +216,13 @@ def test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_sa
     attempts += [Evaluated(2, 9, 0, TaskReport("count", outstanding=newer))]
     for arrived in (attempts, attempts[::-1]):
         outcome = settle([*read(), *arrived], ["count"], lambda stage: 1)
-        assert outcome.residual.tolist() == [child_edge(root_edge(A, 10), 7, 0)]
+        assert open_edges_of(outcome).tolist() == [child_edge(root_edge(A, 10), 7, 0)]
 
 
 def test_what_a_repeated_part_of_the_source_fails_is_failed() -> None:
     """Its rows are those that the sink got."""
     outcome = settle([*read(), *read(2, failing(RIGHT, 12))], (), nobody_knows)
-    assert [roots.tolist() for _, roots in outcome.failed] == [[12]]
+    assert [roots.tolist() for _, roots in failed_by_cause(outcome)] == [[12]]
 
 
 def test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch_by_name() -> None:
@@ -250,8 +253,8 @@ def test_outstanding_deliveries_are_folded_by_root() -> None:
     outcome = settle(reports, (), nobody_knows)
     twelve = root_edge(B, 7)
     left = child_edge(twelve, 7, 0) ^ child_edge(child_edge(twelve, 7, 2), 9, 1)
-    assert outcome.partial.tolist() == [0, 12]
-    assert outcome.residual.tolist() == [root_edge(A, 10), left]
+    assert open_roots_of(outcome).tolist() == [0, 12]
+    assert open_edges_of(outcome).tolist() == [root_edge(A, 10), left]
 
 
 def test_a_report_survives_its_way_to_the_driver() -> None:
@@ -309,8 +312,8 @@ def test_a_root_that_is_best_effort_is_acked_whatever_its_bolts_did() -> None:
         failing(LEFT, 1, 2), outstanding=outstanding_of([Delivery(3, ((7, 0),)), Delivery(4, ((7, 0),))])
     )
     outcome = settle(read(1, replace(left, untracked=np.array([1, 3])), RIGHT), (), nobody_knows)
-    assert [(cause, roots.tolist()) for cause, roots in outcome.failed] == [(BAD, [2])]
-    assert outcome.partial.tolist() == [4]
+    assert [(cause, roots.tolist()) for cause, roots in failed_by_cause(outcome)] == [(BAD, [2])]
+    assert open_roots_of(outcome).tolist() == [4]
 
 
 def test_operators_of_a_plan_are_told_apart_by_their_names() -> None:

@@ -32,7 +32,7 @@ from spout.group.announce import Announcer
 from spout.planning.plan import BatchPlan
 from spout.planning.session import SessionName
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import BatchOutcome, FirstEmissions, RootTraces, plan_root_edges
+from spout.publishing.fold import BatchOutcome, plan_root_edges
 from spout.publishing.publish import (
     CAUSES_MAX,
     BatchLane,
@@ -42,9 +42,11 @@ from spout.publishing.publish import (
     publication_of,
     skipped_outcome,
 )
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
 from tests.support.cpu_time import within
 from tests.support.memory.cluster import MemoryCluster
+from tests.support.outcomes import outcome_from
 
 A, B = 1 << 16, 1 << 16 | 1
 BLOCK = 1 << WIRE_BLOCK_BITS
@@ -64,7 +66,7 @@ def indices(*roots: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def test_a_batch_that_all_succeeded_is_runs_and_nothing_else() -> None:
     """Rule 5: one record for each block, and every position of the plan in one run."""
-    publication = publication_of(BatchOutcome(plan_of(SourceRun(A, 5, BLOCK + 9), SourceRun(B, 1, 4))), LANE)
+    publication = publication_of(outcome_from(plan_of(SourceRun(A, 5, BLOCK + 9), SourceRun(B, 1, 4))), LANE)
     assert publication.fails == ()
     assert [(r.source, r.block, r.runs) for r in publication.acks] == [
         (A, 0, ((5, BLOCK),)),
@@ -79,7 +81,7 @@ def test_a_batch_that_all_succeeded_is_runs_and_nothing_else() -> None:
 def test_failed_roots_are_left_out_of_the_acks() -> None:
     """Rule 4."""
     plan = plan_of(SourceRun(A, 10, 20))
-    publication = publication_of(BatchOutcome(plan, ((BAD, indices(0, 4, 5)),)), LANE)
+    publication = publication_of(outcome_from(plan, ((BAD, indices(0, 4, 5)),)), LANE)
     assert [c.operator for c in publication.fails[0].causes] == ["split"]
     assert positions(publication.fails[0].causes[0].positions).tolist() == [10, 14, 15]
     assert publication.acks[0].runs == ((11, 14), (16, 20))
@@ -113,7 +115,7 @@ def test_a_skipped_batch_whose_records_leave_the_log_between_two_evaluations_is_
 def test_a_root_that_failed_before_it_left_the_log_is_lost_and_not_absent() -> None:
     """It failed in the first evaluation of the batch; the second did not find it any more."""
     plan = plan_of(SourceRun(A, 10, 20))
-    publication = publication_of(BatchOutcome(plan, ((BAD, indices(3)),), (SourceRun(A, 10, 15),)), LANE)
+    publication = publication_of(outcome_from(plan, ((BAD, indices(3)),), (SourceRun(A, 10, 15),)), LANE)
     assert positions(publication.fails[0].causes[0].positions).tolist() == [13]
     assert (publication.acks[0].absent, publication.acks[0].runs) == (((10, 13), (14, 15)), ((15, 20),))
 
@@ -121,7 +123,7 @@ def test_a_root_that_failed_before_it_left_the_log_is_lost_and_not_absent() -> N
 def test_open_roots_get_their_partial_value_and_holes_are_absent() -> None:
     plan = plan_of(SourceRun(A, 10, 20))
     residual = np.array([7, root_edge(A, 16)], np.uint64)
-    outcome = BatchOutcome(
+    outcome = outcome_from(
         plan, (), (SourceRun(A, 12, 13), SourceRun(A, 13, 14)), indices(1, 6), residual, indices(1, 2)
     )
     [record] = publication_of(outcome, LANE).acks
@@ -134,7 +136,7 @@ def test_open_roots_get_their_partial_value_and_holes_are_absent() -> None:
 
 def test_ranges_of_one_block_share_a_record() -> None:
     plan = plan_of(SourceRun(A, 10, 12), SourceRun(A, 14, 15), SourceRun(A, 15, 16))
-    assert [r.runs for r in publication_of(BatchOutcome(plan), LANE).acks] == [((10, 12), (14, 16))]
+    assert [r.runs for r in publication_of(outcome_from(plan), LANE).acks] == [((10, 12), (14, 16))]
 
 
 @settings(max_examples=200, deadline=None)
@@ -148,7 +150,7 @@ def test_every_position_of_a_plan_is_named_once(data: st.DataObject) -> None:
     at = [position for run in runs for position in range(run.start, run.end)]
     of = {k: indices(*(i for i, each in enumerate(kind) if each == k)) for k in "fpa"}
     absent = tuple(SourceRun(A, at[i], at[i] + 1) for i in of["a"].tolist())
-    outcome = BatchOutcome(
+    outcome = outcome_from(
         plan, ((BAD, of["f"]),), absent, of["p"], np.full(len(of["p"]), 5, np.uint64), of["p"]
     )
     publication = publication_of(outcome, LANE)
@@ -201,15 +203,15 @@ def test_the_largest_record_of_a_block_stays_below_the_brokers_limit(kind: str) 
     plan = plan_of(SourceRun(A, start, start + BLOCK))
     every = np.arange(BLOCK)
     if kind == "partial":
-        outcome = BatchOutcome(plan, (), (), every, np.full(BLOCK, 5, np.uint64), every)
+        outcome = outcome_from(plan, (), (), every, np.full(BLOCK, 5, np.uint64), every)
     elif kind == "failed":
         message = "é" * (TEXT_BYTES_MAX // 2)
         causes = [(Cause("b" * 50, "E" * 50, f"{n:04}{message}"[:250]), every[n::400]) for n in range(400)]
-        outcome = BatchOutcome(plan, tuple(causes))
+        outcome = outcome_from(plan, tuple(causes))
     else:
         absent = tuple(SourceRun(A, start + n, start + n + 1) for n in range(0, BLOCK, 4))
         odd = every[2::4]
-        outcome = BatchOutcome(plan, (), absent, odd, np.full(len(odd), 5, np.uint64), odd)
+        outcome = outcome_from(plan, (), absent, odd, np.full(len(odd), 5, np.uint64), odd)
     codec = wire_codec()
     publication = publication_of(outcome, LANE)
     assert max(len(codec.encode(r)) for r in (*publication.acks, *publication.fails)) < RECORD_BYTES_MAX
@@ -218,7 +220,7 @@ def test_the_largest_record_of_a_block_stays_below_the_brokers_limit(kind: str) 
 def test_a_million_roots_are_published_in_time() -> None:
     """The driver must not become what limits the rate: the work is a record for each block."""
     blocks = range(1_000 // BLOCK, -(-251_000 // BLOCK))
-    outcome = BatchOutcome(plan_of(*(SourceRun(A + p, 1_000, 251_000) for p in range(4))))
+    outcome = outcome_from(plan_of(*(SourceRun(A + p, 1_000, 251_000) for p in range(4))))
     codec = wire_codec()
     with within(cpu_seconds=1):
         publication = publication_of(outcome, LANE)
@@ -240,7 +242,7 @@ def test_the_fails_are_durable_before_the_acks_are_sent() -> None:
         cluster.create_topic(name, 4)
     publisher = Publisher(cluster.log, topics())
     plan = plan_of(SourceRun(A, 10, 20))
-    publisher.publish(publication_of(BatchOutcome(plan, ((BAD, indices(0)),)), LANE), 4)
+    publisher.publish(publication_of(outcome_from(plan, ((BAD, indices(0)),)), LANE), 4)
     partition = acker_partition(A, 10, 4)
     reader = cluster.log().reader(committed=True)
     found = {}
@@ -281,23 +283,25 @@ def test_acks_of_copies_say_when_their_records_were_emitted_first() -> None:
     copies = copies_source(Source(A))
     plan = plan_of(SourceRun(A, 10, 20), SourceRun(copies, BLOCK - 2, BLOCK + 3))
     at = indices(BLOCK - 2, BLOCK - 1, BLOCK, BLOCK + 1)
-    firsts = FirstEmissions(RootPositions(np.full(4, copies), at), indices(50, 60, 70, 80))
-    assert headers_of(BatchOutcome(plan, ((BAD, indices(0, 12)),), firsts=firsts)) == {
+    firsts = RootMarks.of_roots(
+        RootMark.FIRST_EMITTED, RootPositions(np.full(4, copies), at), indices(50, 60, 70, 80)
+    )
+    assert headers_of(outcome_from(plan, ((BAD, indices(0, 12)),), firsts=firsts)) == {
         (copies, 0): {BLOCK - 2: 50, BLOCK - 1: 60},
         (copies, 1): {BLOCK + 1: 80},
     }
-    assert headers_of(BatchOutcome(plan)) == {}
+    assert headers_of(outcome_from(plan)) == {}
 
 
 def test_a_record_says_so_of_as_many_copies_as_it_has_room_for() -> None:
     copies = copies_source(Source(A))
     every = np.arange(BLOCK)
-    firsts = FirstEmissions(RootPositions(np.full(BLOCK, copies), every), every)
+    firsts = RootMarks.of_roots(RootMark.FIRST_EMITTED, RootPositions(np.full(BLOCK, copies), every), every)
     plan = plan_of(SourceRun(copies, 0, BLOCK))
-    held = BatchOutcome(plan, (), (), every, np.full(BLOCK, 5, np.uint64), every, firsts=firsts)
+    held = outcome_from(plan, (), (), every, np.full(BLOCK, 5, np.uint64), every, firsts=firsts)
     [(_, some_of_them)] = headers_of(held).items()
     assert 0 < len(some_of_them) < BLOCK
-    [(_, all_of_them)] = headers_of(BatchOutcome(plan, firsts=firsts)).items()
+    [(_, all_of_them)] = headers_of(outcome_from(plan, firsts=firsts)).items()
     assert len(all_of_them) == BLOCK
 
 
@@ -308,12 +312,12 @@ def test_acks_say_to_which_traces_roots_belong_also_where_all_of_them_are_held()
     every = np.arange(BLOCK)
     places = RootPositions(np.full(BLOCK, copies), every)
     of_root = RootPositions(np.array([A]), np.array([11]))
-    traces = RootTraces(RootPositions.together([of_root, places]), np.arange(3 * (BLOCK + 1)).reshape(-1, 3))
+    traces = RootMarks.of_traces(
+        RootPositions.together([of_root, places]), np.arange(3 * (BLOCK + 1)).reshape(-1, 3)
+    )
+    firsts = RootMarks.of_roots(RootMark.FIRST_EMITTED, places, every)
     at = indices(0, 1)
-    outcome = BatchOutcome(
-        plan, partial=at, residual=plan_root_edges(plan, at), firsts=FirstEmissions(places, every),
-        traces=traces,
-    )  # fmt: skip
+    outcome = outcome_from(plan, partial=at, residual=plan_root_edges(plan, at), firsts=firsts, traces=traces)
     publication = publication_of(outcome, LANE)
     held, whole = publication.acks
     assert (held.source, held.runs, held.positions) == (A, (), b"")
@@ -365,7 +369,7 @@ def test_no_ack_is_sent_before_the_fails_are_durable() -> None:
     publisher = Publisher(StuckLog, topics())  # type: ignore[arg-type, return-value]
     plan = plan_of(SourceRun(A, 10, 20))
     with pytest.raises(Unreachable):
-        publisher.publish(publication_of(BatchOutcome(plan, ((BAD, indices(0)),)), LANE), 4)
+        publisher.publish(publication_of(outcome_from(plan, ((BAD, indices(0)),)), LANE), 4)
     assert producer.sent == [topics().fail]
 
 
@@ -389,7 +393,7 @@ def test_a_query_waits_for_the_broker_for_as_long_as_its_inputs_say() -> None:
     durable_ms = longest_unreachable_ms(found.inputs_of("g"))
     log: Any = CountingLog
     plan = plan_of(SourceRun(A, 10, 20))
-    outcome = publication_of(BatchOutcome(plan, ((BAD, indices(0)),)), LANE)
+    outcome = publication_of(outcome_from(plan, ((BAD, indices(0)),)), LANE)
     Publisher(log, topics(), durable_ms=durable_ms).publish(outcome, 4)
     Announcer(log(), topics(), "g", 4, durable_ms=durable_ms).tick(SessionName(1, "s"), 5, [0])
 

@@ -48,6 +48,14 @@ from spout.runtime.logs import RECURRING_EVERY_S
 from spout.tuples.failures import ERRORS_MAX, Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
 from spout.tuples.raised import Raised
+from tests.support.outcomes import (
+    failed_by_cause,
+    held_of,
+    late_of,
+    left_open_of,
+    older_touched,
+    outcome_from,
+)
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, tracked=True, ranges=(SourceRun(A, 10, 20), SourceRun(B, 5, 8)))
@@ -106,7 +114,7 @@ def test_isolated_records_are_counted_by_their_errors_and_others_are_not() -> No
         (hung, numbers(4)),
         (replace_operator(died), numbers(5)),
     )
-    assert counted(BatchOutcome(PLAN, failed)) == {WORKER_DIED: 3, HUNG: 1}
+    assert counted(outcome_from(PLAN, failed)) == {WORKER_DIED: 3, HUNG: 1}
 
 
 def replace_operator(cause: Cause) -> Cause:
@@ -151,7 +159,7 @@ def test_what_is_outstanding_behind_a_keyed_bolt_is_missing_from_the_sum_of_its_
 def test_the_first_root_of_a_batch_is_not_an_older_one() -> None:
     first = at((A, 10))
     found = split(PLAN.index(), [Released(touched=first, held_on=first, failures=((BAD, first),))])
-    assert (found.older.touched, found.older.held_on, found.older.failed) == ({}, {}, {})
+    assert len(found.older) == 0
     assert found.touched.tolist() == [0]
 
 
@@ -212,7 +220,7 @@ def test_a_report_that_is_cut_off_or_names_a_class_is_refused() -> None:
 def test_a_released_tuple_that_an_evaluation_left_open_counts_once_for_its_bolt() -> None:
     opened = Released(open_places=at((A, 3)), open_edges=np.ones(1, np.uint64))
     outcome = settled(TaskReport("ack", released=opened), TaskReport("other"))
-    assert [(bolt, places.positions.tolist()) for bolt, places in outcome.held_open] == [("ack", [3])]
+    assert left_open_of(outcome) == [("ack", [3])]
 
 
 def test_a_call_that_passed_behind_a_keyed_bolt_is_told_with_the_places_of_its_roots() -> None:
@@ -225,15 +233,15 @@ def test_a_watermark_drops_at_its_time_and_only_a_hold_that_fails_what_is_late_d
     """S86: until 1,000 at a watermark of 1,000; without one nothing is late but what has no time."""
     held = Held(numbers(0, 1, 2, 3), np.arange(1, 5).astype(np.uint64), numbers(1_000, 1_001, -1, NEVER_MS))
     outcome = settled(TaskReport("hold", held=held), late_ms=1_000)
-    assert (outcome.late_roots.tolist(), outcome.held.tolist(), outcome.failed) == ([0, 2], [1, 3], ())
-    assert settled(TaskReport("hold", held=held)).late_roots.tolist() == [2]
+    assert (late_of(outcome).tolist(), held_of(outcome).tolist()) == ([0, 2], [1, 3])
+    assert failed_by_cause(outcome) == ()
+    assert late_of(settled(TaskReport("hold", held=held))).tolist() == [2]
     failing = replace(held, fails_late=True)
     outcome = settled(TaskReport("hold", held=failing), late_ms=1_000)
-    assert [(cause.operator, roots.tolist()) for cause, roots in outcome.failed] == [("hold", [0, 2])]
-    assert (
-        settled(TaskReport("hold", held=replace(failing, until_ms=numbers(*[5_000] * 4))), late_ms=9).failed
-        == ()
-    )
+    [(cause, roots)] = failed_by_cause(outcome)
+    assert (cause.operator, roots.tolist()) == ("hold", [0, 2])
+    later = replace(failing, until_ms=numbers(*[5_000] * 4))
+    assert failed_by_cause(settled(TaskReport("hold", held=later), late_ms=9)) == ()
 
 
 def test_what_is_held_and_failed_is_not_held_and_the_first_highest_time_counts() -> None:
@@ -246,7 +254,7 @@ def test_what_is_held_and_failed_is_not_held_and_the_first_highest_time_counts()
         newest=(column, column._replace(run=SourceRun(B, 5, 6))),
     )
     outcome = settled(report)
-    assert outcome.held.tolist() == [0, 2]
+    assert held_of(outcome).tolist() == [0, 2]
     assert outcome.newest == (column, HighestTime("hold", 0, SourceRun(A, 10, 11), is_held=True))
 
 
@@ -259,7 +267,7 @@ def test_a_root_received_twice_is_named_whatever_stands_between() -> None:
         Evaluated(2, 4, 2, TaskReport("late", received=~marks & np.array([False, True, False, False]))),
     ]
     read = Evaluated(1, 1, 0, READ)
-    assert settle([read, *tasks], (), lambda _stage: None).failed == ()
+    assert failed_by_cause(settle([read, *tasks], (), lambda _stage: None)) == ()
     tasks[2] = Evaluated(2, 4, 2, TaskReport("late", received=np.array([False, True, True])))
     with pytest.raises(TrackingError, match=r"number 2 of the batch"):
         settle([read, *tasks], (), lambda _stage: None)
@@ -272,7 +280,8 @@ def test_what_failed_did_not_only_wait() -> None:
         report = TaskReport(
             "count", failures=((Cause("split", HELD, "waits"), numbers(3)), (bad, numbers(3)))
         )
-        assert [(cause, roots.tolist()) for cause, roots in settled(report).failed] == [(bad, [3])]
+        [(cause, roots)] = failed_by_cause(settled(report))
+        assert (cause, roots.tolist()) == (bad, [3])
 
 
 @pytest.mark.parametrize("is_newest", [True, False])
@@ -281,13 +290,12 @@ def test_only_an_evaluation_that_counts_resets_timeouts_of_older_roots(is_newest
     report = TaskReport("ack", released=Released(touched=at((A, 3))))
     plain = TaskReport("ack")
     outcome = settled(*((plain, report) if is_newest else (report, plain)))
-    assert bool(outcome.older.touched) is is_newest
+    assert bool(older_touched(outcome)) is is_newest
 
 
 def test_what_a_bolt_behind_a_keyed_one_left_open_is_told_with_its_places() -> None:
     report = TaskReport("last", keyed_roots=ROOTS, outstanding={(7,): numbers(77, 2).reshape(1, 2)})
-    found = [(bolt, places.positions.tolist()) for bolt, places in settled(report, late_ms=0).held_open]
-    assert found == [("last", [2])]
+    assert left_open_of(settled(report, late_ms=0)) == [("last", [2])]
 
 
 def test_a_batch_of_nothing_has_lost_nothing() -> None:
@@ -415,7 +423,7 @@ def stats(*highest_ms: int) -> Sequence[WatermarkStats]:
 def test_a_watermark_that_stands_hides_no_other_one_that_rises() -> None:
     watermarks = Watermarks()
     assert watermarks.unsaid_rows == 0
-    outcome = BatchOutcome(PLAN)
+    outcome = outcome_from(PLAN)
     watermarks.rise(outcome, stats(50, 60))
     watermarks.rise(outcome, stats(50, 70))
     assert [watermarks.mover(at_ms - 10) is not None for at_ms in (50, 60, 70, 80)] == [
@@ -430,7 +438,7 @@ def test_a_watermark_that_stands_hides_no_other_one_that_rises() -> None:
 def test_so_many_rises_are_known_and_the_oldest_goes_first(rises: int, is_known: bool) -> None:
     watermarks = Watermarks()
     for number in range(rises):
-        watermarks.rise(BatchOutcome(PLAN), stats(100 + number))
+        watermarks.rise(outcome_from(PLAN), stats(100 + number))
     assert (watermarks.mover(90) is not None) is is_known
     assert watermarks.mover(91) is not None
 
@@ -439,7 +447,7 @@ def test_of_equal_times_the_shortest_run_is_named() -> None:
     long, short = HighestTime("x", 50, SourceRun(A, 0, 9)), HighestTime("y", 50, SourceRun(A, 7, 8))
     for newest in ((long, short), (short, long)):
         watermarks = Watermarks()
-        watermarks.rise(BatchOutcome(PLAN, newest=newest), stats(50))
+        watermarks.rise(outcome_from(PLAN, newest=newest), stats(50))
         mover = watermarks.mover(40)
         assert mover is not None
         assert mover.runs == (short.run,)

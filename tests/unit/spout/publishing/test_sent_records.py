@@ -17,7 +17,7 @@ from acker.wire.stacks import CauseKey
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import BatchOutcome, FirstEmissions, LateNote
+from spout.publishing.fold import LateNote
 from spout.publishing.publish import (
     HELD_RUNS_MAX,
     NOT_ACKED_MAX,
@@ -30,7 +30,9 @@ from spout.publishing.publish import (
     not_acked,
     publication_of,
 )
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
+from tests.support.outcomes import outcome_from
 
 A, B = 1 << 16, 1 << 16 | 1
 BLOCK = 1 << WIRE_BLOCK_BITS
@@ -97,7 +99,7 @@ def sent(publication: Publication, partitions: int = 4) -> WrittenLog:
 def test_each_record_goes_to_the_partition_of_its_block() -> None:
     """Rule 5: several sources and blocks, what is failed, acked and held."""
     plan = plan_of(SourceRun(A, BLOCK - 2, 3 * BLOCK), SourceRun(B, 7 * BLOCK, 7 * BLOCK + 4))
-    outcome = BatchOutcome(plan, ((BAD, numbers(0, 3, plan.count - 1)),), held=numbers(5, plan.count - 2))
+    outcome = outcome_from(plan, ((BAD, numbers(0, 3, plan.count - 1)),), held=numbers(5, plan.count - 2))
     publication = publication_of(outcome, LANE, {1: 1_000})
     log = sent(publication, 32)
     assert len(log.sent) == len(publication.fails) + len(publication.acks) + len(publication.held)
@@ -116,7 +118,7 @@ def test_a_publisher_opens_its_log_once_and_again_when_it_was_closed() -> None:
     publisher = Publisher(log.open, TOPICS)
     publisher.close()
     assert log.events == [], "nothing was open"
-    publication = publication_of(BatchOutcome(plan_of(SourceRun(A, 1, 2))), LANE)
+    publication = publication_of(outcome_from(plan_of(SourceRun(A, 1, 2))), LANE)
     for _ in range(2):
         publisher.publish(publication, 1)
     assert log.opened == 1
@@ -133,7 +135,7 @@ def test_the_first_record_of_a_batch_alone_has_its_note(is_failed: bool) -> None
     """The acker of each that had it would pass it on."""
     plan = plan_of(SourceRun(A, 0, 4), SourceRun(B, 0, 4), SourceRun(B, BLOCK, BLOCK + 2))
     failed = ((BAD, np.arange(plan.count)),) if is_failed else ((BAD, numbers(0, 4)),)
-    publication = replace(publication_of(BatchOutcome(plan, failed), LANE), note=NOTE)
+    publication = replace(publication_of(outcome_from(plan, failed), LANE), note=NOTE)
     noted = [record for record in sent(publication).sent if NOTE[0] in record.headers]
     first = (publication.fails if is_failed else publication.acks)[0]
     assert [wire_codec().decode(cast("bytes", record.value)) for record in noted] == [first]
@@ -143,7 +145,7 @@ def test_the_first_record_of_a_batch_alone_has_its_note(is_failed: bool) -> None
 @pytest.mark.parametrize("over", [0, 1], ids=["fits", "a byte too much"])
 def test_a_note_is_left_out_where_its_record_has_no_room(is_failed: bool, over: int) -> None:
     failed = ((BAD, numbers(0, 1)),) if is_failed else ()
-    publication = publication_of(BatchOutcome(plan_of(SourceRun(A, 0, 2)), failed), LANE)
+    publication = publication_of(outcome_from(plan_of(SourceRun(A, 0, 2)), failed), LANE)
     [record] = sent(publication).sent
     room = RECORD_BYTES_MAX - len(record.value or b"")
     note: Headers = (("none", None), ("windhover.note", b"n" * (room + over)))
@@ -155,7 +157,7 @@ def test_stacks_have_the_room_that_the_note_leaves() -> None:
     """A stack that does not fit is left out."""
     plan = plan_of(SourceRun(A, 0, 1))
     bad = Cause("split", "ValueError", "bad (split.py:12)")
-    publication = publication_of(BatchOutcome(plan, ((bad, numbers(0)),)), LANE)
+    publication = publication_of(outcome_from(plan, ((bad, numbers(0)),)), LANE)
     stacks = {CauseKey.of("split", "ValueError", "split.py:12"): "Traceback\n" + "x" * 100}
     publication = replace(publication, stacks=stacks)
     for length in (10, RECORD_BYTES_MAX - 400):
@@ -168,8 +170,8 @@ def test_stacks_have_the_room_that_the_note_leaves() -> None:
 def test_what_came_too_late_takes_room_from_emission_times() -> None:
     """And the note does, too; a record with all of them stays below the limit."""
     every = np.arange(BLOCK)
-    firsts = FirstEmissions(RootPositions(np.full(BLOCK, A), every), every)
-    outcome = BatchOutcome(
+    firsts = RootMarks.of_roots(RootMark.FIRST_EMITTED, RootPositions(np.full(BLOCK, A), every), every)
+    outcome = outcome_from(
         plan_of(SourceRun(A, 0, BLOCK)), late=BLOCK // 2, late_roots=every[::2], firsts=firsts
     )
     publication = publication_of(outcome, LANE, late=LateNote(5, 6, 7, None))
@@ -190,7 +192,7 @@ def test_what_came_too_late_takes_room_from_emission_times() -> None:
 @pytest.mark.parametrize(("count", "is_named"), [(NOT_ACKED_MAX, True), (NOT_ACKED_MAX + 1, False)])
 def test_so_many_roots_that_are_not_acked_are_named_and_no_more(count: int, is_named: bool) -> None:
     lined = (Lined("t/0", "split", np.zeros((0, 3), np.int64)),)
-    outcome = BatchOutcome(plan_of(SourceRun(A, 0, count)), ((BAD, np.arange(count)),), lined=lined)
+    outcome = outcome_from(plan_of(SourceRun(A, 0, count)), ((BAD, np.arange(count)),), lined=lined)
     named = not_acked(outcome)
     assert (named is not None and len(named) == count) == is_named
 
@@ -198,15 +200,15 @@ def test_so_many_roots_that_are_not_acked_are_named_and_no_more(count: int, is_n
 def test_roots_of_a_batch_without_lines_or_with_damage_are_not_named() -> None:
     plan = plan_of(SourceRun(A, 0, 2))
     lined = (Lined("t/0", "split", np.zeros((0, 3), np.int64)),)
-    assert not_acked(BatchOutcome(plan)) is None
-    damaged = BatchOutcome(plan, ((Cause("lines", "UNREADABLE", ""), numbers(0)),), lined=lined)
+    assert not_acked(outcome_from(plan)) is None
+    damaged = outcome_from(plan, ((Cause("lines", "UNREADABLE", ""), numbers(0)),), lined=lined)
     assert (not_acked(damaged) is None) == damaged.stops_for_damage
-    assert not_acked(BatchOutcome(plan, lined=lined)) == []
+    assert not_acked(outcome_from(plan, lined=lined)) == []
 
 
 @pytest.mark.parametrize(("count", "is_named"), [(HELD_RUNS_MAX, True), (HELD_RUNS_MAX + 1, False)])
 def test_so_many_runs_that_the_state_holds_are_named_and_no_more(count: int, is_named: bool) -> None:
-    outcome = BatchOutcome(plan_of(SourceRun(A, 0, 2 * count)), held=np.arange(0, 2 * count, 2))
+    outcome = outcome_from(plan_of(SourceRun(A, 0, 2 * count)), held=np.arange(0, 2 * count, 2))
     runs = held_runs(outcome)
     assert (runs is not None and len(runs) == count) == is_named
 
@@ -238,6 +240,6 @@ def test_so_many_causes_as_there_is_room_for_stay_apart_whatever_their_kinds() -
 def test_each_cause_of_a_block_keeps_its_roots() -> None:
     causes = [Cause("split", "E", message) for message in "xyz"]
     failed = ((causes[0], numbers(0, 5)), (causes[1], numbers(1, 4)), (causes[2], numbers(2, 6)))
-    [fails] = publication_of(BatchOutcome(plan_of(SourceRun(A, 0, 8)), failed), LANE).fails
+    [fails] = publication_of(outcome_from(plan_of(SourceRun(A, 0, 8)), failed), LANE).fails
     named = {cause.message: positions(cause.positions).tolist() for cause in fails.causes}
     assert named == {"x": [0, 5], "y": [1, 4], "z": [2, 6]}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,9 +35,7 @@ from spout.publishing.delayed import Held, Released, RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
-    FirstEmissions,
     LateNote,
-    RootTraces,
     TaskReport,
     failures_of,
     outstanding_of,
@@ -50,10 +49,21 @@ from spout.publishing.publish import (
     publication_of,
     skipped_outcome,
 )
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import settle
 from spout.tuples.failures import Cause
 from spout.tuples.poison import WORKER_DIED
 from spout.tuples.tuple import Delivery
+from tests.support.outcomes import (
+    failed_by_cause,
+    held_of,
+    older_failed,
+    older_sums,
+    open_edges_of,
+    open_roots_of,
+    outcome_from,
+    touched_of,
+)
 
 BLOCK = 1 << WIRE_BLOCK_BITS
 LANE = BatchLane("q/s", 3)
@@ -134,9 +144,9 @@ def places_of(roots: Iterable[Root]) -> RootPositions:
     return RootPositions(numbers(source for source, _ in listed), numbers(at for _, at in listed))
 
 
-def open_outcome(plan: BatchPlan, indices: I64) -> BatchOutcome:
+def open_outcome(plan: BatchPlan, indices: I64, **more: Any) -> BatchOutcome:
     """Return the outcome of a batch that leaves some roots open, without any contribution to them."""
-    return BatchOutcome(plan, partial=indices, residual=plan_root_edges(plan, indices))
+    return outcome_from(plan, partial=indices, residual=plan_root_edges(plan, indices), **more)
 
 
 def in_runs(runs: Iterable[SourceRun]) -> list[Root]:
@@ -154,11 +164,10 @@ def test_what_is_not_acked_is_named_by_its_partition_its_position_and_its_line(
     every = roots_of(plan)
     rows = np.array([(index, 100 + index, 1_000 + index) for index in range(0, plan.count, 2)], np.int64)
     lined = (Lined("t/0", "split", rows),)
-    outcome = BatchOutcome(plan, lined=lined)
     if how == "failed":
-        outcome = replace(outcome, failed=((BAD, numbers(chosen)),))
+        outcome = outcome_from(plan, ((BAD, numbers(chosen)),), lined=lined)
     else:
-        outcome = replace(open_outcome(plan, numbers(chosen)), lined=lined)
+        outcome = open_outcome(plan, numbers(chosen), lined=lined)
 
     assert not_acked(outcome) == [
         NotAcked(*every[index], *((None, -1) if index % 2 else (100 + index, 1_000 + index)))
@@ -169,7 +178,7 @@ def test_what_is_not_acked_is_named_by_its_partition_its_position_and_its_line(
 @of_some_roots
 def test_what_the_state_holds_is_named_by_its_partition_and_position(name: str, chosen: list[int]) -> None:
     plan = plan_of(name)
-    outcome = replace(open_outcome(plan, numbers(chosen)), held=numbers(chosen))
+    outcome = open_outcome(plan, numbers(chosen), held=numbers(chosen))
     longer_ms = {1: 5_000, 2: 7_000}
     expected = [roots_of(plan)[index] for index in chosen]
 
@@ -191,10 +200,10 @@ def test_each_root_of_the_records_has_what_became_of_it(name: str, chosen: list[
     hole = tuple(SourceRun(source, at, at + 1) for source, at in some)
     half = np.full(len(chosen), 5, np.uint64)
     outcomes = {
-        "failed": BatchOutcome(plan, ((BAD, indices),)),
-        "absent": BatchOutcome(plan, absent=hole),
-        "partial": BatchOutcome(plan, partial=indices, residual=half, touched=indices),
-        "touched": BatchOutcome(plan, touched=indices),
+        "failed": outcome_from(plan, ((BAD, indices),)),
+        "absent": outcome_from(plan, absent=hole),
+        "partial": outcome_from(plan, partial=indices, residual=half, touched=indices),
+        "touched": outcome_from(plan, touched=indices),
     }
     for kind, outcome in outcomes.items():
         publication = publication_of(outcome, LANE)
@@ -224,11 +233,11 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
     some = [every[index] for index in chosen]
     wall_ms = numbers(10_000 + index for index in range(plan.count))
     ids = np.stack([wall_ms, wall_ms + 1, wall_ms + 2], axis=1)
-    outcome = BatchOutcome(
+    outcome = outcome_from(
         plan,
         ((BAD, numbers(chosen)),),
-        firsts=FirstEmissions(places_of(every), wall_ms),
-        traces=RootTraces(places_of(every), ids),
+        firsts=RootMarks.of_roots(RootMark.FIRST_EMITTED, places_of(every), wall_ms),
+        traces=RootMarks.of_traces(places_of(every), ids),
     )
     publication = publication_of(outcome, LANE)
     for named, expected in ((publication.firsts, wall_ms.tolist()), (publication.traces, ids.tolist())):
@@ -244,7 +253,7 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
 @of_some_roots
 def test_what_came_too_late_is_named_by_its_partition_and_position(name: str, chosen: list[int]) -> None:
     plan = plan_of(name)
-    outcome = BatchOutcome(plan, late=len(chosen), late_roots=numbers(chosen))
+    outcome = outcome_from(plan, late=len(chosen), late_roots=numbers(chosen))
     notes = publication_of(outcome, LANE, late=LateNote(5, 6, rows=1, mover=None)).too_late
     assert in_runs(run for note in notes.values() for run in note.roots) == [
         roots_of(plan)[index] for index in chosen
@@ -283,8 +292,8 @@ def test_a_skipped_batch_fails_all_but_the_positions_without_a_record(name: str,
     every = roots_of(plan)
     some = {every[index] for index in chosen}
     outcome = skipped_outcome(plan, [SourceRun(source, at, at + 1) for source, at in some])
-    [(_, failed)] = outcome.failed
-    assert [every[index] for index in failed.tolist()] == [root for root in every if root not in some]
+    failed = [every[index] for _, roots in failed_by_cause(outcome) for index in roots.tolist()]
+    assert failed == [root for root in every if root not in some]
 
 
 def read_reports(plan: BatchPlan, pieces: int) -> list[TaskReport]:
@@ -311,15 +320,15 @@ def test_each_root_of_an_outcome_is_that_of_the_report(name: str, chosen: list[i
     some = [every[index] for index in chosen]
     held = Held(numbers(chosen), np.full(len(chosen), 5, np.uint64), numbers(9 for _ in chosen))
     outcome = settled(plan, TaskReport("count", failures=failures_of((index, BAD) for index in chosen)))
-    assert [roots.tolist() for _, roots in outcome.failed] == [chosen]
+    assert [roots.tolist() for _, roots in failed_by_cause(outcome)] == [chosen]
 
     outcome = settled(plan, TaskReport("count", outstanding=outstanding_of(Delivery(i, ()) for i in chosen)))
-    assert outcome.partial.tolist() == chosen
-    assert outcome.residual.tolist() == [root_edge(*root) for root in some]
+    assert open_roots_of(outcome).tolist() == chosen
+    assert open_edges_of(outcome).tolist() == [root_edge(*root) for root in some]
 
     outcome = settled(plan, TaskReport("count", held=held, touched=numbers(chosen)))
-    assert outcome.held.tolist() == chosen
-    assert outcome.touched.tolist() == chosen
+    assert held_of(outcome).tolist() == chosen
+    assert touched_of(outcome).tolist() == chosen
     highest = [time.run for time in outcome.newest if time.is_held]
     assert in_runs(highest) == some[:1]
 
@@ -342,16 +351,16 @@ def test_what_is_released_is_the_batch_s_own_or_an_older_root_by_its_place(
 
     outcome = settled(plan, TaskReport("count", released=released))
 
-    assert outcome.partial.tolist() == chosen
-    assert outcome.residual.tolist() == edges[: len(own)].tolist()
-    assert [roots.tolist() for _, roots in outcome.failed] == [chosen]
+    assert open_roots_of(outcome).tolist() == chosen
+    assert open_edges_of(outcome).tolist() == edges[: len(own)].tolist()
+    assert [roots.tolist() for _, roots in failed_by_cause(outcome)] == [chosen]
     acked = {
         (source, at): value
-        for source, (listed, sums) in outcome.older.acked.items()
-        for at, value in zip(listed.tolist(), sums.tolist(), strict=True)
+        for source, (listed, sums) in older_sums(outcome).items()
+        for at, value in zip(listed, sums, strict=True)
     }
     assert acked == dict(zip(older, edges[len(own) :].tolist(), strict=True))
-    failed = [(s, at) for s, listed in outcome.older.failed.get(BAD, {}).items() for at in listed.tolist()]
+    failed = [(s, at) for s, listed in older_failed(outcome).get(BAD, {}).items() for at in listed]
     assert sorted(failed) == older
 
 
@@ -375,11 +384,11 @@ def test_an_operator_reads_the_place_of_the_root(name: str, chosen: list[int]) -
     every = roots_of(plan)
     some = [every[index] for index in chosen]
     died = Cause("split", WORKER_DIED, "exit status 3")
-    isolated = isolated_records(BatchOutcome(plan, ((died, numbers(chosen)),)), INPUTS)
+    isolated = isolated_records(outcome_from(plan, ((died, numbers(chosen)),)), INPUTS)
     assert [record.place for record in isolated] == list(map(named, some))
-    opened = BatchOutcome(plan, held_open=(("ack", places_of([*some, *some])),))
-    assert held_open(opened) == {"ack": sorted(some)}
-    failed = replace(opened, failed=((BAD, numbers(chosen[:1])),))
+    opened = (("ack", places_of([*some, *some])),)
+    assert held_open(outcome_from(plan, held_open=opened)) == {"ack": sorted(some)}
+    failed = outcome_from(plan, ((BAD, numbers(chosen[:1])),), held_open=opened)
     assert held_open(failed) == ({"ack": sorted(some[1:])} if some[1:] else {})
 
 

@@ -26,6 +26,7 @@ from spout.publishing.watermarks import (
     Watermarks,
     WatermarkStats,
 )
+from tests.support.outcomes import failed_by_cause, held_of, late_of, outcome_from
 from tests.support.worlds.held_batches import A, B, array, held, plan_of
 
 TOPICS = parse("inputs: {orders: {id: 1, group: g}}", file="topics.yaml", environ={})
@@ -53,15 +54,15 @@ def test_the_roots_that_came_too_late_are_named_once_whatever_becomes_of_them() 
     failing = replace(held(PLAN, 3, until_ms=-1), fails_late=True)
     outcome = settled(TaskReport("hold", held=mixed), TaskReport("other", held=failing))
     assert outcome.late == 3
-    assert outcome.late_roots.tolist() == [1, 3, 11]
-    assert outcome.held.tolist() == [1, 2]
-    [(cause, roots)] = outcome.failed
+    assert late_of(outcome).tolist() == [1, 3, 11]
+    assert held_of(outcome).tolist() == [1, 2]
+    [(cause, roots)] = failed_by_cause(outcome)
     assert (cause.error, roots.tolist()) == ("LATE", [3])
     assert cause.message == "a watermark of 1970-01-01T00:00:01Z dropped it"
 
 
 def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows() -> None:
-    outcome = replace(settled(), late=2, late_roots=array(1, 11))
+    outcome = outcome_from(PLAN, late=2, late_roots=array(1, 11))
     publication = published(outcome)
     first, second = publication.too_late[A, 0], publication.too_late[B, 0]
     assert (first.first, second.first) == (True, False)
@@ -80,7 +81,7 @@ def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows()
 
 
 def test_without_dropped_rows_only_blocks_with_such_a_root_say_it() -> None:
-    outcome = replace(settled(), late=1, late_roots=array(11))
+    outcome = outcome_from(PLAN, late=1, late_roots=array(11))
     publication = published(outcome, NOTE._replace(rows=0, mover=None))
     assert list(publication.too_late) == [(B, 0)]
     assert publication.too_late[B, 0].mover is None
@@ -141,7 +142,7 @@ def test_a_record_is_named_by_its_own_time_or_by_what_bolts_emitted() -> None:
 def test_of_a_batch_with_many_runs_a_few_are_named() -> None:
     plan = plan_of(*(SourceRun(A, 2 * at, 2 * at + 1) for at in range(MOVED_BY_MAX + 5)))
     watermarks = Watermarks()
-    watermarks.rise(BatchOutcome(plan), [stats(31_000)])
+    watermarks.rise(outcome_from(plan), [stats(31_000)])
     mover = watermarks.mover(21_000)
     assert mover is not None
     assert mover.runs == plan.ranges[:MOVED_BY_MAX]
@@ -247,5 +248,5 @@ def test_what_nobody_has_seen_is_called_unknown() -> None:
 
 def test_a_batch_holds_no_late_root_where_nothing_is_late() -> None:
     outcome = settled(TaskReport("hold", held=held(PLAN, 1, until_ms=2_000)))
-    assert outcome.late_roots.dtype == np.int64
-    assert len(outcome.late_roots) == 0
+    assert late_of(outcome).dtype == np.int64
+    assert len(late_of(outcome)) == 0

@@ -33,9 +33,9 @@ from spout.bolts.trace_hook import TraceHook
 from spout.execution.stage_run import StageRun
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Older, RootPositions
-from spout.publishing.fold import BatchOutcome, RootTraces
+from spout.publishing.delayed import RootPositions
 from spout.publishing.publish import BatchLane, Publisher, publication_of
+from spout.publishing.root_marks import RootMarks
 from spout.runtime.traced_tally import TracedTally
 from spout.runtime.tracing import configured_spans, lost_root_spans, trace_ids, traceparent_in
 from spout.topology.chain import Chain, Step
@@ -43,6 +43,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.counts import count_of
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
+from tests.support.outcomes import outcome_from
 from tests.support.worlds.kestrel_world import KestrelWorld
 from tests.support.worlds.planning import World as QueryWorld
 from tests.support.worlds.planning import yaml_of
@@ -292,14 +293,14 @@ def publish(world: QueryWorld, start: Journal, end: Journal, seq: int = 0, **out
     """Publish a batch of a query as its driver does."""
     plan = BatchPlan("g", end.session, end.epoch, 3, end.now, 4_000, True, batch_ranges(start, end))
     publisher = Publisher(world.cluster.log, world.topics.ack_topics)
-    publisher.publish(publication_of(BatchOutcome(plan, **outcome), BatchLane("q/s", seq)), 3)
+    publisher.publish(publication_of(outcome_from(plan, **outcome), BatchLane("q/s", seq)), 3)
     publisher.close()
 
 
-def traces_of(source: int, *positions: int) -> RootTraces:
+def traces_of(source: int, *positions: int) -> RootMarks:
     ids = trace_ids([("traceparent", TRACEPARENT)])
     places = RootPositions(np.full(len(positions), source), np.array(positions))
-    return RootTraces(places, np.array([ids] * len(positions)))
+    return RootMarks.of_traces(places, np.array([ids] * len(positions)))
 
 
 def test_an_acker_writes_a_span_of_a_traced_record_that_a_query_of_spark_acked(
@@ -336,7 +337,7 @@ def test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it(
     publish(world, BEGINNING, end, partial=every, residual=edges, traces=traces_of(source, 1))
     world.run(1_000)
     assert exporter.get_finished_spans() == ()
-    publish(world, end, end, seq=1, older=Older({source: (every, edges)}))
+    publish(world, end, end, seq=1, released={source: (every, edges)})
     world.run(1_000)
     assert [facts(each)[0] for each in exporter.get_finished_spans()] == ["spout sentences"]
 
@@ -357,8 +358,8 @@ def test_an_acked_copy_has_a_span_in_the_trace_of_its_record(exporter: InMemoryS
     spans = configured_spans()
     assert spans is not None
     tally, settled, copies = TracedTally(spans, topics().inputs.values()), VerdictSet(), copies_source(65_536)
-    places, ids = traces_of(copies, 7, 9)
-    value = pack_root_numbers(copies, places.positions, ids)
+    traces = traces_of(copies, 7, 9)
+    value = pack_root_numbers(copies, traces.positions[::3], traces.values.reshape(-1, 3))
     tally.note([Record("_ack_ack", 0, 0, None, b"", ((TRACES, value), (TRACES, b"garbage")))])
     emission = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, 1_000, 4_000)
     settled.ack(emission, copies, 0, np.array([3, 9, 12]))

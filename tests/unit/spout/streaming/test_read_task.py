@@ -36,6 +36,7 @@ from spout.planning.plan import BatchPlan, ReadTask, holes
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import TaskReport
+from spout.publishing.root_marks import RootMark
 from spout.streaming import consume, read_task
 from spout.streaming.consume import Early, Kept, RangeReader, Share, TaskReader, Together
 from spout.streaming.map_task import Received
@@ -528,22 +529,24 @@ def test_copies_are_reported_with_their_first_emissions_and_other_records_are_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     copies = copies_source(SOURCE)
-    places, wall_ms = decode(encode(read(monkeypatch, b"a", None, b"b", source=copies).report)).firsts
-    assert (places.sources.tolist(), places.positions.tolist()) == ([copies] * 2, [0, 2])
-    assert wall_ms.tolist() == [1_000, 1_002]
-    assert len(read(monkeypatch, b"a", b"b").report.firsts.wall_ms) == 0
+    marks = decode(encode(read(monkeypatch, b"a", None, b"b", source=copies).report)).marks
+    assert {row.kind for row in marks.rows()} == {RootMark.FIRST_EMITTED}
+    assert (marks.sources.tolist(), marks.positions.tolist()) == ([copies] * 2, [0, 2])
+    assert marks.values.tolist() == [1_000, 1_002]
+    assert len(read(monkeypatch, b"a", b"b").report.marks) == 0
 
 
 def test_sampled_traces_are_reported_where_the_driver_writes_spans_and_nowhere_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     values = b"a", b"b", b"c", b"d"
-    places, ids = decode(encode(read(monkeypatch, *values, traced=True).report)).traces
-    assert (places.sources.tolist(), places.positions.tolist()) == ([SOURCE], [1])
-    assert ids.astype("<i8").tobytes().hex() == f"{7:032x}{5:016x}"
-    assert len(read(monkeypatch, *values).report.traces.ids) == 0
+    marks = decode(encode(read(monkeypatch, *values, traced=True).report)).marks
+    assert {row.kind for row in marks.rows()} == {RootMark.TRACED}
+    assert (marks.sources.tolist(), marks.positions.tolist()) == ([SOURCE] * 3, [1] * 3)
+    assert marks.values.astype("<i8").tobytes().hex() == f"{7:032x}{5:016x}"
+    assert len(read(monkeypatch, *values).report.marks) == 0
     monkeypatch.setattr(read_task, "TRACED_MAX", 0)
-    assert len(read(monkeypatch, *values, traced=True).report.traces.ids) == 0
+    assert len(read(monkeypatch, *values, traced=True).report.marks) == 0
 
 
 class Timed(BasicBolt):

@@ -1,0 +1,330 @@
+"""`RootMarks`: what happened to roots in a batch, as one table; pure.
+
+A row says of one root that one thing happened to it. Of a root to which two things happened there are two
+rows; of one that was simply acked there is none. So the table of most batches is empty::
+
+    source  position  kind         value      cause
+         7      1042  OUTSTANDING  an edge
+         7      1042  TOUCHED
+         7      1044  FAILED                  split, ValueError, "no words"
+
+Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple, assert_never
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from acker.errors import TrackingError
+from acker.identity import I64, U64, WIRE_BLOCK_BITS
+from acker.root_sets.numbering import RootNumbers
+from acker.root_sets.root_set import RootSet
+from acker.root_sets.runs import rows_by_block
+from acker.wire.causes import Cause
+
+I8 = npt.NDArray[np.int8]
+I32 = npt.NDArray[np.int32]
+RowChoice = npt.NDArray[np.bool_] | I64 | slice
+"""Rows of a table: a flag for each, their numbers, or those from one to another."""
+
+NO_CAUSE: Final = -1
+"""The number of the cause of what has none."""
+
+
+class RootMark(IntEnum):
+    """What can happen to a root in a batch. Its number is in a task's report, so none is used again.
+
+    Attributes:
+        OUTSTANDING: deliveries of it were not acked; the value is the XOR of their edges, never 0.
+        RELEASED: tuples of it, held since an earlier batch, were acked; the value is the XOR of their edges.
+        FAILED: a tuple of it failed, by the cause.
+        TOUCHED: a bolt reset its timeout.
+        HELD: Spark's state holds tuples of it.
+        HELD_ON: it is of an earlier batch, and a keyed bolt holds tuples of it on.
+        LATE: a watermark dropped a tuple of it.
+        LEFT_OPEN: the cause's operator settled a tuple of it neither way, which had been held.
+        FIRST_EMITTED: it is a copy; the value is when its record was emitted first, wall time, ms.
+        TRACED: it belongs to a trace: three rows in succession have the three numbers of the trace.
+    """
+
+    OUTSTANDING = 1
+    RELEASED = 2
+    FAILED = 3
+    TOUCHED = 4
+    HELD = 5
+    HELD_ON = 6
+    LATE = 7
+    LEFT_OPEN = 8
+    FIRST_EMITTED = 9
+    TRACED = 10
+
+    @property
+    def has_cause(self) -> bool:
+        match self:
+            case RootMark.FAILED | RootMark.LEFT_OPEN:
+                return True
+            case (
+                RootMark.OUTSTANDING
+                | RootMark.RELEASED
+                | RootMark.TOUCHED
+                | RootMark.HELD
+                | RootMark.HELD_ON
+                | RootMark.LATE
+                | RootMark.FIRST_EMITTED
+                | RootMark.TRACED
+            ):
+                return False
+            case _:
+                assert_never(self)
+
+
+class MarkRow(NamedTuple):
+    """One row, for whoever reads them one by one."""
+
+    source: int
+    position: int
+    kind: RootMark
+    value: int
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RootMarks:
+    """Marks of roots, in any order; the arrays are of one length, and nobody writes to them.
+
+    Attributes:
+        kinds: members of `RootMark`, as int8.
+        values: 0 where the kind has none; edges are uint64, of which this has the bits.
+        cause_numbers: which of `causes`, or `NO_CAUSE`.
+        causes: each once; some may be of no row.
+    """
+
+    sources: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    positions: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    kinds: I8 = field(default_factory=lambda: np.empty(0, np.int8))
+    values: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    cause_numbers: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    causes: tuple[Cause, ...] = ()
+
+    @classmethod
+    def of_roots(
+        cls,
+        kind: RootMark,
+        roots: tuple[I64, I64],
+        values: I64 | U64 | None = None,
+        cause: Cause | None = None,
+    ) -> RootMarks:
+        """RootMark roots, sources and positions one for one, with one kind, and all by one cause if any."""
+        numbers = np.full(len(roots[0]), NO_CAUSE if cause is None else 0, np.int32)
+        return cls.of_causes(kind, roots, numbers, () if cause is None else (cause,), values)
+
+    @classmethod
+    def of_causes(
+        cls,
+        kind: RootMark,
+        roots: tuple[I64, I64],
+        cause_numbers: npt.NDArray[np.integer],
+        causes: Sequence[Cause],
+        values: I64 | U64 | None = None,
+    ) -> RootMarks:
+        """RootMark roots with one kind, each by that of `causes` of which it has the number.
+
+        Raises `ValueError`: the arrays differ in length.
+        """
+        sources, positions = roots
+        bits = np.zeros(len(sources), np.int64) if values is None else values.view(np.int64)
+        if not len(sources) == len(positions) == len(bits) == len(cause_numbers):
+            raise ValueError(
+                f"{len(sources):,} sources, {len(positions):,} positions, {len(bits):,} values and"
+                f" {len(cause_numbers):,} causes are not of the same roots"
+            )
+        kinds = np.full(len(sources), kind, np.int8)
+        return cls(sources, positions, kinds, bits, cause_numbers.astype(np.int32), tuple(causes))
+
+    @classmethod
+    def of_traces(cls, roots: tuple[I64, I64], ids: I64) -> RootMarks:
+        """Mark roots with the traces that they belong to; `ids` is ``(n, 3)`` int64, of each its numbers."""
+        sources, positions = (np.repeat(column, 3) for column in roots)
+        return cls.of_roots(RootMark.TRACED, (sources, positions), np.ascontiguousarray(ids).reshape(-1))
+
+    @classmethod
+    def together(cls, parts: Iterable[RootMarks]) -> RootMarks:
+        """Put the rows of all parts behind each other; equal causes become one."""
+        some = [part for part in parts if part]
+        if len(some) < 2:
+            return some[0] if some else NO_MARKS
+        numbers_by_cause: dict[Cause, int] = {}
+        cause_numbers: list[I32] = []
+        for part in some:
+            renumbered = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for cause in part.causes]
+            # a row without a cause has the number -1, so that it takes the last one
+            new_numbers = np.array([*renumbered, NO_CAUSE], np.int32)
+            cause_numbers.append(new_numbers[part.cause_numbers])
+        return cls(
+            np.concatenate([part.sources for part in some]),
+            np.concatenate([part.positions for part in some]),
+            np.concatenate([part.kinds for part in some]),
+            np.concatenate([part.values for part in some]),
+            np.concatenate(cause_numbers),
+            tuple(numbers_by_cause),
+        )
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @property
+    def edges(self) -> U64:
+        return self.values.view(np.uint64)
+
+    def at(self, rows: RowChoice) -> RootMarks:
+        """Return some rows: a slice of them, those of a mask, or those with some numbers."""
+        return RootMarks(
+            self.sources[rows],
+            self.positions[rows],
+            self.kinds[rows],
+            self.values[rows],
+            self.cause_numbers[rows],
+            self.causes,
+        )
+
+    def of(self, *kinds: RootMark) -> RootMarks:
+        """Return the rows of some kinds."""
+        is_wanted = np.isin(self.kinds, kinds) if len(kinds) > 1 else self.kinds == kinds[0]
+        return self if is_wanted.all() else self.at(is_wanted)
+
+    def ascending(self) -> RootMarks:
+        """Return the rows by source and position; rows of one root keep their order."""
+        same_source = self.sources[1:] == self.sources[:-1]
+        in_order = (self.sources[1:] > self.sources[:-1]) | (
+            same_source & (self.positions[1:] >= self.positions[:-1])
+        )
+        return self if in_order.all() else self.at(np.lexsort((self.positions, self.sources)))
+
+    def by_block(self) -> dict[tuple[int, int], RootMarks]:
+        """Return the rows of each wire block of 32,768 positions, by source and number of the block.
+
+        Blocks ascend, and without rows they are missing; the rows of a block keep their order.
+        """
+        blocks = self.positions >> WIRE_BLOCK_BITS
+        same_source = self.sources[1:] == self.sources[:-1]
+        in_order = (self.sources[1:] > self.sources[:-1]) | (same_source & (blocks[1:] >= blocks[:-1]))
+        ordered = self if in_order.all() else self.at(np.lexsort((blocks, self.sources)))
+        rows_of_blocks = rows_by_block(ordered.sources, ordered.positions, WIRE_BLOCK_BITS)
+        return {block: ordered.at(rows) for block, rows in rows_of_blocks.items()}
+
+    def by_cause(self) -> list[tuple[Cause, RootMarks]]:
+        """Return the rows of each cause that has some, in the order of `causes`; they keep their order."""
+        if not len(self):
+            return []
+        ordered = self.at(np.argsort(self.cause_numbers, kind="stable"))
+        numbers, first_rows = np.unique(ordered.cause_numbers, return_index=True)
+        ends = [*first_rows[1:].tolist(), len(self)]
+        rows_of_causes = zip(numbers.tolist(), map(slice, first_rows.tolist(), ends), strict=True)
+        return [(self.causes[number], ordered.at(rows)) for number, rows in rows_of_causes if number >= 0]
+
+    def used_causes(self) -> list[Cause]:
+        """Return the causes that rows have, in the order of `causes`."""
+        return [self.causes[number] for number in np.unique(self.cause_numbers).tolist() if number >= 0]
+
+    def roots(self) -> RootSet:
+        """Return all roots that have a mark."""
+        return RootSet.of_positions(self.sources, self.positions)
+
+    def is_of(self, roots: RootSet) -> npt.NDArray[np.bool_]:
+        """Return for each row whether its root is in a set."""
+        return RootNumbers(roots).find_roots(self.sources, self.positions) >= 0
+
+    def but(self, roots: RootSet) -> RootMarks:
+        """Return the rows whose roots are not in a set."""
+        if not roots or not len(self):
+            return self
+        is_left_out = self.is_of(roots)
+        return self.at(~is_left_out) if is_left_out.any() else self
+
+    def rows(self) -> list[MarkRow]:
+        """Return the rows one by one."""
+        columns = (self.sources, self.positions, self.kinds, self.values, self.cause_numbers)
+        return [
+            MarkRow(source, position, RootMark(kind), value, self.causes[cause] if cause >= 0 else None)
+            for source, position, kind, value, cause in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
+        ]
+
+    def packed(self) -> bytes:
+        """Return the table as a stream of Arrow's; no marks are no bytes."""
+        if not len(self):
+            return b""
+        texts = [pa.array([cause[part] for cause in self.causes], pa.string()) for part in range(3)]
+        is_without = pa.array(self.cause_numbers == NO_CAUSE)
+        numbers = pa.array(self.cause_numbers, mask=np.asarray(is_without))
+        causes = pa.DictionaryArray.from_arrays(
+            numbers, pa.StructArray.from_arrays(texts, fields=list(_CAUSE_TYPE))
+        )
+        columns = [pa.array(column) for column in (self.sources, self.positions, self.kinds, self.values)]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, _SCHEMA) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays([*columns, causes], schema=_SCHEMA))
+        return bytes(sink.getvalue())
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> RootMarks:
+        """Read what `packed` returned. Raises `TrackingError`: the bytes are something else."""
+        if not packed:
+            return NO_MARKS
+        try:
+            [batch] = pa.ipc.open_stream(packed)
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _unreadable(f"{type(error).__name__}: {error}") from error
+        return _marks_of(batch)
+
+
+def _marks_of(batch: pa.RecordBatch) -> RootMarks:
+    """Return the marks of a batch of Arrow's; `TrackingError`: a column has what no mark has."""
+    if not batch.schema.equals(_SCHEMA):
+        raise _unreadable("its columns are others")
+    *numbers, causes = batch.columns
+    if any(column.null_count for column in numbers) or causes.dictionary.null_count:
+        raise _unreadable("a number or a cause is missing")
+    sources, positions, kinds, values = (np.asarray(column) for column in numbers)
+    cause_numbers = np.asarray(causes.indices.fill_null(NO_CAUSE), np.int32)
+    known = {int(kind) for kind in RootMark}
+    if not set(np.unique(kinds).tolist()) <= known:
+        raise _unreadable(f"{set(np.unique(kinds).tolist()) - known} are no marks")
+    named = [kind for kind in RootMark if kind.has_cause]
+    if ((cause_numbers == NO_CAUSE) & np.isin(kinds, named)).any():
+        raise _unreadable("a mark has no cause")
+    texts = [causes.dictionary.field(part).to_pylist() for part in range(3)]
+    if any(text is None for column in texts for text in column):
+        raise _unreadable("a cause lacks a text")
+    return RootMarks(sources, positions, kinds, values, cause_numbers, tuple(map(Cause, *texts)))
+
+
+def _unreadable(why: str) -> TrackingError:
+    return TrackingError(
+        f"a task's marks cannot be read ({why}); install one version of Windhover on driver and executors"
+    )
+
+
+_CAUSE_TYPE: Final = pa.struct(
+    [pa.field(name, pa.string(), nullable=False) for name in ("operator", "error", "message")]
+)
+_SCHEMA: Final = pa.schema(
+    [
+        ("source", pa.int64()),
+        ("position", pa.int64()),
+        ("kind", pa.int8()),
+        ("value", pa.int64()),
+        ("cause", pa.dictionary(pa.int32(), _CAUSE_TYPE)),
+    ]
+)
+
+NO_MARKS: Final = RootMarks()

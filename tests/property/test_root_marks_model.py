@@ -1,0 +1,113 @@
+"""`RootMarks` against lists of plain tuples: what is put in comes out, by kind, cause, root and block."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acker.errors import TrackingError
+from acker.identity import WIRE_BLOCK_BITS
+from spout.publishing.root_marks import MarkRow, RootMark, RootMarks
+from spout.tuples.failures import Cause
+
+BLOCK = 1 << WIRE_BLOCK_BITS
+CAUSES = [Cause("b", "E", ""), Cause("b", "E", "é"), Cause("a", "", "late")]
+
+
+@st.composite
+def mark_rows(draw: st.DrawFn) -> MarkRow:
+    """Draw a mark of one of few roots, some at the border of a block."""
+    kind = draw(st.sampled_from(RootMark))
+    return MarkRow(
+        draw(st.sampled_from([1 << 16, 2 << 16, 2 << 16 | 1])),
+        draw(st.sampled_from([0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 5])),
+        kind,
+        draw(st.sampled_from([0, 1, -1, (1 << 63) - 1, -(1 << 63)])),
+        draw(st.sampled_from(CAUSES)) if kind.has_cause else None,
+    )
+
+
+def marks_of(rows: list[MarkRow]) -> RootMarks:
+    """Build the table one row at a time."""
+    return RootMarks.together(
+        RootMarks.of_roots(
+            row.kind,
+            (np.array([row.source]), np.array([row.position])),
+            np.array([row.value], np.int64),
+            row.cause,
+        )
+        for row in rows
+    )
+
+
+ROWS = st.lists(mark_rows(), max_size=12)
+
+
+@given(ROWS)
+def test_marks_are_read_as_they_were_written(rows: list[MarkRow]) -> None:
+    marks = marks_of(rows)
+    assert marks.rows() == rows
+    assert len(marks) == len(rows)
+    assert marks.edges.tolist() == [row.value % (1 << 64) for row in rows]
+    assert RootMarks.unpacked(marks.packed()).rows() == rows
+
+
+@given(st.lists(ROWS, max_size=4))
+def test_parts_stand_behind_each_other(parts: list[list[MarkRow]]) -> None:
+    together = RootMarks.together(marks_of(rows) for rows in parts)
+    assert together.rows() == [row for rows in parts for row in rows]
+    assert len(set(together.causes)) == len(together.causes)
+
+
+@given(ROWS, st.sets(st.sampled_from(RootMark), min_size=1))
+def test_the_rows_of_some_kinds_keep_their_order(rows: list[MarkRow], kinds: set[RootMark]) -> None:
+    assert marks_of(rows).of(*kinds).rows() == [row for row in rows if row.kind in kinds]
+
+
+@given(ROWS)
+def test_ascending_rows_are_sorted_by_root_alone(rows: list[MarkRow]) -> None:
+    assert marks_of(rows).ascending().rows() == sorted(rows, key=lambda row: (row.source, row.position))
+
+
+@given(ROWS)
+def test_each_block_has_its_rows_in_their_order(rows: list[MarkRow]) -> None:
+    expected: dict[tuple[int, int], list[MarkRow]] = {}
+    for row in rows:
+        expected.setdefault((row.source, row.position // BLOCK), []).append(row)
+    blocks = marks_of(rows).by_block()
+    assert {key: marks.rows() for key, marks in blocks.items()} == expected
+    assert list(blocks) == sorted(expected)
+
+
+@given(ROWS)
+def test_each_cause_has_its_rows_in_their_order(rows: list[MarkRow]) -> None:
+    expected: dict[Cause, list[MarkRow]] = {}
+    for row in rows:
+        if row.cause is not None:
+            expected.setdefault(row.cause, []).append(row)
+    marks = marks_of(rows)
+    assert {cause: of_cause.rows() for cause, of_cause in marks.by_cause()} == expected
+    assert set(marks.used_causes()) == set(expected)
+    failed = marks.of(RootMark.FAILED)
+    assert set(failed.used_causes()) == {row.cause for row in rows if row.kind is RootMark.FAILED}
+
+
+@given(ROWS, ROWS)
+def test_rows_are_of_a_set_of_roots_or_not(rows: list[MarkRow], others: list[MarkRow]) -> None:
+    marks, roots = marks_of(rows), marks_of(others).roots()
+    named = {(row.source, row.position) for row in others}
+    assert len(roots) == len(named)
+    assert marks.is_of(roots).tolist() == [(row.source, row.position) in named for row in rows]
+    assert marks.but(roots).rows() == [row for row in rows if (row.source, row.position) not in named]
+
+
+@given(ROWS.filter(bool), st.integers(0, 1 << 30), st.integers(0, 255))
+def test_a_damaged_table_is_refused_or_is_another_table(rows: list[MarkRow], at: int, byte: int) -> None:
+    packed = bytearray(marks_of(rows).packed())
+    packed[at % len(packed)] = byte
+    try:
+        read = RootMarks.unpacked(bytes(packed))
+    except TrackingError:
+        return
+    assert len(read.rows()) == len(read)

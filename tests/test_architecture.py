@@ -63,6 +63,7 @@ PURE = [
     "replay/worker/waiting.py", "replay/records/dead_letter.py", "replay/records/due_fold.py",
     "replay/records/letters.py",
     "spout/inspect/letter_rows.py", "spout/inspect/story.py", "spout/planning/window.py",
+    "spout/group/session_state.py",
     "spout/tuples/tuple.py", "spout/tuples/failures.py", "spout/publishing/fold.py",
     "spout/publishing/delayed.py", "spout/publishing/publish.py", "spout/publishing/root_marks.py",
     "spout/standalone/store.py",

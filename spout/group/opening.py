@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from acker.errors import SessionRefused, Unreachable, UsageError
 from acker.identity import GENERATION_MAX, offset_of, position_at
@@ -33,8 +33,9 @@ from acker.wire.checks import CLOCK_AHEAD_MS_MAX, wrong_epoch
 from acker.wire.events import Taken, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS, Announcer, PlannerContext
 from spout.group.carried import carried_commits
-from spout.group.presence import Presence, describe_session
-from spout.group.sources import SourceSpec
+from spout.group.presence import Presence, Who, describe_session
+from spout.group.session_state import SessionEvent, SessionState, SessionStates
+from spout.group.sources import PlannerSpec, SourceSpec
 from spout.group.starting import (
     Begun,
     Reached,
@@ -85,17 +86,122 @@ READ_TWICE: Final = (
 )
 
 
-class Opening:
-    """One attempt to become a group's owner; call `read` and `step` until `opened` is not None."""
+class _TakeRound:
+    """One `Take` to all acker partitions, and their answers to it.
+
+    Attributes:
+        name: the session that takes, or that of the question.
+        named: the sources that the `Take` names, ascending.
+        now: the clock of the `Take`, ms.
+        answers: what has been answered.
+        later: what acker partitions wrote after their answers.
+        answered_at: by acker partition, the offset of its answer.
+    """
 
     def __init__(
-        self, context: PlannerContext, announcer: Announcer, journal: Journal, new_id: str, now_ms: int
+        self, spec: PlannerSpec, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int
     ) -> None:
-        """Send the first `Take`; `new_id` is that of a session that may be drawn.
+        self.name = name
+        self.named = tuple(sources[source] for source in sorted(sources))
+        self.now = now
+        self.answers = Answers(spec.group, name.id, spec.partitions, sources)
+        self.later: list[Answered] = []
+        self.answered_at: dict[int, int] = {}
+        self._partitions = spec.partitions
+        self._waited = PassedTime(now_ms)
+        self._first_answer_ms: int | None = None
+
+    def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
+        """Read what an acker partition wrote; what came before its answer concerns another session."""
+        if self.answers.has(partition):
+            self.later.append((partition, offset, event))
+        elif isinstance(event, Taken):
+            self.answers.read(partition, event)
+            self.answered_at[partition] = offset
+
+    def wait(self, now_ms: int) -> int:
+        """Return how long it has waited for answers, ms; note when the first one came."""
+        waited_ms = self._waited.read(now_ms)
+        if self._first_answer_ms is None and len(self.answers.missing) < self._partitions:
+            self._first_answer_ms = waited_ms
+        return waited_ms
+
+    def first_answer_age_ms(self) -> int:
+        """Return how old the first answer is, ms; 0: there is none."""
+        return 0 if self._first_answer_ms is None else self._waited.ms - self._first_answer_ms
+
+
+class _HolderWatch:
+    """Finds out whether the holder of a group lives, for a process that must not end it."""
+
+    def __init__(self, context: PlannerContext, who: Who | None, now_ms: int) -> None:
+        """Read the signs of life in the group; `who` is this process."""
+        spec = context.spec
+        self._spec = spec
+        self._report = context.report
+        self._who = who
+        self._has_reported = False
+        self._presence = Presence(
+            context.log, spec.topics.init, spec.partitions, spec.group, now_ms, patient=True
+        )
+
+    def may_live(self, owner: SessionName, now_ms: int) -> bool:
+        """Return whether the owner has not been silent for long enough yet.
+
+        Raises `SessionRefused`: it lives.
+        """
+        self._presence.look(now_ms)
+        holder = self._presence.newest(owner)
+        if self._presence.lives(holder):
+            raise self._refused_by(holder)
+        wait_ms = self._presence.wait_ms(holder)
+        if wait_ms and not self._has_reported:
+            self._has_reported = True
+            fields = {
+                "group": self._spec.group,
+                "holder": self._presence.describe(holder),
+                "wait_seconds": round(wait_ms / 1000, 1),
+                "at_once_with": self._spec.way,
+            }
+            self._report("group_is_held", fields)
+        return wait_ms > 0
+
+    def _refused_by(self, holder: SessionName) -> SessionRefused:
+        """Build the error for a group whose holder lives."""
+        spec = self._spec
+        is_of_this_application = self._who is not None and self._presence.is_of(holder, self._who)
+        return SessionRefused(
+            f"group {spec.group} is held by {self._presence.describe(holder)}, and this one, with"
+            " a checkpoint of its own, would end it; stop that one, or take the group over with"
+            f" {spec.way}: what is open there is replayed here{READ_TWICE if is_of_this_application else ''}"
+        )
+
+    def close(self) -> None:
+        self._presence.close()
+
+
+class Opening:
+    """One attempt to become a group's owner; call `read` and `step` until `opened` is not None.
+
+    Attributes:
+        opened: what the session begins with; None: not all acker partitions have accepted it.
+    """
+
+    def __init__(
+        self,
+        context: PlannerContext,
+        announcer: Announcer,
+        journal: Journal,
+        new_id: str,
+        now_ms: int,
+        session: SessionStates,
+    ) -> None:
+        """Send the question; `new_id` is that of a session that may be drawn.
 
         Raises `Disagreement`: somebody moved the group's offsets.
         """
         self.opened: Opened | None = None
+        self._session = session
         self._log = context.log
         self._spec = context.spec
         self._sources = context.sources
@@ -106,32 +212,18 @@ class Opening:
         self._journal = journal
         self._left_out_before = dict.fromkeys(journal.waits, journal.at_ms)
         self._new_id = new_id
-        self._answers = Answers(context.spec.group, "", 0, ())
-        self._later: list[Answered] = []
-        self._answered_at: dict[int, int] = {}
-        self._first_answer_ms: int | None = None
-        self._has_taken_again = False
-        self._has_reported_owner = self._has_reported_wait = False
-        self._presence: Presence | None = None
-        spec = self._spec
+        self._generations: Mapping[int, Mapping[int, int]] = {}
+        self._has_reported_wait = False
+        self._holder: _HolderWatch | None = None  # where nobody would be ended
         if journal.session:
-            marks = journal.sources.items()
-            begun = [source for source, mark in marks if mark.next > mark.from_ and source in self._sources]
-            emitted_to = {source: int(offset_of(mark.next)) for source, mark in marks}
-            reached = Reached(emitted_to, journal.at_ms or None)
-            own = [self._sources[source] for source in begun]
-            check_commits(self._log, spec.group, own, reached, now_ms)
+            self._check_commits_of_journal(now_ms)
         self._begin(now_ms)
-        if not journal.session and not spec.take_over:  # read while the ackers answer
-            topic = spec.topics.init
-            self._presence = Presence(self._log, topic, spec.partitions, spec.group, now_ms, patient=True)
+        if not journal.session and not self._spec.take_over:  # read while the ackers answer
+            self._holder = _HolderWatch(context, announcer.who, now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
-        if self._answers.has(partition):
-            self._later.append((partition, offset, event))
-        elif isinstance(event, Taken):
-            self._answers.read(partition, event)
-            self._answered_at[partition] = offset
+        """Read what an acker partition wrote at an offset."""
+        self._round.read(partition, offset, event)
 
     def step(self, now_ms: int) -> None:
         """Go on when all partitions have answered; else repeat the `Take` to those that have not.
@@ -141,10 +233,8 @@ class Opening:
             SessionRefused: a higher session owns the group, or a living one and this checkpoint is fresh.
             Disagreement: N, a topic or a committed offset differs between the ackers and this process.
         """
-        waited_ms = self._waited.read(now_ms)
-        silent = self._answers.missing
-        if self._first_answer_ms is None and len(silent) < self._spec.partitions:
-            self._first_answer_ms = waited_ms
+        waited_ms = self._round.wait(now_ms)
+        silent = self._round.answers.missing
         if not silent:
             self._answered(now_ms)
             return
@@ -174,119 +264,115 @@ class Opening:
 
     def take_anew(self, now_ms: int) -> None:
         """Take the group once more, with a new session; only when it is opened with that of the journal."""
+        answers = self._round.answers
+        self._draw(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
         self.opened = None
-        self._draw(self._answers.owner, self._continued_or_starting(self._answers.sources()), now_ms)
 
     def waits_for(self) -> str:
         """Return what this attempt waits for, with what helps, in words that follow "it waits for"."""
-        if self._answers.missing:
-            silent = _listed(self._answers.missing)
-            return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
-        return "its holder to be silent, since nobody knows whether it lives"
+        if self._session.state is SessionState.AWAITING_SILENCE:
+            return "its holder to be silent, since nobody knows whether it lives"
+        silent = _listed(self._round.answers.missing)
+        return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
 
     def close(self) -> None:
-        if self._presence is not None:
-            self._presence.close()
-            self._presence = None
+        if self._holder is not None:
+            self._holder.close()
+            self._holder = None
 
     def _begin(self, now_ms: int) -> None:
-        self._ask(SessionName(0, self._new_id + QUESTION_SUFFIX), {}, now_ms, now_ms)
+        question = SessionName(0, self._new_id + QUESTION_SUFFIX)
+        self._take(SessionEvent.QUESTION_SENT, question, {}, now_ms, now_ms)
 
-    def _ask(self, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int) -> None:
-        self._name = name
-        self._named = tuple(sources[source] for source in sorted(sources))
-        self._now = now
-        self._waited = PassedTime(now_ms)
-        self._first_answer_ms = None
-        self._later.clear()
-        self._generations = self._answers.generations()
-        self._answers = Answers(self._spec.group, name.id, self._spec.partitions, sources)
+    def _take(
+        self,
+        event: SessionEvent,
+        name: SessionName,
+        sources: Mapping[int, TakeSource],
+        now: int,
+        now_ms: int,
+    ) -> None:
+        """Send a `Take` to all acker partitions, which is `event` for the session; the answers begin anew."""
+        self._session.process(event)
+        self._round = _TakeRound(self._spec, name, sources, now, now_ms)
         self._send(range(self._spec.partitions), now_ms)
 
     def _send(self, partitions: range | list[int], now_ms: int) -> None:
         """Send the `Take` to acker partitions, and before it what leads each up to its generations."""
         self._sent_ms = now_ms
+        name, now, named = self._round.name, self._round.now, self._round.named
         for partition in partitions:
-            for step in generation_steps(self._named, self._generations.get(partition, {})):
-                self._announcer.take(self._name, self._now, step, [partition])
-        self._announcer.take(self._name, self._now, self._named, partitions)
+            for step in generation_steps(named, self._generations.get(partition, {})):
+                self._announcer.take(name, now, step, [partition])
+        self._announcer.take(name, now, named, partitions)
 
     def _answered(self, now_ms: int) -> None:
-        answers = self._answers
-        if self._name.epoch == 0 and self._journal.session:
+        """Go on, since all acker partitions have answered."""
+        self._generations = self._round.answers.generations()
+        match self._session.state:
+            case SessionState.ASKING | SessionState.AWAITING_SILENCE:
+                self._question_answered(self._round.answers, now_ms)
+            case SessionState.TAKING | SessionState.RESUMING | SessionState.RESUMING_AGAIN:
+                if self._round.answers.refusals:
+                    self._refused(self._round.answers, now_ms)
+                else:
+                    self._accepted(self._round, now_ms)
+            case SessionState.TAKEN | SessionState.RESUMED:
+                pass  # the planner has not taken up what was opened
+            case (
+                SessionState.IDLE
+                | SessionState.PREPARING
+                | SessionState.OWNING
+                | SessionState.LEFT
+                | SessionState.SUPERSEDED
+                | SessionState.UNTRACKED
+                | SessionState.CLOSED
+                | SessionState.GIVEN_UP
+            ) as state:
+                raise UsageError(f"the session {state.value}, so nothing is opened; step its planner alone")
+            case state:
+                assert_never(state)
+
+    def _question_answered(self, answers: Answers, now_ms: int) -> None:
+        """Take the group: as the session of the journal, or as a new one once nobody lives who has it."""
+        if self._journal.session:
             session = SessionName(self._journal.epoch, self._journal.session)
-            self._ask(session, self._continued_or_starting(answers.sources()), now_ms, now_ms)
-        elif self._name.epoch == 0 and self._has_to_wait(answers.owner, now_ms):
+            sources = self._continued_or_starting(answers.sources())
+            self._take(SessionEvent.SESSION_RESUMED, session, sources, now_ms, now_ms)
             return
-        elif self._name.epoch == 0:
-            if self._spec.checks_commits:
-                self._check_commits(answers.sources(), now_ms)
-            self._report_carried(answers.sources())
-            self._draw(answers.owner, self._rewound(self._continued_or_starting(answers.sources())), now_ms)
-        elif not answers.refusals:
-            histories = answers.sources()
-            if any(histories[take.source].generation > take.generation for take in self._named):
-                # A reset that died half-way has sent a generation only to some acker partitions; the others
-                # would refuse what is emitted in it.
-                highest = {
-                    take.source: self._as_before(take.source, histories[take.source]) for take in self._named
-                }
-                self._ask(self._name, highest, self._now, now_ms)
-            elif self._is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
-                self._leave_clock(now_ms)
-            elif self._is_stale():
-                self._has_taken_again = True
-                self._ask(self._name, {take.source: take for take in self._named}, self._now, now_ms)
-            else:
-                self._open(now_ms)
-        elif self._spec.take_over and self._is_restart and answers.owner > self._name:
-            self._draw(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
-        else:
-            self._refused(answers, now_ms)
+        if self._holder is not None and self._holder.may_live(answers.owner, now_ms):
+            self._session.process(SessionEvent.HOLDER_MAY_LIVE)
+            return
+        self.close()  # nobody is waited for any more
+        histories = answers.sources()
+        if self._spec.checks_commits:
+            self._check_commits(histories, now_ms)
+        self._report_carried(histories)
+        self._draw(answers.owner, self._rewound(self._continued_or_starting(histories)), now_ms)
 
-    def _has_to_wait(self, owner: SessionName, now_ms: int) -> bool:
-        """Return whether the owner may live; `SessionRefused`: it does."""
-        spec = self._spec
-        if self._presence is None:
-            return False
-        self._presence.look(now_ms)
-        owner = self._presence.newest(owner)
-        if self._presence.lives(owner):
-            same = self._announcer.who is not None and self._presence.is_of(owner, self._announcer.who)
-            raise SessionRefused(
-                f"group {spec.group} is held by {self._presence.describe(owner)}, and this one, with"
-                " a checkpoint of its own, would end it; stop that one, or take the group over with"
-                f" {spec.way}: what is open there is replayed here{READ_TWICE if same else ''}"
-            )
-        wait_ms = self._presence.wait_ms(owner)
-        if wait_ms and not self._has_reported_owner:
-            self._has_reported_owner = True
-            fields = {
-                "group": spec.group,
-                "holder": self._presence.describe(owner),
-                "wait_seconds": round(wait_ms / 1000, 1),
-                "at_once_with": spec.way,
+    def _accepted(self, accepted: _TakeRound, now_ms: int) -> None:
+        """Begin with what the acker partitions answered, unless the group has to be taken once more."""
+        histories = accepted.answers.sources()
+        if any(histories[take.source].generation > take.generation for take in accepted.named):
+            # A reset that died half-way has sent a generation only to some acker partitions; the others
+            # would refuse what is emitted in it.
+            highest = {
+                take.source: self._as_before(take.source, histories[take.source]) for take in accepted.named
             }
-            self._report("group_is_held", fields)
-        if not wait_ms:
-            self.close()
-        return wait_ms > 0
-
-    def _is_stale(self) -> bool:
-        """Return whether a restart should take once more, to get the present clock of its session."""
-        may_take = self._is_restart and not self._has_taken_again
-        if not may_take or self._first_answer_ms is None:
-            return False
-        return self._waited.ms - self._first_answer_ms >= STEP_MS_MAX
+            self._take(SessionEvent.GENERATIONS_APART, accepted.name, highest, accepted.now, now_ms)
+        elif self._session.is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
+            self._leave_clock(now_ms)
+        elif self._session.state is SessionState.RESUMING and accepted.first_answer_age_ms() >= STEP_MS_MAX:
+            # the process before may have moved the clock of the session since
+            named = {take.source: take for take in accepted.named}
+            self._take(SessionEvent.ANSWER_IS_OLD, accepted.name, named, accepted.now, now_ms)
+        else:
+            self._open(accepted, now_ms)
 
     @property
     def _clock_ms(self) -> int:
         """The clock with which a restart goes on."""
-        return max(self._answers.clock, self._journal.now)
-
-    @property
-    def _is_restart(self) -> bool:
-        return self._name.id == self._journal.session
+        return max(self._round.answers.clock, self._journal.now)
 
     def _draw(self, owner: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
         """Create a session above the owner's; its clock begins no lower than any clock before it.
@@ -294,20 +380,22 @@ class Opening:
         An epoch that no session can have, and a clock that is far ahead, were written by a stranger, or by a
         machine with a wrong clock. They are left behind: ackers let any session follow on such an owner.
         """
-        group, before_ms = self._spec.group, self._answers.clock
+        group, before_ms = self._spec.group, self._round.answers.clock
         epoch, clock_ms = epoch_above(owner.epoch, now_ms), clock_after(before_ms, now_ms)
         if epoch <= owner.epoch:
             self._report("epoch_left_behind", {"group": group, "owner": str(owner), "epoch": epoch})
         if clock_ms < before_ms:
             ahead = f"{(before_ms - now_ms) // 1_000} s"
             self._report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
-        self._ask(SessionName(epoch, self._new_id), sources, clock_ms, now_ms)
+        name = SessionName(epoch, self._new_id)
+        self._take(SessionEvent.SESSION_DRAWN, name, sources, clock_ms, now_ms)
 
     def _leave_clock(self, now_ms: int) -> None:
         """Go on with a new session, since no acker takes a tick with the clock of this one."""
         if not self._spec.take_over:
-            raise clock_ahead(self._name, self._spec, self._clock_ms - now_ms)
-        self._draw(self._answers.owner, self._continued_or_starting(self._answers.sources()), now_ms)
+            raise clock_ahead(self._round.name, self._spec, self._clock_ms - now_ms)
+        answers = self._round.answers
+        self._draw(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
 
     def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
         """Begin a new generation of the sources that are to be rewound, and of re-created replay topics."""
@@ -332,17 +420,38 @@ class Opening:
         topic = self._sources[source].place.topic
         return TakeSource(source, topic, history.topic_id, history.generation, history.from_)
 
-    def _open(self, now_ms: int) -> None:
+    def _open(self, accepted: _TakeRound, now_ms: int) -> None:
+        """Let the session begin with what the acker partitions have of its sources."""
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
-        all_histories = self._answers.sources()
+        all_histories = accepted.answers.sources()
         histories = {source: history for source, history in all_histories.items() if source in self._sources}
         unknown = self._sources.keys() - histories.keys()
         self._leave_out({source: self._left_out_before.get(source, now_ms) for source in unknown})
         for source, spec in self._sources.items():
             check_topic(spec, histories[source])
-        now = self._clock_ms if self._is_restart else self._now
-        later, answered_at = tuple(self._later), dict(self._answered_at)
-        self.opened = Opened(self._name, self._is_restart, histories, self._answers, now, later, answered_at)
+        is_restart = self._session.is_restart
+        self._session.process(SessionEvent.ALL_ACCEPTED)
+        self.opened = Opened(
+            name=accepted.name,
+            is_restart=is_restart,
+            histories=histories,
+            answers=accepted.answers,
+            now=self._clock_ms if is_restart else accepted.now,
+            later=tuple(accepted.later),
+            answered_at=dict(accepted.answered_at),
+        )
+
+    def _check_commits_of_journal(self, now_ms: int) -> None:
+        """Refuse moved offsets of sources of which the journal has emitted something."""
+        marks = self._journal.sources
+        begun = [
+            self._sources[source]
+            for source, mark in marks.items()
+            if mark.next > mark.from_ and source in self._sources
+        ]
+        emitted_to = {source: int(offset_of(mark.next)) for source, mark in marks.items()}
+        reached = Reached(emitted_to, self._journal.at_ms or None)
+        check_commits(self._log, self._spec.group, begun, reached, now_ms)
 
     def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
         """Refuse moved offsets of sources of whose present generation something is initialised."""
@@ -399,14 +508,18 @@ class Opening:
         return takes
 
     def _refused(self, answers: Answers, now_ms: int) -> None:
-        if answers.owner > self._name:
-            spec = self._spec
-            owner = describe_session(self._log, spec, answers.owner, now_ms)
+        """Draw a new session, where a restart that is refused may take over; else raise why it is refused."""
+        spec, name, owner = self._spec, self._round.name, answers.owner
+        if spec.take_over and self._session.is_restart and owner > name:
+            self._draw(owner, self._continued_or_starting(answers.sources()), now_ms)
+            return
+        if owner > name:
+            holder = describe_session(self._log, spec, owner, now_ms)
             raise SessionRefused(
-                f"session {self._name} of group {spec.group} is refused: {owner} holds the group; stop the"
+                f"session {name} of group {spec.group} is refused: {holder} holds the group; stop the"
                 f" query that runs it, or start this one with {spec.way} to abandon what is open there"
             )
-        raise refused_by_acker(answers, self._name, self._spec.group)
+        raise refused_by_acker(answers, name, spec.group)
 
 
 def _listed(partitions: Sequence[int]) -> str:

@@ -13,9 +13,10 @@ Source: docs/design/protocol.md, sections 3 (rules 6 and 8), 4 and 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
+from threading import Lock
 from typing import NamedTuple
 
 from acker.clock_watch import ClockWatch
@@ -33,8 +34,9 @@ from acker.wire.verdict import Verdict
 from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report, Sight
 from spout.group.commits import Committer
 from spout.group.growth import Growth
-from spout.group.opening import Opening
+from spout.group.opening import Opened, Opening
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Who, describe_session
+from spout.group.session_state import SessionEvent, SessionState, SessionStates, status_word
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
 from spout.group.starting import Begun, check_cluster, check_journal, older_checkpoint, starting_offsets
 from spout.group.strangers import END_IT, MovedCommit, StrangerWatch, members_text, moved_cure, strangers_now
@@ -60,16 +62,33 @@ POSITION_BYTES = 8
 """A lost root's position, as verdicts pack it."""
 
 
+class Taking(NamedTuple):
+    """A group that is being taken: who asks the ackers, who reads what they answer, and who will commit."""
+
+    opening: Opening
+    verdicts: VerdictReader
+    committer: Committer
+
+
 class Owned(NamedTuple):
-    """The session of an owned group: its state, and what plans, commits and looks for it."""
+    """An owned group: the state of its session, and what plans, commits and looks for it.
+
+    Attributes:
+        verdicts: None: nothing is tracked.
+        order: None: no input is ordered.
+        resets: None: nothing is tracked.
+        state: None: no bolt of the query holds tuples across batches.
+    """
 
     tenure: Tenure
     batches: Batches
     committer: Committer
     growth: Growth
+    draining: Draining
+    verdicts: VerdictReader | None
     order: OrderWatch | None
-    resets: TimeoutResets | None = None
-    state: StateWatch | None = None
+    resets: TimeoutResets | None
+    state: StateWatch | None
 
 
 class Planner:
@@ -130,11 +149,11 @@ class Planner:
         )
         self._journal = BEGINNING
         self._targets: dict[int, int] = {}
-        self._verdicts: VerdictReader | None = None
-        self._opening: Opening | None = None
-        self._committer: Committer | None = None
-        self._owned: Owned | None = None
-        self._draining: Draining | None = None
+        self._session = SessionStates()
+        # `wait_for_records` may run beside `step`: what it says of the session must not undo what that says
+        self._session_lock = Lock()
+        # what the session's state needs; None: the question was not sent yet
+        self._group: Taking | Owned | None = None
         self._strangers = StrangerWatch(log, spec.group, self._context.report)
         self._moved: dict[int, MovedCommit] = {}
         self._long_wait = LongWait()
@@ -147,26 +166,37 @@ class Planner:
         self.joined = 0
         self._ticked_ms: int | None = None
         self._signed_ms = 0
-        self._has_left = self._is_closed = self._is_superseded = False
+        self._to_close = ExitStack()
+        self._to_close.callback(self._arrivals.close)
+        self._to_close.callback(self._context.sight.close)
 
     @property
     def is_open(self) -> bool:
-        return bool(self._context.sources)
+        """Whether `open` has found the sources."""
+        return self._session.state is not SessionState.IDLE
 
     @property
     def is_ready(self) -> bool:
         """Whether the group is taken, so that `plan` may be called."""
-        return self._owned is not None
+        return isinstance(self._group, Owned)
 
     @property
     def is_idle(self) -> bool:
         """Whether the group is taken and nothing is pending: `step` is in no hurry."""
-        return self._owned is not None and self._owned.tenure.is_idle and self._owned.tenure.sibling is None
+        if not isinstance(self._group, Owned):
+            return False
+        tenure = self._group.tenure
+        return tenure.is_idle and tenure.sibling is None
 
     @property
     def is_reading(self) -> bool:
         """Whether `poll` waits for records; without tracking there are none."""
         return self._verdicts is not None
+
+    @property
+    def _verdicts(self) -> VerdictReader | None:
+        """What reads the ackers' answers and verdicts; None: nothing is tracked, or was asked yet."""
+        return None if self._group is None else self._group.verdicts
 
     @property
     def sources(self) -> Mapping[int, SourceSpec]:
@@ -187,16 +217,20 @@ class Planner:
         self._context = replace(self._context, cluster_id=log.cluster_id())
         check_cluster(journal, self._context.cluster_id)
         self._journal, self._runs_again = journal, runs_again
-        self._context.sources.update(sources_of(log, spec.inputs, tracked=self._is_tracked))
+        sources = sources_of(log, spec.inputs, tracked=self._is_tracked)
+        self._session.process(SessionEvent.SOURCES_KNOWN)
+        self._context.sources.update(sources)
         checked = self.sources
         if spec.take_over:  # it names the generation that a reset began; only what is read again is as before
             again = {run.source for run in journal.ranges if runs_again}
             checked = {source: one for source, one in checked.items() if source in again}
         check_journal(checked.values(), journal, tracked=self._is_tracked)
         if not self._is_tracked:
-            self._own(self._untracked(now_ms), now_ms)
+            committer = Committer(log, spec.group, self.sources)
+            self._own(self._untracked(now_ms), committer, None, {}, now_ms)
             return
-        self._verdicts = VerdictReader(log, spec.topics, spec.partitions, self._context.report)
+        verdicts = VerdictReader(log, spec.topics, spec.partitions, self._context.report)
+        self._to_close.callback(verdicts.close)
         announcer = Announcer(
             log,
             spec.topics,
@@ -206,14 +240,18 @@ class Planner:
             durable_ms=longest_unreachable_ms(spec.inputs),
             reads=[found.id for found in spec.inputs],
         )
+        self._to_close.callback(announcer.close)
         self._context = replace(self._context, announcer=announcer)
         with announcer.together():  # what is read here takes 100 ms, in which the ackers answer
-            self._opening = Opening(self._context, announcer, journal, self._new_id, now_ms)
-            self._committer = Committer(log, spec.group, self.sources)
+            opening = Opening(self._context, announcer, journal, self._new_id, now_ms, self._session)
+            with ExitStack() as undo:
+                undo.callback(opening.close)
+                self._group = Taking(opening, verdicts, Committer(log, spec.group, self.sources))
+                undo.pop_all()
 
     def waits_for(self) -> str:
         """Return what it waits for until it has its group, in words; empty: it has it, or was not opened."""
-        return "" if self._opening is None else self._opening.waits_for()
+        return self._group.opening.waits_for() if isinstance(self._group, Taking) else ""
 
     def stop_at_ends(self) -> None:
         """Read the inputs up to their present ends, while replays go on; call it before `open`.
@@ -241,35 +279,54 @@ class Planner:
                 is older than what its session did.
         """
         self._now_ms = now_ms
-        if self._verdicts is not None:
-            self._tell(self._verdicts.step(now_ms))
-            if clock_news := self._clocks.polled(records, now_ms):
-                self._context.report("clocks_differ", {"group": self._spec.group, "why": clock_news})
-            for record in records:
-                event = self._verdicts.decode(record)
-                # by the Take of a new session, too
-                if is_lost_of(event, self.sources):
-                    self._lost_below[record.partition] = record.offset + 1
-                if event is not None and self._opening is not None:
-                    self._opening.read(record.partition, record.offset, event)
-                elif event is not None and self._owned is not None:
-                    self._read(self._owned, record.partition, record.offset, event, now_ms)
-        if self._opening is not None:
-            self._opening.step(now_ms)
-            self._take_up(self._opening, now_ms)
-        if self._owned is not None:
-            if self._owned.state is not None:  # before the tick that may reach a deadline
-                self._owned.state.step(self._owned.tenure.clock.now)
-            self._tick(self._owned, now_ms)
-            cursors = self._owned.tenure.cursors
-            nexts = {self.sources[source].place: offset_of(one.first_free) for source, one in cursors.items()}
-            self._tell(self._context.troubles.step(nexts, now_ms))
+        if isinstance(self._group, Taking):
+            self._step_taking(self._group, records, now_ms)
+        elif isinstance(self._group, Owned) and self._group.verdicts is not None:
+            for record, event in self._events(self._group.verdicts, records, now_ms):
+                self._read(self._group, record.partition, record.offset, event, now_ms)
+        # also in the step in which the group was taken
+        if isinstance(self._group, Owned):
+            self._step_owned(self._group, now_ms)
         return bool(records)
+
+    def _step_taking(self, taking: Taking, records: Sequence[Record], now_ms: int) -> None:
+        """Read what the ackers answered, and own the group once all of them have accepted."""
+        for record, event in self._events(taking.verdicts, records, now_ms):
+            taking.opening.read(record.partition, record.offset, event)
+        taking.opening.step(now_ms)
+        if taking.opening.opened is not None:
+            self._take_up(taking, taking.opening.opened, now_ms)
+
+    def _step_owned(self, owned: Owned, now_ms: int) -> None:
+        """Tick, commit, and look whether partitions that stood go on."""
+        if owned.state is not None:  # before the tick that may reach a deadline
+            owned.state.step(owned.tenure.clock.now)
+        self._tick(owned, now_ms)
+        cursors = owned.tenure.cursors
+        next_offsets = {
+            self.sources[source].place: offset_of(cursor.first_free) for source, cursor in cursors.items()
+        }
+        self._tell(self._context.troubles.step(next_offsets, now_ms))
+
+    def _events(
+        self, verdicts: VerdictReader, records: Sequence[Record], now_ms: int
+    ) -> Iterator[tuple[Record, Taken | Verdicts]]:
+        """Yield what acker partitions wrote, each with its record; note up to where roots were lost."""
+        self._tell(verdicts.step(now_ms))
+        if clock_news := self._clocks.polled(records, now_ms):
+            self._context.report("clocks_differ", {"group": self._spec.group, "why": clock_news})
+        for record in records:
+            event = verdicts.decode(record)
+            # by the Take of a new session, too
+            if is_lost_of(event, self.sources):
+                self._lost_below[record.partition] = record.offset + 1
+            if event is not None:
+                yield record, event
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
-        self._has_left = False
         owned = self._require()
+        self._want_records()
         end = owned.batches.plan(start, limit, now_ms, tasks)
         if owned.state is not None and end != start:
             owned.state.planned(end)
@@ -278,7 +335,9 @@ class Planner:
     @property
     def under_way(self) -> Journal | None:
         """The offset behind a batch that is not published, of a query that may hold records; else None."""
-        return None if self._owned is None or self._owned.state is None else self._owned.state.under_way
+        if not isinstance(self._group, Owned) or self._group.state is None:
+            return None
+        return self._group.state.under_way
 
     def note_held(self, held: Sequence[SourceRun] | None) -> None:
         """Note that the batch under way is published, and what of it Spark's state holds; None: unknown."""
@@ -291,8 +350,8 @@ class Planner:
 
         Call it again and again while it returns False, and else not for a second; see `Arrivals.wait`.
         """
-        self._has_left = False
         read_to = self._require().batches.read_to
+        self._want_records()
         if len(read_to) == len(self.sources) and not self._arrivals.wait(read_to, wait_ms):
             return False
         self._arrivals.rest()
@@ -325,11 +384,7 @@ class Planner:
 
         Raises as `Draining.is_over`: nothing is left but to wait for what does not come by itself.
         """
-        owned = self._require()
-        if self._draining is None:
-            tenure, batches, state = owned.tenure, owned.batches, owned.state
-            self._draining = Draining(self._context, tenure, batches, state, self._verdicts)
-        return self._draining.is_over(self._lost_below, self._now_ms)
+        return self._require().draining.is_over(self._lost_below, self._now_ms)
 
     def note_nothing_to_plan(self, now_ms: int) -> None:
         """Say each minute which verdicts are waited for; call it where `plan` found nothing to do.
@@ -338,7 +393,7 @@ class Planner:
         """
         owned = self._require()
         is_held = owned.state is not None and owned.state.holds_all()
-        if self._verdicts is None or owned.tenure.is_idle or is_held:
+        if owned.verdicts is None or owned.tenure.is_idle or is_held:
             self._long_wait.over()
             return
         wait = verdict_wait(owned.tenure, now_ms)
@@ -349,8 +404,8 @@ class Planner:
 
     def commit(self) -> None:
         """Commit what is settled now, rather than in a few seconds."""
-        tenure, _, committer, *_ = self._require()
-        committer.commit(tenure.committable())
+        owned = self._require()
+        owned.committer.commit(owned.tenure.committable())
 
     @property
     def commit_refused(self) -> str:
@@ -375,32 +430,34 @@ class Planner:
 
         If it asks for records after all (`plan`, `wait_for_records`), the next `step` says that it lives.
         """
-        if self._is_superseded:  # the group is another's, and so are its commits: those of a reset are lower
-            return
+        if self._session.state in (SessionState.SUPERSEDED, SessionState.CLOSED):
+            return  # the group is another's, and so are its commits: those of a reset are lower
         self.commit()
-        tenure, announcer = self._require().tenure, self._context.announcer
-        if self._has_left or announcer is None:
+        if self._session.state is not SessionState.OWNING or self._context.announcer is None:
             return
-        self._has_left, self._signed_ms = True, 0
+        tenure = self._require().tenure
+        self._process(SessionEvent.GOODBYE_SENT)
+        self._signed_ms = 0  # if it comes back, it says so at once
         with suppress(Unreachable):  # then the silence that follows says it, some seconds later
-            announcer.leave(tenure.name, tenure.clock.now)
+            self._context.announcer.leave(tenure.name, tenure.clock.now)
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
         """Return the status; `error` says why the process stopped."""
-        if self._owned is None:
-            state = "failed" if error else "taking" if self.is_open else "idle"
-            return PlannerStatus(state, self._spec.group, error=error, wall=now_ms)
-        tenure, batches, committer, _, order, *_ = self._owned
+        word = "failed" if error else status_word(self._session.state)
+        if not isinstance(self._group, Owned):
+            return PlannerStatus(word, self._spec.group, error=error, wall=now_ms)
+        owned = self._group
+        tenure, batches, committer, order = owned.tenure, owned.batches, owned.committer, owned.order
         window, counts = tenure.window, tenure.window.counts
         oldest_ms = window.oldest_emitted_ms()
         return PlannerStatus(
-            state="failed" if error else "closed" if self._is_closed else "running",
+            state=word,
             group=self._spec.group, session=tenure.name.id, epoch=tenure.name.epoch,
             batches=batches.count, emitted=window.emitted, replayed=batches.replayed,
             pending=window.pending, acked=counts[Verdict.ACKED], absent=counts[Verdict.ABSENT],
             failed=counts[Verdict.FAILED], timed_out=counts[Verdict.TIMED_OUT],
             abandoned=counts[Verdict.ABANDONED], late=window.late, unknown=window.unknown,
-            undecodable=0 if self._verdicts is None else self._verdicts.undecodable,
+            undecodable=0 if owned.verdicts is None else owned.verdicts.undecodable,
             lost_from_log=batches.lost_from_log,
             oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
             batch_ms=batches.took_ms, batch_records_max=batches.pace.allowed() or 0,
@@ -410,38 +467,35 @@ class Planner:
             commit_failures=committer.failures, error=error, wall=now_ms,
             held=self._blocked,
             waits={} if order is None else dict(order.why),
-            stands=self._stands(),
+            stands=self._stands(owned),
             held_now={} if order is None else dict(order.blocked),
         )  # fmt: skip
 
-    def _stands(self) -> dict[str, str]:
+    def _stands(self, owned: Owned) -> dict[str, str]:
         """Return why partitions stand: they have no leader, or nothing of them arrives."""
-        standing = () if self._verdicts is None else self._verdicts.standing()
+        standing = () if owned.verdicts is None else owned.verdicts.standing()
         stands = {partition.name: str(partition) for partition in standing}
         return stands | self._context.troubles.texts()
 
     def close(self) -> None:
         """Commit what is settled and leave. What is open stays open: its clock stands still."""
-        if self._is_closed:
+        if self._session.is_closed:
             return
-        self._is_closed = True
-        order = None if self._owned is None else self._owned.order
-        context = self._context
-        parts = (
-            self._arrivals,
-            self._verdicts,
-            context.announcer,
-            context.sight,
-            order,
-            self._draining,
-            self._opening,
-        )
-        with ExitStack() as stack:  # all of them, whatever the last commit raises
-            for part in parts:
-                if part is not None:
-                    stack.callback(part.close)
-            if self._owned is not None:
+        with self._to_close as parts:  # all of them, whatever the last commit raises
+            parts.callback(self._process, SessionEvent.CLOSE)
+            if isinstance(self._group, Taking):
+                parts.callback(self._group.opening.close)
+            if isinstance(self._group, Owned):
                 self.leave()
+
+    def _process(self, event: SessionEvent) -> None:
+        """Note what happens to the session; see `SessionStates.process`."""
+        with self._session_lock:
+            self._session.process(event)
+
+    def _want_records(self) -> None:
+        """Note that Spark asks for records, of a query that may have left."""
+        self._process(SessionEvent.RECORDS_WANTED)
 
     def _tell(self, news: StandingNews) -> None:
         """Report which partitions stand, and which go on again."""
@@ -453,26 +507,24 @@ class Planner:
             self._context.report("partition_goes_on", {"partition": name, "why": "it stood"})
 
     def _require(self) -> Owned:
-        if self._owned is None:
+        if not isinstance(self._group, Owned):
             raise UsageError("the planner has not taken its group; step it until is_ready")
-        return self._owned
+        return self._group
 
-    def _take_up(self, opening: Opening, now_ms: int) -> None:
-        if (opened := opening.opened) is None:
-            return
+    def _take_up(self, taking: Taking, opened: Opened, now_ms: int) -> None:
+        """Own the group that all acker partitions have given us, unless the checkpoint is an older copy."""
         tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
-        if opened.is_restart and self._is_older(tenure):
-            opening.take_anew(now_ms)
+        if opened.is_restart and self._is_older(tenure, taking.verdicts):
+            taking.opening.take_anew(now_ms)
             return
-        self._opening = None
-        owned = self._own(tenure, now_ms, opened.answered_at)
+        owned = self._own(tenure, taking.committer, taking.verdicts, opened.answered_at, now_ms)
         for partition, offset, event in opened.later:
             self._read(owned, partition, offset, event, now_ms)
         epoch, session = opened.name
         fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}
         self._context.report("session_began", fields)
 
-    def _is_older(self, tenure: Tenure) -> bool:
+    def _is_older(self, tenure: Tenure, verdicts: VerdictReader) -> bool:
         """Whether the checkpoint lacks a batch that its session acked; without `take_over` a `Disagreement`.
 
         The driver acks only what Spark has journalled: what is ACKED and not in this checkpoint was in a
@@ -480,10 +532,10 @@ class Planner:
         batch.
         """
         roots = tenure.settled_behind(self._journal)
-        if not roots or self._verdicts is None:
+        if not roots:
             return False
         spec, began_ms = self._spec, self._journal.at_ms - SILENT_MS_MAX  # so far clocks may differ
-        acked = self._verdicts.acked_since(began_ms, roots, longest_unreachable_ms(spec.inputs))
+        acked = verdicts.acked_since(began_ms, roots, longest_unreachable_ms(spec.inputs))
         if acked is None:
             return False
         one = self.sources[acked.source]
@@ -509,13 +561,27 @@ class Planner:
         self._context.leave_out({source: before.get(source, now_ms) for source in unknown})
         return Tenure(SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions)
 
-    def _own(self, tenure: Tenure, now_ms: int, answered_at: Mapping[int, int] | None = None) -> Owned:
+    def _own(
+        self,
+        tenure: Tenure,
+        committer: Committer,
+        verdicts: VerdictReader | None,
+        answered_at: Mapping[int, int],
+        now_ms: int,
+    ) -> Owned:
+        """Begin a session: make what plans, commits and looks for it.
+
+        Args:
+            verdicts: None: nothing is tracked.
+            answered_at: by acker partition, the offset of its answer.
+        """
         context = self._context
-        is_ordered = self._is_tracked and any(found.ordered for found in self._spec.inputs)
-        order = OrderWatch(context, tenure, answered_at or {}) if is_ordered else None
+        is_ordered = self._is_tracked and any(input.ordered for input in self._spec.inputs)
+        order = OrderWatch(context, tenure, answered_at) if is_ordered else None
+        if order is not None:
+            self._to_close.callback(order.close)
         lane = f"planner-{self._new_id}/{tenure.name.id}"
         batches = Batches(context, tenure, lane, self._targets, order)
-        committer = self._committer or Committer(context.log, self._spec.group, self.sources)
         committer.follow(tenure.cursors)
         batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))
         committer.claim(tenure.committable())
@@ -526,9 +592,13 @@ class Planner:
         if self._spec.wakes and resets is not None:
             again = self._journal if self._runs_again else None
             state = StateWatch(tenure, resets, self._spec, again)
+        draining = Draining(context, tenure, batches, state, verdicts)
+        self._to_close.callback(draining.close)
         growth = Growth(context, tenure.name, now_ms)
-        self._owned = Owned(tenure, batches, committer, growth, order, resets, state)
-        return self._owned
+        owned = Owned(tenure, batches, committer, growth, draining, verdicts, order, resets, state)
+        self._process(SessionEvent.UNTRACKED_BEGUN if verdicts is None else SessionEvent.GROUP_OWNED)
+        self._group = owned
+        return owned
 
     def _read(self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
         spec, tenure = self._spec, owned.tenure
@@ -546,7 +616,7 @@ class Planner:
             return
         other = SessionName(event.epoch, event.session)
         if event.group == spec.group and other > tenure.name:
-            self._is_superseded = True
+            self._process(SessionEvent.HIGHER_SESSION_SEEN)
             owner = describe_session(self._context.log, spec, other, now_ms)
             raise SessionSuperseded(
                 f"{owner} took group {spec.group} from session {tenure.name}; what was open is replayed"
@@ -557,22 +627,23 @@ class Planner:
 
     def _tick(self, owned: Owned, now_ms: int) -> None:
         """Move the clock, tick where roots are open, give signs of life, commit now and then."""
-        tenure, batches, committer, growth, *_ = owned
+        tenure, batches, committer = owned.tenure, owned.batches, owned.committer
+        has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)
         now = tenure.look(now_ms)
         is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS
         partitions = tenure.ticked_partitions()
         announcer = self._context.announcer
         if announcer is not None:
-            if is_due and partitions and not self._has_left:
+            if is_due and partitions and not has_left:
                 self._ticked_ms = self._signed_ms = now_ms
                 tenure.clock.sent()
                 announcer.tick(tenure.name, now, partitions, now_ms)
-            if not self._has_left and not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:
+            if not has_left and not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:
                 self._signed_ms = now_ms  # a sign of life where no tick is one; its clock stands still
                 announcer.tick(tenure.name, now, (SIGNS_AT,), now_ms)
             if tenure.sibling is not None and (to := tenure.sibling.to_ask(now_ms)):
                 announcer.take(tenure.sibling.question, now, (), to)
-        joined = growth.step(now, now_ms) or growth.begin_again(batches.begins_again, now, now_ms)
+        joined = owned.growth.step(now, now_ms) or owned.growth.begin_again(batches.begins_again, now, now_ms)
         for one, cursor in joined:
             self._context.sources[one.source] = one
             self._context.left_out.pop(one.source, None)

@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "a-commit-without-state-is-named",
         "spout/group/opening.py",
-        "            self._report_carried(answers.sources())\n",
+        "        self._report_carried(histories)\n",
         "",
         "tests/unit/spout/planner/test_other_cluster.py"
         "::test_a_commit_without_state_is_named_with_what_nobody_knows_and_where_to_begin",
@@ -478,7 +478,7 @@ MUTANTS = (
     Mutant(
         "a-superseded-query-commits-nothing",
         "spout/planner/planner.py",
-        "self._is_superseded = True",
+        "self._process(SessionEvent.HIGHER_SESSION_SEEN)",
         "pass",
         "tests/unit/spout/inspect/test_operate.py"
         "::test_a_query_that_a_reset_stops_leaves_the_commits_of_the_reset_as_they_are",
@@ -496,8 +496,8 @@ MUTANTS = (
     Mutant(
         "an-older-copy-of-a-checkpoint-is-refused",
         "spout/planner/planner.py",
-        "if opened.is_restart and self._is_older(tenure):",
-        "if False and self._is_older(tenure):",
+        "if opened.is_restart and self._is_older(tenure, taking.verdicts):",
+        "if False and self._is_older(tenure, taking.verdicts):",
         "tests/unit/spout/planner/test_older_checkpoint.py"
         "::test_an_older_copy_of_a_checkpoint_is_refused_by_its_positions_and_with_the_cures",
         "acks under batch numbers that were used before would not count, and records would time out",
@@ -828,8 +828,8 @@ MUTANTS = (
     Mutant(
         "who-waits-for-records-has-not-left",
         "spout/planner/planner.py",
-        "        self._has_left = False\n        read_to = ",
-        "        read_to = ",
+        "        read_to = self._require().batches.read_to\n        self._want_records()\n",
+        "        read_to = self._require().batches.read_to\n",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_topology_that_is_resumed_and_finds_no_records_lives_again",
         "a second query of a group would take it from a topology that was paused and resumed",
@@ -2209,7 +2209,7 @@ MUTANTS = (
     Mutant(
         "acker-partitions-far-behind-are-led-up-in-steps",
         "spout/group/opening.py",
-        "for step in generation_steps(self._named, self._generations.get(partition, {})):",
+        "for step in generation_steps(named, self._generations.get(partition, {})):",
         "for step in ():",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_generations_that_somebody_raised_in_one_acker_partition_are_spread_to_the_others",
@@ -2218,7 +2218,7 @@ MUTANTS = (
     Mutant(
         "a-restart-does-not-go-on-with-a-clock-that-ackers-refuse",
         "spout/group/opening.py",
-        "elif self._is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
+        "elif self._session.is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
         "elif False:",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_a_restart_whose_clock_no_acker_believes_is_told_so_and_goes_on_with_a_new_session",

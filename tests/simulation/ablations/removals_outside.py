@@ -30,6 +30,7 @@ from acker.wire.leader_epochs import LeaderEpochs
 from replay.policy.disposition import Action, Disposition, LostEmission, Policy, Replay, Rule, dispose
 from spout.group.announce import Reach
 from spout.group.opening import Opening
+from spout.group.session_state import SessionEvent
 from spout.planner.batches import Batches
 from spout.planning.intake import Room, Sharing, SourceCursor, cursor_of
 from spout.planning.session import SessionClock, SessionName
@@ -121,7 +122,9 @@ def process_before() -> Replaced:
     def begin(self: Opening, now_ms: int) -> None:
         if self._journal.session:
             session = SessionName(self._journal.epoch, self._journal.session)
-            self._ask(session, self._continued_or_starting({}), now_ms, now_ms)
+            self._session.process(SessionEvent.QUESTION_SENT)
+            sources = self._continued_or_starting({})
+            self._take(SessionEvent.SESSION_RESUMED, session, sources, now_ms, now_ms)
         else:
             fresh(self, now_ms)
 

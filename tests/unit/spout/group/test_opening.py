@@ -21,6 +21,7 @@ from acker.wire.checks import CLOCK_AHEAD_MS_MAX
 from acker.wire.events import PositionRun, SourceRun, Taken, TakenSource, TakeSource, Verdicts
 from spout.group.announce import REPEAT_MS
 from spout.group.opening import GIVE_UP_MS, WAIT_REPORTED_MS, Opening, clock_after
+from spout.group.session_state import SessionEvent, SessionStates
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
 from spout.group.troubles import Troubles
 from spout.planning.journal import BEGINNING, Journal, SourceMark
@@ -85,7 +86,9 @@ class Group:
             leave_out=leave_out,
         )
         announcer: Any = self
-        self.it = Opening(context, announcer, journal, "new", self.now_ms)
+        session = SessionStates()
+        session.process(SessionEvent.SOURCES_KNOWN)
+        self.it = Opening(context, announcer, journal, "new", self.now_ms, session)
         return self.it
 
     def answer(

@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
+from operator import length_hint
 from threading import Lock
 from typing import Any
 
@@ -334,7 +335,13 @@ class BoltWork(BoltObserver):
             self._execute_batch(self._bolt, rows, inputs)
         else:
             why_blocked = None if self.gate is None else _why_blocked(self.gate, places)
-            for row in range(len(rows)):
+            turns = iter(range(len(rows)))
+
+            def current() -> int:
+                return max(len(rows) - 1 - length_hint(turns), 0)
+
+            self._pulse.begin(self.name, current, lambda: _roots_of(places[current() : current() + 1]))
+            for row in turns:
                 if why_blocked is not None and (cause := why_blocked(row)) is not None:
                     failures += [(each.root, cause) for each in places[row]]
                     executed -= 1
@@ -350,7 +357,6 @@ class BoltWork(BoltObserver):
         received.since_ns = began_ns = self._clock_ns()
         collector.receive(received)
         before = len(collector.sent)
-        self._pulse.begin(self.name, roots=lambda: _roots_of([received.deliveries]))
         try:
             if isinstance(self._bolt, BasicBolt):
                 self._by_tuple.current = received

@@ -112,7 +112,7 @@ MAY_CATCH_ALL = {
     "spout/streaming/source.py": "the top of the planning thread",
     "spout/standalone/engine.py": "the top of a spout's threads",
     "spout/sinks/follower.py": "the top of a thread, whose error the planning process raises",
-    "spout/execution/bolt_work.py": "code of the user",
+    "spout/execution/adapters.py": "code of the user",
     "spout/execution/fitting.py": "values of the user",
     "spout/tuples/raised.py": "a traceback of an exception of the user, which was only to be shown",
     "spout/tuples/rows.py": "values of the user",

@@ -16,6 +16,7 @@ import pyarrow as pa
 from acker.errors import TupleError
 from acker.identity import I64
 from spout.bolts.collectors import BasicCollector, Emit, Emits, OutputCollector, Sent, one_stream_error
+from spout.execution.calls import EmittedRows
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.places import Deliveries, children_of, numbered
 from spout.tuples.rows import ArrowRows, ListRows, unknown_id
@@ -67,22 +68,9 @@ def _parcel(emissions: Sequence[Sent], number: int, key: int) -> Sequence[Delive
     return [each.deliveries(number, key) for each in emissions]
 
 
-def block_by_row(
-    stream: StreamPass,
-    values: Sequence[Sequence[Any]] | None,
-    batch: pa.RecordBatch | None,
-    parents: I64,
-    source: Rows,
-    places: Sequence[Deliveries],
-    tasks: I64 | None = None,
-) -> Emissions:
-    """Make a block of rows that each descend from one input row.
-
-    Args:
-        values: the rows as lists of values; None: `batch` has them.
-        batch: the rows in the types of the stream, where somebody needs them so.
-        parents: `(n,) int64`: for each the number of its input row.
-    """
+def block_by_row(emitted: EmittedRows, source: Rows, places: Sequence[Deliveries]) -> Emissions:
+    """Make a block of rows that each descend from one input row, of `source` with its `places`."""
+    stream, values, parents, tasks, batch = emitted
 
     def find_id(row: int) -> MessageId:
         return source.message_id(int(parents[row]))
@@ -129,16 +117,19 @@ class RowCollector(BasicCollector):
         """Forget what was emitted for the input row that is worked on: its call failed."""
         del self.values[self.ends[-1] if self.ends else 0 :]
 
-    def taken(self) -> tuple[list[Sequence[Any]], I64]:
-        """Take the emissions, and for each the number of its input row, `(n,) int64`."""
+    def taken(self, rows: I64) -> tuple[list[Sequence[Any]], I64]:
+        """Take the emissions, and for each the number of its input row, `(n,) int64`.
+
+        `rows`: the numbers of the input rows that were worked on.
+        """
         edges = np.array([0, *self.ends], np.int64)
-        parents = np.repeat(np.arange(len(self.ends)), edges[1:] - edges[:-1])
+        parents = np.repeat(rows, edges[1:] - edges[:-1])
         self.ends.clear()
         return taken_from(self.values, len(parents)), parents
 
-    def by_stream(self) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
+    def by_stream(self, rows: I64) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
         """Take for each stream its emissions, the input row of each, and on a direct one their tasks."""
-        return [(DEFAULT_STREAM, *self.taken(), None)]
+        return [(DEFAULT_STREAM, *self.taken(rows), None)]
 
     def named(self, bolt: str, error: Exception) -> Exception:
         """Return an error in the words of a collector, where it is in those of `list.append`."""
@@ -187,10 +178,10 @@ class StreamCollector(RowCollector):
         super().drop()
         del self._streams[len(self.values) :], self._tasks[len(self.values) :]
 
-    def by_stream(self) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
+    def by_stream(self, rows: I64) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
         if self._has_one:
-            return super().by_stream()
-        values, parents = self.taken()
+            return super().by_stream(rows)
+        values, parents = self.taken(rows)
         tasks = np.array(taken_from(self._tasks, len(values)), np.int64)
         streams = taken_from(self._streams, len(values))
         found: list[tuple[str, list[Sequence[Any]], I64, I64 | None]] = []

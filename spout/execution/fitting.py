@@ -8,16 +8,16 @@ Source: docs/design/protocol.md, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from acker.errors import TupleError
-from acker.identity import I64
 from spout.bolts.bolts import BatchCollector
 from spout.bolts.collectors import OutputCollector, Sent
+from spout.execution.calls import EmittedRows, RowFailure
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.casts import cell_text, check_nulls, exact_cast
 from spout.tuples.failures import Cause, cause_of_output
@@ -25,27 +25,14 @@ from spout.tuples.raised import Tracebacks
 from spout.tuples.rows import ARRAY_BYTES_MAX, Misfit, batch_of, in_order, misfits, missized, with_message
 from spout.tuples.tuple import text_of, values_in_order
 
-RowFailure = tuple[int, Cause]
-"""A failed input row, and why."""
-
 
 class Fitted(NamedTuple):
-    """Emissions on one stream.
+    """Emissions on one stream that fit it, and the input rows that failed, since one for them does not."""
 
-    Attributes:
-        parents: `(n,) int64`: the number of the input row of each.
-        tasks: `(n,) int64`: on a direct stream the task of each; else None.
-        failures: the input rows that failed, since an emission for them does not fit.
-        batch: the emissions as Arrow rows, where tuples of the stream leave the task; else None.
-    """
-
-    emitted: Sequence[Sequence[Any]]
-    parents: I64
-    tasks: I64 | None
+    emitted: EmittedRows
     failures: list[RowFailure]
-    batch: pa.RecordBatch | None = None
 
-    def without(self, bolt: str, bad: list[Misfit], log: Tracebacks | None) -> Fitted:
+    def without(self, bad: list[Misfit], log: Tracebacks | None) -> Fitted:
         """Fail the inputs of rows that do not fit, and drop all that was emitted for them; log why.
 
         Raises `Exception`: there is such a row, and `log` is None, since nothing is tracked.
@@ -54,48 +41,47 @@ class Fitted(NamedTuple):
             return self
         if log is None:
             raise bad[0].error
+        bolt = self.emitted.stream.id.component
         causes: dict[int, Cause] = {}
         for row, error in bad:
-            causes.setdefault(int(self.parents[row]), cause_of_output(bolt, error, log))
-        return self.apart_from(causes)._replace(failures=[*self.failures, *causes.items()])
+            causes.setdefault(int(self.emitted.parents[row]), cause_of_output(bolt, error, log))
+        return Fitted(self.emitted.apart_from(causes), [*self.failures, *causes.items()])
 
-    def apart_from(self, failed: Collection[int]) -> Fitted:
-        """Leave out what was emitted for input rows that failed."""
-        keep = ~np.isin(self.parents, list(failed))
-        return self._replace(
-            emitted=[self.emitted[row] for row in np.flatnonzero(keep).tolist()],
-            parents=self.parents[keep],
-            tasks=None if self.tasks is None else self.tasks[keep],
-            batch=None if self.batch is None else self.batch.filter(pa.array(keep)),
-        )
+    def as_arrow(self) -> Fitted:
+        """Return them with their rows in the types of the stream."""
+        stream = self.emitted.stream
+        batch = batch_of(self.emitted.values or [], stream.schema, stream.id.component)
+        return self._replace(emitted=self.emitted._replace(batch=batch))
 
 
-def fitted(
-    stream: StreamPass, emitted: list[Sequence[Any]], parents: I64, tasks: I64 | None, log: Tracebacks | None
-) -> Fitted:
+def fitted(emitted: EmittedRows, log: Tracebacks | None) -> Fitted:
     """Return the emissions of one stream that fit it; as Arrow, where they leave the task.
 
     Raises:
         TupleError: all together are too large for an Arrow array, and those of no input row alone.
         Exception: one does not fit, and `log` is None, since nothing is tracked.
     """
+    stream = emitted.stream
+    if emitted.values is None:  # columns, which were fitted when they were emitted
+        return Fitted(emitted, [])
     bolt, fields = stream.id.component, stream.schema.names
-    unordered = in_order(emitted, fields, bolt)
-    found = Fitted(emitted, parents, tasks, []).without(bolt, unordered, log)
+    unordered = in_order(emitted.values, fields, bolt)
+    fit = Fitted(emitted, []).without(unordered, log)
+    values = fit.emitted.values or []
     if not stream.as_arrow:
-        return found.without(bolt, missized(found.emitted, fields, bolt), log)
+        return fit.without(missized(values, fields, bolt), log)
     try:
-        return found._replace(batch=batch_of(found.emitted, stream.schema, bolt))
+        return fit.as_arrow()
     except TupleError as error:  # each of them alone would fit
-        sizes = [batch_of([row], stream.schema, bolt).nbytes for row in found.emitted]
-        own = np.bincount(found.parents, sizes)[found.parents]
+        parents = fit.emitted.parents
+        sizes = [batch_of([row], stream.schema, bolt).nbytes for row in values]
+        own = np.bincount(parents, sizes)[parents]
         bad = [Misfit(row, error) for row in np.flatnonzero(own > ARRAY_BYTES_MAX).tolist()]
         if not bad:
             raise
     except Exception:  # noqa: BLE001 - values of the user, which have code of the user
-        bad = misfits(found.emitted, stream.schema, bolt)
-    found = found.without(bolt, bad, log)
-    return found._replace(batch=batch_of(found.emitted, stream.schema, bolt))
+        bad = misfits(values, stream.schema, bolt)
+    return fit.without(bad, log).as_arrow()
 
 
 def fitted_by_hand(
@@ -108,8 +94,9 @@ def fitted_by_hand(
 
     Raises `Exception`: one does not fit, and `log` is None, since nothing is tracked, or it is unanchored.
     """
-    values = [each.values for each in emissions]
-    fit = fitted(stream, values, np.arange(len(values)), None, log)  # each alone
+    # each alone, as if it descended from an input row of its own
+    emitted = EmittedRows(stream, [sent.values for sent in emissions], np.arange(len(emissions)))
+    fit = fitted(emitted, log)
     failed: list[tuple[int, Cause]] = []
     for row, cause in fit.failures:
         roots = [each.root for anchor in emissions[row].anchors for each in anchor.deliveries]
@@ -121,20 +108,8 @@ def fitted_by_hand(
                 " what fits"
             )
         failed += [(root, cause) for root in roots]
-    kept = [emissions[row] for row in fit.parents.tolist()] if fit.failures else emissions
-    return fit.batch, kept, failed
-
-
-class ColumnFits(NamedTuple):
-    """What an Arrow bolt emitted.
-
-    Attributes:
-        batches: for each stream it, its rows, and the number of the input row of each.
-        failures: the input rows that failed, since a row that was emitted for them does not fit.
-    """
-
-    batches: list[tuple[StreamPass, pa.RecordBatch, I64]]
-    failures: list[RowFailure]
+    kept = [emissions[row] for row in fit.emitted.parents.tolist()] if fit.failures else emissions
+    return fit.emitted.batch, kept, failed
 
 
 def batches_of(
@@ -143,17 +118,18 @@ def batches_of(
     named: OutputCollector,
     collector: BatchCollector,
     log: Tracebacks | None,
-) -> ColumnFits:
-    """Return what an Arrow bolt emitted, one batch for each stream; why rows do not fit goes to the log.
+) -> tuple[list[EmittedRows], list[RowFailure]]:
+    """Return what an Arrow bolt emitted, one batch for each stream, and the input rows that failed by it.
 
-    Rows that descend from input rows that failed are left out.
+    Such a row failed since one that was emitted for it does not fit; why goes to the log. What was emitted
+    for input rows that failed is left out.
 
     Raises:
         TupleError: another number of columns than the stream has, or a stream that it does not declare.
         ArrowException: a column has a type that does not go with its field; or a value does not fit, and
             `log` is None, since nothing is tracked.
     """
-    blocks: list[tuple[StreamPass, pa.RecordBatch, I64]] = []
+    emitted: list[EmittedRows] = []
     causes: dict[int, Cause] = {}
     for name in dict.fromkeys(collector.streams):
         if named.named(name).direct:
@@ -167,18 +143,11 @@ def batches_of(
             if log is None:
                 raise error
             causes.setdefault(int(parents[row]), cause_of_output(bolt, error, log))
-        blocks.append((stream, batch, parents))
+        emitted.append(EmittedRows(stream, None, parents, batch=batch))
     failed = {row for row, _ in collector.failures} | causes.keys()
     if failed:
-        blocks = [_apart_from(failed, *block) for block in blocks]
-    return ColumnFits(blocks, list(causes.items()))
-
-
-def _apart_from(
-    failed: Collection[int], stream: StreamPass, batch: pa.RecordBatch, parents: I64
-) -> tuple[StreamPass, pa.RecordBatch, I64]:
-    keep = ~np.isin(parents, list(failed))
-    return stream, batch.filter(pa.array(keep)), parents[keep]
+        emitted = [rows.apart_from(failed) for rows in emitted]
+    return emitted, list(causes.items())
 
 
 class _Columns:

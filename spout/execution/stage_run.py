@@ -20,7 +20,8 @@ import pyarrow as pa
 from acker.errors import TupleError
 from acker.identity import I64, input_id_of
 from spout.bolts.hooks import BoltContext
-from spout.execution.bolt_work import BoltWork, ClockNs
+from spout.execution.bolt_work import BoltWork
+from spout.execution.calls import ClockNs
 from spout.execution.emitted import Emissions
 from spout.planning.order import Gate
 from spout.publishing.delayed import KeyedRoots

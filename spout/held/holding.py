@@ -25,7 +25,7 @@ from acker.identity import I64, subscription_key
 from spout.bolts.bolts import ArrowBolt, BasicBolt, bolt_name, check_bolt, check_hooks
 from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema, zone_of_session
-from spout.execution.fitting import RowFailure
+from spout.execution.calls import RowFailure
 from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_left_out
 from spout.isolation.safety import Safety

@@ -24,7 +24,7 @@ from spout.bolts.bolts import bolt_name, check_bolt, invoke, stop_on
 from spout.bolts.hooks import BoltContext
 from spout.bolts.keyed_bolt import KeyedBolt, KeyedCollector, KeyedTuple
 from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
-from spout.execution.bolt_work import ClockNs
+from spout.execution.calls import ClockNs
 from spout.held.keyed_exit import (
     ACKED,
     EMITTED,

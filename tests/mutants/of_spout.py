@@ -1367,11 +1367,11 @@ MUTANTS = (
     ),
     Mutant(
         "a-watched-batch-that-fails-takes-back-its-own-rows",
-        "spout/execution/bolt_work.py",
+        "spout/execution/adapters.py",
         "del self.collector.sent[before:]\n            causes",
         "self.collector.sent.clear()\n            causes",
         "tests/unit/spout/execution/test_misbehaving_bolts.py"
-        "::test_watched_a_batch_that_fails_takes_nothing_back_of_the_one_before_it",
+        "::test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_it",
         "records would be acked, and what their bolt emitted on them would be gone",
     ),
     Mutant(
@@ -1402,8 +1402,8 @@ MUTANTS = (
     ),
     Mutant(
         "a-hook-sees-what-is-emitted",
-        "spout/execution/bolt_work.py",
-        "invoke(self.name, hook.emit, EmitInfo(sent.values, sent.stream, self._deliveries[sent.stream]))",
+        "spout/execution/adapters.py",
+        "invoke(self._name, hook.emit, EmitInfo(sent.values, sent.stream, self._deliveries[sent.stream]))",
         "pass",
         "tests/unit/spout/execution/test_watching.py"
         "::test_hooks_see_a_basic_bolts_tuples_in_the_order_in_which_things_happen",
@@ -1411,7 +1411,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-hook-sees-fails",
-        "spout/execution/bolt_work.py",
+        "spout/execution/adapters.py",
         "hook.fail(FailInfo(received, took_ns / 1_000_000, cause))",
         "pass",
         "tests/unit/spout/execution/test_watching.py::test_hooks_see_what_a_rich_bolt_settles_by_hand",
@@ -2547,19 +2547,18 @@ MUTANTS = (
     ),
     Mutant(
         "the-collector-of-a-watched-batch-that-raised-is-closed",
-        "spout/execution/bolt_work.py",
-        "        collector.is_closed = True\n        for number, cause",
-        "        collector.is_closed = not causes\n        for number, cause",
+        "spout/execution/adapters.py",
+        "            collector.is_closed = True\n        failures",
+        "            collector.is_closed = not self.collector.open\n        failures",
         "tests/unit/spout/execution/test_after_an_error.py"
         "::test_what_an_arrow_bolt_does_by_the_collector_of_an_earlier_call_fails_its_rows",
         "rows would be lost whose tuples are acked, in a bolt with hooks",
     ),
     Mutant(
         "the-collector-of-a-batch-that-raised-is-closed",
-        "spout/execution/bolt_work.py",
-        "        finally:\n            collector.is_closed = True\n            self._pulse.end()",
-        "        else:\n            collector.is_closed = True\n"
-        "        finally:\n            self._pulse.end()",
+        "spout/execution/adapters.py",
+        "        finally:\n            collector.is_closed = True\n        failures",
+        "        else:\n            collector.is_closed = True\n        failures",
         "tests/unit/spout/execution/test_after_an_error.py"
         "::test_what_an_arrow_bolt_does_by_the_collector_of_an_earlier_call_fails_its_rows",
         "rows would be lost whose tuples are acked",

@@ -20,7 +20,7 @@ from acker.wire.causes import error_class
 from acker.wire.codec import wire_codec
 from spout.bolts.bolts import AnyBolt
 from spout.bolts.collectors import Emits, Outlet, OutputCollector
-from spout.bolts.hooks import FailInfo, TaskHook
+from spout.bolts.hooks import EmitInfo, FailInfo, TaskHook
 from spout.execution.stage_run import StageRun
 from spout.publishing.publish import Publication
 from spout.topology.chain import Chain, Step
@@ -698,6 +698,39 @@ def test_watched_a_batch_that_fails_takes_nothing_back_of_the_one_before_it() ->
     made = run(builder, [b"a", b"bad"], print, tasks=1)
     assert made.values == [("a",)]
     assert [roots.tolist() for _, roots in failed_by_cause(made.outcome)] == [[1]]
+
+
+class Refuses(TaskHook):
+    """Cannot bear a bad word."""
+
+    def emit(self, info: EmitInfo) -> None:
+        """Raise for one."""
+        if info.values == ("bad",):
+            raise RuntimeError("refused")
+
+
+class Refused(Watched):
+    """Is watched by such a hook, and raises nothing by itself."""
+
+    def prepare(self, context: spout.BoltContext) -> None:
+        """Add the hook."""
+        context.add_hook(Refuses())
+
+    def execute(self, batch: pa.RecordBatch, collector: spout.BatchCollector) -> None:
+        """Emit all rows."""
+        collector.emit(batch.columns, np.arange(batch.num_rows))
+
+
+def test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_it() -> None:
+    """So it is where its bolt has emitted the rows, and a hook raises."""
+    builder = spout.TopologyBuilder()
+    builder.set_spout("lines", TOPICS, "lines")
+    builder.set_bolt("sorts", Sorts()).shuffle_grouping("lines")
+    watched = builder.set_bolt("watched", Refused())
+    watched.shuffle_grouping("sorts").shuffle_grouping("sorts", "errors")
+    made = run(builder, [b"a", b"bad"], print, tasks=1)
+    assert made.values == [("a",)]
+    assert [roots.tolist() for _, roots in made.outcome.failed] == [[1]]
 
 
 def test_a_task_is_named_by_a_whole_number() -> None:

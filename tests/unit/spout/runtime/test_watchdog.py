@@ -102,7 +102,7 @@ def test_each_form_of_a_bolt_tells_each_call() -> None:
 
     for bolts, seen in (
         ((Row(), Batch()), [("0", 0), ("0", 1), ("1", 0)]),
-        ((Row(), Rich()), [("0", 0), ("0", 1), ("1", 0), ("1", 0)]),
+        ((Row(), Rich()), [("0", 0), ("0", 1), ("1", 0), ("1", 1)]),
     ):
         asking.__init__()  # type: ignore[misc]
         steps = tuple(Step(str(n), bolt, SCHEMA) for n, bolt in enumerate(bolts))

@@ -1,0 +1,159 @@
+"""What can be around a bolt that is called; each one is put there only where somebody asks for it.
+
+From the outside in: `Ordered`, `FitRows`, `Timed`, `Pulsed`, `PlacesGuarded`, then an adapter. What fits the
+output is found behind the pulse and the clock, since that is no time of the bolt's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from acker.identity import I64
+from spout.execution.calls import Block, BoltCall, Outcome, RowFailure, Turns
+from spout.execution.fitting import fitted
+from spout.execution.guards import Guard
+from spout.planning.order import Gate
+from spout.runtime.pulse import Pulse
+from spout.tuples.failures import Cause
+from spout.tuples.places import Deliveries, only_roots
+from spout.tuples.raised import Tracebacks
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Passes over rows that a gate blocks when their turn comes; a row that fails blocks those behind it."""
+
+    inner: BoltCall
+    gate: Gate
+
+    def call(self, block: Block) -> Outcome:
+        turns = FreeTurns(self.gate, block.places)
+        outcome = self.inner.call(block._replace(turns=turns))
+        # what failed after its turn: all rows of an Arrow bolt's block, those whose emissions do not fit
+        self.gate.fail_all(roots_at(block.places[row] for row, _ in outcome.failures))
+        return outcome._replace(blocked=turns.blocked)
+
+
+class FreeTurns(Turns):
+    """The turns of the rows that nothing blocks when they come.
+
+    Attributes:
+        blocked: the rows that were passed over so far, and why.
+    """
+
+    def __init__(self, gate: Gate, places: Sequence[Deliveries]) -> None:
+        super().__init__(len(places))
+        self.blocked: list[RowFailure] = []
+        self._gate = gate
+        self._places = places
+        self._roots: list[int] = []  # the only root of each row, or -1; empty until something has failed
+
+    def __iter__(self) -> Iterator[int]:
+        stopped_lines = self._gate.failed
+        for row in super().__iter__():
+            cause = self._why_blocked(row) if stopped_lines else None
+            if cause is None:
+                yield row
+            else:
+                self.blocked.append((row, cause))
+
+    def failed(self, row: int) -> None:
+        self._gate.fail_all(roots_at(self._places[row : row + 1]))
+
+    def taken(self) -> I64:
+        return np.delete(super().taken(), [row for row, _ in self.blocked])
+
+    def _why_blocked(self, row: int) -> Cause | None:
+        self._roots = self._roots or only_roots(self._places).tolist()
+        root = self._roots[row]
+        return (
+            self._gate.holds(root)
+            if root >= 0
+            else self._gate.holds_any(roots_at(self._places[row : row + 1]))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FitRows:
+    """Makes the rows fit their streams: an input row fails for which one was emitted that does not.
+
+    `misfits`: as `spout.execution.fitting` has the log.
+    """
+
+    inner: BoltCall
+    misfits: Tracebacks | None
+
+    def call(self, block: Block) -> Outcome:
+        outcome = self.inner.call(block)
+        fits = [fitted(emitted, self.misfits) for emitted in outcome.emitted]
+        unfit = [failure for fit in fits for failure in fit.failures]
+        emitted = [fit.emitted for fit in fits]
+        if unfit:  # what was emitted for the same row on another stream does not leave either
+            failed_rows = {row for row, _ in unfit}
+            emitted = [fitting.apart_from(failed_rows) for fitting in emitted]
+        return outcome._replace(emitted=emitted, failures=[*outcome.failures, *unfit])
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Says how long it took."""
+
+    inner: BoltCall
+    clock_ns: Callable[[], int]
+
+    def call(self, block: Block) -> Outcome:
+        began_ns = self.clock_ns()
+        outcome = self.inner.call(block)
+        return outcome._replace(took_ns=self.clock_ns() - began_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulsed:
+    """Shows the thread that watches for hangs which bolt is called, and for which rows.
+
+    That costs nothing for a row: the other thread asks whose turn it is. Of a bolt that works on them
+    `at_once` all rows of a block are one call.
+    """
+
+    inner: BoltCall
+    pulse: Pulse
+    bolt: str
+    at_once: bool
+
+    def call(self, block: Block) -> Outcome:
+        _, places, turns = block
+
+        def roots_now() -> Iterable[int]:
+            row = turns.current()
+            return set(roots_at(places[row : row + 1]))
+
+        if self.at_once:
+            self.pulse.begin(self.bolt, roots=lambda: set(roots_at(places)))
+        else:
+            self.pulse.begin(self.bolt, turns.current, roots_now)
+        try:
+            return self.inner.call(block)
+        finally:
+            self.pulse.end()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesGuarded:
+    """Tells the guard of an Arrow bolt the places of the rows that it is called for."""
+
+    inner: BoltCall
+    guard: Guard
+
+    def call(self, block: Block) -> Outcome:
+        self.guard.places = block.places
+        return self.inner.call(block)
+
+
+def roots_at(places: Iterable[Deliveries]) -> Iterator[int]:
+    """Yield the roots of tuples, by their places."""
+    for deliveries in places:
+        for delivery in deliveries:
+            yield delivery.root

@@ -47,7 +47,7 @@ class DamagedBatches:
         self._held_up: dict[tuple[str, int], list[HeldUp]] = {}
         self._reported_ms: dict[tuple[str, int, int], int] = {}
 
-    def met(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
+    def note(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
         """Note what a fetch has passed over.
 
         Of a batch that is known in part the rest is tried again together with that, and not later: else a

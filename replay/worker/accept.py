@@ -143,7 +143,7 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     """
     # roots of one verdict share their `Lost`, so it is asked once for each of these
     lost_by_id = {id(root.lost): root.lost for root in roots}
-    owned = {lost_id: _is_owned(worker, lost, now_ms) for lost_id, lost in lost_by_id.items()}
+    owned = {lost_id: _note_unless_owned(worker, lost, now_ms) for lost_id, lost in lost_by_id.items()}
     lost_copies: list[LostRoot] = []
     for root in roots:
         is_copy = is_replay(root.lost.source)
@@ -180,7 +180,7 @@ def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping
     it was put aside, and not the present time: else what was lost after it, and accepted by a worker that
     had its input, would be replayed before it.
     """
-    roots = [_lost(aside) for aside in asides.values()]
+    roots = [_lost_root(aside) for aside in asides.values()]
     dues = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
     decisions: dict[int, Due | None] = {}
     for offset, aside in asides.items():
@@ -193,7 +193,8 @@ def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping
     return decisions
 
 
-def _is_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:
+def _note_unless_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:
+    """Return whether a lost root's input is in topics.yaml, with its group; else note why it cannot go on."""
     try:
         worker.input_of(lost.source, lost.group)
     except Disagreement as error:
@@ -231,7 +232,11 @@ def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
     )
 
 
-def _lost(aside: Aside) -> LostRoot:
+def _lost_root(aside: Aside) -> LostRoot:
+    """Return a root that was put aside as it was lost.
+
+    Of its times only the age is known still: it is as if it was emitted at 0 and decided at its age.
+    """
     loss = aside.history[-1]
     lost = Lost(
         reason=loss.reason,
@@ -280,7 +285,7 @@ def _pasts(worker: Worker, lost_copies: Sequence[LostRoot], now_ms: int) -> Mapp
     # only the pasts stay in memory, not the records
     while to_read:
         worker.note_operation("reading what was lost")
-        answers = worker.readable(to_read, now_ms)
+        answers = worker.fetch_readable(to_read, now_ms)
         never = {place: epochs[place] for place, record in answers.items() if record is Absence.NEVER}
         cut_off = lost_in_a_cut(worker.log, never)
         for place, record in answers.items():

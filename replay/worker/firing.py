@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from acker.identity import Position, Root, Source, input_id_of
 from acker.kafka.port import TopicPartition
@@ -17,8 +17,16 @@ from replay.worker.refusals import Accepted, Refusals
 from replay.worker.waiting import DueRoot
 from replay.worker.worker import Worker
 
-Decision = tuple[Due, bytes] | None
-"""The new entry of a root that goes on waiting, also encoded; None if there never was a record.
+
+class NewEntry(NamedTuple):
+    """The new entry of a root that goes on waiting, and its bytes in `_ack_due`."""
+
+    due: Due
+    value: bytes
+
+
+Decision = NewEntry | None
+"""What a root gets that waited and is neither copied nor dead now; None if there never was a record.
 
 Either the root was put aside and is decided, or it is put aside since its topic refuses what is written.
 """
@@ -112,8 +120,11 @@ class Firings:
         """Return the new entries of roots that were put aside, except of those that cannot be decided yet."""
         decisions: dict[int, Decision] = {}
         for offset, due in decided(self._worker, asides, now_ms).items():
-            decisions[offset] = None if due is None else (due, self._worker.due_codec.encode(due))
+            decisions[offset] = None if due is None else self._new_entry(due)
         return decisions
+
+    def _new_entry(self, due: Due) -> NewEntry:
+        return NewEntry(due, self._worker.due_codec.encode(due))
 
     def _parted(
         self, outcomes: Sequence[RootOutcome], dues: Mapping[int, Due], now_ms: int
@@ -124,11 +135,11 @@ class Firings:
         put_aside: dict[int, Decision] = {}
         for outcome in outcomes:
             offset = offsets[id(outcome.due)]
-            entry = self._aside(outcome, offset, now_ms)
-            if entry is None:
+            refused = self._aside(outcome, offset, now_ms)
+            if refused is None:
                 written.append(outcome)
             else:
-                put_aside[offset] = entry, self._worker.due_codec.encode(entry)
+                put_aside[offset] = self._new_entry(refused)
         return written, put_aside
 
     def _entries(self, in_memory: Mapping[int, Due | None]) -> Mapping[int, Due | None]:

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from acker.config.topics import Input
 from acker.errors import TopicError, UnreadableKind
-from acker.hot_paths import tuple_maker
 from acker.identity import Position, Root, Source, input_id_of, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicInfo, record_bytes
 from replay.policy.disposition import DeadReason
@@ -55,9 +54,6 @@ class RootOutcome(NamedTuple):
     def dies(self) -> bool:
         """Whether the breaker counts it; it does not count what a rule drops."""
         return self.dead not in (None, DeadReason.DROPPED)
-
-
-_outcome = tuple_maker(RootOutcome)
 
 
 def outcomes_of(
@@ -138,7 +134,7 @@ def _fetch_records(
         (due, record_place((due.topic, partition_of(due.source), offset_of(due.position)))) for due in dues
     ]
     places = [place for due, place in targets if (due.topic, due.topic_id) in same_topics]
-    answers = worker.readable(places, now_ms)
+    answers = worker.fetch_readable(places, now_ms)
     same_topics = worker.same_topics(same_topics)
     never = {place: due.leader_epoch for due, place in targets if answers.get(place) is Absence.NEVER}
     cut_off = lost_in_a_cut(worker.log, never)
@@ -167,7 +163,7 @@ class _Build:
         self, infos: Mapping[str, TopicInfo], refused: Mapping[Root, str], letter_ms: Callable[[str], int]
     ) -> None:
         self._infos = infos
-        self._refused = refused
+        self._refusal_by_root = refused
         self._rooms = {name: bytes_max(info) for name, info in infos.items()}
         self._keeps_times = {name: keeps_times(info) for name, info in infos.items()}
         policies = {name: info.settings.get("cleanup.policy", "") for name, info in infos.items()}
@@ -186,14 +182,8 @@ class _Build:
         if answer is Absence.NEVER:
             return RootOutcome(due, owner, None, None, has_payload=False)
         record = None if isinstance(answer, Absence) else answer
-        dead = dead or (DeadReason(due.dead) if due.dead else None)
-        why = due.copy_why if isinstance(due, RefusedRoot) else ""
-        if dead is None and self._refused:
-            why = self._refused.get(Root(Source(due.source), Position(due.position)), "")
-            dead = DeadReason.REFUSED if why else None
-        if dead is None and record is not None and record.unreadable_names:
-            dead = DeadReason.UNWRITABLE
-        if dead is None and record is not None:
+        death = self._death(due, record, dead)
+        if death is None and record is not None:
             copies, room = self._infos[owner.replay_topic], self._rooms[owner.replay_topic]
             copy = build_copy(due, record, copies.name, keeps_times=self._keeps_times[copies.name])
             if copy.partition >= copies.partitions:
@@ -207,14 +197,35 @@ class _Build:
                     " replace copies of one key by the last one; set cleanup.policy=delete"
                 )
             if record_bytes(record) <= room - OUR_HEADERS_BYTES_MAX or record_bytes(copy) <= room:
-                return _outcome((due, owner, copy, None, True, False, ""))
-            dead = DeadReason.TOO_LARGE
+                return RootOutcome(due, owner, copy, dead=None)
+            death = Death(DeadReason.TOO_LARGE)
         info = self._infos[owner.dead_letter.topic]
         topic = LetterTopic(info.name, info.partitions, self._rooms[info.name])
-        death = Death(dead or DeadReason.GONE, why)
+        death = death or Death(DeadReason.GONE)
         letter = build_dead_letter(due, death, record, topic, self._letter_ms(topic.name))
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
-        return RootOutcome(due, owner, letter, dead, has_payload, why=why)
+        return RootOutcome(due, owner, letter, death.reason, has_payload, why=death.why)
+
+    def _death(self, due: Due, record: Record | None, dead: DeadReason | None) -> Death | None:
+        """Return why a root dies, whatever its copy is like; the first reason counts. None: it may live.
+
+        1. `dead`: what became of its record.
+        2. Its entry says so: its policy gave it up, or the worker before put its dead letter aside.
+        3. The broker refused its copy.
+        4. No client can write the names of its headers.
+        """
+        why = due.copy_why if isinstance(due, RefusedRoot) else ""
+        if dead is not None:
+            return Death(dead, why)
+        if due.dead:
+            return Death(DeadReason(due.dead), why)
+        if self._refusal_by_root:
+            why = self._refusal_by_root.get(Root(Source(due.source), Position(due.position)), "")
+            if why:
+                return Death(DeadReason.REFUSED, why)
+        if record is not None and record.unreadable_names:
+            return Death(DeadReason.UNWRITABLE, why)
+        return None
 
 
 def bounded(

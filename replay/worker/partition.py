@@ -16,7 +16,7 @@ partition is dropped and opened again: `_ack_due` then shows what is still to be
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -94,7 +94,7 @@ class VerdictPartition:
         self._due = TopicPartition(worker.names.due, number)
         self._progress_ms = 0
         self._owned_ms = 0
-        self._placed: list[int] = []
+        self._entry_offsets: list[int] = []
         self._was_undone = False
         self._refusals = Refusals(worker.limits, worker.in_a_row)
         self.held_up: dict[int, DamagedRun] = {}
@@ -204,14 +204,14 @@ class VerdictPartition:
             return self._accept(now_ms) or worked
 
     def _owner_check_ms(self) -> int:
-        """Return how often it is to be checked that we are the owner still; 0: what we write shows it.
+        """Return how often, in ms, to check that we own the partition still; 0: what we write shows it.
 
         Where nothing but roots of strangers wait, which an operator may drop, nothing is written for long.
         """
         if self.pauses:
             return _OWNER_CHECK_MS
-        is_strange = any(self._worker.ready_ms(input_id) is None for input_id in self.waiting.counts())
-        return self._worker.limits.input_retry_ms if self._strangers or is_strange else 0
+        has_unknown_input = any(self._worker.ready_ms(input_id) is None for input_id in self.waiting.counts())
+        return self._worker.limits.input_retry_ms if self._strangers or has_unknown_input else 0
 
     def finish(self) -> None:
         """Commit the progress of the verdicts, if that was delayed."""
@@ -246,7 +246,7 @@ class VerdictPartition:
         self._worker.counters.lost += len(roots)
         self._worker.counters.held += sum(due.last_was_blocked for due in dues)
         self._worker.counters.absent += len(roots) - len(dues)
-        for (due, value), offset in zip(encoded, self._placed, strict=True):
+        for (due, value), offset in zip(encoded, self._entry_offsets, strict=True):
             self.waiting.put(due, offset, len(value) + len(due.stack))
         return True
 
@@ -272,7 +272,7 @@ class VerdictPartition:
         return self._worker.waiting_record(self._due, PROGRESS_KEY, value, clock_header(now_ms))
 
     def _fire(self, now_ms: int) -> bool:
-        """Run the second transaction.
+        """Run the second transaction; return whether anything was written, or found out.
 
         1. Take the due roots of inputs that can go on, and choose which of them are tried together
            (`replay.worker.refusals`).
@@ -314,7 +314,7 @@ class VerdictPartition:
                 self.waiting.put_back(chosen)
                 self._refused(firing, error, now_ms)
                 return True
-        self._settle(firing, now_ms)
+        self._follow(firing, now_ms)
         return bool(firing.inputs or firing.pauses)
 
     def _hold_up(self, not_done: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
@@ -376,9 +376,11 @@ class VerdictPartition:
         for offset, decision in firing.decisions.items():
             due = firing.entries[offset]
             if due is not None:
-                headers = stack_header(decision[0].stack) if decision else ()
-                value = decision and decision[1]
-                records.append(waiting_record(self._due, root_key(due), value, headers))
+                if decision is None:  # a tombstone
+                    records.append(waiting_record(self._due, root_key(due), None))
+                else:
+                    headers = stack_header(decision.due.stack)
+                    records.append(waiting_record(self._due, root_key(due), decision.value, headers))
         if not self._unpassed:
             records.append(self._progress_record(self.progress, now_ms))
         encode = self._worker.due_codec.encode
@@ -392,11 +394,23 @@ class VerdictPartition:
             raise
         self._cut.committed(outcome.root for outcome in outcomes)
 
-    def _settle(self, firing: Firing, now_ms: int) -> None:
-        """Let memory follow what was committed."""
+    def _follow(self, firing: Firing, now_ms: int) -> None:
+        """Let memory follow what was committed: what is done, what waits on, and what was refused or not."""
         done = firing.done()
         aside = self._refusals.aside
         were_aside = {offset for offset in done if aside.has(offset)} if aside else ()
+        self._remove_done(firing, done, now_ms)
+        self._refusals.done(done)
+        self._put_new_entries(firing)
+        copied = {outcome.input.id for outcome in firing.outcomes if outcome.is_copy and outcome.is_sent}
+        self._worker.works(firing.inputs, copied)
+        if self._refusals.has_some:
+            for input_id in firing.inputs:
+                self._refusals.accepted(input_id, firing.accepted(input_id, were_aside))
+        self._count_firing(firing, now_ms)
+
+    def _remove_done(self, firing: Firing, done: Collection[int], now_ms: int) -> None:
+        """Remove the entries at the offsets `done`; put the others of a firing back, some for a while."""
         for entry in firing.chosen:
             self.held_up.pop(entry.offset, None)
             self._strangers.pop(entry.offset, None)
@@ -408,19 +422,16 @@ class VerdictPartition:
             until_ms = {**self._hold_up(entries, now_ms), **self._put_off_strangers(entries, now_ms)}
             self.waiting.remove(entry for entry in firing.chosen if entry.offset in done)
             self.waiting.put_back(not_done, until_ms)
-        self._refusals.done(done)
-        waiting = [decision for decision in firing.decisions.values() if decision is not None]
-        placed = self._placed if waiting else ()  # without `waiting` they are of another transaction
-        for (due, value), offset in zip(waiting, placed, strict=True):
+
+    def _put_new_entries(self, firing: Firing) -> None:
+        """Let the roots wait whose new entries were written, under the offsets that these got."""
+        new_entries = [decision for decision in firing.decisions.values() if decision is not None]
+        if not new_entries:  # nothing may have been written: `_entry_offsets` are of another transaction then
+            return
+        for (due, value), offset in zip(new_entries, self._entry_offsets, strict=True):
             self.waiting.put(due, offset, len(value))
             if isinstance(due, RefusedRoot):
-                aside.put(input_id_of(due.source), offset, due)
-        copied = {outcome.input.id for outcome in firing.outcomes if outcome.is_copy and outcome.is_sent}
-        self._worker.works(firing.inputs, copied)
-        if self._refusals.has_some:
-            for input_id in firing.inputs:
-                self._refusals.accepted(input_id, firing.accepted(input_id, were_aside))
-        self._count_firing(firing, now_ms)
+                self._refusals.aside.put(input_id_of(due.source), offset, due)
 
     def _refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
         """Abort a transaction that the broker refused, and find out what it refused: an input, or a record.
@@ -508,7 +519,7 @@ class VerdictPartition:
         progress_behind = () if self._unpassed else (self._progress_record(self.progress, now_ms),)
         self._transact((*(mend.written for mend in self._mends), *progress_behind))
         waiting = [mend for mend in self._mends if mend.due is not None]
-        for mend, offset in zip(waiting, self._placed, strict=True):
+        for mend, offset in zip(waiting, self._entry_offsets, strict=True):
             if mend.due is not None:
                 self.waiting.put(mend.due, offset, len(mend.written.value or b""))
         for mend in self._mends:
@@ -568,10 +579,10 @@ class VerdictPartition:
         follow would be committed without them. But the broker takes no record for a partition that has left
         the transaction. So after an abort `_ack_due` is a part of each transaction before the copies are.
 
-        Then `_placed` has, in order, the offsets of the entries that let roots wait.
+        Then `_entry_offsets` has, in order, the offsets of the entries that let roots wait.
         """
         transactions = self._transactions
-        self._placed = []
+        self._entry_offsets = []
         records = tuple(records)
         if not records:
             return
@@ -593,7 +604,7 @@ class VerdictPartition:
         transactions.send_all(copies_and_letters)
         transactions.flush(timeout_ms)
         for record in entries:
-            transactions.send(record, self._placed.append)
+            transactions.send(record, self._entry_offsets.append)
         transactions.send_all(other_due_records)
         transactions.commit(timeout_ms)
 

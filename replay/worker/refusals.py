@@ -110,7 +110,7 @@ class Refusals:
     def choose(self, due: Sequence[DueRoot], inputs: Sequence[int]) -> Sequence[DueRoot]:
         """Return which of the due roots of some inputs are tried in one transaction.
 
-        None if all of them are suspects: then `ran_out` tells what becomes of them.
+        It is empty if all of them are suspects: then `ran_out` tells what becomes of them.
         """
         others = self.aside.others(due)
         if len(others) < len(due):

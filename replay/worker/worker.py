@@ -291,8 +291,8 @@ class Worker:
     def report(self, name: str, **fields: str | int) -> None:
         self._report(ReplayEvent(name, fields))
 
-    def readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
-        """Fetch records as `Fetcher.fetch` does, without those that could not be read lately."""
+    def fetch_readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
+        """Fetch records as `Fetcher.fetch` does; what could not be read lately counts as absent, unasked."""
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in places:
             holding = self.damaged.holding(*place, now_ms)
@@ -301,7 +301,7 @@ class Worker:
         to_fetch = [place for place in places if place not in answers]
         if to_fetch:
             answers.update(self.fetcher.fetch(to_fetch))
-            self.damaged.met(self.fetcher.damaged, now_ms)
+            self.damaged.note(self.fetcher.damaged, now_ms)
         return answers
 
     def undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:

@@ -167,7 +167,7 @@ class HandObserver(BoltObserver):
         report_error: Callable[[Exception], None],
         clock_ns: ClockNs,
     ) -> None:
-        """HandObserver a bolt.
+        """Prepare for one bolt.
 
         Args:
             deliveries: by stream, to how many tasks each of its tuples goes.

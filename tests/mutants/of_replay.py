@@ -572,7 +572,7 @@ MUTANTS = (
     Mutant(
         "a-letter-is-marked-with-its-copy",
         "replay/handling/letter_handling.py",
-        "marks = [self._mark(letter, now_ms) for letter, _ in done]",
+        "marks = [self._mark(letter, now_ms) for letter, _ in handled]",
         "marks = list[Outgoing]()",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died",
@@ -678,7 +678,7 @@ MUTANTS = (
     Mutant(
         "a-worker-notices-that-an-operator-dropped-roots",
         "replay/worker/partition.py",
-        "return self._worker.limits.input_retry_ms if self._strangers or is_strange else 0",
+        "return self._worker.limits.input_retry_ms if self._strangers or has_unknown_input else 0",
         "return 0",
         "tests/unit/replay/handling/test_dropping.py::test_a_worker_that_lives_is_fenced_and_goes_on",
         "a replay worker would count dropped roots until it is started again",

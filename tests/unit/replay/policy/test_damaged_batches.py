@@ -15,7 +15,7 @@ RUN = DamagedRun("sentences", 3, 10, 20, "a CRC is wrong")
 
 def met(*runs: DamagedRun, now_ms: int = NOW_MS) -> DamagedBatches:
     batches = DamagedBatches(RETRY_MS)
-    batches.met(runs, now_ms)
+    batches.note(runs, now_ms)
     return batches
 
 
@@ -67,7 +67,7 @@ def test_what_belongs_to_a_batch_that_is_known_is_tried_again_together_with_it(
     start: int, end: int, until_ms: int
 ) -> None:
     batches = met(RUN)
-    batches.met([RUN._replace(start=start, end=end)], NOW_MS + 9)
+    batches.note([RUN._replace(start=start, end=end)], NOW_MS + 9)
     new = [offset for offset in range(start, end) if not 10 <= offset < 20]
     for offset in new:
         held = batches.holding("sentences", 3, offset, NOW_MS + 9)
@@ -79,7 +79,7 @@ def test_what_belongs_to_a_batch_that_is_known_is_tried_again_together_with_it(
 @pytest.mark.parametrize(("start", "end"), [(10, 20), (10, 12), (18, 20), (12, 18)])
 def test_what_lies_in_a_batch_that_is_known_is_nothing_new(start: int, end: int) -> None:
     batches = met(RUN)
-    batches.met([RUN._replace(start=start, end=end, why="again")], NOW_MS + 9)
+    batches.note([RUN._replace(start=start, end=end, why="again")], NOW_MS + 9)
     assert [entry.run for entry in batches._held_up["sentences", 3]] == [RUN]
 
 
@@ -90,8 +90,8 @@ def test_a_run_without_an_offset_holds_nothing() -> None:
 
 def test_of_several_runs_that_a_new_one_meets_the_earliest_says_when() -> None:
     batches = met(RUN)
-    batches.met([RUN._replace(start=22, end=24)], NOW_MS + 500)
-    batches.met([RUN._replace(start=19, end=23)], NOW_MS + 900)
+    batches.note([RUN._replace(start=22, end=24)], NOW_MS + 500)
+    batches.note([RUN._replace(start=19, end=23)], NOW_MS + 900)
     held = batches.holding("sentences", 3, 21, NOW_MS + 900)
     assert held is not None
     assert held.until_ms == NOW_MS + RETRY_MS

@@ -166,7 +166,9 @@ def test_of_a_batch_with_more_roots_than_a_message_may_name_it_is_unknown_which(
         frame_of(b'{"version": 1}'),
         frame_of(json.dumps({"version": LINK_VERSION, "nonce": "\u00e9"}).encode()),
         frame_of(json.dumps({"version": LINK_VERSION, "nonce": "0"}).encode())
-        + frame_of(json.dumps({"proof": "0" * 64, "hello": "{}"}).encode()),
+        + frame_of(
+            json.dumps({"proof": "0" * 64, "hello": to_frame(Hello("stream", "odd")).decode()}).encode()
+        ),
     ],
     ids=[
         "nothing",
@@ -189,6 +191,7 @@ def test_a_stranger_is_dropped_in_time_and_changes_nothing(
     monkeypatch.setattr(transport, "GREETING_MS_MAX", 300)
     planner = driver.planner()
     with stranger(driver.folder) as end:
+        end.settimeout(20)
         end.sendall(said)
         read_to_end(end)
     eventually(lambda: "stranger_dropped" in caplog.text)

@@ -167,16 +167,16 @@ class HandObserver(BoltObserver):
         report_error: Callable[[Exception], None],
         clock_ns: ClockNs,
     ) -> None:
-        """Prepare for one bolt.
+        """Observe a bolt.
 
         Args:
             deliveries: by stream, to how many tasks each of its tuples goes.
             report_error: is called with what a hook raises for a tuple that has failed already.
         """
         self.gate: Gate | None = None
+        self.hooks = hooks
         self._name = name
         self._tally = tally
-        self.hooks = hooks
         self._deliveries = deliveries
         self._report_error = report_error
         self._clock_ns = clock_ns
@@ -235,6 +235,7 @@ class HandCall:
     takes_back: bool = False
 
     def call(self, block: Block) -> Outcome:
+        """Call the bolt; the collector has what it did with the tuples, and with those of former blocks."""
         rows, places, turns = block
         name, execute, collector, clock_ns = self.name, self.execute, self.collector, self.clock_ns
         hooks = self.observer.hooks
@@ -290,6 +291,7 @@ class WatchedBatchCall:
     clock_ns: ClockNs
 
     def call(self, block: Block) -> Outcome:
+        """Call the bolt; the collector has what it did with the rows."""
         rows, places, _ = block
         began_ns = self.clock_ns()
         inputs = [AnchoredTuple(rows, row, places, self.name, began_ns) for row in range(len(rows))]

@@ -135,8 +135,7 @@ class BoltWork:
             self._call = self._put_together()
         outcome = self._call.call(Block(rows, places, Turns(len(rows))))
         self._emitted(outcome, rows, places)
-        self._failed(_with_roots(outcome.failures, places))
-        self.collector.failures += _with_roots(outcome.blocked, places)
+        self.collector.failures += _with_roots([*outcome.failures, *outcome.blocked], places)
         self._count(outcome, rows)
 
     def cleanup(self) -> None:
@@ -157,7 +156,9 @@ class BoltWork:
             stream = self._streams[name]
             self._count_emitted(name, len(emissions))
             batch, kept, failed = fitted_by_hand(stream, emissions, self._misfits)
-            self._failed(failed)
+            self.collector.failures += failed
+            if self.gate is not None:
+                self.gate.fail_all(root for root, _ in failed)
             blocks.append(block_by_hand(stream, kept, batch))
         return blocks
 
@@ -229,12 +230,6 @@ class BoltWork:
             if count:
                 counted = Counted(what, self.name, rows.came_from)
                 self.tally.add(counted, count, outcome.took_ns * count // executed)
-
-    def _failed(self, failures: Sequence[tuple[int, Cause]]) -> None:
-        """Note roots that failed, by index, and block what comes behind them."""
-        self.collector.failures += failures
-        if self.gate is not None:
-            self.gate.fail_all(root for root, _ in failures)
 
     def _count_emitted(self, name: str, rows: int) -> None:
         stream = StreamId(self.name, name)

@@ -61,7 +61,7 @@ class FreeTurns(Turns):
                 self.blocked.append((row, cause))
 
     def failed(self, row: int) -> None:
-        self._gate.fail_all(roots_at(self._places[row : row + 1]))
+        self._gate.fail_all(roots_at([self._places[row]]))
 
     def taken(self) -> I64:
         return np.delete(super().taken(), [row for row, _ in self.blocked])
@@ -69,11 +69,9 @@ class FreeTurns(Turns):
     def _why_blocked(self, row: int) -> Cause | None:
         self._roots = self._roots or only_roots(self._places).tolist()
         root = self._roots[row]
-        return (
-            self._gate.holds(root)
-            if root >= 0
-            else self._gate.holds_any(roots_at(self._places[row : row + 1]))
-        )
+        if root >= 0:
+            return self._gate.holds(root)
+        return self._gate.holds_any(roots_at([self._places[row]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ class FitRows:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Says how long it took."""
+    """Says how long a block took."""
 
     inner: BoltCall
     clock_ns: Callable[[], int]

@@ -947,8 +947,8 @@ MUTANTS = (
     Mutant(
         "an-ordered-partition-waits-for-the-replay-worker",
         "spout/planner/order_watch.py",
-        "if (behind := self._not_taken_over(source))",
-        "if (behind := self._not_taken_over(source)) and False",
+        "            if behind:\n",
+        "            if False:\n",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over",
         "a lost record would be overtaken before anybody knows that it waits",
@@ -965,8 +965,8 @@ MUTANTS = (
     Mutant(
         "what-waits-of-a-process-before-is-read-first",
         "spout/planner/order_watch.py",
-        "if not self._was_read or self._may_wait(each, self._due)",
-        "if self._may_wait(each, self._due)",
+        "if not self._was_read or self._may_wait(source, due)",
+        "if self._may_wait(source, due)",
         "tests/unit/spout/planner/test_order_planning.py::test_ack_due_is_read_to_its_end_before_the_first_batch",
         "a query that starts again would pass records that wait since before",
     ),
@@ -1000,7 +1000,7 @@ MUTANTS = (
     Mutant(
         "what-a-published-batch-did-not-ack-waits",
         "spout/planner/order_watch.py",
-        "self._not_acked.setdefault(source, {})[each.source, each.position] = each",
+        "self._not_acked.setdefault(source, {})[root.source, root.position] = root",
         "pass",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_by_partition_a_published_batch_without_failures_is_followed_before_its_verdicts",
@@ -1073,8 +1073,8 @@ MUTANTS = (
     Mutant(
         "empty-positions-are-no-copies",
         "spout/planner/order_watch.py",
-        "unread = self._sight.supply(copies_source(spec.source), free).count",
-        "pass",
+        "return self._sight.supply(copies, free).count",
+        "return positions_free",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_a_hole_among_the_copies_holds_up_no_other_key_while_a_record_waits",
         "aborted copies would keep a partition waiting for the slowest record",

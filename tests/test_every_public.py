@@ -48,6 +48,7 @@ replay/records/headers.py: header_text joined_headers our_values parted_headers 
 replay/records/letters.py: copy_of mark_record own_headers parse_letter
 replay/records/record_time.py: parse_record_time says_its_time time_headers time_of written_time
 replay/records/redrives.py: audit_record parse_audit
+spout/group/session_state.py: status_word
 spout/planning/intake.py: cursor_of fair_shares
 spout/planning/order.py: line_up_of list_of turn_of waits_for
 spout/planning/plan.py: cut_ranges read_tasks

@@ -327,7 +327,7 @@ class Opening:
                 | SessionState.SUPERSEDED
                 | SessionState.UNTRACKED
                 | SessionState.CLOSED
-                | SessionState.GIVEN_UP
+                | SessionState.WITHDRAWN
             ) as state:
                 raise UsageError(f"the session {state.value}, so nothing is opened; step its planner alone")
             case state:

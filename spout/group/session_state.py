@@ -50,14 +50,14 @@ class SessionState(Enum):
     SUPERSEDED = "has lost the group to a higher session"
     UNTRACKED = "reads without tracking"
     CLOSED = "is closed"
-    GIVEN_UP = "was closed before it had the group"
+    WITHDRAWN = "was closed before it had the group"
 
 
 @unique
 class SessionEvent(Enum):
     """What can happen to a session; the values say it as a sentence."""
 
-    SOURCES_KNOWN = "its sources are known"
+    SOURCES_READ = "its sources were read"
     QUESTION_SENT = "it asks who owns the group"
     UNTRACKED_BEGUN = "it begins without tracking"
     HOLDER_MAY_LIVE = "the holder of the group may live"
@@ -69,7 +69,7 @@ class SessionEvent(Enum):
     GROUP_OWNED = "it begins to plan"
     HIGHER_SESSION_SEEN = "a higher session took the group"
     GOODBYE_SENT = "it leaves"
-    RECORDS_WANTED = "it asks for records"
+    RECORDS_REQUESTED = "it asks for records"
     CLOSE = "it is closed"
 
 
@@ -78,79 +78,79 @@ _State, _Event = SessionState, SessionEvent
 TRANSITIONS: Final[Mapping[SessionState, Mapping[SessionEvent, SessionState]]] = MappingProxyType(
     {
         _State.IDLE: {
-            _Event.SOURCES_KNOWN: _State.PREPARING,
-            _Event.CLOSE: _State.GIVEN_UP,
+            _Event.SOURCES_READ: _State.PREPARING,
+            _Event.CLOSE: _State.WITHDRAWN,
         },
         _State.PREPARING: {
             _Event.QUESTION_SENT: _State.ASKING,
             _Event.UNTRACKED_BEGUN: _State.UNTRACKED,
-            _Event.CLOSE: _State.GIVEN_UP,
+            _Event.CLOSE: _State.WITHDRAWN,
         },
         _State.ASKING: {
             _Event.HOLDER_MAY_LIVE: _State.AWAITING_SILENCE,
             _Event.SESSION_RESUMED: _State.RESUMING,
             _Event.SESSION_DRAWN: _State.TAKING,
-            _Event.CLOSE: _State.GIVEN_UP,
+            _Event.CLOSE: _State.WITHDRAWN,
         },
         # only a fresh checkpoint waits, so no session can be resumed from here
         _State.AWAITING_SILENCE: {
             _Event.HOLDER_MAY_LIVE: _State.AWAITING_SILENCE,
             _Event.SESSION_DRAWN: _State.TAKING,
-            _Event.CLOSE: _State.GIVEN_UP,
+            _Event.CLOSE: _State.WITHDRAWN,
         },
         # a new session that is refused draws no other one: whoever is above it came after the question
         _State.TAKING: {
             _Event.GENERATIONS_APART: _State.TAKING,
             _Event.ALL_ACCEPTED: _State.TAKEN,
-            _Event.CLOSE: _State.GIVEN_UP,
+            _Event.CLOSE: _State.WITHDRAWN,
         },
         _State.RESUMING: {
             _Event.GENERATIONS_APART: _State.RESUMING,
             _Event.ANSWER_IS_OLD: _State.RESUMING_AGAIN,
             _Event.SESSION_DRAWN: _State.TAKING,
             _Event.ALL_ACCEPTED: _State.RESUMED,
-            _Event.CLOSE: _State.GIVEN_UP,
+            _Event.CLOSE: _State.WITHDRAWN,
         },
         # acker partitions that are always a second apart must not keep a restart here for ever
         _State.RESUMING_AGAIN: {
             _Event.GENERATIONS_APART: _State.RESUMING_AGAIN,
             _Event.SESSION_DRAWN: _State.TAKING,
             _Event.ALL_ACCEPTED: _State.RESUMED,
-            _Event.CLOSE: _State.GIVEN_UP,
+            _Event.CLOSE: _State.WITHDRAWN,
         },
         _State.TAKEN: {
             _Event.GROUP_OWNED: _State.OWNING,
-            _Event.CLOSE: _State.GIVEN_UP,
+            _Event.CLOSE: _State.WITHDRAWN,
         },
         # the checkpoint may turn out to be older than what its session did
         _State.RESUMED: {
             _Event.SESSION_DRAWN: _State.TAKING,
             _Event.GROUP_OWNED: _State.OWNING,
-            _Event.CLOSE: _State.GIVEN_UP,
+            _Event.CLOSE: _State.WITHDRAWN,
         },
         _State.OWNING: {
-            _Event.RECORDS_WANTED: _State.OWNING,
+            _Event.RECORDS_REQUESTED: _State.OWNING,
             _Event.GOODBYE_SENT: _State.LEFT,
             _Event.HIGHER_SESSION_SEEN: _State.SUPERSEDED,
             _Event.CLOSE: _State.CLOSED,
         },
         _State.LEFT: {
-            _Event.RECORDS_WANTED: _State.OWNING,
+            _Event.RECORDS_REQUESTED: _State.OWNING,
             _Event.HIGHER_SESSION_SEEN: _State.SUPERSEDED,
             _Event.CLOSE: _State.CLOSED,
         },
         # each acker partition tells of the higher session, and a thread may just ask for records
         _State.SUPERSEDED: {
-            _Event.RECORDS_WANTED: _State.SUPERSEDED,
+            _Event.RECORDS_REQUESTED: _State.SUPERSEDED,
             _Event.HIGHER_SESSION_SEEN: _State.SUPERSEDED,
             _Event.CLOSE: _State.CLOSED,
         },
         _State.UNTRACKED: {
-            _Event.RECORDS_WANTED: _State.UNTRACKED,
+            _Event.RECORDS_REQUESTED: _State.UNTRACKED,
             _Event.CLOSE: _State.CLOSED,
         },
         _State.CLOSED: {_Event.CLOSE: _State.CLOSED},
-        _State.GIVEN_UP: {_Event.CLOSE: _State.GIVEN_UP},
+        _State.WITHDRAWN: {_Event.CLOSE: _State.WITHDRAWN},
     }
 )
 """By state: the events that can happen in it, each with the state that follows."""
@@ -181,7 +181,7 @@ class SessionStates:
     @property
     def is_closed(self) -> bool:
         """Whether nothing can happen any more."""
-        return self._state in (SessionState.CLOSED, SessionState.GIVEN_UP)
+        return self._state in (SessionState.CLOSED, SessionState.WITHDRAWN)
 
     def process(self, event: SessionEvent) -> SessionState:
         """Go to the state that follows on an event, and return it.
@@ -213,7 +213,7 @@ def status_word(state: SessionState) -> str:
             | SessionState.RESUMING_AGAIN
             | SessionState.TAKEN
             | SessionState.RESUMED
-            | SessionState.GIVEN_UP
+            | SessionState.WITHDRAWN
         ):
             return "taking"
         case SessionState.OWNING | SessionState.LEFT | SessionState.SUPERSEDED | SessionState.UNTRACKED:

@@ -64,6 +64,20 @@ def _is_of(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlac
     return origin is not None and origin[:2] == tuple(spec.place)
 
 
+def _places_of_keys(
+    waiting: Mapping[int, Sequence[WaitingRoot]], specs: Mapping[int, SourceSpec]
+) -> dict[RecordPlace, RecordPlace]:
+    """Return of the roots whose keys must be known where to read each record, by its origin."""
+    places: dict[RecordPlace, RecordPlace] = {}
+    for source, roots in waiting.items():
+        if specs[source].input.ordering != KEY:
+            continue
+        for root in roots:
+            if _is_of(root.origin, specs[source]):
+                places[root.origin] = root.place
+    return places
+
+
 class OrderWatch:
     """Decides, batch by batch, how the partitions of ordered inputs go on.
 
@@ -119,18 +133,20 @@ class OrderWatch:
         is_late = timeout_ms and tenure.clock.now >= end.now + timeout_ms
         if is_late or self._plans_old:
             return
-        in_lines = {source for source, up in end.order.items() if up.by == self._ordering(source)}
+        in_lines = {source for source, line_up in end.order.items() if line_up.by == self._ordering(source)}
+        records = Counter[int]()
         for run in end.ranges:
             if first_source(run.source) in in_lines:
                 self._published.setdefault(run.source, []).append(run)
+                records[run.source] += run.end - run.start
         lost = Counter[int]()
-        for each in not_acked:
-            if (source := first_source(each.source)) in in_lines:
-                self._not_acked.setdefault(source, {})[each.source, each.position] = each
-                lost[each.source] += 1
+        for root in not_acked:
+            source = first_source(root.source)
+            if source in in_lines:
+                self._not_acked.setdefault(source, {})[root.source, root.position] = root
+                lost[root.source] += 1
         for ordered in in_lines:
-            records = sum(run.end - run.start for run in end.ranges if run.source == ordered)
-            self._room.published(ordered, records, lost[ordered])
+            self._room.published(ordered, records[ordered], lost[ordered])
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.
@@ -138,17 +154,14 @@ class OrderWatch:
         `planned` has by source how many pending roots are still to be emitted. Raises `Unreachable`, or
         `UnknownVersion` if a newer replay worker wrote to `_ack_due`.
         """
-        specs = {
-            source: one
-            for source, one in self._context.sources.items()
-            if one.input.ordered and not one.is_replay and copies_source(source) in self._tenure.cursors
-        }
+        specs = self._ordered_specs()
         self._plans_old = bool(planned) or self._tenure.sibling is not None
         why = {source: self._under_way(source, planned) for source in specs}
         quiet = [source for source, text in why.items() if not text]
         turns: dict[int, Turn] = {}
         if quiet:
-            why |= self._settled(quiet, specs, turns, planned)
+            turns, why_none = self._turns_of_quiet(quiet, specs, planned)
+            why |= why_none
         self._tell(specs, why | {source: turn.why for source, turn in turns.items()})
         return turns
 
@@ -158,67 +171,66 @@ class OrderWatch:
             self._due.close()
 
     def _ordering(self, source: int) -> str | None:
+        """Return by what a source is ordered; None: this process does not read it."""
         spec = self._context.sources.get(source)
         return None if spec is None else spec.input.ordering
 
+    def _ordered_specs(self) -> dict[int, SourceSpec]:
+        """Return the partitions of ordered inputs that take part, each with its copies."""
+        return {
+            source: spec
+            for source, spec in self._context.sources.items()
+            if spec.input.ordered and not spec.is_replay and copies_source(source) in self._tenure.cursors
+        }
+
     def _under_way(self, source: int, planned: Mapping[int, int]) -> str:
-        of = self._tenure.window.pending_of
-        own = source, copies_source(source)
-        pending = sum(of(each) - planned.get(each, 0) - self._pending_published(each) for each in own)
+        """Return that roots of a partition are pending of which nobody knows what becomes; empty: none is."""
+        pending = 0
+        # records and their copies are sources of their own
+        for part in (source, copies_source(source)):
+            expected = planned.get(part, 0) + self._pending_published(part)
+            pending += self._tenure.window.pending_of(part) - expected
         return f"{UNKNOWN}{pending:,} roots are pending" if pending else ""
 
     def _pending_published(self, source: int) -> int:
-        """Return how many roots are pending of which it is known what becomes of them."""
-        within = self._tenure.window.pending_within
-        found = [(run, within(*run)) for run in self._published.pop(source, ())]
-        if left := [run for run, pending in found if pending]:
-            self._published[source] = left
-        return sum(end - start for _, pending in found for start, end in pending)
+        """Return how many roots are pending of which it is known what becomes of them.
 
-    def _settled(
-        self,
-        quiet: Sequence[int],
-        specs: Mapping[int, SourceSpec],
-        turns: dict[int, Turn],
-        planned: Mapping[int, int],
-    ) -> dict[int, str]:
-        """Add the turns of partitions of which nothing is pending; return why others have none."""
-        spec = self._context.spec
-        if self._due is None:
-            ordered = (found.id for found in spec.inputs if found.ordered)
-            self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered)
-        why: dict[int, str] = {}
-        is_whole = self._due.read()
-        self._context.troubles.note(self._due.answers())
-        if is_whole:
-            self._was_read = True
-        else:
-            waits = [each for each in quiet if not self._was_read or self._may_wait(each, self._due)]
-            why = dict.fromkeys(waits, f"{UNKNOWN}{spec.topics.due} is being read")
-            quiet = [each for each in quiet if each not in why]
-        # a record whose line the driver has named need not be read for its key
-        for source, named in self._not_acked.items():
-            place = specs[source].place
-            in_lines = [each for each in named.values() if each.line is not None]
-            self._lines |= {RecordPlace(*place, each.origin): each.line for each in in_lines}
-        self._forget_taken_over(self._due)
-        why |= {
-            source: f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
-            for source in quiet
-            if (behind := self._not_taken_over(source))
-        }
+        Runs that are settled as a whole are forgotten.
+        """
+        pending = 0
+        unsettled: list[SourceRun] = []
+        for run in self._published.pop(source, ()):
+            parts = self._tenure.window.pending_within(*run)
+            if parts:
+                unsettled.append(run)
+                pending += sum(part.end - part.start for part in parts)
+        if unsettled:
+            self._published[source] = unsettled
+        return pending
+
+    def _turns_of_quiet(
+        self, quiet: Sequence[int], specs: Mapping[int, SourceSpec], planned: Mapping[int, int]
+    ) -> tuple[dict[int, Turn], dict[int, str]]:
+        """Return the turns of partitions of which nothing is pending, and why others of them have none.
+
+        The steps are those of the module's list, from 2 on.
+        """
+        due = self._due_entries()
+        why = self._still_to_read(due, quiet)
+        self._note_lines(specs)
+        self._forget_taken_over(due)
+        for source in quiet:
+            if source in why:
+                continue
+            behind = self._not_taken_over(source)
+            if behind:
+                why[source] = f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
         why |= self._unstable([source for source in quiet if source not in why])
-        waiting = {source: self._due.waiting_of(source) for source in quiet if source not in why}
-        self._read_lines(
-            {
-                entry.origin: entry.place
-                for source, entries in waiting.items()
-                for entry in entries
-                if specs[source].input.ordering == KEY and _is_of(entry.origin, specs[source])
-            }
-        )
-        for source, entries in waiting.items():
-            turn = self._turn(specs[source], entries)
+        waiting = {source: due.waiting_of(source) for source in quiet if source not in why}
+        self._read_lines(_places_of_keys(waiting, specs))
+        turns: dict[int, Turn] = {}
+        for source, roots in waiting.items():
+            turn = self._turn(specs[source], roots)
             if turn is None:
                 why[source] = f"{UNKNOWN}keys of records that wait are being read"
             elif planned.get(source) or planned.get(copies_source(source)):
@@ -226,7 +238,33 @@ class OrderWatch:
                 turns[source] = turn._replace(most=0)
             else:
                 turns[source] = turn
-        return why
+        return turns, why
+
+    def _due_entries(self) -> DueEntries:
+        """Return the lost roots of ordered inputs that wait, which are followed from the first call on."""
+        if self._due is None:
+            spec = self._context.spec
+            ordered_ids = [input.id for input in spec.inputs if input.ordered]
+            self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered_ids)
+        return self._due
+
+    def _still_to_read(self, due: DueEntries, quiet: Sequence[int]) -> dict[int, str]:
+        """Read `_ack_due`; return which partitions wait until it is read to its end, and that they do."""
+        is_whole = due.read()
+        self._context.troubles.note(due.answers())
+        if is_whole:
+            self._was_read = True
+            return {}
+        text = f"{UNKNOWN}{self._context.spec.topics.due} is being read"
+        return {source: text for source in quiet if not self._was_read or self._may_wait(source, due)}
+
+    def _note_lines(self, specs: Mapping[int, SourceSpec]) -> None:
+        """Note the lines that the driver has named: these records need not be read for their keys."""
+        for source, not_acked in self._not_acked.items():
+            place = specs[source].place
+            for root in not_acked.values():
+                if root.line is not None:
+                    self._lines[RecordPlace(*place, root.origin)] = root.line
 
     def _may_wait(self, source: int, due: DueEntries) -> bool:
         """Return whether a record of a partition waits, or may do so once `_ack_due` is read."""
@@ -235,35 +273,46 @@ class OrderWatch:
 
     def _forget_taken_over(self, due: DueEntries) -> None:
         """Forget what `_ack_due` has by now, and what was acked since."""
-        within = self._tenure.window.pending_within
-        for source, lost in self._lost.items():
-            self._lost[source] = {root: at for root, at in lost.items() if due.taken_over[at[0]] <= at[1]}
-        for source, named in self._not_acked.items():
+        for source, verdicts in self._lost.items():
+            self._lost[source] = {
+                root: (partition, offset)
+                for root, (partition, offset) in verdicts.items()
+                if due.taken_over[partition] <= offset
+            }
+        pending_within = self._tenure.window.pending_within
+        for source, not_acked in self._not_acked.items():
             lost = self._lost.get(source, {})
             self._not_acked[source] = {
-                root: each
-                for root, each in named.items()
-                if root in lost or within(each.source, each.position, each.position + 1)
+                root: named
+                for root, named in not_acked.items()
+                if root in lost or pending_within(named.source, named.position, named.position + 1)
             }
 
     def _not_taken_over(self, source: int) -> str:
-        due = self._due
-        lost = dict(self._lost_below.get(source, {}))
-        named = self._not_acked.get(source, {})
+        """Return of which verdict partitions no replay worker has read all that lost roots of a source.
+
+        Roots that the driver named do not count: it is known what becomes of them. Empty: there are none.
+        """
+        # by verdict partition: behind the last verdict that lost a root, and behind the answer to our Take
+        lost_below = dict(self._lost_below.get(source, {}))
+        not_acked = self._not_acked.get(source, {})
         for root, (partition, offset) in self._lost.get(source, {}).items():
-            if root not in named:
-                lost[partition] = max(offset + 1, lost.get(partition, 0))
-        below = {number: max(at, lost.get(number, 0)) for number, at in self._answered_at.items()}
-        behind = [number for number, at in below.items() if due is None or due.taken_over[number] < at]
-        return ", ".join(f"{self._context.spec.topics.verdict}/{number}" for number in behind)
+            if root not in not_acked:
+                lost_below[partition] = max(offset + 1, lost_below.get(partition, 0))
+        behind: list[str] = []
+        for partition, answered_at in self._answered_at.items():
+            read_to = max(answered_at, lost_below.get(partition, 0))
+            if self._due is None or self._due.taken_over[partition] < read_to:
+                behind.append(f"{self._context.spec.topics.verdict}/{partition}")
+        return ", ".join(behind)
 
     def _unstable(self, sources: Sequence[int]) -> dict[int, str]:
+        """Return of which partitions copies are being written, or nobody can say whether they are."""
         places = {source: self._copies_place(source) for source in sources}
         if not places:
             return {}
-        ends = self._context.log.bounds(
-            Bound.END, places.values()
-        )  # first: the stable ones must reach as far
+        # the ends are asked for first: the stable ones must reach as far
+        ends = self._context.log.bounds(Bound.END, places.values())
         stable = self._context.log.bounds(Bound.STABLE_END, ends.offsets)
         self._context.troubles.note(ends)
         self._context.troubles.note(stable)
@@ -287,35 +336,47 @@ class OrderWatch:
         """
         self._lines = {origin: line for origin, line in self._lines.items() if origin in places}
         self._unreadable &= places.keys()
-        missing = {places[origin]: origin for origin in sorted(places.keys() - self._lines)[:FETCH_MAX]}
-        for place, record in (self._fetcher.fetch(missing, why=False) if missing else {}).items():
+        unread_origins = sorted(places.keys() - self._lines)[:FETCH_MAX]
+        if not unread_origins:
+            return
+        origins = {places[origin]: origin for origin in unread_origins}
+        for place, record in self._fetcher.fetch(origins, why=False).items():
+            origin = origins[place]
             if cannot_be_read(record):
-                self._unreadable.add(missing[place])
+                self._unreadable.add(origin)
             key = record.key if isinstance(record, Record) else None
-            self._lines[missing[place]] = None if key is None else line_of_key(key)
+            self._lines[origin] = None if key is None else line_of_key(key)
 
     def _turn(self, spec: SourceSpec, roots: Sequence[WaitingRoot]) -> Turn | None:
-        by = spec.input.ordering
+        """Return how a partition goes on, of which `roots` wait; None: a key of them was not read yet."""
+        ordering = spec.input.ordering
         waiting: list[WaitingRecord] = []
         for origin, _, is_blocked in roots:
             if not _is_of(origin, spec):
                 waiting.append(WaitingRecord(-1, None, is_blocked))
-            elif by == KEY and origin not in self._lines:
+            elif ordering == KEY and origin not in self._lines:
                 return None
             else:
-                is_unreadable = by == KEY and origin in self._unreadable
+                is_unreadable = ordering == KEY and origin in self._unreadable
                 line = self._lines.get(origin)
                 waiting.append(WaitingRecord(origin.offset, line, is_blocked, is_unreadable))
         self.blocked[str(spec)] = sum(record.is_blocked for record in waiting)
-        named = self._not_acked.get(spec.source, {}).values()
-        waiting += [WaitingRecord(each.origin, each.line, is_blocked=False) for each in named]
-        cursor = self._tenure.cursors[copies_source(spec.source)]
-        free = cursor.free_runs(cursor.position_of(self._stable[self._copies_place(spec.source)]))
-        unread = sum(run.end - run.start for run in free)
-        if len(waiting) + unread > spec.input.blocked_max:  # most of it may be empty: a marker, a hole
-            unread = self._sight.supply(copies_source(spec.source), free).count
-        turn = turn_of(by, spec.input.blocked_max, waiting, unread, str(spec))
+        not_acked = self._not_acked.get(spec.source, {}).values()
+        waiting += [WaitingRecord(named.origin, named.line, is_blocked=False) for named in not_acked]
+        unread = self._unread_copies(spec, spec.input.blocked_max - len(waiting))
+        turn = turn_of(ordering, spec.input.blocked_max, waiting, unread, str(spec))
         return turn._replace(most=min(turn.most, self._room.of(spec.source)))
+
+    def _unread_copies(self, spec: SourceSpec, room: int) -> int:
+        """Return how many copies of a partition are not planned yet; exactly, where that is over `room`."""
+        copies = copies_source(spec.source)
+        cursor = self._tenure.cursors[copies]
+        free = cursor.free_runs(cursor.position_of(self._stable[self._copies_place(spec.source)]))
+        positions_free = sum(run.end - run.start for run in free)
+        if positions_free <= room:
+            return positions_free
+        # most of them may be empty: markers of transactions, a hole
+        return self._sight.supply(copies, free).count
 
     def _tell(self, specs: Mapping[int, SourceSpec], why: Mapping[int, str]) -> None:
         """Report what begins to wait for a record, or for room, and what goes on."""

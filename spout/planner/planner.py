@@ -218,7 +218,7 @@ class Planner:
         check_cluster(journal, self._context.cluster_id)
         self._journal, self._runs_again = journal, runs_again
         sources = sources_of(log, spec.inputs, tracked=self._is_tracked)
-        self._session.process(SessionEvent.SOURCES_KNOWN)
+        self._session.process(SessionEvent.SOURCES_READ)
         self._context.sources.update(sources)
         checked = self.sources
         if spec.take_over:  # it names the generation that a reset began; only what is read again is as before
@@ -495,7 +495,7 @@ class Planner:
 
     def _want_records(self) -> None:
         """Note that Spark asks for records, of a query that may have left."""
-        self._process(SessionEvent.RECORDS_WANTED)
+        self._process(SessionEvent.RECORDS_REQUESTED)
 
     def _tell(self, news: StandingNews) -> None:
         """Report which partitions stand, and which go on again."""

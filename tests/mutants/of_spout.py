@@ -485,6 +485,53 @@ MUTANTS = (
         "status and tools for lag would show the offsets from before a reset",
     ),
     Mutant(
+        "a-restart-takes-again-as-often-as-an-answer-is-old",
+        "spout/group/session_state.py",
+        "_Event.ANSWER_IS_OLD: _State.RESUMING_AGAIN",
+        "_Event.ANSWER_IS_OLD: _State.RESUMING",
+        "tests/unit/spout/group/test_opening.py"
+        "::test_a_restart_whose_answers_lie_a_second_apart_takes_once_more_and_no_more",
+        "a restart would never begin where acker partitions answer a second apart",
+    ),
+    Mutant(
+        "what-cannot-happen-to-a-session-happens",
+        "spout/group/session_state.py",
+        "        following = TRANSITIONS[self._state].get(event)\n        if following is None:",
+        "        following = TRANSITIONS[self._state].get(event)\n"
+        "        self._state = following or SessionState.OWNING\n"
+        "        if following is None:",
+        "tests/property/test_session_machine.py"
+        "::test_an_event_leads_on_where_it_can_happen_and_else_raises_and_changes_nothing",
+        "a planner that is called in a wrong order would own a group that it has not taken",
+    ),
+    Mutant(
+        "a-query-that-has-left-gives-signs-of-life",
+        "spout/planner/planner.py",
+        "has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)",
+        "has_left = self._session.state is SessionState.CLOSED",
+        "tests/unit/spout/planner/test_planner_states.py"
+        "::test_a_planner_says_goodbye_once_and_gives_no_sign_until_it_is_asked_for_records",
+        "the next query of its group would wait for its silence",
+    ),
+    Mutant(
+        "a-query-that-comes-back-waits-with-its-sign-of-life",
+        "spout/planner/planner.py",
+        "        self._signed_ms = 0  # if",
+        "        # if",
+        "tests/unit/spout/planner/test_planner_states.py"
+        "::test_a_planner_says_goodbye_once_and_gives_no_sign_until_it_is_asked_for_records",
+        "for two seconds a second query would take its group",
+    ),
+    Mutant(
+        "a-failed-last-commit-leaves-a-planner-open",
+        "spout/planner/planner.py",
+        "            parts.callback(self._process, SessionEvent.CLOSE)\n",
+        "",
+        "tests/unit/spout/planner/test_planner_states.py"
+        "::test_all_of_a_planner_is_closed_though_its_last_commit_raises",
+        "whoever closes it again would commit on connections that are gone",
+    ),
+    Mutant(
         "a-last-batch-is-not-read-again-from-another-topic",
         "spout/planner/planner.py",
         "again = {run.source for run in journal.ranges if runs_again}",
@@ -963,8 +1010,8 @@ MUTANTS = (
     Mutant(
         "an-ordered-partition-waits-for-the-replay-worker",
         "spout/planner/order_watch.py",
-        "if (behind := self._not_taken_over(source))",
-        "if (behind := self._not_taken_over(source)) and False",
+        "            if behind:\n",
+        "            if False:\n",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over",
         "a lost record would be overtaken before anybody knows that it waits",
@@ -981,8 +1028,8 @@ MUTANTS = (
     Mutant(
         "what-waits-of-a-process-before-is-read-first",
         "spout/planner/order_watch.py",
-        "if not self._was_read or self._may_wait(each, self._due)",
-        "if self._may_wait(each, self._due)",
+        "if not self._was_read or self._may_wait(source, due)",
+        "if self._may_wait(source, due)",
         "tests/unit/spout/planner/test_order_planning.py::test_ack_due_is_read_to_its_end_before_the_first_batch",
         "a query that starts again would pass records that wait since before",
     ),
@@ -1016,7 +1063,7 @@ MUTANTS = (
     Mutant(
         "what-a-published-batch-did-not-ack-waits",
         "spout/planner/order_watch.py",
-        "self._not_acked.setdefault(source, {})[each.source, each.position] = each",
+        "self._not_acked.setdefault(source, {})[root.source, root.position] = root",
         "pass",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_by_partition_a_published_batch_without_failures_is_followed_before_its_verdicts",
@@ -1089,8 +1136,8 @@ MUTANTS = (
     Mutant(
         "empty-positions-are-no-copies",
         "spout/planner/order_watch.py",
-        "unread = self._sight.supply(copies_source(spec.source), free).count",
-        "pass",
+        "return self._sight.supply(copies, free).count",
+        "return positions_free",
         "tests/unit/spout/planner/test_order_planning.py"
         "::test_a_hole_among_the_copies_holds_up_no_other_key_while_a_record_waits",
         "aborted copies would keep a partition waiting for the slowest record",

@@ -87,7 +87,7 @@ class Group:
         )
         announcer: Any = self
         session = SessionStates()
-        session.process(SessionEvent.SOURCES_KNOWN)
+        session.process(SessionEvent.SOURCES_READ)
         self.it = Opening(context, announcer, journal, "new", self.now_ms, session)
         return self.it
 

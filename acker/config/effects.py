@@ -126,7 +126,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         also="end all replay workers before the first one starts again",
     ),
     "acker.replication_factor": Effect(
-        also="it holds for topics that are made from now on; give others their copies with"
+        also="it counts only for topics that are made from now on; give others their copies with"
         " `kafka-reassign-partitions`, as `windhover topics check` says"
     ),
     "acker.verdict_retention": _OF_ACKER,
@@ -139,7 +139,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "acker.limits.retention_interval": _OF_ACKER,
     # the limit of a step is at least four times this, and a running worker keeps the limit of its start
     "replay.limits.operation_timeout": Effect(
-        reload=(Process.REPLAY,), also="where four times of it exceeds step, the worker has to start again"
+        reload=(Process.REPLAY,), also="if four times this value is more than step, restart the worker"
     ),
     "replay.limits.unreachable": _OF_REPLAY,
     "replay.limits.step": _OF_REPLAY_START,
@@ -152,8 +152,9 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "replay.limits.breaker_dead_min": _OF_REPLAY,
     "replay.limits.breaker_settled_min": _OF_REPLAY,
     "inputs.<name>.id": Effect(
-        never="another id is another input, and what waits under the former one is not emitted again; give"
-        " the former id back, or add a new input and remove this one when nothing of it is pending"
+        never="another id is another input, and lost records that wait under the former id would not be"
+        " emitted again; give the former id back, or add a new input and remove this one when nothing of it"
+        " is pending"
     ),
     "inputs.<name>.group": Effect(
         never="ackers keep the input's id for its group; add a new input with an id of its own, and remove"
@@ -164,8 +165,8 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         " this one when nothing of it is pending"
     ),
     "inputs.<name>.partitions": Effect(
-        also="it holds when the topic is made; let one that is there grow with `kafka-topics --alter`, then"
-        " run `windhover topics create`"
+        also="it counts only when the topic is made; give a topic that exists more partitions with"
+        " `kafka-topics --alter`, then run `windhover topics create`"
     ),
     "inputs.<name>.timeout": Effect(start=(Process.QUERY, Process.PAGE), also=_CHECK),
     "inputs.<name>.held_timeout": Effect(start=(Process.QUERY,), also=_CHECK),
@@ -173,7 +174,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "inputs.<name>.max_spout_pending": _SHOWN,
     "inputs.<name>.start": Effect(
         start=(Process.QUERY,),
-        also="it holds where the group has no history; else `windhover offsets reset` moves the group",
+        also="it counts only if the group has no history; else `windhover offsets reset` moves the group",
     ),
     "inputs.<name>.unreachable": _OF_QUERY,
     "inputs.<name>.on_data_loss": Effect(start=(Process.QUERY,), reload=(Process.REPLAY,)),
@@ -186,7 +187,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     # A query that runs goes on, and is ended by whoever started it. No process has to start again: the page
     # and the commands read the file anew.
     "inputs.<name>.stopped": Effect(
-        also="where it is set, end the query of the input; where it is removed, start it"
+        also="after you set it, end the query of the input; after you remove it, start the query"
     ),
     "inputs.<name>.ordering": Effect(start=(Process.QUERY, Process.PAGE), reload=(Process.REPLAY,)),
     "inputs.<name>.max_held": _OF_QUERY,

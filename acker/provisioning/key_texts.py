@@ -213,10 +213,15 @@ def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
     for base in reversed(model.__mro__):
         if not issubclass(base, Section):
             continue
-        (class_of_source,) = ast.parse(inspect.getsource(base)).body
-        assert isinstance(class_of_source, ast.ClassDef)
-        for statement, below in pairwise(class_of_source.body):
+        for statement, below in _neighbours(inspect.getsource(base)):
             match statement, below:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     docstrings[name] = " ".join(text.split())
     return docstrings
+
+
+def _neighbours(class_source: str) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+    """Yield each statement of a class, with the one below it."""
+    for node in ast.parse(class_source).body:
+        if isinstance(node, ast.ClassDef):
+            yield from pairwise(node.body)

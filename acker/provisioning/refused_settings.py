@@ -36,40 +36,41 @@ PAGE: Final = "docs/operate/topics-by-hand.md"
 LOST_WITHOUT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "cleanup.policy": (
-            "the cluster's policy holds: where that is another, records that open roots, waiting copies or a"
-            " restart need are removed, and `windhover topics check` refuses the topic"
+            "the cluster's policy holds: if it is another one, it removes records that open roots, waiting"
+            " copies or a restart need, and `windhover topics check` refuses the topic"
         ),
         "max.message.bytes": (
-            "the cluster's limit holds: where that is lower, the copy of a large record, or its dead letter,"
-            " is refused; below 1,000,000 bytes a full record of an ack topic, too, which ends who writes it"
+            "the cluster's limit holds: if it is lower, the topic refuses the copy of a large record, or its"
+            " dead letter; below 1,000,000 bytes it also refuses a full record of an ack topic, and the"
+            " process that writes it ends"
         ),
         "message.timestamp.after.max.ms": (
-            "where the cluster limits it, the copy of a record that is dated ahead is refused, and the record"
-            " becomes a dead letter"
+            "if the cluster limits it, the topic refuses the copy of a record that is dated ahead, and the"
+            " record becomes a dead letter"
         ),
         "message.timestamp.before.max.ms": (
-            "where the cluster limits it, the copy of an old record is refused, and the record becomes a dead"
-            " letter"
+            "if the cluster limits it, the topic refuses the copy of an old record, and the record becomes a"
+            " dead letter"
         ),
         "message.timestamp.difference.max.ms": (
-            "where the cluster limits it, the copy of an old record is refused, and the record becomes a dead"
-            " letter"
+            "if the cluster limits it, the topic refuses the copy of an old record, and the record becomes a"
+            " dead letter"
         ),
         "message.timestamp.type": (
-            "the cluster's type holds. Of an ack topic with CreateTime: a process whose clock is wrong writes"
-            " wrong times, and is refused where the cluster limits them. Of copies with LogAppendTime: a bolt"
-            " sees the time of the copy in place of the record's"
+            "the cluster's type holds. CreateTime in an ack topic: a process whose clock is wrong writes"
+            " wrong times, and is refused if the cluster limits them. LogAppendTime in a topic of copies: a"
+            " bolt sees the time of the copy in place of the record's"
         ),
         "min.cleanable.dirty.ratio": (
             "nothing is lost: the broker compacts less often, so an acker that starts reads more"
         ),
         "min.insync.replicas": (
-            "the cluster's number holds: with 1, a write that one broker alone has counts, and is lost with"
+            "the cluster's number holds: with 1, a write counts that only one broker has, and is lost with"
             " its disk"
         ),
         "retention.bytes": (
-            "the cluster's limit holds: where there is one, records that open roots or waiting copies need,"
-            " and dead letters that nobody has read, are deleted"
+            "the cluster's limit holds: if there is one, it deletes records that open roots or waiting copies"
+            " need, and dead letters that nobody has read"
         ),
         "retention.ms": (
             "the cluster's time holds (Kafka's is 7 days): older records that open roots or waiting copies"

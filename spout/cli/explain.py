@@ -24,7 +24,7 @@ Key = Annotated[
 ]
 
 
-def explain(key: Key = None, output: As = OutputFormat.TABLE) -> int:
+def explain_key(key: Key = None, output: As = OutputFormat.TABLE) -> int:
     """Explain a key of topics.yaml: what it does, default, unit, range, who takes a change, an example."""
     from acker.provisioning.key_texts import key_texts, key_texts_named
 

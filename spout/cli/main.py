@@ -54,7 +54,7 @@ from spout.cli.common import (
 )
 from spout.cli.dlq import dlq_app
 from spout.cli.doctor import doctor
-from spout.cli.explain import explain
+from spout.cli.explain import explain_key
 from spout.cli.inspect import failures, inspect, latency, machinery, roots, status
 from spout.cli.operate import acker_app, offsets_app, release
 from spout.cli.size import size
@@ -98,7 +98,7 @@ app.command()(latency)
 app.command()(machinery)
 app.command()(doctor)
 app.command("check")(check_once)
-app.command()(explain)
+app.command("explain")(explain_key)
 app.command()(size)
 app.command()(release)
 app.command("submit")(submit_topology)
@@ -277,9 +277,9 @@ def _warn(topics: Topics, ignored: Iterable[str]) -> None:
     for name, source in topics.inputs.items():
         if source.ordered and not source.fails_on_loss():
             say(
-                f"warning: inputs.{name}.on_data_loss: skip goes on behind what retention has removed; at a"
-                f" log that was cut it stops all the same, since ordering: {source.ordering} needs the keys"
-                " of what was lost"
+                f"warning: inputs.{name}.on_data_loss: skip goes on after records that retention has removed;"
+                f" but if a log was cut, the query stops, since ordering: {source.ordering} needs the keys of"
+                " the lost records"
             )
 
 

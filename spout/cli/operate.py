@@ -124,8 +124,9 @@ def acker_free(
             return 0
         if not execute:
             say(
-                "nothing was changed; with --execute the ackers forget that, what is open of it is abandoned,"
-                " and who takes such an id next has it. It needs the rights of an acker"
+                "nothing was changed; with --execute the ackers forget these claims, and abandon the group's"
+                " open roots; the next query that takes such an id gets it. The command needs the rights of"
+                " an acker"
             )
             return 0
         changed = freeing.free(is_to_free, claims, () if group is None else (group,))

@@ -459,7 +459,7 @@ def _absent(topics: Topics, group: str) -> str:
     who, effect, command = (
         ("acker", "nothing is acked, fails or times out, and no query begins", "acker run")
         if group == topics.acker.group
-        else ("replay worker", "what is lost is not replayed, nor becomes a dead letter", "replay run")
+        else ("replay worker", "lost records are neither replayed nor become dead letters", "replay run")
     )
     name = UntrustedName(group)
     return f"no {who} lives (group {name} has no member): {effect}; start one with `windhover {command}`"

@@ -149,7 +149,7 @@ def _named_host(text: str) -> str:
     if host is None:
         raise UsageError(
             f"{OPTION} {Untrusted(cut(text)) or 'without a value'}: it is no host; give a name or an address"
-            " without scheme, port and path, such as page.example.com. There is no sign for all of them"
+            " without scheme, port and path, such as page.example.com. It has no sign for all hosts"
         )
     return host
 

@@ -48,9 +48,9 @@ def check_keyed(
     for each in graph.subscriptions:
         if each.consumer in behind and each.producer.component not in {name, *behind}:
             raise UsageError(
-                f"bolt {each.consumer!r} reads from {each.producer} and from behind {name!r}, a KeyedBolt, by"
-                f" whose state no rows pass: let {name!r} read {each.producer} too and emit what the other"
-                " needs, or do this work in two bolts"
+                f"bolt {each.consumer!r} reads {each.producer}, and also what comes after {name!r}, a"
+                f" KeyedBolt: Spark has no rows of before it there. Let {name!r} read {each.producer}, too,"
+                f" and emit what {each.consumer!r} needs; or do this work in two bolts"
             )
     _check_input(keyed[0], graph.inputs_of(name))
     _check_keys(name, graph.inputs_of(name), schemas)
@@ -58,9 +58,9 @@ def check_keyed(
     for stream in sinks:
         if stream.component not in {name, *behind}:
             raise UsageError(
-                f"the sink gets {stream} beside {name!r}, a KeyedBolt, behind whose state Spark has no other"
-                f" rows: let {stream.component!r} write by itself, or submit a topology of its own for it,"
-                f' and give the sink {name!r} and what reads from it: sink={{"{name}": write}}'
+                f"the sink gets {stream} beside {name!r}, a KeyedBolt: Spark has no rows of before it"
+                f" there. Let {stream.component!r} write by itself, or submit a topology of its own for it,"
+                f' and give the sink only {name!r} and what reads from it: sink={{"{name}": write}}'
             )
 
 

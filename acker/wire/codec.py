@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum, EnumType
 from functools import cache
 from importlib import resources
@@ -178,13 +179,15 @@ def _parsed(schema: Mapping[str, Any]) -> _ParsedSchema:
     return _ParsedSchema(MAGIC + mark, parse_schema(dict(schema), named_schemas={}))
 
 
-class _Encoder(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Encoder:
     header: bytes
     schema: Any
     convert: _Convert
 
 
-class _Decoder(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Decoder:
     name: str
     schema: Any
     convert: _Convert
@@ -227,11 +230,11 @@ class Codec(Generic[E]):
 
     def encode(self, value: E) -> bytes:
         """Return the bytes of one record, or raise `CodecError` for a value that its schema cannot hold."""
-        header, schema, convert = self._encoders[type(value)]
+        encoder = self._encoders[type(value)]
         body = io.BytesIO()
-        body.write(header)
+        body.write(encoder.header)
         try:
-            fastavro.schemaless_writer(body, schema, convert(value))
+            fastavro.schemaless_writer(body, encoder.schema, encoder.convert(value))
         except (ValueError, TypeError, OverflowError, AttributeError) as error:
             raise CodecError(f"{type(value).__name__} cannot be encoded: {error}") from error
         return body.getvalue()
@@ -245,15 +248,15 @@ class Codec(Generic[E]):
         decoder = self._decoders.get(data[:HEADER_BYTES])
         if decoder is None:
             raise UnknownVersion(f"unknown schema fingerprint {data[2:HEADER_BYTES].hex(' ')}")
-        name, schema, convert = decoder
         body = io.BytesIO(data)
         body.seek(HEADER_BYTES)
         try:
-            value: E = convert(fastavro.schemaless_reader(body, schema, None))
+            value: E = decoder.convert(fastavro.schemaless_reader(body, decoder.schema, None))
         except _GARBAGE as error:
-            raise CodecError(f"{name} does not decode: {type(error).__name__}: {error}") from error
-        if body.tell() != len(data):
-            raise CodecError(f"{name} is followed by {len(data) - body.tell()} bytes that are not part of it")
+            raise CodecError(f"{decoder.name} does not decode: {type(error).__name__}: {error}") from error
+        bytes_behind = len(data) - body.tell()
+        if bytes_behind:
+            raise CodecError(f"{decoder.name} is followed by {bytes_behind} bytes that are not part of it")
         return value
 
 

@@ -730,7 +730,7 @@ def test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_
     watched.shuffle_grouping("sorts").shuffle_grouping("sorts", "errors")
     made = run(builder, [b"a", b"bad"], print, tasks=1)
     assert made.values == [("a",)]
-    assert [roots.tolist() for _, roots in made.outcome.failed] == [[1]]
+    assert [roots.tolist() for _, roots in failed_by_cause(made.outcome)] == [[1]]
 
 
 def test_a_task_is_named_by_a_whole_number() -> None:

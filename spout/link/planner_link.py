@@ -9,12 +9,12 @@ Source: docs/design/protocol.md, sections 5.1 ("Planning") and 5.2 ("The ledger 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
@@ -65,7 +65,7 @@ class PlannerLink:
         self._answered: set[str] = set()
         self._idle_pause = 0
         self._ran_again: dict[str, None] = {}
-        self._changing = threading.RLock()  # held for moments, never while something is sent
+        self._changing = threading.Lock()  # held for moments, never while something is sent
 
     # -- what the driver tells
 
@@ -103,7 +103,7 @@ class PlannerLink:
 
         `failure`: None: no follower does; empty: one does.
         """
-        self._change(follower=failure)
+        self._change(lambda state: replace(state, follower=failure))
 
     @property
     def follower(self) -> str | None:
@@ -112,7 +112,7 @@ class PlannerLink:
 
     def put_cores(self, cores: int) -> None:
         """Say how many cores the application has now: executors come and go."""
-        self._change(cores=cores)
+        self._change(lambda state: replace(state, cores=cores))
 
     def deactivate(self, *, for_good: bool = False) -> None:
         """Let no batch be planned, as Storm's deactivate.
@@ -120,12 +120,17 @@ class PlannerLink:
         `for_good`: nor may Spark run one without records, as it does all the time where bolts tick: whoever
         ends the query then interrupts none.
         """
-        with self._changing:
-            is_for_good = for_good or self._state.is_for_good
-            self._change(is_inactive=True, is_for_good=is_for_good, pauses=self._state.pauses + 1)
+        self._change(
+            lambda state: replace(
+                state,
+                is_inactive=True,
+                is_for_good=for_good or state.is_for_good,
+                pauses=state.pauses + 1,
+            )
+        )
 
     def activate(self) -> None:
-        self._change(is_inactive=False, is_for_good=False)
+        self._change(lambda state: replace(state, is_inactive=False, is_for_good=False))
 
     @property
     def is_inactive(self) -> bool:
@@ -142,9 +147,10 @@ class PlannerLink:
             self._answered.add(process)
         self._tell()
 
-    def _change(self, **changes: Any) -> None:
+    def _change(self, changed: Callable[[DriverState], DriverState]) -> None:
+        """Change what holds, and tell it; do not hold `_changing`: a frame is made under it, too."""
         with self._changing:
-            state = replace(self._state, **changes)
+            state = changed(self._state)
             if state == self._state:
                 return
             self._state = state

@@ -23,6 +23,7 @@ class LinkedDriver:
     def __init__(self, folder: Path, links: MutableMapping[str, PlannerLink] | None = None) -> None:
         self.links: MutableMapping[str, PlannerLink] = {} if links is None else links
         self.folder = folder
+        self.threads = NewThreads()
         self.link = self.stream("stream")
         self._over = threading.Event()
         self.socket = DriverSocket(str(folder), self.links.get, self._over.is_set)
@@ -56,7 +57,7 @@ class LinkedDriver:
         self.end()
         for planner in self._planners:
             planner.close()
-        eventually(lambda: not link_threads())
+        eventually(lambda: not self.threads())
 
 
 @contextmanager
@@ -71,8 +72,18 @@ def linked_driver(
         driver.close()
 
 
-def link_threads() -> list[threading.Thread]:
-    """Return the threads of this process that belong to links."""
+class NewThreads:
+    """The threads of links that began since; a Spark session of other tests may have some of its own."""
+
+    def __init__(self) -> None:
+        self._before = set(_link_threads())
+
+    def __call__(self) -> set[threading.Thread]:
+        """Return them."""
+        return set(_link_threads()) - self._before
+
+
+def _link_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("windhover-hears-")]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +15,7 @@ import pytest
 
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
-from spout.link.connection import SOCKET_NAME
+from spout.link.connection import SEND_MS_MAX, SOCKET_NAME
 from spout.link.messages import SESSIONS_MAX, Published
 from spout.planning.order import NotAcked
 from spout.streaming.options import SourceOptions, tasks_now
@@ -109,6 +111,29 @@ def test_a_stream_is_idle_when_the_planning_process_has_answered(driver: LinkedD
     assert not planner.is_inactive
     link.deactivate()
     assert not link.is_idle
+
+
+def test_threads_that_change_what_holds_at_once_do_not_wait_for_each_other(driver: LinkedDriver) -> None:
+    """A follower's thread and the user's: what is sent last is what both have left."""
+    link, planner = driver.link, driver.planner()
+
+    def pause_and_resume() -> None:
+        for _ in range(300):
+            link.deactivate()
+            link.activate()
+
+    def follow() -> None:
+        for number in range(600):
+            link.set_follower(f"failure {number}")
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(2) as threads:
+        for work in [threads.submit(pause_and_resume), threads.submit(follow)]:
+            work.result(60)
+    assert time.monotonic() - began < SEND_MS_MAX / 1000
+    planner.catch_up()
+    assert (planner.is_inactive, planner.follower) == (False, "failure 599")
+    assert planner.is_connected
 
 
 def test_a_stop_for_good_is_not_taken_back_by_a_pause(driver: LinkedDriver) -> None:

@@ -295,14 +295,16 @@ def test_the_first_batch_waits_until_spark_has_run_a_task(session: str, driver: 
     start = replace(BEGINNING, session=session)
     planning = threading.Thread(target=runner.plan, args=(start, None))
     planning.start()
-    eventually(driver.link.asks_for_workers, 60)
-    found.asked = driver.link.asks_for_workers()
-    driver.link.put_workers(found.asked[0])
-    planning.join(60)
-    assert not planning.is_alive()
-    if session:
-        assert found.was_answered is True
-    runner.stop()
+    try:
+        eventually(driver.link.asks_for_workers, 20)
+        found.asked = driver.link.asks_for_workers()
+        driver.link.put_workers(found.asked[0])
+        planning.join(60)
+        assert not planning.is_alive()
+        if session:
+            assert found.was_answered is True
+    finally:
+        runner.stop()
 
 
 def test_a_wait_for_workers_is_said_each_minute_and_ends(

@@ -30,9 +30,10 @@ from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_left_out
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.delayed import NEVER_MS, Held, HeldAt, Released, RootPositions, held_edges
+from spout.publishing.delayed import NEVER_MS, Held, HeldAt, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.ledger import add, task_name
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.spark.private import logical_plan, spark_type_of
 from spout.streaming.application import Application
 from spout.streaming.frames import hidden_column, streams_behind, through
@@ -41,6 +42,7 @@ from spout.topology.chain import Chain, Step
 from spout.tuples.anchor_columns import EDGE, HELD_TYPE, UNTIL, gathered
 from spout.tuples.anchors import ORDINAL_BITS, WIDE_TYPE, Anchors, Carry
 from spout.tuples.columns import ANCHOR
+from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import DEFAULT_STREAM, SPARK
 
@@ -283,7 +285,9 @@ class AckTask:
             left_open = [row for paths in done.outstanding.values() for row in paths[:, 0].tolist()]
             report = TaskReport(
                 self.name,
-                released=released_by(RowAnchors.together(anchors), failed, left_open=left_open),
+                marks=released_by(
+                    RowAnchors.together(anchors), failed, left_open=left_open, operator=self.name
+                ),
                 counts=done.counts,
                 errors=done.errors,
                 raised=done.raised,
@@ -319,33 +323,38 @@ def released_by(
     failed: Sequence[RowFailure] = (),
     reset: Sequence[int] = (),
     left_open: Sequence[int] = (),
-) -> Released:
+    operator: str = "",
+) -> RootMarks:
     """Release the anchors of rows, but not of those that failed, are reset or left open, by row numbers.
 
-    A keyed bolt holds on those whose timeout it resets.
+    A keyed bolt holds on those whose timeout it resets; `operator` is the bolt that left rows open.
     """
     rows, places, edges = anchors
     if not (len(failed) or len(reset) or len(left_open)):
-        return Released(places, edges.view(np.uint64))
+        return RootMarks.of_roots(RootMark.RELEASED, places, edges)
     failed_rows = np.array([row for row, _ in failed], np.int64)
     # a mask over the anchors for each thing that can become of them
     touched, opened = np.isin(rows, reset), np.isin(rows, left_open)
     acked = ~(touched | opened | np.isin(rows, failed_rows))
     # Rows ascend, so the anchors of one failed row stand side by side: of rows [4, 5, 5, 8] those of row 5
     # are [1, 3). To look through all rows for each failed one would never end where most fail.
-    starts = np.searchsorted(rows, failed_rows).tolist()
-    ends = np.searchsorted(rows, failed_rows + 1).tolist()
-    failures = tuple(
-        (cause, places.at(slice(start, end)))
-        for (_, cause), start, end in zip(failed, starts, ends, strict=True)
-    )
-    return Released(
-        places.at(acked),
-        edges[acked].view(np.uint64),
-        failures,
-        held_on=places.at(touched),
-        open_places=places.at(opened),
-        open_edges=edges[opened].view(np.uint64),
+    starts = np.searchsorted(rows, failed_rows)
+    counts = np.searchsorted(rows, failed_rows + 1) - starts
+    # of stretches [1, 3) and [7, 8) the numbers 0 and 1 move by 1, and 2 moves by 5
+    failed_anchors = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    # each cause once, with its number
+    numbers_by_cause: dict[Cause, int] = {}
+    numbers = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for _, cause in failed]
+    cause_numbers = np.repeat(np.array(numbers, np.int64), counts)
+    causes = tuple(numbers_by_cause)
+    opener = Cause.of(operator, "", "")
+    return RootMarks.together(
+        [
+            RootMarks.of_roots(RootMark.RELEASED, places.at(acked), edges[acked]),
+            RootMarks.of_causes(RootMark.FAILED, places.at(failed_anchors), cause_numbers, causes),
+            RootMarks.of_roots(RootMark.HELD_ON, places.at(touched)),
+            RootMarks.of_roots(RootMark.LEFT_OPEN, places.at(opened), edges[opened], opener),
+        ]
     )
 
 

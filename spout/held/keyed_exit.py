@@ -36,8 +36,9 @@ from spout.held.held_plan import refuse_left_out
 from spout.held.holding import RowAnchors, anchors_of, released_by
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.delayed import KeyedRoots, Released
+from spout.publishing.delayed import KeyedRoots
 from spout.publishing.ledger import add
+from spout.publishing.root_marks import RootMarks
 from spout.streaming.application import Application
 from spout.streaming.frames import streams_behind, through
 from spout.streaming.query_plan import label
@@ -132,7 +133,7 @@ class ExitTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Hand emitted rows on; report after the last row was taken."""
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
-            released = [Released()]
+            released: list[RootMarks] = []
             counts: list[Counts] = []
             raised: list[Raised] = []
             roots: list[KeyedRoots] = []
@@ -155,7 +156,7 @@ class ExitTask:
                 report = run.report()
                 report = replace(
                     report,
-                    released=Released.together(released),
+                    marks=RootMarks.together(released),
                     counts=added([report.counts, *counts]),
                     raised=first_of_each(chain(report.raised, raised)),
                     keyed_roots=KeyedRoots.together(roots),

@@ -1,8 +1,8 @@
 """A task's report as bytes, small enough to travel in an accumulator: usually some hundred bytes.
 
-Plain builtins are pickled and deflated. Edges of held and released tuples follow as they are, and the places
-of released ones, which come in the order of their groups: deflate would take longer than all else, and edges
-are random. Only the tasks of our own queries write blobs, and only the driver that started them reads them.
+Plain builtins are pickled and deflated. Edges of held tuples follow as they are, and marks, unless these are
+few: deflate would take longer than all else, and edges are random. Only the tasks of our own queries write
+blobs, and only the driver that started them reads them.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -22,9 +22,9 @@ from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, HighestTime, KeyedRoots, Released, RootPositions
+from spout.publishing.delayed import Held, HighestTime, KeyedRoots, RootPositions
 from spout.publishing.fold import TaskReport
-from spout.publishing.root_marks import RootMarks
+from spout.publishing.root_marks import COMPRESSED_ROWS, RootMarks
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
@@ -34,7 +34,7 @@ from spout.tuples.tuple import StreamId
 VERSION = 19
 
 REPORT_BYTES_MAX = 1 << 30
-"""Most unpacked bytes of a report, besides edges and places: ten numbers of each of ten million records."""
+"""Most unpacked bytes of a report, besides edges and marks: ten numbers of each of ten million records."""
 
 _Steps = tuple[int, str, bytes]
 """A column: its first number, the type of its differences, and these."""
@@ -56,8 +56,9 @@ _GARBAGE = (
 
 
 def encode(report: TaskReport) -> bytes:
-    plan, held, released = report.plan, report.held, report.released
-    places = [_steps(column) for column in (released.places.positions, released.places.sources)]
+    plan, held = report.plan, report.held
+    marks = report.marks.packed()
+    is_small = len(report.marks) <= COMPRESSED_ROWS
     content = (
         VERSION,
         report.operator,
@@ -81,17 +82,10 @@ def encode(report: TaskReport) -> bytes:
         [tuple(error) for error in report.errors],
         (_steps(held.indices), _steps(held.until_ms), held.fails_late),
         _pack(report.untracked),
-        (
-            (len(released.edges), [(first, width) for first, width, _ in places]),
-            [(tuple(cause), _place_fields(places)) for cause, places in released.failures],
-            _place_fields(released.held_on),
-            _place_fields(released.touched),
-            (_place_fields(released.open_places), _pack(released.open_edges.view(np.int64))),
-        ),
         [_lined_fields(lined) for lined in report.lined],
         [tuple(each) for each in report.raised],
         report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
-        report.marks.packed(),
+        (len(marks), marks if is_small else b""),
         [tuple(run) for run in report.damaged],
         [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.newest],
         [(tuple(cause), _pack(roots)) for cause, roots in report.passed],
@@ -100,8 +94,7 @@ def encode(report: TaskReport) -> bytes:
     pickled = io.BytesIO()
     _PlainTexts(pickled, protocol=5).dump(content)
     deflated = zlib.compress(pickled.getbuffer(), level=1)
-    as_they_are = (held.edges.tobytes(), released.edges.tobytes(), *(packed for *_, packed in places))
-    return b"".join((deflated, *as_they_are))
+    return b"".join((deflated, held.edges.tobytes(), b"" if is_small else marks))
 
 
 def decode(blob: bytes) -> TaskReport:
@@ -143,9 +136,14 @@ class _Builtins(pickle.Unpickler):
 def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
-    took, gave, counts, errors, held, untracked, released, lined, raised, keyed, *content = content
+    took, gave, counts, errors, held, untracked, lined, raised, keyed, *content = content
     marks, damaged, newest, passed = content
-    held, released = _held_and_released(held, released, as_they_are)
+    indices, until_ms, fails_late = _from_steps(*held[0]), _from_steps(*held[1]), held[2]
+    edges = np.frombuffer(as_they_are, np.uint64, len(indices))
+    size, few = marks
+    packed = few or as_they_are[edges.nbytes :]
+    if len(packed) != size:
+        raise ValueError(f"{len(packed):,} bytes of marks, which are {size:,}")
     bits = None
     if received is not None:
         count, packed = received
@@ -166,50 +164,18 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
         gave=Fingerprint(*gave),
         counts={Counted(What(what), name, StreamId(*of)): Measure(*m) for what, name, of, m in counts},
         errors=tuple(Cause(*error) for error in errors),
-        held=held,
+        held=Held(indices, edges, until_ms, fails_late),
         untracked=_unpack(untracked),
-        released=released,
         lined=tuple(
             Lined(place, by, np.stack([_from_steps(*index), _unpack(line), _from_steps(*origin)], axis=1))
             for place, by, index, line, origin in lined
         ),
         raised=tuple(Raised(*each) for each in raised),
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
-        marks=RootMarks.unpacked(marks),
+        marks=RootMarks.unpacked(packed),
         damaged=tuple(DamagedRun(*run) for run in damaged),
         newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
         passed=tuple((Cause(*cause), _unpack(packed)) for cause, packed in passed),
-    )
-
-
-def _held_and_released(
-    held: tuple[Any, ...], released: tuple[Any, ...], as_they_are: bytes
-) -> tuple[Held, Released]:
-    """Read what `encode` wrote; the edges of what is held come first, places last."""
-    numbers, until_ms, fails_late = held
-    (count, places), failures, held_on, touched, (open_places, open_edges) = released
-    indices = _from_steps(*numbers)
-    edges = np.frombuffer(as_they_are, np.uint64, len(indices) + count)
-    columns, begin = [], edges.nbytes
-    for first, width in places:
-        end = begin + count * np.dtype(width).itemsize
-        columns.append(_from_steps(first, width, as_they_are[begin:end]))
-        begin = end
-    if begin != len(as_they_are):
-        raise ValueError(f"{len(as_they_are)} bytes, of {len(indices)} edges held and {count} released")
-    positions, sources = columns
-    causes = tuple((Cause(*cause), _places(fields)) for cause, fields in failures)
-    return (
-        Held(indices, edges[: len(indices)], _from_steps(*until_ms), fails_late),
-        Released(
-            RootPositions(sources, positions),
-            edges[len(indices) :],
-            causes,
-            _places(held_on),
-            _places(touched),
-            _places(open_places),
-            _unpack(open_edges).view(np.uint64),
-        ),
     )
 
 

@@ -18,7 +18,6 @@ import numpy as np
 from acker.errors import TrackingError
 from acker.hot_paths import distinct, rows_among, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges
-from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.planning.plan import PlanIndex
 from spout.publishing.root_marks import RootMark, RootMarks
@@ -103,43 +102,6 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
-    """What one task did with held anchors; one stands in `places`, with its edge, or in `failures`, by cause.
-
-    Attributes:
-        held_on: roots of anchors that a keyed bolt holds on, and whose timeout it has reset.
-        touched: roots whose timeout bolts behind a keyed bolt have reset.
-        open_places: places of anchors whose row was left open, so that no other row of the batch acks them.
-            Their edges are in `open_edges`.
-    """
-
-    places: RootPositions = field(default_factory=lambda: RootPositions.together(()))
-    edges: U64 = field(default_factory=_no_edges)
-    failures: tuple[tuple[Cause, RootPositions], ...] = ()
-    held_on: RootPositions = field(default_factory=lambda: RootPositions.together(()))
-    touched: RootPositions = field(default_factory=lambda: RootPositions.together(()))
-    open_places: RootPositions = field(default_factory=lambda: RootPositions.together(()))
-    open_edges: U64 = field(default_factory=_no_edges)
-
-    @classmethod
-    def together(cls, parts: Sequence[Released]) -> Released:
-        return cls(
-            RootPositions.together(each.places for each in parts),
-            np.concatenate([_no_edges(), *(each.edges for each in parts)]),
-            tuple(pair for each in parts for pair in each.failures),
-            RootPositions.together(each.held_on for each in parts),
-            RootPositions.together(each.touched for each in parts),
-            RootPositions.together(each.open_places for each in parts),
-            np.concatenate([_no_edges(), *(each.open_edges for each in parts)]),
-        )
-
-    def __bool__(self) -> bool:
-        return bool(
-            len(self.edges) or self.failures or len(self.held_on.positions) or len(self.touched.positions)
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class KeyedRoots:
     """Roots of what a keyed bolt emitted. The number of each is the edge of the emission's anchor, as int64.
 
@@ -173,44 +135,41 @@ class KeyedRoots:
 
 
 class Split(NamedTuple):
-    """Releases: those of this batch's own roots, by index, and marks of older ones."""
+    """What was done to tuples that had been held: of this batch's own roots, by index, and of older ones."""
 
-    edges: list[tuple[I64, U64]]
+    edges: tuple[I64, U64]
     failures: list[tuple[Cause, I64]]
     touched: I64
     older: RootMarks
 
 
-def split(plan: PlanIndex, every: Sequence[Released]) -> Split:
+def split(plan: PlanIndex, reported: RootMarks) -> Split:
     """Separate a batch's own roots from older ones.
 
     An anchor of several rows, as a join makes them of one tuple, is acked once: two equal edges are one
-    tuple, and would cancel. It is not acked if one of these rows was left open. What does not count has no
-    `places`, `touched` and `held_on`. A root of the batch's own that is held on is among what it holds.
+    tuple, and would cancel. It is not acked if one of these rows was left open. A root of the batch's own
+    that is held on is among what it holds.
     """
-    places, released = _each_once(every)
-    numbers = plan.find_roots(*places)
-    is_own = numbers >= 0
-    edges = [(numbers[is_own], released[is_own])] if is_own.any() else []
-    older = [_released_sums(places.at(~is_own), released[~is_own])]
-    failures: list[tuple[Cause, I64]] = []
-    by_cause = by_key(pair for each in every for pair in each.failures)
-    for cause, parts in by_cause.items():
-        own, older_roots = _own_and_older(plan, parts)
-        failures.append((cause, own))
-        older.append(RootMarks.of_roots(RootMark.FAILED, older_roots.each_root(), cause=cause))
-    touched, older_touched = _own_and_older(plan, [each.touched for each in every])
-    _, older_held_on = _own_and_older(plan, [each.held_on for each in every])
-    older.append(RootMarks.of_roots(RootMark.TOUCHED, older_touched.each_root()))
-    older.append(RootMarks.of_roots(RootMark.HELD_ON, older_held_on.each_root()))
-    return Split(edges, failures, touched, RootMarks.together(older))
+    released = _each_once(reported.of(RootMark.RELEASED), reported.of(RootMark.LEFT_OPEN))
+    failed, touched = reported.of(RootMark.FAILED), reported.of(RootMark.TOUCHED)
+    own_released, older_released = _own_and_older(plan, released)
+    own_failed, older_failed = _own_and_older(plan, failed)
+    own_touched, older_touched = _own_and_older(plan, touched)
+    _, older_held_on = _own_and_older(plan, reported.of(RootMark.HELD_ON))
+    older = [_sums(older_released), older_failed.once(), older_touched.once(), older_held_on.once()]
+    return Split(
+        edges=(_indices(plan, own_released), own_released.edges),
+        failures=[(cause, _indices(plan, marks)) for cause, marks in own_failed.by_cause()],
+        touched=_indices(plan, own_touched),
+        older=RootMarks.together(older),
+    )
 
 
-def _released_sums(places: RootPositions, edges: U64) -> RootMarks:
+def _sums(released: RootMarks) -> RootMarks:
     """Sum up the edges of what was released for each root; of some they cancel."""
     sums = []
-    for source, rows in places.by_source():
-        positions, values = xor_sums(places.positions[rows], edges[rows])
+    for source, rows in RootPositions(released.sources, released.positions).by_source():
+        positions, values = xor_sums(released.positions[rows], released.edges[rows])
         sources = np.full(len(positions), source, np.int64)
         sums.append(RootMarks.of_roots(RootMark.RELEASED, (sources, positions), values))
     return RootMarks.together(sums)
@@ -224,29 +183,27 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return found
 
 
-def _each_once(every: Sequence[Released]) -> tuple[RootPositions, U64]:
-    places = RootPositions.together(each.places for each in every)
-    edges = np.concatenate([_no_edges(), *(each.edges for each in every)])
-    left_open = np.concatenate([_no_edges(), *(each.open_edges for each in every)])
-    if len(left_open):
-        done = ~np.isin(edges, left_open)
-        places, edges = places.at(done), edges[done]
-    if len(distinct(edges.view(np.int64))) == len(edges):  # what aggregates write, and most joins
-        return places, edges
-    order = np.lexsort((edges, places.positions, places.sources))
-    columns = [column[order] for column in (places.sources, places.positions, edges)]
+def _each_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
+    """Return the released tuples, each of them once, without those that a row left open."""
+    if left_open:
+        released = released.at(~np.isin(released.edges, left_open.edges))
+    if len(distinct(released.values)) == len(released):  # what aggregates write, and most joins
+        return released
+    order = np.lexsort((released.values, released.positions, released.sources))
+    columns = [column[order] for column in (released.sources, released.positions, released.values)]
     first = np.ones(len(order), np.bool_)
     first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    kept = order[first]
-    return RootPositions(places.sources[kept], places.positions[kept]), edges[kept]
+    return released.at(order[first])
 
 
-def _own_and_older(plan: PlanIndex, parts: Iterable[RootPositions]) -> tuple[I64, RootSet]:
-    """Return the indices of a batch's own roots, and the older ones."""
-    places = RootPositions.together(parts)
-    numbers = plan.find_roots(*places)
-    is_own = numbers >= 0
-    return numbers[is_own], RootSet.of_positions(*places.at(~is_own))
+def _own_and_older(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:
+    is_own = _indices(plan, marks) >= 0
+    return marks.at(is_own), marks.at(~is_own)
+
+
+def _indices(plan: PlanIndex, marks: RootMarks) -> I64:
+    """Return the index of each root in the plan; -1: it is of an earlier batch."""
+    return plan.find_roots(marks.sources, marks.positions)
 
 
 def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:

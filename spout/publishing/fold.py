@@ -36,8 +36,6 @@ from spout.publishing.delayed import (
     Held,
     HighestTime,
     KeyedRoots,
-    Released,
-    RootPositions,
     by_key,
 )
 from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
@@ -78,11 +76,11 @@ class TaskReport:
         untracked: indices of roots that are best effort: acked with the batch, whatever was done to them.
         lined: what a read task read in order: which records stood in which lines. Where nothing goes on to
             other tasks, it has only those lines in which a record failed or is open.
-        released: anchors of earlier batches, or of this one, that were acked or failed.
         keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its failures,
             what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
-        marks: of the copies that a read task read, when they were emitted first, and of records their traces,
-            where the driver writes spans.
+        marks: what the task did to roots that it knows by their positions: to tuples that Spark's state had
+            held, of this batch or of earlier ones; and of a read task, when copies were emitted first, and
+            the traces of records, where the driver writes spans.
         newest: the highest time of each column with times, of a read task whose rows Spark's operators get.
         passed: roots of calls for several rows that hung or ended their process, and passed when they came
             again, divided; by cause, which fails none of them.
@@ -105,7 +103,6 @@ class TaskReport:
     errors: tuple[Cause, ...] = ()
     held: Held = field(default_factory=Held)
     untracked: I64 = field(default_factory=_NONE.copy)
-    released: Released = field(default_factory=Released)
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
     keyed_roots: KeyedRoots | None = None
@@ -113,6 +110,12 @@ class TaskReport:
     damaged: tuple[DamagedRun, ...] = ()
     newest: tuple[HighestTime, ...] = ()
     passed: tuple[tuple[Cause, I64], ...] = ()
+
+    @property
+    def settles_held(self) -> bool:
+        """Whether the task acked, failed or touched what Spark's state had held."""
+        held = RootMark.RELEASED, RootMark.FAILED, RootMark.HELD_ON, RootMark.TOUCHED
+        return len(self.marks.of(*held)) > 0
 
     @property
     def head(self) -> str:
@@ -254,25 +257,20 @@ def placed(report: TaskReport, roots: KeyedRoots, *, counts: bool = True) -> Tas
     What is outstanding there is as if it had been released: its edge is missing from the sum of the root.
     A report that does not count has released nothing, and reset no timeout.
     """
-    done = report.released
+    marks = report.marks
     if not counts:
-        none = RootPositions.together(())
-        done = replace(done, places=none, edges=np.empty(0, np.uint64), held_on=none, touched=none)
-        report = replace(report, released=done, touched=_NONE)
+        marks = marks.of(RootMark.FAILED, RootMark.LEFT_OPEN)
+        report = replace(report, marks=marks, touched=_NONE)
     if report.keyed_roots is None:
         return report
-    left = [
-        (rows[:, 0], _edges_along(rows[:, 0].astype(np.uint64), path, rows))
-        for path, rows in report.outstanding.items()
-    ]
-    released = Released(
-        RootPositions.together([done.places, *(roots.find(numbers) for numbers, _ in left)]),
-        np.concatenate([done.edges, *(edges for _, edges in left)]),
-        (*done.failures, *((cause, roots.find(numbers)) for cause, numbers in report.failures)),
-        done.held_on,
-        RootPositions.together([done.touched, roots.find(report.touched)]),
-    )
-    return replace(report, released=released, failures=(), outstanding={}, touched=_NONE)
+    more = [RootMarks.of_roots(RootMark.TOUCHED, roots.find(report.touched))]
+    for path, rows in report.outstanding.items():
+        edges = _edges_along(rows[:, 0].astype(np.uint64), path, rows)
+        more.append(RootMarks.of_roots(RootMark.RELEASED, roots.find(rows[:, 0]), edges))
+    for cause, numbers in report.failures:
+        more.append(RootMarks.of_roots(RootMark.FAILED, roots.find(numbers), cause=cause))
+    marks = RootMarks.together([marks, *more])
+    return replace(report, marks=marks, failures=(), outstanding={}, touched=_NONE)
 
 
 def _edges_along(first: U64, subscriptions: Subscriptions, rows: I64) -> U64:

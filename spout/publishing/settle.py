@@ -94,12 +94,11 @@ def settle(
     counted = set(map(id, newest))
     others = [placed(r, keyed, counts=False) for r in every if id(r) not in counted]
     outcome = _summed(plan, [placed(r, keyed) for r in newest], others, late_ms)
-    left_open = [(r.operator, r.released.open_places) for r in newest if len(r.released.open_edges)]
+    open_marks = [report.marks.of(RootMark.LEFT_OPEN) for report in newest]
     behind = (pair for r in newest if r.keyed_roots is not None for pair in left_by(r))
-    left_open += [(bolt, keyed.find(numbers)) for bolt, numbers in behind]
-    open_marks = (
-        RootMarks.of_roots(RootMark.LEFT_OPEN, roots, cause=Cause(bolt, "", "")) for bolt, roots in left_open
-    )
+    for bolt, numbers in behind:
+        opener = Cause.of(bolt, "", "")
+        open_marks.append(RootMarks.of_roots(RootMark.LEFT_OPEN, keyed.find(numbers), cause=opener))
     passed = tuple(call for report in every for call in _passed(report, plan, keyed))
     marks = RootMarks.together([outcome.marks, *open_marks])
     return replace(outcome, marks=marks, absent=absent, lost=lost, damaged=damaged, passed=passed)
@@ -161,12 +160,12 @@ def _summed(
     """Work out the outcome; reports that do not count, `others`, fail roots and leave some open."""
     every = [*newest, *others]
     index = plan.index()
-    released = split(index, [r.released for r in every])
+    released = split(index, RootMarks.together(report.marks for report in every))
     late = [(report, report.held.until_ms <= late_ms) for report in newest if len(report.held.indices)]
     staying = [(report.held, ~gone if gone.any() else slice(None)) for report, gone in late]
     kept_on = [(held.indices[stays], held.edges[stays]) for held, stays in staying]
-    partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, *released.edges])
-    held = _held(plan, newest, [*kept_on, *released.edges], partial) if kept_on else _NONE
+    partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, released.edges])
+    held = _held(plan, newest, [*kept_on, released.edges], partial) if kept_on else _NONE
     partial, residual = _left_open_too(plan, partial, residual, [r.outstanding for r in others])
     late_roots = distinct(np.concatenate([_NONE, *(report.held.indices[gone] for report, gone in late)]))
     too_late = [
@@ -194,7 +193,7 @@ def _summed(
         RootMarks.of_roots(RootMark.HELD, index.roots(held)),
         RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched)),
         RootMarks.of_roots(RootMark.LATE, index.roots(late_roots)),
-        *(report.marks for report in newest),
+        *(report.marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED) for report in newest),
         released.older,
     ]
     return BatchOutcome(

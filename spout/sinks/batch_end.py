@@ -61,7 +61,7 @@ class BatchEnd:
         if holds or reports.plan is None:
             found = logged(self.application, self.lane)
             moment = None if found is None else moment_of(stream, found)
-        if any(each.report.released for each in reports.evaluations):
+        if any(each.report.settles_held for each in reports.evaluations):
             refuse_repeats(self.application, self.lane)
         outcome = settle(reports.evaluations, stream.loose, self.application.tasks_of, moment)
         stream.left_open.warn(self.lane.name, reports.evaluations, outcome, stream.inputs)

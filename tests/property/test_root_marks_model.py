@@ -71,6 +71,17 @@ def test_ascending_rows_are_sorted_by_root_alone(rows: list[MarkRow]) -> None:
 
 
 @given(ROWS)
+def test_each_root_stands_once_for_each_cause(rows: list[MarkRow]) -> None:
+    first_rows: dict[tuple[int, int, Cause | None], MarkRow] = {}
+    for row in rows:
+        first_rows.setdefault((row.source, row.position, row.cause), row)
+    once = marks_of(rows).once().rows()
+    assert sorted(once, key=str) == sorted(first_rows.values(), key=str)
+    roots = [(row.source, row.position) for row in once]
+    assert roots == sorted(roots)
+
+
+@given(ROWS)
 def test_each_block_has_its_rows_in_their_order(rows: list[MarkRow]) -> None:
     expected: dict[tuple[int, int], list[MarkRow]] = {}
     for row in rows:

@@ -19,6 +19,7 @@ from spout.tuples.failures import Cause
 
 NONE: I64 = np.empty(0, np.int64)
 NO_EDGES: U64 = np.empty(0, np.uint64)
+NO_PLACES = RootPositions(NONE, NONE)
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
@@ -55,6 +56,38 @@ def outcome_from(
     for bolt, places in held_open:
         marks.append(RootMarks.of_roots(RootMark.LEFT_OPEN, places, cause=Cause(bolt, "", "")))
     return BatchOutcome(plan, RootMarks.together([*marks, firsts, traces]), absent, **facts)
+
+
+def released_marks(
+    places: RootPositions = NO_PLACES,
+    edges: U64 = NO_EDGES,
+    failures: tuple[tuple[Cause, RootPositions], ...] = (),
+    held_on: RootPositions = NO_PLACES,
+    touched: RootPositions = NO_PLACES,
+    open_places: RootPositions = NO_PLACES,
+    open_edges: U64 = NO_EDGES,
+) -> RootMarks:
+    """Mark what a task did with held tuples; those of `open_places` were left open by the bolt ``ack``."""
+    return RootMarks.together(
+        [
+            RootMarks.of_roots(RootMark.RELEASED, places, edges),
+            *(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause) for cause, roots in failures),
+            RootMarks.of_roots(RootMark.HELD_ON, held_on),
+            RootMarks.of_roots(RootMark.TOUCHED, touched),
+            RootMarks.of_roots(RootMark.LEFT_OPEN, open_places, open_edges, Cause("ack", "", "")),
+        ]
+    )
+
+
+def places_of_marks(marks: RootMarks, *kinds: RootMark) -> RootPositions:
+    """Return where the roots of some kinds of marks are; without kinds, of all."""
+    some = marks.of(*kinds) if kinds else marks
+    return RootPositions(some.sources, some.positions)
+
+
+def positions_by_cause(marks: RootMarks) -> list[tuple[Cause, list[int]]]:
+    """Return the positions of the roots that failed, by cause."""
+    return [(cause, failed.positions.tolist()) for cause, failed in marks.of(RootMark.FAILED).by_cause()]
 
 
 def indices_of(outcome: BatchOutcome, marks: RootMarks) -> I64:

@@ -10,9 +10,10 @@ from acker.identity import I64, WIRE_BLOCK_BITS, root_edge
 from acker.wire.events import SourceRun, positions, values
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.delayed import Held, HeldAt, Released, RootPositions, held_edges
+from spout.publishing.delayed import Held, HeldAt, RootPositions, held_edges
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, Publication, publication_of
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import Moment, settle
 
 A, B = 1 << 16, 1 << 16 | 1
@@ -39,14 +40,14 @@ def held(plan: BatchPlan, *roots: int, until_ms: int = 1_000, fails_late: bool =
     return Held(array(*roots), edges, np.full(len(roots), until_ms), fails_late)
 
 
-def released(plan: BatchPlan, tuples: Held, rows: slice = slice(None)) -> Released:
+def released(plan: BatchPlan, tuples: Held, rows: slice = slice(None)) -> RootMarks:
     """Ack some of what was held."""
     at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
     roots = [at[index] for index in tuples.indices.tolist()][rows]
     places = RootPositions(
         array(*(source for source, _ in roots)), array(*(position for _, position in roots))
     )
-    return Released(places, tuples.edges[rows])
+    return RootMarks.of_roots(RootMark.RELEASED, places, tuples.edges[rows])
 
 
 def batch(plan: BatchPlan, *reports: TaskReport, watermark_ms: int = 0) -> Publication:

@@ -21,9 +21,9 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.held.keyed_entry import EntryTask, entered, keyed_streams
 from spout.isolation.isolation import IsolatedRun
-from spout.publishing.delayed import Released, split
-from spout.publishing.delayed import RootPositions as Held
+from spout.publishing.delayed import split
 from spout.publishing.fold import TaskReport
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.topology.keyed_graph import check_trigger
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import hops_column
@@ -32,7 +32,12 @@ from spout.tuples.places import Places, only_roots
 from spout.tuples.tuple import Delivery, StreamId
 from tests.support.bolts.keyed_topology_bolts import Again, Both, Words
 from tests.support.fake_ledger import FakeLedger
-from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of, sums_by_source
+from tests.support.outcomes import (
+    failed_by_cause,
+    open_edges_of,
+    open_roots_of,
+    sums_by_source,
+)
 from tests.support.worlds.topology_world import SOURCE, TOPICS, Ran, run, schema_of, stages_of
 
 ORDERED = parse("inputs:\n  lines: {id: 3, group: g, ordering: partition}\n", file="topics.yaml", environ={})
@@ -216,8 +221,8 @@ def acked_at_last(ran: Ran) -> bool:
     batch = pa.concat_batches(ran.rows)
     held = batch.column(ANCHOR).filter(batch.column(ANCHOR).is_valid())
     numbers = [np.asarray(held.field(name), np.int64) for name in ("source", "position", "edge")]
-    released = Released(Held(numbers[0], numbers[1]), numbers[2].view(np.uint64))
-    older = split(replace(outcome.plan, ranges=()).index(), [released]).older
+    released = RootMarks.of_roots(RootMark.RELEASED, (numbers[0], numbers[1]), numbers[2])
+    older = split(replace(outcome.plan, ranges=()).index(), released).older
     expected = {
         int(position) + outcome.plan.ranges[0].start: int(edge)
         for position, edge in zip(open_roots_of(outcome), open_edges_of(outcome), strict=True)

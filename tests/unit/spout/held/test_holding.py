@@ -15,6 +15,7 @@ from acker.identity import source_of
 from spout.held.holding import AckTask, HoldTask, RowAnchors, released_by
 from spout.isolation.safety import Safety
 from spout.publishing.delayed import RootPositions
+from spout.publishing.root_marks import RootMark
 from spout.topology.chain import Step
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.anchors import ORDINAL_BITS
@@ -22,6 +23,7 @@ from spout.tuples.columns import ANCHOR
 from spout.tuples.failures import Cause
 from spout.tuples.poison import WORKER_DIED
 from tests.support.fake_ledger import FakeLedger
+from tests.support.outcomes import positions_by_cause
 
 
 def test_a_row_without_an_anchor_is_held_without_one() -> None:
@@ -84,11 +86,12 @@ def test_a_row_that_its_bolt_leaves_open_acks_no_anchor(hooks: tuple[spout.TaskH
     batches = [held(["a", "forget", "bad"], [1, 2, 3]), held(["b", "c", "d"], [4, 5, 6])]
     assert [batch.num_rows for batch in task(batches)] == [2, 3]
     [report] = ledger.reports
-    assert report.released.places.positions.tolist() == [1, 4, 5, 6]
-    [(_, failed)] = report.released.failures
-    assert failed.positions.tolist() == [3]
-    assert report.released.open_places.positions.tolist() == [2]
-    assert report.released.open_edges.tolist() == [2]
+    assert report.marks.of(RootMark.RELEASED).positions.tolist() == [1, 4, 5, 6]
+    [(_, failed)] = positions_by_cause(report.marks)
+    assert failed == [3]
+    left_open = report.marks.of(RootMark.LEFT_OPEN)
+    assert (left_open.positions.tolist(), left_open.edges.tolist()) == ([2], [2])
+    assert [cause.operator for cause in left_open.used_causes()] == ["forgets"]
 
 
 @pytest.mark.parametrize("step", [None, Step("all", Forgets(), pa.schema([("word", pa.string())]), ())])
@@ -111,9 +114,8 @@ def test_many_rows_that_fail_are_found_in_one_pass() -> None:
     anchors = RowAnchors(numbers // 2, RootPositions(numbers, numbers), numbers)
     cause = Cause("bolt", "ValueError", "")
     found = released_by(anchors, [(row, cause) for row in range(1, rows)])
-    assert found.places.positions.tolist() == [0, 1]
-    assert [places.positions.tolist() for _, places in found.failures[:2]] == [[2, 3], [4, 5]]
-    assert len(found.failures) == rows - 1
+    assert found.of(RootMark.RELEASED).positions.tolist() == [0, 1]
+    assert positions_by_cause(found) == [(cause, list(range(2, 2 * rows)))]
 
 
 class Dies(spout.BasicBolt):
@@ -138,9 +140,9 @@ def test_a_row_that_ends_its_process_fails_its_records_alone(tmp_path: Path) -> 
     rows = [held(["a"], [1]), held(["b", "poison", "c"], [2, 3, 4])]
     assert [batch.column(0).to_pylist() for batch in task(rows)] == [["a"], ["b", "c"]]
     [report] = ledger.reports
-    assert report.released.places.positions.tolist() == [1, 2, 4]
-    [(cause, failed)] = report.released.failures
-    assert (cause.error, failed.positions.tolist()) == (WORKER_DIED, [3])
+    assert report.marks.of(RootMark.RELEASED).positions.tolist() == [1, 2, 4]
+    [(cause, failed)] = positions_by_cause(report.marks)
+    assert (cause.error, failed) == (WORKER_DIED, [3])
 
 
 @pytest.mark.parametrize("options", [{}, {"late": None}])

@@ -33,6 +33,7 @@ from spout.held.keyed_exit import (
 )
 from spout.held.keyed_rows import TUPLE, KeyedTask, counts_of, key_columns, keyed
 from spout.publishing.fold import TaskReport
+from spout.publishing.root_marks import RootMark
 from spout.tuples.anchor_columns import HELD_TYPE
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Measure, What, count_of
@@ -41,6 +42,7 @@ from spout.tuples.raised import Raised
 from spout.tuples.tuple import SPARK, StreamId, Tuple
 from tests.support.fake_ledger import FakeLedger
 from tests.support.fake_state import FakeState
+from tests.support.outcomes import positions_by_cause
 
 
 class Pairs(KeyedBolt):
@@ -228,8 +230,7 @@ def test_a_traceback_comes_beside_the_cause_once_in_a_task_and_the_step_behind_r
     assert key.raised == []
     [report] = reports_of(rows)
     assert report.raised == (raised,)
-    [(cause, failed)] = report.released.failures
-    assert (cause, failed.positions.tolist()) == (WORSE, [ord("w")])
+    assert positions_by_cause(report.marks) == [(WORSE, [ord("w")])]
 
 
 def test_the_timeout_of_what_is_not_held_cannot_be_reset() -> None:
@@ -288,11 +289,10 @@ def test_the_step_behind_reports_what_the_rows_say() -> None:
     key.get("a")
     rows = pd.concat([rows, pd.DataFrame(key.rows)])
     [report] = reports_of(rows, "za")
-    released = report.released
-    assert released.places.positions.tolist() == [ord("z"), ord("a")]
-    assert released.held_on.positions.tolist() == [ord("z"), ord("z")]
-    [(cause, failed)] = released.failures
-    assert (cause.message, failed.positions.tolist()) == ("bad", [ord("b")])
+    assert report.marks.of(RootMark.RELEASED).positions.tolist() == [ord("z"), ord("a")]
+    assert report.marks.of(RootMark.HELD_ON).positions.tolist() == [ord("z"), ord("z")]
+    [(cause, failed)] = positions_by_cause(report.marks)
+    assert (cause.message, failed) == ("bad", [ord("b")])
     counts = {what: count_of(report.counts, what, "pairs") for what in What}
     assert counts == {What.EXECUTED: 3, What.ACKED: 2, What.FAILED: 1, What.EMITTED: 1, What.TRANSFERRED: 0}
 

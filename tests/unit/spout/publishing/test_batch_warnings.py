@@ -13,12 +13,12 @@ from spout.bolts.collectors import OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
 from spout.publishing.batch_warnings import WARN_MS, LeftOpen, left_open
-from spout.publishing.delayed import Released, RootPositions
+from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.settle import Moment, settle
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
-from tests.support.outcomes import open_edges_of, open_roots_of, outcome_from
+from tests.support.outcomes import open_edges_of, open_roots_of, outcome_from, released_marks
 from tests.support.worlds.topology_world import TOPICS, Ran, run
 
 INPUTS: tuple[Input, ...] = (TOPICS.input("lines"),)
@@ -154,12 +154,12 @@ def test_the_bolt_of_ack_anchors_is_named_with_a_record_of_an_earlier_batch(
         return RootPositions(np.full(len(positions), source), np.array(positions))
 
     read = TaskReport("read_stream", plan=plan, ranges=plan.ranges, failures=((cause, np.array([1])),))
-    released = Released(
+    released = released_marks(
         failures=((cause, places(7)),),
         open_places=places(101, 9, 102, 9, 8, 7),
         open_edges=np.arange(6).astype(np.uint64),
     )
-    evaluations = [Evaluated(1, 0, 0, read), Evaluated(2, 0, 0, TaskReport("ack", released=released))]
+    evaluations = [Evaluated(1, 0, 0, read), Evaluated(2, 0, 0, TaskReport("ack", marks=released))]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, 0))
     with caplog.at_level(logging.WARNING, "windhover.spout"):
         LeftOpen().warn("q", evaluations, outcome, INPUTS)

@@ -19,17 +19,17 @@ from spout.publishing.delayed import (
     NEVER_MS,
     HeldAt,
     KeyedRoots,
-    Released,
     RootPositions,
     held_edges,
 )
 from spout.publishing.fold import Evaluated, TaskReport, outstanding_of
 from spout.publishing.publish import BatchLane, Publication, publication_of
+from spout.publishing.root_marks import RootMarks
 from spout.publishing.settle import Moment, settle
 from spout.streaming.batch_log import Logged
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Delivery
-from tests.support.outcomes import held_of
+from tests.support.outcomes import held_of, places_of_marks, released_marks
 from tests.support.worlds.held_batches import (
     LONGER_MS,
     A,
@@ -67,9 +67,9 @@ def test_a_held_root_is_open_until_every_tuple_of_it_was_released() -> None:
     tuples = held(FIRST, 0, 0, 11)
     first = batch(FIRST, TaskReport("hold", held=tuples))
     assert open_roots(first) == {(A, 10), (B, 6)}
-    second = batch(SECOND, TaskReport("ack", released=released(FIRST, tuples, slice(0, 1))))
+    second = batch(SECOND, TaskReport("ack", marks=released(FIRST, tuples, slice(0, 1))))
     assert open_roots(first, second) == {(A, 10), (B, 6)}
-    third = batch(NOTHING, TaskReport("ack", released=released(FIRST, tuples, slice(1, 3))))
+    third = batch(NOTHING, TaskReport("ack", marks=released(FIRST, tuples, slice(1, 3))))
     assert open_roots(first, second, third) == set()
     assert set(sums(first, second, third)) == {
         *((A, p) for p in range(10, 30)),
@@ -79,7 +79,7 @@ def test_a_held_root_is_open_until_every_tuple_of_it_was_released() -> None:
 
 def test_what_is_held_and_released_in_one_batch_is_acked_with_it() -> None:
     tuples = held(FIRST, 3, 3)
-    both = batch(FIRST, TaskReport("hold", held=tuples), TaskReport("ack", released=released(FIRST, tuples)))
+    both = batch(FIRST, TaskReport("hold", held=tuples), TaskReport("ack", marks=released(FIRST, tuples)))
     assert open_roots(both) == set()
     assert all(not record.positions for record in both.acks), "a canonical record has them in runs"
 
@@ -88,7 +88,7 @@ def test_older_roots_share_the_record_of_their_block_and_have_records_of_their_o
     """The wire's mark is kept per (source, block): two records of one batch for one block would be one."""
     far = plan_of(SourceRun(A, 15, 16), SourceRun(A, BLOCK * 3, BLOCK * 3 + 1), SourceRun(B, 5, 6))
     tuples = held(far, 0, 1, 2)
-    publication = batch(SECOND, TaskReport("ack", released=released(far, tuples)))
+    publication = batch(SECOND, TaskReport("ack", marks=released(far, tuples)))
     assert [(record.source, record.block) for record in publication.acks] == [(A, 0), (A, 3), (B, 0)]
     assert publication.acks[0].runs == ((20, 30),)
 
@@ -96,9 +96,7 @@ def test_older_roots_share_the_record_of_their_block_and_have_records_of_their_o
 def test_contributions_of_own_and_older_roots_stand_in_order() -> None:
     """A record is canonical, or a repeat of it would look like other content."""
     older, own = held(SECOND, 4), held(FIRST, 0, 9)
-    publication = batch(
-        FIRST, TaskReport("hold", held=own), TaskReport("ack", released=released(SECOND, older))
-    )
+    publication = batch(FIRST, TaskReport("hold", held=own), TaskReport("ack", marks=released(SECOND, older)))
     assert positions(publication.acks[0].positions).tolist() == [10, 19, 24]
     both = [publication, batch(SECOND, TaskReport("hold", held=older))]
     assert open_roots(*both) == {(A, 10), (A, 19)}
@@ -121,10 +119,12 @@ def test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it() ->
 def test_a_row_that_fails_fails_the_roots_of_all_its_tuples_and_acks_none_of_them() -> None:
     """S29, S78: of earlier batches and of this one, under one cause."""
     older, own = held(FIRST, 0, 1, 12), held(SECOND, 4)
-    places = [released(FIRST, older, slice(0, 1)).places, released(SECOND, own).places]
+    places = [places_of_marks(released(FIRST, older, slice(0, 1))), places_of_marks(released(SECOND, own))]
     report = TaskReport(
         "notify",
-        released=replace(released(FIRST, older), failures=tuple((BAD, each) for each in places)),
+        marks=RootMarks.together(
+            [released(FIRST, older), released_marks(failures=tuple((BAD, each) for each in places))]
+        ),
     )
     publication = batch(SECOND, TaskReport("hold", held=own), report)
     assert failed_roots(publication) == dict.fromkeys([(A, 10), (A, 24)], ("notify", "ValueError"))
@@ -135,7 +135,7 @@ def test_a_row_that_fails_fails_the_roots_of_all_its_tuples_and_acks_none_of_the
 def test_only_the_newest_evaluation_releases() -> None:
     """A sink with two actions evaluates the aggregate twice; acked twice the edges would cancel."""
     tuples = held(FIRST, 0)
-    report = TaskReport("ack", released=released(FIRST, tuples))
+    report = TaskReport("ack", marks=released(FIRST, tuples))
     twice = batch(NOTHING, report, report)
     assert open_roots(batch(FIRST, TaskReport("hold", held=tuples)), twice) == set()
 
@@ -146,7 +146,7 @@ def test_a_tuple_that_stands_in_several_rows_of_a_batch_is_acked_once() -> None:
     opened = batch(FIRST, TaskReport("hold", held=older))
     rows = [released(FIRST, older, slice(0, 1)), released(FIRST, older), released(SECOND, own)]
     rows.append(released(SECOND, own, slice(0, 1)))
-    tasks = [Evaluated(9, 9, part, TaskReport("ack", released=each)) for part, each in enumerate(rows)]
+    tasks = [Evaluated(9, 9, part, TaskReport("ack", marks=each)) for part, each in enumerate(rows)]
     holding = Evaluated(2, 2, 0, TaskReport("hold", held=own))
     reads = Evaluated(1, 1, 0, TaskReport("read_stream", plan=SECOND, ranges=SECOND.ranges))
     outcome = settle([reads, holding, *tasks], (), lambda _stage: None, Moment(SECOND, 0))
@@ -157,12 +157,15 @@ def test_a_tuple_of_which_one_row_is_left_open_is_acked_by_no_other_row() -> Non
     """Rule 3: a join makes several rows of it, in one task or in two."""
     older, own = held(FIRST, 0, 12), held(SECOND, 4, 5)
     opened = batch(FIRST, TaskReport("hold", held=older))
-    rows = [
-        replace(released(FIRST, older), open_places=released(FIRST, older, slice(0, 1)).places),
-        released(SECOND, own),
+    first, second = released(FIRST, older, slice(0, 1)), released(SECOND, own, slice(1, 2))
+    left_open = [
+        released_marks(open_places=places_of_marks(part), open_edges=part.edges) for part in (first, second)
     ]
-    rows = [replace(rows[0], open_edges=older.edges[:1]), replace(rows[1], open_edges=own.edges[1:])]
-    reports = [TaskReport(f"ack{number}", released=each) for number, each in enumerate(rows)]
+    rows = [
+        RootMarks.together([released(FIRST, older), left_open[0]]),
+        RootMarks.together([released(SECOND, own), left_open[1]]),
+    ]
+    reports = [TaskReport(f"ack{number}", marks=each) for number, each in enumerate(rows)]
     assert open_roots(opened, batch(SECOND, TaskReport("hold", held=own), *reports)) == {(A, 10), (A, 25)}
 
 
@@ -171,16 +174,16 @@ def test_a_tuple_that_another_evaluation_left_open_is_not_acked() -> None:
     tuples = held(FIRST, 0, 12)
     opened = batch(FIRST, TaskReport("hold", held=tuples))
     part = released(FIRST, tuples, slice(0, 1))
-    left = TaskReport("ack", released=Released(open_places=part.places, open_edges=part.edges))
-    whole = TaskReport("ack", released=released(FIRST, tuples))
+    left = TaskReport("ack", marks=released_marks(open_places=places_of_marks(part), open_edges=part.edges))
+    whole = TaskReport("ack", marks=released(FIRST, tuples))
     assert open_roots(opened, batch(NOTHING, left, whole)) == {(A, 10)}
 
 
 def test_a_tuple_that_another_evaluation_left_open_behind_a_keyed_bolt_is_not_acked() -> None:
     tuples = held(FIRST, 0)
     opened = batch(FIRST, TaskReport("hold", held=tuples))
-    places = released(FIRST, tuples).places
-    acked = TaskReport("keyed", released=released(FIRST, tuples), keyed_roots=KeyedRoots(array(77), places))
+    places = places_of_marks(released(FIRST, tuples))
+    acked = TaskReport("keyed", marks=released(FIRST, tuples), keyed_roots=KeyedRoots(array(77), places))
     fine = TaskReport("last", keyed_roots=KeyedRoots())
     left = replace(fine, outstanding=outstanding_of([Delivery(77, ((7, 0),))]))
     assert open_roots(opened, batch(NOTHING, acked, left, left, fine)) == {(A, 10)}
@@ -191,10 +194,10 @@ def test_a_tuple_that_a_later_batch_acks_again_was_done_with_its_first_row() -> 
     """One that is the only one of its root; of several, one that is acked evenly keeps its root open."""
     one, two = held(FIRST, 0), held(FIRST, 1, 1)
     first = batch(FIRST, TaskReport("hold", held=one), TaskReport("other", held=two))
-    acks = [TaskReport("ack", released=released(FIRST, each, slice(0, 1))) for each in (one, two)]
+    acks = [TaskReport("ack", marks=released(FIRST, each, slice(0, 1))) for each in (one, two)]
     assert open_roots(first, batch(NOTHING, acks[0])) == {(A, 11)}
     again = [first, *(batch(NOTHING, acks[1]) for _ in range(2))]
-    rest = batch(NOTHING, TaskReport("ack", released=released(FIRST, two, slice(1, 2))))
+    rest = batch(NOTHING, TaskReport("ack", marks=released(FIRST, two, slice(1, 2))))
     assert open_roots(*again, rest) == {(A, 10), (A, 11)}, "never early: it times out and is replayed"
 
 
@@ -209,10 +212,10 @@ def test_two_sides_that_read_one_batch_count_it_once_and_hold_it_each() -> None:
         outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
         first = publication_of(outcome, BatchLane("q/s", 1))
         assert open_roots(first) == {(A, 10), (A, 11), (A, 12)}
-        left = batch(NOTHING, TaskReport("ack", released=released(FIRST, bought)))
+        left = batch(NOTHING, TaskReport("ack", marks=released(FIRST, bought)))
         assert open_roots(first, left) == {(A, 11), (A, 12)}
-        places = released(FIRST, held(FIRST, 1, 2)).places
-        right = batch(NOTHING, TaskReport("ack", released=Released(places, paid.edges)))
+        places = places_of_marks(released(FIRST, held(FIRST, 1, 2)))
+        right = batch(NOTHING, TaskReport("ack", marks=released_marks(places, paid.edges)))
         assert open_roots(first, left, right) == set()
 
 
@@ -245,11 +248,11 @@ def test_a_record_that_one_side_alone_could_not_read_is_absent_and_never_acked(
     assert {(A, 10), (B, 6)} <= sums(publication).keys()
 
 
-def touched(plan: BatchPlan, *roots: int) -> Released:
+def touched(plan: BatchPlan, *roots: int) -> RootMarks:
     """Reset the timeouts of held roots, by index."""
     at = [(run.source, p) for run in plan.ranges for p in range(run.start, run.end)]
     sources, places = zip(*(at[root] for root in roots), strict=True)
-    return Released(touched=RootPositions(array(*sources), array(*places)))
+    return released_marks(touched=RootPositions(array(*sources), array(*places)))
 
 
 def resets(publication: Publication) -> list[tuple[int, int, list[int]]]:
@@ -258,9 +261,9 @@ def resets(publication: Publication) -> list[tuple[int, int, list[int]]]:
     return [each for each in named if each[2]]
 
 
-def held_on(plan: BatchPlan, *roots: int) -> Released:
+def held_on(plan: BatchPlan, *roots: int) -> RootMarks:
     """Let a keyed bolt hold on tuples, by the index of their roots."""
-    return Released(held_on=touched(plan, *roots).touched)
+    return released_marks(held_on=places_of_marks(touched(plan, *roots)))
 
 
 def moved(publication: Publication) -> list[tuple[int, int, list[int]]]:
@@ -277,7 +280,7 @@ def test_what_the_state_holds_gets_a_later_deadline_once_and_in_a_lane_of_its_ow
         ("q/s/held", 1, 99 + LONGER_MS)
     }
     assert not any(each.runs or each.positions or each.absent for each in publication.held)
-    later = batch(SECOND, TaskReport("ack", released=released(FIRST, tuples, slice(0, 1))))
+    later = batch(SECOND, TaskReport("ack", marks=released(FIRST, tuples, slice(0, 1))))
     assert moved(later) == [], "one tuple of it is let go, and the other one waits on"
 
 
@@ -287,7 +290,7 @@ def test_what_is_held_and_let_go_in_one_batch_or_failed_in_it_has_no_later_deadl
     publication = batch(
         FIRST,
         TaskReport("hold", held=tuples),
-        TaskReport("ack", released=released(FIRST, tuples, slice(0, 1))),
+        TaskReport("ack", marks=released(FIRST, tuples, slice(0, 1))),
         bad,
     )
     assert moved(publication) == [(A, 0, [13])]
@@ -312,11 +315,11 @@ def test_a_keyed_bolt_that_resets_a_timeout_gives_it_the_time_of_what_is_held() 
     publication = batch(
         SECOND,
         TaskReport("hold", held=held(SECOND, 4)),
-        TaskReport("keyed", released=held_on(far, 3, 1, 0, 2, 1)),
+        TaskReport("keyed", marks=held_on(far, 3, 1, 0, 2, 1)),
     )
     assert moved(publication) == [(A, 0, [15, 16, 24]), (A, 3, [BLOCK * 3]), (B, 0, [5])]
     assert resets(publication) == []
-    again = [TaskReport("keyed", released=held_on(far, 0)), TaskReport("keyed", released=held_on(far, 1))]
+    again = [TaskReport("keyed", marks=held_on(far, 0)), TaskReport("keyed", marks=held_on(far, 1))]
     assert moved(batch(NOTHING, *again)) == [(A, 0, [16])], "only the newest evaluation counts"
 
 
@@ -327,7 +330,7 @@ def test_where_the_state_may_hold_no_longer_only_a_reset_moves_a_deadline(longer
     reports = [
         read,
         TaskReport("hold", held=held(SECOND, 1)),
-        TaskReport("keyed", released=held_on(FIRST, 3)),
+        TaskReport("keyed", marks=held_on(FIRST, 3)),
     ]
     evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(reports)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(SECOND, 0))
@@ -344,8 +347,8 @@ def test_a_timeout_is_reset_for_roots_of_older_batches_and_of_this_one() -> None
     publication = batch(
         SECOND,
         TaskReport("hold", held=own),
-        TaskReport("keyed", released=touched(far, 3, 1, 0, 2, 1)),
-        TaskReport("other", released=touched(SECOND, 4)),
+        TaskReport("keyed", marks=touched(far, 3, 1, 0, 2, 1)),
+        TaskReport("other", marks=touched(SECOND, 4)),
     )
     assert resets(publication) == [(A, 0, [15, 16, 24]), (A, 3, [BLOCK * 3]), (B, 0, [5])]
     assert {each.touched_at for each in publication.acks} == {99}
@@ -356,8 +359,9 @@ def test_a_timeout_is_reset_for_roots_of_older_batches_and_of_this_one() -> None
 def test_a_timeout_is_reset_once_by_the_newest_evaluation_and_not_of_what_failed() -> None:
     """A tuple of a root may fail while another one is held on."""
     older, newer = touched(FIRST, 0, 1), touched(FIRST, 1, 2)
-    failing = replace(newer, failures=((BAD, touched(FIRST, 2).touched),))
-    publication = batch(NOTHING, TaskReport("keyed", released=older), TaskReport("keyed", released=failing))
+    failed = released_marks(failures=((BAD, places_of_marks(touched(FIRST, 2))),))
+    failing = RootMarks.together([newer, failed])
+    publication = batch(NOTHING, TaskReport("keyed", marks=older), TaskReport("keyed", marks=failing))
     assert resets(publication) == [(A, 0, [11])]
     assert failed_roots(publication) == {(A, 12): ("notify", "ValueError")}
 
@@ -365,8 +369,8 @@ def test_a_timeout_is_reset_once_by_the_newest_evaluation_and_not_of_what_failed
 def test_a_root_may_be_acked_and_reset_in_one_batch() -> None:
     """One of its tuples is done, another is held on."""
     tuples = held(FIRST, 0, 0)
-    report = replace(released(FIRST, tuples, slice(0, 1)), touched=touched(FIRST, 0).touched)
-    publication = batch(SECOND, TaskReport("keyed", released=report))
+    report = RootMarks.together([released(FIRST, tuples, slice(0, 1)), touched(FIRST, 0)])
+    publication = batch(SECOND, TaskReport("keyed", marks=report))
     assert resets(publication) == [(A, 0, [10])]
     assert open_roots(batch(FIRST, TaskReport("hold", held=tuples)), publication) == {(A, 10)}
 
@@ -383,7 +387,7 @@ def test_a_batch_that_emits_nothing_counts_timeouts_from_its_own_time() -> None:
 
 
 def test_a_batch_that_emitted_something_needs_its_read_tasks() -> None:
-    report = TaskReport("ack", released=released(FIRST, held(FIRST, 0)))
+    report = TaskReport("ack", marks=released(FIRST, held(FIRST, 0)))
     with pytest.raises(TrackingError, match="no read task"):
         settle([Evaluated(1, 1, 0, report)], (), lambda _stage: 1, Moment(SECOND, 0))
 
@@ -404,13 +408,13 @@ def test_the_records_of_a_batch_without_any_report_are_none() -> None:
 
 def test_what_is_held_and_released_comes_whole_from_an_executor() -> None:
     tuples = held(FIRST, 11, 0, 3, until_ms=-1)
-    acked = replace(
-        released(FIRST, tuples),
-        failures=((BAD, released(FIRST, held(FIRST, 4)).places),),
-        open_places=released(FIRST, held(FIRST, 5)).places,
+    other = released_marks(
+        failures=((BAD, places_of_marks(released(FIRST, held(FIRST, 4)))),),
+        open_places=places_of_marks(released(FIRST, held(FIRST, 5))),
         open_edges=held(FIRST, 5).edges,
     )
-    report = TaskReport("ack", held=tuples, released=acked)
+    acked = RootMarks.together([released(FIRST, tuples), other])
+    report = TaskReport("ack", held=tuples, marks=acked)
     assert repr(decode(encode(report))) == repr(report)
 
 
@@ -419,13 +423,13 @@ def test_places_and_times_come_whole_however_far_apart_they_are(far: int) -> Non
     """They come in the order of groups, and differences are written in as few bytes as the largest needs."""
     far_apart = RootPositions(array(A, B, A), array(5 + far, 5, 5 + 2 * (far - 1)))
     tuples = replace(held(FIRST, 0, 3, 1, 2), until_ms=array(far, -1, NEVER_MS, 0))
-    acked = Released(far_apart, tuples.edges[:3])
-    came = decode(encode(TaskReport("ack", held=tuples, released=acked)))
+    acked = released_marks(far_apart, tuples.edges[:3])
+    came = decode(encode(TaskReport("ack", held=tuples, marks=acked)))
     assert came.held.until_ms.tolist() == tuples.until_ms.tolist()
     assert came.held.indices.tolist() == [0, 3, 1, 2]
-    assert came.released.places.sources.tolist() == [A, B, A]
-    assert came.released.places.positions.tolist() == far_apart.positions.tolist()
-    assert came.released.edges.tolist() == acked.edges.tolist()
+    assert came.marks.sources.tolist() == [A, B, A]
+    assert came.marks.positions.tolist() == far_apart.positions.tolist()
+    assert came.marks.edges.tolist() == acked.edges.tolist()
 
 
 def test_a_report_of_another_version_is_refused() -> None:

@@ -26,7 +26,6 @@ from spout.publishing.delayed import (
     HeldAt,
     HighestTime,
     KeyedRoots,
-    Released,
     RootPositions,
     held_edges,
     split,
@@ -42,6 +41,7 @@ from spout.publishing.ledger import (
     is_local,
     task_name,
 )
+from spout.publishing.root_marks import COMPRESSED_ROWS, RootMark
 from spout.publishing.settle import Moment, settle
 from spout.publishing.watermarks import RISES_KEPT, WARN_MS, TooLateLog, Watermarks, WatermarkStats
 from spout.runtime.logs import RECURRING_EVERY_S
@@ -55,6 +55,8 @@ from tests.support.outcomes import (
     left_open_of,
     older_touched,
     outcome_from,
+    positions_by_cause,
+    released_marks,
 )
 
 A, B = 1 << 16, 1 << 16 | 1
@@ -142,23 +144,19 @@ def test_what_is_outstanding_behind_a_keyed_bolt_is_missing_from_the_sum_of_its_
         failures=((BAD, numbers(3)),),
         touched=numbers(77),
     )
-    found = placed(report, ROOTS).released
-    assert found.edges.tolist() == [child_edge(77, 7, 2), child_edge(3, 7, 0)]
-    assert found.places.positions.tolist() == [2, 5]
-    assert found.touched.positions.tolist() == [2]
-    [(cause, places)] = found.failures
-    assert (cause, places.positions.tolist()) == (BAD, [5])
-    uncounted = placed(
-        replace(report, outstanding={}, released=Released(at((A, 1)), np.ones(1, np.uint64))),
-        ROOTS,
-        counts=False,
-    ).released
-    assert (len(uncounted.edges), len(uncounted.touched.positions)) == (0, 0)
+    marks = placed(report, ROOTS).marks
+    assert marks.of(RootMark.RELEASED).edges.tolist() == [child_edge(77, 7, 2), child_edge(3, 7, 0)]
+    assert marks.of(RootMark.RELEASED).positions.tolist() == [2, 5]
+    assert marks.of(RootMark.TOUCHED).positions.tolist() == [2]
+    assert positions_by_cause(marks) == [(BAD, [5])]
+    acked = released_marks(at((A, 1)), np.ones(1, np.uint64))
+    uncounted = placed(replace(report, outstanding={}, marks=acked), ROOTS, counts=False).marks
+    assert len(uncounted.of(RootMark.RELEASED, RootMark.TOUCHED)) == 0
 
 
 def test_the_first_root_of_a_batch_is_not_an_older_one() -> None:
     first = at((A, 10))
-    found = split(PLAN.index(), [Released(touched=first, held_on=first, failures=((BAD, first),))])
+    found = split(PLAN.index(), released_marks(touched=first, held_on=first, failures=((BAD, first),)))
     assert len(found.older) == 0
     assert found.touched.tolist() == [0]
 
@@ -180,31 +178,33 @@ def test_the_edge_of_a_held_tuple_is_of_its_root_its_way_and_its_row(subscriptio
 
 def test_anything_that_is_released_counts() -> None:
     one = at((A, 1))
-    assert not Released()
+    assert not TaskReport("ack").settles_held
+    opened = released_marks(open_places=one, open_edges=np.ones(1, np.uint64))
+    assert not TaskReport("ack", marks=opened).settles_held
     for released in (
-        Released(one, np.ones(1, np.uint64)),
-        Released(failures=((BAD, one),)),
-        Released(held_on=one),
-        Released(touched=one),
+        released_marks(one, np.ones(1, np.uint64)),
+        released_marks(failures=((BAD, one),)),
+        released_marks(held_on=one),
+        released_marks(touched=one),
     ):
-        assert released
+        assert TaskReport("ack", marks=released).settles_held
 
 
-@pytest.mark.parametrize("bits", [8, 16, 32])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_places_take_as_few_bytes_as_their_steps_need(bits: int, sign: int) -> None:
-    """They are most of a report: 100 positions whose largest step just fits, or just does not."""
-    last = (1 << bits - 1) - 1 if sign > 0 else 1 << bits - 1
-    sizes: list[int] = []
-    for step in (last, last + 1):
-        positions = numbers(*(1 << 40 if row % 2 else (1 << 40) - sign * step for row in range(2)))
-        positions = positions[[0, 1]] if sign > 0 else positions
-        column = np.concatenate([positions, np.full(98, positions[1])])
-        released = Released(RootPositions(np.full(100, A), column), np.zeros(100, np.uint64))
-        blob = encode(TaskReport("ack", released=released))
-        assert decode(blob).released.places.positions.tolist() == column.tolist()
-        sizes.append(len(blob))
-    assert 90 * bits // 8 < sizes[1] - sizes[0] < 110 * bits // 8
+@pytest.mark.parametrize("rows", [1, COMPRESSED_ROWS, COMPRESSED_ROWS + 1, 10_000])
+def test_a_released_tuple_takes_few_bytes_beside_its_edge(rows: int) -> None:
+    """They are most of a report, and an edge is 8 bytes that nothing makes smaller."""
+    random = np.random.default_rng(7)
+    edges = random.integers(0, 1 << 63, rows).astype(np.uint64)
+    released = released_marks(RootPositions(np.full(rows, A), random.permutation(rows)), edges)
+    held = Held(numbers(3), np.full(1, 9, np.uint64), numbers(5))
+    blob = encode(TaskReport("ack", marks=released, held=held))
+    came = decode(blob)
+    assert came.marks.rows() == released.rows()
+    assert (came.held.edges.tolist(), came.held.until_ms.tolist()) == ([9], [5])
+    assert len(blob) < 2_000 + 13 * rows
+    for end in (len(blob) - 1, len(blob) - 10, len(blob) - len(released.packed())):
+        with pytest.raises(TrackingError, match="a task's"):
+            decode(blob[:end])
 
 
 def test_a_report_that_is_cut_off_or_names_a_class_is_refused() -> None:
@@ -213,13 +213,13 @@ def test_a_report_that_is_cut_off_or_names_a_class_is_refused() -> None:
         decode(blob[:20])
     with pytest.raises(TrackingError, match="does not belong into a report"):
         decode(zlib.compress(pickle.dumps(SourceRun(1, 2, 3))))
-    empty = decode(encode(TaskReport("ack", released=Released(), held=Held())))
-    assert len(empty.released.edges) == len(empty.held.indices) == 0
+    empty = decode(encode(TaskReport("ack", held=Held())))
+    assert len(empty.marks) == len(empty.held.indices) == 0
 
 
 def test_a_released_tuple_that_an_evaluation_left_open_counts_once_for_its_bolt() -> None:
-    opened = Released(open_places=at((A, 3)), open_edges=np.ones(1, np.uint64))
-    outcome = settled(TaskReport("ack", released=opened), TaskReport("other"))
+    opened = released_marks(open_places=at((A, 3)), open_edges=np.ones(1, np.uint64))
+    outcome = settled(TaskReport("ack", marks=opened), TaskReport("other"))
     assert left_open_of(outcome) == [("ack", [3])]
 
 
@@ -287,7 +287,7 @@ def test_what_failed_did_not_only_wait() -> None:
 @pytest.mark.parametrize("is_newest", [True, False])
 def test_only_an_evaluation_that_counts_resets_timeouts_of_older_roots(is_newest: bool) -> None:
     """P49: acked twice, the edges of two evaluations would cancel."""
-    report = TaskReport("ack", released=Released(touched=at((A, 3))))
+    report = TaskReport("ack", marks=released_marks(touched=at((A, 3))))
     plain = TaskReport("ack")
     outcome = settled(*((plain, report) if is_newest else (report, plain)))
     assert bool(older_touched(outcome)) is is_newest

@@ -31,7 +31,7 @@ from acker.wire.events import SourceRun, positions, values
 from spout.planning.order import Lined, NotAcked
 from spout.planning.plan import BatchPlan, read_tasks
 from spout.publishing.batch_warnings import held_open, isolated_records
-from spout.publishing.delayed import Held, Released, RootPositions
+from spout.publishing.delayed import Held, RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
@@ -62,6 +62,7 @@ from tests.support.outcomes import (
     open_edges_of,
     open_roots_of,
     outcome_from,
+    released_marks,
     touched_of,
 )
 
@@ -347,9 +348,9 @@ def test_what_is_released_is_the_batch_s_own_or_an_older_root_by_its_place(
     own = [every[index] for index in chosen]
     older = sorted({*((other, at) for _, at in own), *((s, at - 1) for s, at in own if at)} - set(every))
     edges = np.arange(1, len(own) + len(older) + 1, dtype=np.uint64)
-    released = Released(places_of([*own, *older]), edges, ((BAD, places_of([*own, *older])),))
+    released = released_marks(places_of([*own, *older]), edges, ((BAD, places_of([*own, *older])),))
 
-    outcome = settled(plan, TaskReport("count", released=released))
+    outcome = settled(plan, TaskReport("count", marks=released))
 
     assert open_roots_of(outcome).tolist() == chosen
     assert open_edges_of(outcome).tolist() == edges[: len(own)].tolist()

@@ -146,6 +146,8 @@ class BatchCall:
         finally:
             collector.is_closed = True
         failures = [*unfit, *collector.failures]
+        if not collector.left_open:
+            return Outcome(emitted, failures)
         left_open = set(collector.left_open).difference(row for row, _ in failures)
         return Outcome(emitted, failures, left_open=sorted(left_open))
 

@@ -86,7 +86,7 @@ class Rich(spout.Bolt):
 
 
 class Columns(spout.ArrowBolt):
-    """Emits all words at once; ``no`` fails, ``hold`` is left open, then it does as each says."""
+    """Emits all words at once; ``no`` fails, ``hold`` stays open, ``both`` does both."""
 
     output = "word string"
     stops_on = (OSError,)
@@ -100,9 +100,9 @@ class Columns(spout.ArrowBolt):
         words = batch.column("word").to_pylist()
         collector.emit(batch.columns, np.arange(batch.num_rows))
         for row, word in enumerate(words):
-            if word == "no":
+            if word in ("no", "both"):
                 collector.fail(row, "no")
-            if word == "hold":
+            if word in ("hold", "both"):
                 collector.leave_open(row)
         return next((returned for word in words if (returned := does(word)) is not None), None)
 
@@ -268,12 +268,13 @@ def test_no_batch_is_made_of_nothing(form: str) -> None:
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_a_row_of_a_batch_may_fail_or_stay_open_alone(form: str, row: int) -> None:
     """What was emitted for a failed one does not leave; what was for an open one does."""
-    for word in ("no", "hold"):
+    for word in ("no", "hold", "both"):
         words = ["a", "b", "c"]
         words[row] = word
-        emitted = [(each, n) for n, each in enumerate(words) if each != "no"]
+        is_open = word == "hold"
+        emitted = [(each, n) for n, each in enumerate(words) if is_open or n != row]
         became = became_of(Alone(form), block_of(words))
-        assert became == Became(emitted, {row: ""} if word == "no" else {}, [row] * (word == "hold"))
+        assert became == Became(emitted, {} if is_open else {row: ""}, [row] if is_open else [])
 
 
 def test_what_a_rich_bolt_holds_is_open_and_may_be_acked_with_a_later_block() -> None:

@@ -62,6 +62,13 @@ class _Choice(NamedTuple):
         return _Choice(portion, copies, gone, self.most)
 
 
+class _Planned(NamedTuple):
+    """A batch that was planned: the offsets before and behind it."""
+
+    start: Journal
+    end: Journal
+
+
 class _Free(NamedTuple):
     """What may be planned of each source that takes part.
 
@@ -138,7 +145,7 @@ class Batches:
         is_paced = context.spec.paced and context.announcer is not None
         self._timeout_ms = context.spec.timeout_ms if is_paced else 0
         self.pace = BatchPace(self._timeout_ms)
-        self._last: tuple[Journal, Journal] | None = None
+        self._last: _Planned | None = None
         self._absences = 0
         self.read_to: Mapping[TopicPartition, int] = {}
         self._ends_seen: Mapping[int, int] = {}
@@ -154,60 +161,88 @@ class Batches:
             Disagreement: a log ends before what was read of it.
             Unreachable: the broker does not answer; what was initialised is planned after a restart.
         """
-        if self._last is not None and start == self._last[0]:
-            return self._last[1]  # Spark did not journal it; the same batch again
+        if self._last is not None and start == self._last.start:
+            return self._last.end  # Spark did not journal it; the same batch again
         self._now_ms = now_ms
         self.ended(now_ms)
         self.read_to, self._ends_seen = {}, {}
         old = self._unjournalled()
         old, choice, starts = self._with_starts(old, self._choose(limit, old.records))
-        new, most = choice.portion, choice.most
+        new = choice.portion
+        # of what was chosen before the starts were asked for, some may have left the log
         gone_before = self._gone([*old.ranges, *choice.copies.ranges], starts)
         now = self._tenure.look(now_ms)
         fresh = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone])
-        if self._announcer is not None and fresh:
-            grace_ms = self._tenure.grace_ms(now_ms)
-            name, specs, epochs = self._tenure.name, self._specs, self._epochs_but_of(choice.copies.sources)
-            self._announcer.init(name, now, now_ms, fresh, specs, epochs=epochs, grace_ms=grace_ms)
+        self._initialise(fresh, choice, now, now_ms)
         gone, holes = [*gone_before, *choice.gone], [*old.holes, *new.holes]
-        self._tenure.emit(fresh.runs(), now_ms, [*gone, *holes, *old.empty, *new.empty])
+        empty = [*old.empty, *new.empty]
+        self._tenure.emit(fresh.runs(), now_ms, [*gone, *holes, *empty])
         self._settle_empty(gone, holes, now)
         ranges = tuple(sorted(_still_there([*old.ranges, *new.ranges], gone_before)))
-        name = self._tenure.name
-        wakes = self._spec.wakes and not self.count
-        goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
         # holes alone are journalled, too: a restart would look for what became of positions that are not
-        if not ranges and not holes and goes_on and not wakes:
+        if not ranges and not holes and not self._has_to_begin(start):
             self.read_to = self._all_read()
             return start
-        end = Journal(
-            name.id,
-            name.epoch,
-            now,
-            tasks or self._spec.tasks,
-            MappingProxyType(self._tenure.marks()),
-            ranges,
-            {spec.place.topic: spec.topic_id for spec in self._specs.values()},
-            self._line_ups(ranges, most),
-            now_ms,
-            tuple(sorted(self._left_out)),
-            self._cluster_id,
-        )
-        self._last = (start, end)
+        end = self._journal(ranges, choice.most, now, now_ms, tasks or self._spec.tasks)
+        self._last = _Planned(start, end)
         self.count += 1
-        records = _records_by_source(ranges, [*old.empty, *new.empty])
+        records = _records_by_source(ranges, empty)
         self.replayed += sum(count for source, count in records.items() if is_replay(source))
-        self.pace.emitted(_worked(records, end.order, most), now_ms)
+        self.pace.emitted(_worked(records, end.order, choice.most), now_ms)
         return end
+
+    def _initialise(self, roots: RootSet, choice: _Choice, now: int, now_ms: int) -> None:
+        """Let the ackers know of roots, durably: only then may a task read them."""
+        if self._announcer is None or not roots:
+            return
+        self._announcer.init(
+            self._tenure.name,
+            now,
+            now_ms,
+            roots,
+            self._specs,
+            epochs=self._epochs_but_of(choice.copies.sources),
+            grace_ms=self._tenure.grace_ms(now_ms),
+        )
+
+    def _has_to_begin(self, start: Journal) -> bool:
+        """Return whether a batch is needed though it has no records.
+
+        It is the first one behind an offset of another session, or the one that wakes Spark's state.
+        """
+        name = self._tenure.name
+        goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
+        wakes = self._spec.wakes and not self.count
+        return wakes or not goes_on
+
+    def _journal(
+        self, ranges: tuple[SourceRun, ...], most: int | None, now: int, now_ms: int, tasks: int
+    ) -> Journal:
+        """Return the offset behind a batch that emits these ranges, as Spark journals it."""
+        return Journal(
+            session=self._tenure.name.id,
+            epoch=self._tenure.name.epoch,
+            now=now,
+            tasks=tasks,
+            sources=MappingProxyType(self._tenure.marks()),
+            ranges=ranges,
+            topics={spec.place.topic: spec.topic_id for spec in self._specs.values()},
+            order=self._line_ups(ranges, most),
+            at_ms=now_ms,
+            waits=tuple(sorted(self._left_out)),
+            cluster=self._cluster_id,
+        )
 
     def progressed(self, now_ms: int) -> None:
         """Note that verdicts came in: the first one of the last batch ends its time."""
         if self._last is None or not self.pace.is_running:
             return
-        ranges = self._last[1].ranges
-        within = self._tenure.window.pending_within
-        pending = sum(run.end - run.start for source, *ends in ranges for run in within(source, *ends))
-        if pending < sum(run.end - run.start for run in ranges):
+        emitted = pending = 0
+        for run in self._last.end.ranges:
+            emitted += run.end - run.start
+            parts = self._tenure.window.pending_within(*run)
+            pending += sum(part.end - part.start for part in parts)
+        if pending < emitted:
             self.ended(now_ms)
 
     def ended(self, now_ms: int) -> None:
@@ -226,7 +261,7 @@ class Batches:
 
     def is_last(self, end: Journal) -> bool:
         """Whether the last batch that this process has planned ends there."""
-        return self._last is not None and self._last[1] == end
+        return self._last is not None and self._last.end == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
         """Return whether everything there is was planned: of the inputs, or of their replay topics.

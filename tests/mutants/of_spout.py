@@ -716,8 +716,8 @@ MUTANTS = (
     Mutant(
         "what-spark-did-not-journal-is-planned-again",
         "spout/planner/batches.py",
-        "if self._last is not None and start == self._last[0]:\n            return self._last[1]",
-        "if False:\n            return self._last[1]",
+        "if self._last is not None and start == self._last.start:\n            return self._last.end",
+        "if False:\n            return self._last.end",
         "tests/unit/spout/planner/test_planner.py"
         "::test_asking_again_before_spark_journalled_gives_the_same_batch",
         "records of a batch that Spark asked for twice would never be emitted",

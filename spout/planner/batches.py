@@ -62,6 +62,13 @@ class _Choice(NamedTuple):
         return _Choice(portion, copies, gone, self.most)
 
 
+class _Planned(NamedTuple):
+    """A batch that was planned: the offsets before and behind it."""
+
+    start: Journal
+    end: Journal
+
+
 class _Free(NamedTuple):
     """What may be planned of each source that takes part.
 
@@ -138,7 +145,7 @@ class Batches:
         is_paced = context.spec.paced and context.announcer is not None
         self._timeout_ms = context.spec.timeout_ms if is_paced else 0
         self.pace = BatchPace(self._timeout_ms)
-        self._last: tuple[Journal, Journal] | None = None
+        self._last: _Planned | None = None
         self._absences = 0
         self.read_to: Mapping[TopicPartition, int] = {}
         self._ends_seen: Mapping[int, int] = {}
@@ -154,60 +161,88 @@ class Batches:
             Disagreement: a log ends before what was read of it.
             Unreachable: the broker does not answer; what was initialised is planned after a restart.
         """
-        if self._last is not None and start == self._last[0]:
-            return self._last[1]  # Spark did not journal it; the same batch again
+        if self._last is not None and start == self._last.start:
+            return self._last.end  # Spark did not journal it; the same batch again
         self._now_ms = now_ms
         self.ended(now_ms)
         self.read_to, self._ends_seen = {}, {}
         old = self._unjournalled()
         old, choice, starts = self._with_starts(old, self._choose(limit, old.records))
-        new, most = choice.portion, choice.most
+        new = choice.portion
+        # of what was chosen before the starts were asked for, some may have left the log
         gone_before = self._gone([*old.ranges, *choice.copies.ranges], starts)
         now = self._tenure.look(now_ms)
         fresh = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone])
-        if self._announcer is not None and fresh:
-            grace_ms = self._tenure.grace_ms(now_ms)
-            name, specs, epochs = self._tenure.name, self._specs, self._epochs_but_of(choice.copies.sources)
-            self._announcer.init(name, now, now_ms, fresh, specs, epochs=epochs, grace_ms=grace_ms)
+        self._initialise(fresh, choice, now, now_ms)
         gone, holes = [*gone_before, *choice.gone], [*old.holes, *new.holes]
-        self._tenure.emit(fresh.runs(), now_ms, [*gone, *holes, *old.empty, *new.empty])
+        empty = [*old.empty, *new.empty]
+        self._tenure.emit(fresh.runs(), now_ms, [*gone, *holes, *empty])
         self._settle_empty(gone, holes, now)
         ranges = tuple(sorted(_still_there([*old.ranges, *new.ranges], gone_before)))
-        name = self._tenure.name
-        wakes = self._spec.wakes and not self.count
-        goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
         # holes alone are journalled, too: a restart would look for what became of positions that are not
-        if not ranges and not holes and goes_on and not wakes:
+        if not ranges and not holes and not self._has_to_begin(start):
             self.read_to = self._all_read()
             return start
-        end = Journal(
-            name.id,
-            name.epoch,
-            now,
-            tasks or self._spec.tasks,
-            MappingProxyType(self._tenure.marks()),
-            ranges,
-            {one.place.topic: one.topic_id for one in self._specs.values()},
-            self._line_ups(ranges, most),
-            now_ms,
-            tuple(sorted(self._left_out)),
-            self._cluster_id,
-        )
-        self._last = (start, end)
+        end = self._journal(ranges, choice.most, now, now_ms, tasks or self._spec.tasks)
+        self._last = _Planned(start, end)
         self.count += 1
-        records = _records_by_source(ranges, [*old.empty, *new.empty])
+        records = _records_by_source(ranges, empty)
         self.replayed += sum(count for source, count in records.items() if is_replay(source))
-        self.pace.emitted(_worked(records, end.order, most), now_ms)
+        self.pace.emitted(_worked(records, end.order, choice.most), now_ms)
         return end
+
+    def _initialise(self, roots: RootSet, choice: _Choice, now: int, now_ms: int) -> None:
+        """Let the ackers know of roots, durably: only then may a task read them."""
+        if self._announcer is None or not roots:
+            return
+        self._announcer.init(
+            self._tenure.name,
+            now,
+            now_ms,
+            roots,
+            self._specs,
+            epochs=self._epochs_but_of(choice.copies.sources),
+            grace_ms=self._tenure.grace_ms(now_ms),
+        )
+
+    def _has_to_begin(self, start: Journal) -> bool:
+        """Return whether a batch is needed though it has no records.
+
+        It is the first one behind an offset of another session, or the one that wakes Spark's state.
+        """
+        name = self._tenure.name
+        goes_on = start.session == name.id and start.epoch == name.epoch and start.sources
+        wakes = self._spec.wakes and not self.count
+        return wakes or not goes_on
+
+    def _journal(
+        self, ranges: tuple[SourceRun, ...], most: int | None, now: int, now_ms: int, tasks: int
+    ) -> Journal:
+        """Return the offset behind a batch that emits these ranges, as Spark journals it."""
+        return Journal(
+            session=self._tenure.name.id,
+            epoch=self._tenure.name.epoch,
+            now=now,
+            tasks=tasks,
+            sources=MappingProxyType(self._tenure.marks()),
+            ranges=ranges,
+            topics={spec.place.topic: spec.topic_id for spec in self._specs.values()},
+            order=self._line_ups(ranges, most),
+            at_ms=now_ms,
+            waits=tuple(sorted(self._left_out)),
+            cluster=self._cluster_id,
+        )
 
     def progressed(self, now_ms: int) -> None:
         """Note that verdicts came in: the first one of the last batch ends its time."""
         if self._last is None or not self.pace.is_running:
             return
-        ranges = self._last[1].ranges
-        within = self._tenure.window.pending_within
-        pending = sum(run.end - run.start for source, *ends in ranges for run in within(source, *ends))
-        if pending < sum(run.end - run.start for run in ranges):
+        emitted = pending = 0
+        for run in self._last.end.ranges:
+            emitted += run.end - run.start
+            parts = self._tenure.window.pending_within(*run)
+            pending += sum(part.end - part.start for part in parts)
+        if pending < emitted:
             self.ended(now_ms)
 
     def ended(self, now_ms: int) -> None:
@@ -226,7 +261,7 @@ class Batches:
 
     def is_last(self, end: Journal) -> bool:
         """Whether the last batch that this process has planned ends there."""
-        return self._last is not None and self._last[1] == end
+        return self._last is not None and self._last.end == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
         """Return whether everything there is was planned: of the inputs, or of their replay topics.
@@ -234,13 +269,22 @@ class Batches:
         Of these a copy counts that is not visible yet: its tombstone may be, since each partition of a
         transaction has a marker of its own. Of a partition in trouble nobody knows it.
         """
-        sources = [source for source, one in self._specs.items() if one.is_replay == replay]
+        sources = [source for source, spec in self._specs.items() if spec.is_replay == replay]
         ends = self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)
-        found = [(self._tenure.cursors[source], end) for source, end in ends.items()]
-        is_complete = len(ends) == len(sources)
-        return is_complete and not any(cursor.free_below(cursor.position_of(end)) for cursor, end in found)
+        if len(ends) < len(sources):
+            return False
+        return not any(self._free_before(source, end) for source, end in ends.items())
+
+    def _free_before(self, source: int, end: int) -> int:
+        """Return how many positions of a source are free before an offset."""
+        cursor = self._tenure.cursors[source]
+        return cursor.free_below(cursor.position_of(end))
 
     def _unjournalled(self) -> Portion:
+        """Take what was initialised and not journalled; what of it has to wait for a later batch stays.
+
+        Where inputs are ordered it also finds which partitions have their turn, and chooses their copies.
+        """
         runs = self._tenure.take_unjournalled()
         if self._order is None:
             return self._chooser.sift(runs)
@@ -262,13 +306,18 @@ class Batches:
         A process died between the parts of one init. What is free below one of the runs goes before it, and
         the run waits for the next batch. What is free below what was initialised goes before all behind it.
         """
-        ends = {source: self._tenure.cursors[source].next for source in self._turns}
-        last: dict[int, int] = {}
+        last_starts: dict[int, int] = {}
         for source, start, _ in runs:
             if source in self._turns:
-                last[source] = max(start, last.get(source, start))
-        ends |= {source: start for source, start in last.items() if self._gap_below(source, start)}
-        return {source: end for source, end in ends.items() if self._gap_below(source, end)}
+                last_starts[source] = max(start, last_starts.get(source, start))
+        ends: dict[int, int] = {}
+        for source in self._turns:
+            # free are 3 and 7, and the last run begins at 5: then 3 goes first, and 7 with a later batch
+            for end in (last_starts.get(source), self._tenure.cursors[source].next):
+                if end is not None and self._gap_below(source, end):
+                    ends[source] = end
+                    break
+        return ends
 
     def _gap_end(self, run: SourceRun) -> int:
         """Return where the free positions end that go before others; the run's end if there are none."""
@@ -288,11 +337,11 @@ class Batches:
         ends = self._readable(sources)
         window = self._tenure.window
         pending, under_way = Counter[int](), Counter[int]()
-        for source, one in self._specs.items():
-            pending[one.input.id] += window.records_of(source)
+        for source, spec in self._specs.items():
+            pending[spec.input.id] += window.records_of(source)
             waits = self._waits(source) or copies_source(first_source(source)) in sources
             own = planned.get(source, 0) if waits else 0
-            under_way[one.input.id] += window.pending_of(source) - own
+            under_way[spec.input.id] += window.pending_of(source) - own
         old = {source: planned.get(source, 0) + planned.get(first_source(source), 0) for source in sources}
         chosen: list[Portion] = []
         for source in sources:
@@ -300,14 +349,14 @@ class Batches:
                 del self._turns[first_source(source)]
         sources = [source for source in sources if source in ends]
         for source in sorted(sources, key=lambda source: (not old[source], source)):
-            cursor, found = self._tenure.cursors[source], self._specs[source].input
+            cursor, input = self._tenure.cursors[source], self._specs[source].input
             runs = cursor.free_runs(cursor.position_of(ends[source]))
             copies = self._chooser.sift([SourceRun(source, *run) for run in runs])
-            if under_way[found.id] and pending[found.id] + copies.records > found.max_spout_pending:
+            if under_way[input.id] and pending[input.id] + copies.records > input.max_spout_pending:
                 del self._turns[first_source(source)]
                 continue
-            pending[found.id] += copies.records
-            under_way[found.id] += copies.records + old[source]
+            pending[input.id] += copies.records
+            under_way[input.id] += copies.records + old[source]
             chosen.append(copies)
         return joined_portions(chosen)
 
@@ -376,11 +425,11 @@ class Batches:
     def _room_beside(self, chosen: Mapping[int, int]) -> dict[int, int]:
         """Return by input how many records may be pending beside those that are, and those `chosen`."""
         pending = Counter[int]()
-        for source, one in self._specs.items():
-            pending[one.input.id] += self._tenure.window.records_of(source)
+        for source, spec in self._specs.items():
+            pending[spec.input.id] += self._tenure.window.records_of(source)
         for source, count in chosen.items():
             pending[self._specs[source].input.id] += count
-        return {one.id: max(0, one.max_spout_pending - pending[one.id]) for one in self._spec.inputs}
+        return {input.id: max(0, input.max_spout_pending - pending[input.id]) for input in self._spec.inputs}
 
     def _all_read(self) -> dict[TopicPartition, int]:
         """Return the ends of all partitions if nothing before them is left to plan, now or later; else none.
@@ -396,7 +445,7 @@ class Batches:
                 ends[source] = offset_of(cursor.first_free)
         if len(ends) < len(cursors):
             return {}
-        if any(cursors[source].free_below(cursors[source].position_of(end)) for source, end in ends.items()):
+        if any(self._free_before(source, end) for source, end in ends.items()):
             return {}
         return {self._specs[source].place: end for source, end in ends.items()}
 
@@ -409,7 +458,8 @@ class Batches:
         answers = self._bounds(sources, self._reach, Bound.STABLE_END)
         ends = self._by_source(sources, answers)
         unknown = self._compare(answers.epochs, ends, knows_ends=self._reach is self._log)
-        ends = {s: e for s, e in ends.items() if s not in self.begins_again and s not in unknown}
+        left_out = self.begins_again.keys() | unknown
+        ends = {source: end for source, end in ends.items() if source not in left_out}
         if not self._targets:
             return ends
         for source, end in ends.items():
@@ -555,14 +605,14 @@ class Batches:
         """
         gone: list[SourceRun] = []
         for source, start, end in runs:
-            one = self._specs[source]
+            spec = self._specs[source]
             first = position_at(generation_of(start), starts[source])
             if first <= start:
                 continue
-            if one.input.fails_on_loss(self._spec.fail_on_data_loss):
+            if spec.input.fails_on_loss(self._spec.fail_on_data_loss):
                 raise DataLoss(
-                    f"{one} no longer holds offsets {offset_of(start)} to {offset_of(min(first, end)) - 1},"
-                    f" which input {one.input.name} has not read; set on_data_loss: skip to go on without"
+                    f"{spec} no longer holds offsets {offset_of(start)} to {offset_of(min(first, end)) - 1},"
+                    f" which input {spec.input.name} has not read; set on_data_loss: skip to go on without"
                     " them, or raise the topic's retention"
                 )
             gone.append(SourceRun(source, start, min(first, end)))

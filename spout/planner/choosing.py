@@ -49,13 +49,14 @@ class SourceSight:
             requests[self._specs[source].place] = SightRequest(
                 offset_of(run.start), offset_of(run.end), records
             )
-        looked = self._sight.see(requests)
+        sights = self._sight.see(requests)
         for source, (run, _) in needs.items():
             place = self._specs[source].place
-            if place in looked.waits:
+            if place in sights.waits:
                 awaited.add(source)
-            elif place in looked.seen:
-                seen[source] = looked.seen[place].moved(position_at(generation_of(run.start), 0))
+            elif place in sights.seen:
+                # what is seen are offsets, and positions have a generation
+                seen[source] = sights.seen[place].moved(position_at(generation_of(run.start), 0))
         return seen, awaited
 
     def supply(self, source: int, runs: Sequence[PositionRun]) -> Supply:
@@ -67,8 +68,9 @@ class SourceSight:
         return Supply(source, runs, seen.get(source))
 
     def follow(self, nexts: Mapping[int, int]) -> None:
-        """Learn from which position on each source will be looked at next; see `Sight.follow`."""
-        self._sight.follow({self._specs[source].place: offset_of(at) for source, at in nexts.items()})
+        """Begin to look from these positions of sources on; see `Sight.follow`."""
+        next_offsets = {self._specs[source].place: offset_of(position) for source, position in nexts.items()}
+        self._sight.follow(next_offsets)
 
 
 class Chooser:

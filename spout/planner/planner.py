@@ -121,13 +121,14 @@ class Planner:
 
         Raises `UsageError`: inputs of several groups, or tracked and untracked ones together.
         """
-        if len({found.group for found in spec.inputs}) != 1:
+        if len({input.group for input in spec.inputs}) != 1:
             raise UsageError("one read_stream reads inputs of one group; read the others in another query")
-        if spec.tracked and len({found.tracked for found in spec.inputs}) != 1:
+        if spec.tracked and len({input.tracked for input in spec.inputs}) != 1:
             raise UsageError(
                 "inputs with and without `ackers: 0` cannot share a read_stream; read them apart"
             )
-        if not spec.tracked and (ordered := [found.name for found in spec.inputs if found.ordered]):
+        ordered = [input.name for input in spec.inputs if input.ordered]
+        if ordered and not spec.tracked:
             raise UsageError(
                 f"input {ordered[0]} has an ordering, which needs tracking: without it nothing waits for its"
                 " replay; read it without tracked=False, or set ordering: none"
@@ -220,11 +221,11 @@ class Planner:
         sources = sources_of(log, spec.inputs, tracked=self._is_tracked)
         self._session.process(SessionEvent.SOURCES_READ)
         self._context.sources.update(sources)
-        checked = self.sources
+        checked = list(sources.values())
         if spec.take_over:  # it names the generation that a reset began; only what is read again is as before
             again = {run.source for run in journal.ranges if runs_again}
-            checked = {source: one for source, one in checked.items() if source in again}
-        check_journal(checked.values(), journal, tracked=self._is_tracked)
+            checked = [source_spec for source_spec in checked if source_spec.source in again]
+        check_journal(checked, journal, tracked=self._is_tracked)
         if not self._is_tracked:
             committer = Committer(log, spec.group, self.sources)
             self._own(self._untracked(now_ms), committer, None, {}, now_ms)
@@ -238,7 +239,7 @@ class Planner:
             spec.partitions,
             self._who,
             durable_ms=longest_unreachable_ms(spec.inputs),
-            reads=[found.id for found in spec.inputs],
+            reads=[input.id for input in spec.inputs],
         )
         self._to_close.callback(announcer.close)
         self._context = replace(self._context, announcer=announcer)
@@ -463,7 +464,9 @@ class Planner:
             batch_ms=batches.took_ms, batch_records_max=batches.pace.allowed() or 0,
             limit_hits=batches.limit_hits,
             clock=tenure.clock.now,
-            committed={str(self.sources[s]): at for s, at in committer.committed().items()},
+            committed={
+                str(self.sources[source]): offset for source, offset in committer.committed().items()
+            },
             commit_failures=committer.failures, error=error, wall=now_ms,
             held=self._blocked,
             waits={} if order is None else dict(order.why),
@@ -538,27 +541,28 @@ class Planner:
         acked = verdicts.acked_since(began_ms, roots, longest_unreachable_ms(spec.inputs))
         if acked is None:
             return False
-        one = self.sources[acked.source]
+        source_spec = self.sources[acked.source]
         if not spec.take_over:
-            raise older_checkpoint(one, acked, spec.way)
-        self._context.report("checkpoint_is_older", {"acked": f"{one}@{offset_of(acked.start)}"})
+            raise older_checkpoint(source_spec, acked, spec.way)
+        self._context.report("checkpoint_is_older", {"acked": f"{source_spec}@{offset_of(acked.start)}"})
         return True
 
     def _untracked(self, now_ms: int) -> Tenure:
         """Begin where the journal ends, or else where the group or the options say."""
-        marks = {s: mark for s, mark in self._journal.sources.items() if s in self.sources}
+        marks = {source: mark for source, mark in self._journal.sources.items() if source in self.sources}
         cursors = {
             source: SourceCursor(mark.from_, mark.next, PositionSet(mark.gaps), mark.leader_epoch)
             for source, mark in marks.items()
         }
         fresh = [spec for source, spec in self.sources.items() if source not in marks]
-        before = dict.fromkeys(self._journal.waits, self._journal.at_ms)
-        begun = Begun(marks, before)
+        left_out_before = dict.fromkeys(self._journal.waits, self._journal.at_ms)
+        begun = Begun(marks, left_out_before)
         starts = starting_offsets(self._context.log, self._spec, fresh, begun, self._context.troubles)
         for source, offset in starts.items():
-            cursors[source] = SourceCursor(position_at(0, offset), position_at(0, offset))
+            first = position_at(0, offset)
+            cursors[source] = SourceCursor(first, first)
         unknown = {spec.source for spec in fresh} - starts.keys()
-        self._context.leave_out({source: before.get(source, now_ms) for source in unknown})
+        self._context.leave_out({source: left_out_before.get(source, now_ms) for source in unknown})
         return Tenure(SessionName(0, ""), SessionClock(now_ms, now_ms), cursors, self._spec.partitions)
 
     def _own(
@@ -601,19 +605,14 @@ class Planner:
         return owned
 
     def _read(self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
-        spec, tenure = self._spec, owned.tenure
+        """Read what an acker partition wrote at an offset, once the group is owned.
+
+        Raises `SessionSuperseded`: it is the answer to a higher session.
+        """
         if isinstance(event, Verdicts):
-            if owned.order is not None:
-                owned.order.note_lost(partition, offset, event)
-            blocked = [each for each in event.lost if each.error == HELD and each.source in self.sources]
-            count = sum(len(lost.positions) // POSITION_BYTES for lost in blocked)
-            self._blocked += count
-            owned.batches.pace.discount(count)  # they took none of the batch's time
-            if tenure.settle(partition, event):
-                owned.batches.progressed(now_ms)
-            if self._on_verdicts is not None:
-                self._on_verdicts(event)
+            self._settle(owned, partition, offset, event, now_ms)
             return
+        spec, tenure = self._spec, owned.tenure
         other = SessionName(event.epoch, event.session)
         if event.group == spec.group and other > tenure.name:
             self._process(SessionEvent.HIGHER_SESSION_SEEN)
@@ -625,9 +624,25 @@ class Planner:
         owned.growth.read(partition, event)
         tenure.read(partition, event)
 
+    def _settle(self, owned: Owned, partition: int, offset: int, verdicts: Verdicts, now_ms: int) -> None:
+        """Settle what an acker partition decided, in the record at an offset."""
+        if owned.order is not None:
+            owned.order.note_lost(partition, offset, verdicts)
+        blocked = sum(
+            len(lost.positions) // POSITION_BYTES
+            for lost in verdicts.lost
+            if lost.error == HELD and lost.source in self.sources
+        )
+        self._blocked += blocked
+        owned.batches.pace.discount(blocked)  # they took none of the batch's time
+        if owned.tenure.settle(partition, verdicts):
+            owned.batches.progressed(now_ms)
+        if self._on_verdicts is not None:
+            self._on_verdicts(verdicts)
+
     def _tick(self, owned: Owned, now_ms: int) -> None:
         """Move the clock, tick where roots are open, give signs of life, commit now and then."""
-        tenure, batches, committer = owned.tenure, owned.batches, owned.committer
+        tenure, committer = owned.tenure, owned.committer
         has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)
         now = tenure.look(now_ms)
         is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS
@@ -643,17 +658,22 @@ class Planner:
                 announcer.tick(tenure.name, now, (SIGNS_AT,), now_ms)
             if tenure.sibling is not None and (to := tenure.sibling.to_ask(now_ms)):
                 announcer.take(tenure.sibling.question, now, (), to)
-        joined = owned.growth.step(now, now_ms) or owned.growth.begin_again(batches.begins_again, now, now_ms)
-        for one, cursor in joined:
-            self._context.sources[one.source] = one
-            self._context.left_out.pop(one.source, None)
-            tenure.add_source(one.source, cursor)
-            self.joined += 1
-            if batches.begins_again.pop(one.source, None) is not None:
-                committer.begin_again(one.source)
+        self._add_joined(owned, now, now_ms)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)
         self._strangers.step(committer.refused, now_ms)
         self._tell_moved(committer, now_ms)
+
+    def _add_joined(self, owned: Owned, now: int, now_ms: int) -> None:
+        """Read sources that have joined from now on: new partitions, and what begins a new generation."""
+        begins_again = owned.batches.begins_again
+        joined = owned.growth.step(now, now_ms) or owned.growth.begin_again(begins_again, now, now_ms)
+        for spec, cursor in joined:
+            self._context.sources[spec.source] = spec
+            self._context.left_out.pop(spec.source, None)
+            owned.tenure.add_source(spec.source, cursor)
+            self.joined += 1
+            if begins_again.pop(spec.source, None) is not None:
+                owned.committer.begin_again(spec.source)
 
     def _tell_moved(self, committer: Committer, now_ms: int) -> None:
         """Report commits of somebody else, each once, as long as it is there."""

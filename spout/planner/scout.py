@@ -199,7 +199,7 @@ class Scout:
         """Read once; return how many records came, at least 1 where anything was learnt."""
         views = self._assigned
         try:
-            found = reader.offsets(wait_ms, records_max)
+            offsets = reader.offsets(wait_ms, records_max)
         except WindhoverError:
             troubled = [views[place] for place in reader.troubled if place in views]
             if not troubled:
@@ -207,5 +207,8 @@ class Scout:
             for view in troubled:
                 view.is_over = True
             return 1
-        moved = [view.add(found.get(place, ()), reader.position(place)) for place, view in views.items()]
-        return max(sum(map(len, found.values())), sum(moved))
+        moved = 0
+        for place, view in views.items():
+            moved += view.add(offsets.get(place, ()), reader.position(place))
+        # a view that moved over markers alone has learnt something, too
+        return max(sum(map(len, offsets.values())), moved)

@@ -47,7 +47,7 @@ class StateWatch:
         """
         self._tenure = tenure
         self._timeout_ms = spec.timeout_ms
-        self._limit_ms = max(one.held_timeout_ms for one in spec.inputs)
+        self._limit_ms = max(input.held_timeout_ms for input in spec.inputs)
         self._resets = resets
         self._reset_ms = 0
         not_published = RootSet.of_runs(tenure.unjournalled)

@@ -117,20 +117,34 @@ def read_tasks(
     loose = [run for run in plan.ranges if first_source(run.source) not in order]
     count = sum(run.end - run.start for run in loose)
     shares = cut_ranges(loose, min(tasks, max(1, count // TASK_RECORDS_MIN)))
-    found = [ReadTask(plan, share, {run.source: topics[run.source] for run in share}) for share in shares]
-    for whole in _whole(plan.ranges, order, tasks):
-        lines: dict[int, LineUp] = {s: order[s] for run in whole if (s := first_source(run.source)) in order}
-        found.append(ReadTask(plan, whole, {run.source: topics[run.source] for run in whole}, lines))
-    return found
+    divided = [ReadTask(plan, share, _topics_of(share, topics)) for share in shares]
+    for share in _whole(plan.ranges, order, tasks):
+        line_ups: dict[int, LineUp] = {}
+        for run in share:
+            ordered = first_source(run.source)
+            if ordered in order:
+                line_ups[ordered] = order[ordered]
+        divided.append(ReadTask(plan, share, _topics_of(share, topics), line_ups))
+    return divided
+
+
+def _topics_of(share: Sequence[SourceRun], topics: Mapping[int, str]) -> dict[int, str]:
+    """Return the topics of a share's sources."""
+    return {run.source: topics[run.source] for run in share}
 
 
 def _whole(
     ranges: Sequence[SourceRun], order: Mapping[int, LineUp], tasks: int
 ) -> list[tuple[SourceRun, ...]]:
+    """Deal the partitions that are read in order to tasks, each as a whole, the largest first.
+
+    Each goes to the task that has least so far. Of 50, 30 and 30 records two tasks get 50, and 30 and 30.
+    """
     sizes = Counter[int]()
     for run in ranges:
-        if (first := first_source(run.source)) in order:
-            sizes[first] += run.end - run.start
+        ordered = first_source(run.source)
+        if ordered in order:
+            sizes[ordered] += run.end - run.start
     dealt = [0] * min(tasks, len(sizes))
     task_of: dict[int, int] = {}
     for source in sorted(sizes, key=lambda source: (-sizes[source], source)):
@@ -180,6 +194,10 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
 
 
 def _near_edge(ranges: Sequence[SourceRun], firsts: Sequence[int], index: int, reach: float) -> int:
+    """Return the nearest end of a range or of a wire block, if it is no farther than `reach`; else `index`.
+
+    `firsts` are the indices at which ranges begin, and behind them the index behind the last one.
+    """
     row = min(bisect_right(firsts, index), len(ranges)) - 1
     start = ranges[row].start
     inside = start + (index - firsts[row])

@@ -56,12 +56,12 @@ class Window:
 
     @property
     def pending(self) -> int:
-        return sum(len(each) for each in self._pending.values())
+        return sum(len(pending) for pending in self._pending.values())
 
     @property
     def holes(self) -> int:
         """How many intervals the window needs."""
-        return sum(each.holes for each in self._pending.values())
+        return sum(pending.holes for pending in self._pending.values())
 
     def pending_of(self, source: int) -> int:
         return len(self._of(source))

@@ -595,8 +595,8 @@ MUTANTS = (
     Mutant(
         "max-spout-pending",
         "spout/planner/batches.py",
-        "return {one.id: max(0, one.max_spout_pending - pending[one.id]) for one in self._spec.inputs}",
-        "return {one.id: one.max_spout_pending for one in self._spec.inputs}",
+        "max(0, input.max_spout_pending - pending[input.id]) for input in self._spec.inputs}",
+        "input.max_spout_pending for input in self._spec.inputs}",
         "tests/unit/spout/planner/test_planner.py"
         "::test_nothing_is_emitted_while_as_many_are_pending_as_may_be",
         "a slow sink would get more and more records, which all time out",
@@ -638,8 +638,8 @@ MUTANTS = (
     Mutant(
         "what-is-empty-is-not-pending",
         "spout/planner/batches.py",
-        "pending[one.input.id] += self._tenure.window.records_of(source)",
-        "pending[one.input.id] += self._tenure.window.pending_of(source)",
+        "pending[spec.input.id] += self._tenure.window.records_of(source)",
+        "pending[spec.input.id] += self._tenure.window.pending_of(source)",
         "tests/unit/spout/planner/test_holes_planning.py"
         "::test_a_hole_that_has_no_verdict_yet_takes_none_of_it_either",
         "a hole would keep records waiting that there is room for",
@@ -716,8 +716,8 @@ MUTANTS = (
     Mutant(
         "what-spark-did-not-journal-is-planned-again",
         "spout/planner/batches.py",
-        "if self._last is not None and start == self._last[0]:\n            return self._last[1]",
-        "if False:\n            return self._last[1]",
+        "if self._last is not None and start == self._last.start:\n            return self._last.end",
+        "if False:\n            return self._last.end",
         "tests/unit/spout/planner/test_planner.py"
         "::test_asking_again_before_spark_journalled_gives_the_same_batch",
         "records of a batch that Spark asked for twice would never be emitted",

@@ -71,7 +71,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     owned = _OwnedRoots()
     fold = DueFold(due_ms_of, owned, on_newer=partial(newer, worker.log))
     for record in _stored(worker, due):
-        require_cluster(record.place, record.headers, here)
+        require_cluster(record.place, record.headers, record.value, here)
         meaning = fold.put(record)
         match meaning:
             case DueStep() | Pause():

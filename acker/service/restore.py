@@ -171,7 +171,7 @@ class Restore:
             Disagreement: perhaps a newer acker wrote it, and the roots that it settled must not be settled
                 again. Or it was written in another cluster, where the roots are others.
         """
-        require_cluster(record.place, record.headers, core.cluster_id)
+        require_cluster(record.place, record.headers, record.value, core.cluster_id)
         try:
             return self.codec.decode(record.value)
         except UnknownVersion as error:

@@ -417,7 +417,8 @@ def read_last_state(
         with _named(records.get(0)):
             state = state_from(codec, parts)
         if state is not None:
-            require_cluster(records[0].place, records[0].headers, log.cluster_id())
+            first_part = records[0]
+            require_cluster(first_part.place, first_part.headers, first_part.value, log.cluster_id())
         if state is not None:
             needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
             if all(BIN_PART + number in parts for number in needed):

@@ -18,6 +18,7 @@ from typing import Final
 
 from acker.errors import Disagreement
 from acker.untrusted import Untrusted
+from acker.wire.codec import MAGIC
 from acker.wire.headers import Headers
 
 CLUSTER: Final = "windhover.cluster"
@@ -67,11 +68,13 @@ def other_cluster(headers: Headers, cluster_id: str) -> str:
     return f"it was written in cluster {Untrusted(written_in)}, and this is cluster {cluster_id}"
 
 
-def require_cluster(place: str, headers: Headers, cluster_id: str) -> None:
-    """Raise `Disagreement` if a record was written in another cluster than this one.
+def require_cluster(place: str, headers: Headers, value: bytes | None, cluster_id: str) -> None:
+    """Raise `Disagreement` if a record was written in another cluster; `place` names it in the error.
 
-    `place` names the record in the error.
+    What does not begin as our records do was written by no acker or replay worker, in no cluster. Its headers
+    mean nothing: each reader passes over it, or says that it is garbage.
     """
-    difference = other_cluster(headers, cluster_id)
+    is_ours = value is not None and value.startswith(MAGIC)
+    difference = other_cluster(headers, cluster_id) if is_ours else ""
     if difference:
         raise Disagreement(f"{place} is not of this cluster: {difference}; {MIRRORED_CURE}")

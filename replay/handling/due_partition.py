@@ -25,7 +25,7 @@ def due_records(log: Log, topics: Topics, number: int) -> Iterator[Record]:
     start, end = log.starts([place])[place], log.stable_ends([place])[place]
     wait_ms = topics.replay.limits.operation_timeout_ms
     for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
-        require_cluster(record.place, record.headers, own_cluster)
+        require_cluster(record.place, record.headers, record.value, own_cluster)
         yield record
 
 

@@ -71,7 +71,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     owned = _OwnedRoots()
     fold = DueFold(due_ms_of, owned, on_newer=partial(newer, worker.log))
     for record in _stored_records(worker, due):
-        require_cluster(record.place, record.headers, own_cluster)
+        require_cluster(record.place, record.headers, record.value, own_cluster)
         meaning = fold.put(record)
         match meaning:
             case DueStep() | Pause():

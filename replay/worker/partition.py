@@ -166,7 +166,7 @@ class VerdictPartition:
         Raises `UnknownVersion`: perhaps a newer acker wrote it; to pass over it would lose its lost roots.
         Raises `Disagreement`: it was written in another cluster, where its roots are others.
         """
-        require_cluster(record.place, record.headers, self._worker.cluster_id)
+        require_cluster(record.place, record.headers, record.value, self._worker.cluster_id)
         try:
             event = self._worker.wire_codec.decode(record.value)
         except UnknownVersion as error:

@@ -68,7 +68,7 @@ class DueReader(Generic[E]):
             UnknownVersion: a newer replay worker wrote a record.
         """
         for record in self._follower.read():
-            require_cluster(record.place, record.headers, self._cluster_id)
+            require_cluster(record.place, record.headers, record.value, self._cluster_id)
             self._fold.put(record)
         self.taken_over |= {partition: progress.next for partition, progress in self._fold.progress.items()}
         return self._follower.is_whole

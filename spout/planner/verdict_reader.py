@@ -128,7 +128,7 @@ class VerdictReader:
         Raises `Disagreement` for one that was written in another cluster, and mirrored: it would settle other
         records.
         """
-        require_cluster(record.place, record.headers, self._cluster_id)
+        require_cluster(record.place, record.headers, record.value, self._cluster_id)
         try:
             event = self._codec.decode(record.value)
         except UnknownVersion as error:

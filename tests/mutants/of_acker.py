@@ -15,7 +15,7 @@ MUTANTS = (
     Mutant(
         "state-of-another-cluster-is-refused",
         "acker/service/state.py",
-        "require_cluster(records[0].place, records[0].headers, log.cluster_id())",
+        "require_cluster(first_part.place, first_part.headers, first_part.value, log.cluster_id())",
         "log.cluster_id()",
         "tests/unit/spout/planner/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
         "an acker would take positions of another cluster as settled, and their records would be left out",
@@ -28,6 +28,14 @@ MUTANTS = (
         "tests/unit/spout/planner/test_other_cluster.py"
         "::test_takes_and_inits_of_another_cluster_are_quarantined",
         "a session of another cluster would own the group, and its roots be open here",
+    ),
+    Mutant(
+        "headers-of-garbage-mean-nothing",
+        "acker/wire/clusters.py",
+        "is_ours = value is not None and value.startswith(MAGIC)",
+        "is_ours = len(value or b'') >= 0",
+        "tests/unit/acker/wire/test_clusters.py::test_what_is_none_of_our_records_is_of_no_other_cluster",
+        "one record of a stranger would end ackers and replay workers at each start",
     ),
     # -- the client
     Mutant(

@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         "what-waits-in-another-cluster-is-refused",
         "replay/worker/entries.py",
-        "        require_cluster(record.place, record.headers, own_cluster)\n",
+        "        require_cluster(record.place, record.headers, record.value, own_cluster)\n",
         "",
         "tests/unit/spout/planner/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
         "a replay worker would copy other records than those that failed, or make dead letters of them",

@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "a-verdict-of-another-cluster-settles-nothing",
         "spout/planner/verdict_reader.py",
-        "        require_cluster(record.place, record.headers, self._cluster_id)\n",
+        "        require_cluster(record.place, record.headers, record.value, self._cluster_id)\n",
         "",
         "tests/unit/spout/planner/test_other_cluster.py"
         "::test_verdicts_that_are_mirrored_on_while_all_runs_settle_nothing",

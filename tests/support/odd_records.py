@@ -37,6 +37,16 @@ HUGE_BYTES: Final = 900_000
 
 MANY_HEADERS: Final = 5_000
 
+OUR_NAMES: Final = tuple(
+    f"windhover.{name}"
+    for name in (
+        "abandoned", "attempt", "by", "cause", "clock", "cluster", "dead", "deadlines", "handled", "held",
+        "history", "leaves", "letter", "missing", "operator", "origin", "own", "reads", "reason", "restored",
+        "shared", "stack", "stacks", "until", "who", "why",
+    )
+)  # fmt: skip
+"""Headers that Windhover writes, to one topic or another."""
+
 
 @dataclass(frozen=True, slots=True)
 class OddRecord:
@@ -107,6 +117,13 @@ VALUES_OF_HEADERS: Final = (
     odd_headers("headers_many", [(b"a", b"1")] * MANY_HEADERS, ["a"] * MANY_HEADERS),
     odd_headers("ours_garbage", [(b"windhover.attempt", b"\xff"), (b"windhover.origin", None)],
                 ["windhover.attempt", "windhover.origin"]),
+    *(
+        odd_headers(f"ours_all_{kind}", [(name.encode(), value) for name in OUR_NAMES], OUR_NAMES)
+        for kind, value in (("none", None), ("empty", b""), ("no_utf8", NO_UTF8), ("negative", b"-1"),
+                            ("long", b"9" * 300), ("nested", b"[" * 300), ("object", b'{"a": [null]}'))
+    ),
+    OddRecord("ours_of_nothing", RawRecord(None, b"k", ((b"windhover.cluster", b"there"),)),
+              (("windhover.cluster", b"there"),)),
 )  # fmt: skip
 KEYS: Final = (
     OddRecord("key_none", RawRecord(b"v", None), ()),

@@ -1,8 +1,8 @@
 """Names for each key of topics.yaml what a change of it asks: which running processes must start again.
 
-What docs/reference/topics.md, docs/operate/restarts.md and `windhover explain` say of a change, and the
-lines of ``windhover validate OLD NEW``, are written from this table. A key without an entry fails a test, so
-whoever adds a key decides this as well.
+What docs/reference/topics.md, docs/operate/restarts.md and `windhover explain` say of a change,
+and the lines of ``windhover validate OLD NEW``, are written from this table. A key without an entry
+fails a test, so whoever adds a key decides this as well.
 
 A process reads the file when it starts. Only a replay worker takes a newer file while it runs, on SIGHUP
 (`replay.worker.service.ReplayService.take_topics`, which refuses what it cannot change).
@@ -84,8 +84,8 @@ _IN_A_SENTENCE: Final = {
 
 
 def _named(processes: tuple[Process, ...]) -> str:
-    *others, last = (_IN_A_SENTENCE[process] for process in processes)
-    return f"{', '.join(others)} and {last}" if others else last
+    *names, last_name = (_IN_A_SENTENCE[process] for process in processes)
+    return f"{', '.join(names)} and {last_name}" if names else last_name
 
 
 def _sentence(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Explains the keys of topics.yaml, one by one: `windhover explain` and docs/reference/topics.md print it.
+"""Explains the keys of topics.yaml, for `windhover explain` and docs/reference/topics.md.
 
-All of it is read from the models that validate a file: unit, range, example and Storm's name are arguments of
-`acker.config.keys.key`, the text is the docstring below the field, and what a change asks is in
-`acker.config.effects`. So a key that is explained wrongly is validated wrongly.
+All of it is read from the models that validate a file: unit, range, example and Storm's name are
+arguments of `acker.config.keys.key`, the text is the docstring below the field, and what a change
+asks is in `acker.config.effects`. So a key that is explained wrongly is validated wrongly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class KeyText:
     """What a person wants to know of one key; all texts may have code between backticks.
 
     Attributes:
-        path: the key with its sections; ``<name>`` is the name of an input, ``[]`` each rule of a list.
+        path: the key with its sections; ``<name>`` is the name of an input, ``[]`` each rule of a
+            list.
         text: what it does, in sentences.
         default: its value if a file lacks it; ``required`` if every file must have it.
         unit: of the value; empty: it has none.
@@ -101,36 +102,36 @@ def key_texts() -> Iterator[KeyText]:
 
 
 def key_texts_named(name: str) -> list[KeyText]:
-    """Return the keys that a person means: ``timeout``, ``retry.attempts`` or ``inputs.orders.timeout``.
+    """Return the keys that a person means, such as ``timeout`` or ``inputs.orders.timeout``.
 
-    The name of an input stands for ``<name>``, and the number of a rule for ``[]``. A name without its
-    sections means every key that ends with it. What stands below ``kafka`` is one key. The name of a section
-    means all keys in it.
+    The name of an input stands for ``<name>``, and the number of a rule for ``[]``. A name without
+    its sections means every key that ends with it. What stands below ``kafka`` is one key. The name
+    of a section means all keys in it.
 
     Raises:
         UsageError: there is no such key; the message has those that look like it.
     """
-    every = list(key_texts())
-    pattern = _pattern_of(name, every)
+    texts = list(key_texts())
+    pattern = _pattern_of(name, texts)
     if not pattern:
         raise UsageError("the name of the key is empty; `windhover explain` lists all keys")
-    by_path = {text.path: text for text in every}
+    by_path = {text.path: text for text in texts}
     if pattern in by_path:
         return [by_path[pattern]]
-    named = [text for text in every if f".{text.path}".endswith(f".{pattern}")]
-    if not named:
+    matches = [text for text in texts if f".{text.path}".endswith(f".{pattern}")]
+    if not matches:
         # a section, such as retry or dead_letter: all keys in it
-        named = [text for text in every if f".{pattern}." in f".{text.path}"]
-    if not named:
+        matches = [text for text in texts if f".{pattern}." in f".{text.path}"]
+    if not matches:
         raise UsageError(_no_such_key(name, pattern, by_path))
-    return named
+    return matches
 
 
 def _pattern_of(name: str, texts: Iterable[KeyText]) -> str:
     """Return the path of a key, or its end, as `KeyText.path` writes it.
 
-    >>> _pattern_of("inputs.my.orders.retry.causes.0.error", key_texts()), _pattern_of("kafka.acks", ())
-    ('inputs.<name>.retry.causes[].error', 'kafka')
+    >>> _pattern_of("inputs.my.orders.retry.causes.0.error", key_texts())
+    'inputs.<name>.retry.causes[].error'
     """
     path = name.strip()
     if path == "kafka" or path.startswith("kafka."):
@@ -143,11 +144,11 @@ def _pattern_of(name: str, texts: Iterable[KeyText]) -> str:
 
 
 def _with_any_name(path: str, texts: Iterable[KeyText]) -> str:
-    """Return a path below ``inputs`` with ``<name>`` for the input, whose name may have dots itself."""
-    below = [text.path.removeprefix("inputs.<name>") for text in texts if text.path.startswith("inputs.")]
-    sections = {end.rpartition(".")[0] for end in below} - {""}
+    """Return a path below ``inputs`` with ``<name>`` for the input; its name may have dots, too."""
+    keys = {text.path.removeprefix("inputs.<name>") for text in texts if "<name>" in text.path}
+    sections = {key.rpartition(".")[0] for key in keys} - {""}
     # the longest end that leaves a name: of inputs.a.dead_letter.topic it is not .topic
-    for end in sorted({*below, *sections}, key=len, reverse=True):
+    for end in sorted(keys | sections, key=len, reverse=True):
         if path.endswith(end) and len(path) > len("inputs.") + len(end):
             return f"inputs.<name>{end}"
     return path
@@ -208,13 +209,13 @@ def _default_text(path: str, field: FieldInfo) -> str:
 
 @cache
 def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
-    """Return the docstring below each field of a section, and of those that it inherits, on one line."""
+    """Return the docstring below each field of a section, inherited ones too, on one line."""
     docstrings: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if not issubclass(base, Section):
             continue
-        for statement, below in _neighbours(inspect.getsource(base)):
-            match statement, below:
+        for statement, statement_below in _neighbours(inspect.getsource(base)):
+            match statement, statement_below:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     docstrings[name] = " ".join(text.split())
     return docstrings

@@ -389,13 +389,13 @@ def check_runs(what: str, function: object) -> None:
     """Raise `UsageError` if a call of a function would not run its code; the message calls it `what`."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
-            f"{what} is async, and nothing awaits it, so that its code would never run: write a plain def,"
-            " and call asyncio.run(...) in it where something must be awaited"
+            f"{what} is async, and nothing awaits it, so its code would never run: write a plain def, and"
+            " call asyncio.run(...) in it for what must be awaited"
         )
     if inspect.isgeneratorfunction(function):
         raise UsageError(
-            f"{what} has a yield, and nothing takes what it yields, so that its code would never run: make it"
-            " a plain function, in which a call, as collector.emit(...), stands in place of each yield"
+            f"{what} has a yield, and nothing iterates over it, so its code would never run: make it a plain"
+            " function, and write a call such as collector.emit(...) in place of each yield"
         )
 
 

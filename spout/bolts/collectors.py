@@ -129,8 +129,8 @@ class Sent(NamedTuple):
 
 def one_stream_error(bolt: str) -> TupleError:
     return TupleError(
-        f"bolt {bolt!r} named a stream in emit; a bolt on DataFrames has one stream: emit the values alone,"
-        " or declare streams in a bolt of a TopologyBuilder"
+        f"bolt {bolt!r} named a stream in emit, and a bolt on DataFrames has one stream: emit only the"
+        " values, or put the bolt into a TopologyBuilder, where it can declare streams"
     )
 
 

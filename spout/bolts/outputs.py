@@ -98,8 +98,8 @@ def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = Struc
     for field in parsed.fields:
         if refused := next(_not_carried(field.dataType), None):
             raise UsageError(
-                f"bolt {bolt!r}: output = {output!r}: field {field.name!r} is {refused}, which Arrow does not"
-                " carry as it is declared, so that no bolt can emit it"
+                f"bolt {bolt!r}: output = {output!r}: field {field.name!r} is {refused}, and Arrow cannot"
+                " carry it as it is declared, so no bolt can emit it"
             )
     return parsed
 
@@ -148,8 +148,8 @@ def output_schema(bolt: str, instance: AnyBolt, zone: str = "UTC") -> pa.Schema:
     if direct or declarer.streams.keys() != {DEFAULT_STREAM}:
         found = ", ".join(declarer.streams) or "no stream"
         raise UsageError(
-            f"bolt {bolt!r} declares {found}; on a DataFrame a bolt has the stream {DEFAULT_STREAM!r} alone,"
-            " not direct: put it into a spout.TopologyBuilder"
+            f"bolt {bolt!r} declares {found}, and on a DataFrame a bolt has only the stream"
+            f" {DEFAULT_STREAM!r}, which is not direct: put the bolt into a spout.TopologyBuilder"
         )
     return arrow_output(bolt, output, zone)
 

@@ -1,4 +1,4 @@
-"""The command ``windhover explain``: what a key of topics.yaml does, as docs/reference/topics.md has it."""
+"""The command ``windhover explain``: what a key of topics.yaml does, as the reference has it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ SUMMARIES: Final = (Column("key", "path"), Column("what it does", "summary"))
 
 Key = Annotated[
     str | None,
-    typer.Argument(
-        metavar="KEY", help="timeout, retry.attempts, inputs.orders.timeout; default: list all keys."
-    ),
+    typer.Argument(metavar="KEY", help="timeout, retry.attempts, inputs.orders.timeout; default: list all."),
 ]
 
 
 def explain_key(key: Key = None, output: As = OutputFormat.TABLE) -> int:
-    """Explain a key of topics.yaml: what it does, default, unit, range, who takes a change, an example."""
+    """Explain a key of topics.yaml: what it does, its default, range, example, and who must restart."""
     from acker.provisioning.key_texts import key_texts, key_texts_named
 
     texts = list(key_texts()) if key is None else key_texts_named(key)

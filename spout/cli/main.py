@@ -271,7 +271,10 @@ def _warn(topics: Topics, ignored: Iterable[str]) -> None:
     for line in ignored:
         say(f"warning: {line}")
     for name in missing_files(topics.kafka):
-        say(f"warning: kafka.{name}: is not on this machine, so it was not tried; those that run need it")
+        say(
+            f"warning: kafka.{name}: is not on this machine, so it was not tried; the machines of your"
+            " processes need it"
+        )
     for finding in long_needs(topics):
         say(f"warning: {finding.topic}: {finding.text}")
     for name, source in topics.inputs.items():
@@ -364,8 +367,8 @@ def topics_repair(
             return 0
         if not execute:
             say(
-                "nothing was changed; a newer Windhover's record is read by that version. With --execute"
-                " --why TEXT all pass over these records, and what they said is lost"
+                "nothing was changed. If a newer Windhover wrote these records, run that version: it reads"
+                " them. With --execute --why TEXT all processes pass over them, and their content is lost"
             )
             return 0
         pass_over(log, left, why, system_user())

@@ -138,9 +138,9 @@ def acker_free(
 
 
 _IDENTITY = (
-    "what is emitted again keeps its origin and its record_id. Where the topic was created again, is another"
-    " cluster's, or was cut, new records have origins of old ones: an upsert by message_id.record_id keeps"
-    " both rows, one by message_id.origin replaces the old"
+    "records that are emitted again keep their origin and their record_id. If the topic was created again, or"
+    " its log was cut, or it is on another cluster, new records have the origins of old ones: an upsert by"
+    " message_id.record_id keeps both rows, an upsert by message_id.origin replaces the old one"
 )
 
 _NEXT = (

@@ -124,8 +124,8 @@ def _judge_clocks(
         plural = "s" * (len(member.partitions) > 1)
         text = (
             f"{difference_text(ahead_ms)} the broker's, on the machine of {Untrusted(member.name)}, which has"
-            f" acker partition{plural} {numbers}: what it says of times, and when it replays, is wrong by as"
-            " much; set the clock right there"
+            f" acker partition{plural} {numbers}: its times, and the times of its replays, are wrong by as"
+            " much; set that clock"
         )
         cure = f"ssh {shlex.quote(member.host)} {CLOCKS.cure}"
         yield CLOCKS.failed(subject, text, expected=CLOCK_EXPECTED, cure=cure)
@@ -158,8 +158,8 @@ def _judge_group(
         named = ", ".join(sorted(member.topics - expected))
         text = (
             f"{Untrusted(member.name)} has partitions of {Untrusted(named)}: it runs with another"
-            " topics.yaml, by another acker.topic_prefix, and is in the group of those that work on"
-            f" {', '.join(sorted(expected))}"
+            " topics.yaml, with another acker.topic_prefix, and is in the group of the processes that work"
+            f" on {', '.join(sorted(expected))}"
         )
         yield SERVICES.failed(subject, text, cure=cure)
     if not others:

@@ -112,8 +112,8 @@ def _check_read(
         )
     if hooks:
         raise UsageError(
-            f"bolt {bolt!r} is a KeyedBolt, which hooks cannot watch, and TopologyBuilder.add_hook watches"
-            " every bolt: add the hook in the prepare of those that it shall watch, by context.add_hook"
+            f"bolt {bolt!r} is a KeyedBolt, which hooks cannot watch, and TopologyBuilder.add_hook adds a"
+            " hook to every bolt: add it in the prepare of the other bolts instead, by context.add_hook"
         )
     for name in ordered:
         raise UsageError(

@@ -33,12 +33,14 @@ OUT: Final = "(sink)"
 """What no bolt reads goes to the sink, or to Spark's own operators before it."""
 
 NO_DRIVERS: Final = (
-    "the graph of a topology is in no topic, and the page was started without the address of a driver: serve"
-    " its metrics, and name it with `windhover ui --driver HOST:PORT`"
+    "only the driver of a topology knows its graph, and this page was started without the address of one:"
+    " let the driver serve its metrics, and start the page with `windhover ui --driver HOST:PORT`"
 )
 NO_RATE: Final = "a rate needs two readings, a second apart"
 RESTARTED: Final = "the driver began to count anew within the last minute"
-NO_QUANTILE: Final = "the driver, or its executors, are of a version that counts the sum of times alone"
+NO_QUANTILE: Final = (
+    "the driver, or its executors, are of an earlier version, which counts only the sum of times"
+)
 NO_SUM: Final = "the driver counts no sum of times"
 NOTHING_EXECUTED: Final = "no time was counted, since the bolt has executed nothing"
 

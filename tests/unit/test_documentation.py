@@ -63,6 +63,13 @@ NAMES_KEPT = {
 CODE = sorted(path for package in ("acker", "replay", "spout") for path in (ROOT / package).rglob("*.py"))
 
 USERS_ROOMS = ("guide", "operate", "reference")
+USERS_PAGES = [
+    DOCS / "tutorial.md", *(page for room in USERS_ROOMS for page in sorted((DOCS / room).rglob("*.md"))),
+]  # fmt: skip
+SENTENCE_WORDS_MAX = 32
+
+OWN_WORDS = {"root": "roots?", "settle": "settle[ds]?", "State": "State"}
+"""Words of the glossary that mean something else everywhere else, with their forms."""
 
 RUNBOOK_PAGES = sorted((DOCS / "operate" / "runbook").glob("*.md"))
 SCREEN_LINES_MAX = 35
@@ -241,14 +248,58 @@ def test_the_links_of_a_page_lead_to_files(page: Path) -> None:
 
 def test_a_page_for_users_has_what_they_need_and_sends_nobody_to_the_design() -> None:
     """The glossary and the first page may name it, for those who want to know why."""
-    pages = [DOCS / "tutorial.md", *(page for room in USERS_ROOMS for page in (DOCS / room).rglob("*.md"))]
     links = [
         (name_of(page), link)
-        for page in pages
+        for page in USERS_PAGES
         for link in re.findall(r"\]\(([^)]*\bdesign/[^)]*)\)", page.read_text(encoding="utf-8"))
     ]
-    assert len(pages) > 80
+    assert len(USERS_PAGES) > 80
     assert links == []
+
+
+def words_not_explained(text: str) -> list[str]:
+    """Return the words of Windhover's own that a page uses and explains nowhere: it has none in italics."""
+    plain = re.sub(r"`[^`]*`", "", BLOCK.sub("", text))
+    return [
+        word
+        for word, forms in OWN_WORDS.items()
+        if re.search(rf"(?<![*\w])({forms})\b(?!\*)", plain) and not re.search(rf"\*({forms})\*", text)
+    ]
+
+
+@pytest.mark.parametrize("page", USERS_PAGES, ids=name_of)
+def test_a_page_for_users_explains_the_words_that_nobody_can_know(page: Path) -> None:
+    """Write the word in italics where it is first used, with what it is."""
+    assert words_not_explained(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_word_that_is_not_explained_is_found() -> None:
+    assert words_not_explained("The roots are settled.") == ["root", "settle"]
+    assert words_not_explained("A *root* is an emission. Roots, and a `State`.") == []
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a page, cells and items; a colon or a semicolon ends one, code is one word."""
+    for part in (r"<!-- written by .*?<!-- to here -->", r"<picture>.*?</picture>"):
+        text = re.sub(part, "", text, flags=re.S)
+    text = re.sub(r"^ {4,}\$ .*$", "", BLOCK.sub("", text), flags=re.M)
+    text = re.sub(r"`[^`]*`", "CODE", re.sub(r"\]\([^)]*\)", "]", text))
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |\s*\d+\. )|\|", text):
+        yield from re.split(r"(?<=[.!?:;])\)?\s+", " ".join(paragraph.split()))
+
+
+@pytest.mark.parametrize("page", [README, *USERS_PAGES], ids=name_of)
+def test_a_sentence_of_a_page_for_users_is_short(page: Path) -> None:
+    """Its readers learned English at school, and are tired."""
+    text = page.read_text(encoding="utf-8")
+    long = [sentence for sentence in sentences(text) if len(sentence.split()) > SENTENCE_WORDS_MAX]
+    assert long == []
+
+
+def test_a_long_sentence_is_found() -> None:
+    assert list(sentences("| a `b c` | d; e f |\n\nG h.\nI [j](k l)\n- m")) == [
+        "", "a CODE", "d;", "e f", "", "G h.", "I [j]", "- m",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if ">>> " in page.read_text()], ids=name_of)

@@ -25,7 +25,7 @@ ROOMS = [
     "acker/service", "replay/policy", "replay/records", "replay/worker", "replay/handling", "spout/serving",
     "spout/runtime", "spout/spark", "spout/tuples", "spout/bolts", "spout/planning", "spout/link",
     "spout/group",
-    "spout/planner", "spout/publishing", "spout/topology", "spout/execution", "spout/isolation",
+    "spout/planning_process", "spout/publishing", "spout/topology", "spout/execution", "spout/isolation",
     "spout/streaming", "spout/held", "spout/sinks", "spout/builder", "spout/standalone",
     "spout/inspect", "spout/ui", "spout/local", "spout/demo", "spout/doctor", "spout/cli",
 ]  # fmt: skip
@@ -119,7 +119,7 @@ MAY_CATCH_ALL = {
     "spout/tuples/tuple.py": "a text of the user, which was only to be shown",
     "spout/held/keyed_rows.py": "code of the user",
     "spout/streaming/read_task.py": "code of the user",
-    "spout/publishing/ledger.py": "an accumulator's merge, which must never raise",
+    "spout/publishing/report_accumulator.py": "an accumulator's merge, which must never raise",
     "spout/execution/guards.py": "code of the user",
     "spout/builder/flux.py": "code of the user, which a file names, before anything runs",
     "spout/isolation/feeds.py": "an error of the user, which another process shall raise",
@@ -423,7 +423,7 @@ def test_nothing_read_from_kafka_is_unpickled() -> None:
     }
 
     assert found == MAY_UNPICKLE.keys()
-    assert readers == {"spout/publishing/ledger.py"}
+    assert readers == {"spout/publishing/report_accumulator.py"}
 
 
 def test_nothing_that_is_read_is_executed() -> None:
@@ -534,7 +534,7 @@ def test_a_planning_process_loads_nothing_that_runs_bolts() -> None:
     """A query waits for its first batch until its planning process is there."""
     reached = {short(path) for path in _reached_at_import(PROJECT / "spout" / "streaming" / "source.py")}
 
-    assert "spout/planner/planner.py" in reached
+    assert "spout/planning_process/planner.py" in reached
     assert not {path for path in reached if path.startswith(("spout/topology/", "spout/execution/"))}
 
 

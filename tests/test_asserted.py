@@ -18,7 +18,7 @@ from acker.ledger.output import AckerEventKind, AckerStatus
 from replay.worker.report import ReplayStatus
 from spout.builder.streams import StreamStatus
 from spout.builder.submitted import TopologyStatus
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.standalone.queues import SpoutStatus
 
 PROJECT = Path(__file__).resolve().parents[1]

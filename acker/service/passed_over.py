@@ -19,7 +19,7 @@ from typing import Final
 
 from acker.errors import Damaged, UnknownVersion, WindhoverError
 from acker.kafka.port import Headers, Log, Outgoing, Record, TopicPartition
-from acker.kafka.reading import OnDamage, pass_damage, read_piece
+from acker.kafka.read_to_end import OnDamage, pass_damage, read_piece
 from acker.wire.codec import HEADER_BYTES, MAGIC
 
 PASSED_OVER: Final = b"passed-over/"

@@ -24,7 +24,7 @@ from acker.config.settings import AckTopics
 from acker.errors import CodecError, DataLoss, Disagreement, Fenced, OutOfRange, UnknownVersion
 from acker.hot_paths import distinct
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import require_start
+from acker.kafka.read_to_end import require_start
 from acker.ledger.cohort import Pin, Session
 from acker.ledger.marks import Seen
 from acker.service.core import PartitionCore, weight, wrong_headers

@@ -24,7 +24,7 @@ from acker.clock_watch import ClockWatch
 from acker.config.limits import AckerLimits
 from acker.config.settings import AckTopics
 from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
-from acker.kafka.reading import poll_past_damage
+from acker.kafka.read_to_end import poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.service.passed_over import damage_passed_over
 from acker.wire.codec import RECORD_BYTES_MAX

@@ -25,9 +25,9 @@ from benchmarks.measure import Figure, print_report
 from benchmarks.requests import Requests
 from benchmarks.world import INPUT, World, bench_world, bulk_producer
 from spout.group.sources import PlannerSpec
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
+from spout.planning_process.planner import Planner
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.runtime.child import Child

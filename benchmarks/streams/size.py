@@ -29,7 +29,7 @@ from rich.console import Console
 import spout
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.read_to_end import Follower
 from acker.provisioning.sizing import Load, size_of
 from acker.wire.codec import wire_codec
 from acker.wire.events import Init, SourceRun, Verdicts, positions

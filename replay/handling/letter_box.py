@@ -19,7 +19,7 @@ from acker.config.settings import Input
 from acker.errors import TopicError
 from acker.hot_paths import uncollected
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import pass_damage, read_piece
+from acker.kafka.read_to_end import pass_damage, read_piece
 from replay.records.headers import parse_location
 from replay.records.letters import Filter, Letter, Mark, parse_letter
 from replay.records.redrives import parse_audit

@@ -16,7 +16,7 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import Follower, pass_damage, read_piece
+from acker.kafka.read_to_end import Follower, pass_damage, read_piece
 from acker.wire.checks import read_verdicts
 from acker.wire.verdict import DoneVerdict, Verdict
 from replay.records.due import parse_history

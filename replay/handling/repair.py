@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from acker.config.topics import AckTopics, Topics
 from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import pass_damage, read_piece
+from acker.kafka.read_to_end import pass_damage, read_piece
 from acker.service.passed_over import kind_of, marked_offset, marked_offsets, passed_over_mark
 from acker.service.state import StatePart, is_sound_part, part_of_key, state_codec
 from acker.wire.codec import Codec, wire_codec

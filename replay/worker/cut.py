@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from acker.errors import ConfigError, Damaged, OutOfRange, Unreachable
 from acker.identity import Root
 from acker.kafka.port import Headers, Log, Outgoing, TopicPartition
-from acker.kafka.reading import read_piece
+from acker.kafka.read_to_end import read_piece
 from replay.policy.disposition import DeadReason
 from replay.worker.waiting import DueTable
 

@@ -23,7 +23,7 @@ from acker.config.limits import ReplayLimits
 from acker.config.topics import Topics
 from acker.errors import Aborted, Damaged, Disagreement, Fenced, LogError, Unreachable, WindhoverError
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
-from acker.kafka.reading import poll_past_damage
+from acker.kafka.read_to_end import poll_past_damage
 from acker.service.partition_counts import PartitionCounts
 from acker.service.passed_over import damage_passed_over
 from acker.service.silent import SilentPartitions

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from acker.waits import SteadyMs, steady_ms
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 
 HELD_MS: Final = 2_000
 """Roots that are pending this long after the last batch of tuples are not late: a keyed bolt holds them."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import UsageError
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
-from spout.planner.status import PlannerStatus, read_status
+from spout.planning_process.status import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
 from spout.runtime.metrics import Scraped, label_values
 from spout.streaming.application import Application, Stream

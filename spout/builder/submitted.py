@@ -24,7 +24,7 @@ from spout.builder.settled import SettledWatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
 from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
 from spout.link.planner_link import PlannerLink
-from spout.planner.status import PlannerStatus, read_status
+from spout.planning_process.status import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
 from spout.runtime.forks import Owner
 from spout.runtime.metrics import Scraped, counter, gauge

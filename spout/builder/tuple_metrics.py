@@ -15,7 +15,7 @@ from typing import Final
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.runtime.metrics import STANDS_TEXT, counter, gauge, label_values, place_labels
 from spout.tuples.counts import TIME_BOUNDS_NS, Counts, Measure, What
 

@@ -58,7 +58,7 @@ def check_once(
 ) -> int:
     """Check once for a monitor: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN, which is never OK."""
     from acker.errors import WindhoverError
-    from acker.kafka.reading import READ_MAX
+    from acker.kafka.read_to_end import READ_MAX
     from acker.service.state import NEARLY_FULL_SHARE
     from spout.doctor import monitor
     from spout.inspect.dead_letters import topics_of_some

@@ -238,7 +238,7 @@ def latency(
         from spout.inspect.latency import LATENCY, CompletionLog
         from spout.inspect.overview import missing_brokers, missing_members
         from spout.runtime.scrape import metrics_address, read_metrics
-        from spout.ui.topology import BOLTS, Drivers, with_bolts
+        from spout.ui.graph import BOLTS, Drivers, with_bolts
 
         drivers = Drivers([metrics_address(each) for each in driver or ()], read_metrics)
         named = inputs_named(topics, inputs or ())

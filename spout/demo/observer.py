@@ -7,7 +7,7 @@ from typing import assert_never
 from acker.config.topics import Input, Topics
 from acker.identity import Root, input_id_of
 from acker.kafka.port import Log, TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.read_to_end import Follower
 from acker.wire import events
 from acker.wire.codec import wire_codec
 from acker.wire.verdict import Verdict

@@ -20,8 +20,8 @@ from spout.demo.judge import Check, OutcomeCounts, uncommitted
 from spout.demo.observer import OutcomeObserver
 from spout.demo.stage import Stage
 from spout.demo.words import DemoLine, count_words, keys_at
-from spout.planner.status import PlannerStatus, read_status
 from spout.planning.pace import TIMEOUT_SHARE
+from spout.planning_process.status import PlannerStatus, read_status
 
 READ_TO_END_MS_MAX = 10_000
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from acker.clock_watch import CLOCKS_APART_MS, MEASUREMENTS_MIN, SKEW_MS_MAX, Poll, skew_ms
 from acker.clocks import clocks_differ, other_clock_text
 from acker.kafka.port import Bound, Log, Record, TimestampType, TopicPartition
-from acker.kafka.reading import POLL_MS, pass_damage, poll_past_damage
+from acker.kafka.read_to_end import POLL_MS, pass_damage, poll_past_damage
 from acker.writer_clocks import WriterTime
 
 WATCH_MS: Final = 2_500

@@ -3,7 +3,8 @@
 A root leaves the topic in the transaction that writes its copy or its dead letter. So once nothing of a group
 is in it, every copy is on the replay topic.
 
-Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planner.order_watch` says when it is exact.
+Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planning_process.order_watch` says when it is
+exact.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from acker.errors import UnknownVersion
 from acker.identity import Root, first_source, input_id_of, offset_of, partition_of
 from acker.kafka.port import Log, OffsetAnswers, Record, TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.read_to_end import Follower
 from acker.service.passed_over import damage_passed_over, require_passed_over
 from acker.wire.clusters import require_cluster
 from replay.records.due import Aside, Due, Pause, RefusedRoot

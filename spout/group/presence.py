@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Self
 
 from acker.errors import CodecError, Unreachable, WindhoverError
 from acker.kafka.port import Bound, Headers, Log, Record, TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.read_to_end import Follower
 from acker.kafka.standing import all_answers
 from acker.service.passed_over import damage_passed_over
 from acker.units import TIME_MS_MAX

@@ -193,7 +193,7 @@ class SessionStates:
         if following is None:
             raise UsageError(
                 f"the session {self._state.value}, so it cannot happen that {event.value}; call the planner"
-                " in the order that `spout.planner.planner` names"
+                " in the order that `spout.planning_process.planner` names"
             )
         self._state = following
         return following

@@ -32,7 +32,7 @@ from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.delayed import NEVER_MS, Held, HeldAt, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
-from spout.publishing.ledger import add, task_name
+from spout.publishing.report_accumulator import add, task_name
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.spark.private import logical_plan, spark_type_of
 from spout.streaming.application import Application

@@ -30,7 +30,7 @@ from spout.held.keyed_exit import behind_keyed
 from spout.held.keyed_rows import KEY, ONE_KEY, held_by_key
 from spout.publishing.delayed import NEVER_MS, Held, RootPositions
 from spout.publishing.fold import TaskReport, failures_of
-from spout.publishing.ledger import add
+from spout.publishing.report_accumulator import add
 from spout.streaming.frames import through
 from spout.streaming.query_plan import label
 from spout.topology.stage_pass import StagePass, entry_of

@@ -37,7 +37,7 @@ from spout.held.holding import RowAnchors, anchors_of, released_by
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.delayed import KeyedRoots
-from spout.publishing.ledger import add
+from spout.publishing.report_accumulator import add
 from spout.publishing.root_marks import RootMarks
 from spout.streaming.application import Application
 from spout.streaming.frames import streams_behind, through

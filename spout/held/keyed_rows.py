@@ -37,7 +37,7 @@ from spout.held.keyed_exit import (
 )
 from spout.held.keyed_values import TupleValues, as_form, carried_key, has_times, key_without_hash, needs_form
 from spout.publishing.delayed import by_key
-from spout.publishing.ledger import TaskName, task_name
+from spout.publishing.report_accumulator import TaskName, task_name
 from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS, HELD_TYPE
 from spout.tuples.columns import ANCHOR

@@ -21,7 +21,7 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import input_id_of, is_replay, offset_of, partition_of, source_of
 from acker.kafka.port import Bound, Log, Record, TopicPartition
-from acker.kafka.reading import READ_MAX, Follower, pass_damage
+from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import all_answers
 from acker.ledger.tally import OTHERS
 from acker.units import UNITS_MS

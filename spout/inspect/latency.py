@@ -27,7 +27,7 @@ from acker.config.topics import Topics
 from acker.errors import TopicError
 from acker.identity import WIRE_BLOCK_BITS, Root, acker_partition, input_id_of, root_edge
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import READ_MAX, Follower, pass_damage
+from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts, wrong_acks
 from acker.wire.events import Acks, Init, Verdicts, positions

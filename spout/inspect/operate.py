@@ -22,8 +22,8 @@ from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec, sources_of
 from spout.group.starting import COMMITTED_BY
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING
+from spout.planning_process.planner import Planner
 
 POLL_MS = 50
 

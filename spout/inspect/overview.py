@@ -40,7 +40,7 @@ from acker.kafka.port import (
     TopicPartition,
     broker_names,
 )
-from acker.kafka.reading import READ_MAX, Follower, pass_damage
+from acker.kafka.read_to_end import READ_MAX, Follower, pass_damage
 from acker.kafka.standing import LateReaders, StandingPartition
 from acker.service.state import FILLING_SHARE, FULL_CURE
 from acker.service.view import AckerView, ViewReader

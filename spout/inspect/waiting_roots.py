@@ -19,7 +19,7 @@ from acker.config.topics import Topics
 from acker.errors import CodecError, WindhoverError
 from acker.identity import I64, OFFSET_MAX, Root, Source, input_id_of, is_replay, offset_of, partition_of
 from acker.kafka.port import Bound, Log, Record, TopicPartition
-from acker.kafka.reading import Follower, pass_damage
+from acker.kafka.read_to_end import Follower, pass_damage
 from acker.kafka.standing import all_answers
 from acker.wire.causes import HELD
 from acker.wire.checks import read_verdicts

@@ -23,7 +23,7 @@ from spout.execution.stage_run import StageRun, TaskRun
 from spout.isolation.hang_notes import HangNote, HangNotes, TaskPlace
 from spout.isolation.isolation import IsolatedRun
 from spout.isolation.safety import Safety
-from spout.publishing.ledger import task_name
+from spout.publishing.report_accumulator import task_name
 from spout.runtime.pulse import Pulse
 from spout.runtime.watchdog import Hang, Watchdog, end_worker
 from spout.topology.stage_pass import StagePass

@@ -4,8 +4,8 @@ The records of one partition of an ordered input form *lines*: one for each hash
 all of them (`partition`). A record's *origin* is the offset of its first emission. The rule is: a record is
 acked only after every record of its line with a lower origin was acked, or became a dead letter.
 
-* Planning reads which records wait for a replay (`spout.planner.order_watch`), decides how a partition goes
-  on (`turn_of`), and journals with the batch which lines are blocked (`LineUp`).
+* Planning reads which records wait for a replay (`spout.planning_process.order_watch`), decides how a
+  partition goes on (`turn_of`), and journals with the batch which lines are blocked (`LineUp`).
 * The read task gives a record to the bolts unless an earlier one of its line waits, or failed in this task
   (`Gate`). Otherwise it fails at once with cause `HELD`, which is no attempt. A child process that works on
   records gets their lines (`Slip`).

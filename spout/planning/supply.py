@@ -2,8 +2,8 @@
 
 A position without a record is a marker of a transaction, or a record that was aborted or compacted away. It
 costs a batch nothing: limits count records. Planning has no records, so it looks at what comes next of a
-source (`spout.planner.scout`), as far as that is cheap; `Sighting` is what it saw. Of 10 records and 40,000
-aborted ones a batch with room for 100 takes::
+source (`spout.planning_process.scout`), as far as that is cheap; `Sighting` is what it saw. Of 10 records and
+40,000 aborted ones a batch with room for 100 takes::
 
     offset    0          10                          40,010            40,100
     log       records    aborted records, marker     records           ...

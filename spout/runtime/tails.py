@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import pass_damage, read_piece
+from acker.kafka.read_to_end import pass_damage, read_piece
 
 RECORDS_MAX: Final = 200_000
 """How many records of one partition are read for one search, the last ones."""

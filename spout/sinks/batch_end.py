@@ -15,8 +15,8 @@ from acker.untrusted import UntrustedName
 from replay.records.places import run_places
 from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
 from spout.publishing.fold import BatchOutcome, LateNote
-from spout.publishing.ledger import Reports
 from spout.publishing.publish import BatchLane, held_runs, not_acked, publication_of
+from spout.publishing.report_accumulator import Reports
 from spout.publishing.settle import settle
 from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
 from spout.spark.threads import leave_sigint_to_the_main_thread

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BooleanType
 
-from spout.publishing.ledger import Added, Batch, ReportLedger, Value
+from spout.publishing.report_accumulator import Added, Batch, ReportLedger, Value
 from spout.spark.private import partitions_of
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from spout.held.held_plan import refuse_query, watermark_holds
 from spout.link.planner_link import PlannerLink
 from spout.planning.plan import BatchPlan
 from spout.publishing import publish
-from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY
 from spout.publishing.publish import BatchLane
+from spout.publishing.report_accumulator import QUERY_PROPERTY, RUN_PROPERTY
 from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
 from spout.sinks.batch_end import BatchEnd
 from spout.sinks.drain import Drain

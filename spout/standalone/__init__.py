@@ -12,5 +12,5 @@ kafka_spout         the group: Storm's spout, and where clients come from
 ==================  ====================================================================================
 
 Planning, the pending window and the way to the ackers are those of the Spark source
-(``spout.planner.planner``, ``spout.publishing.publish``).
+(``spout.planning_process.planner``, ``spout.publishing.publish``).
 """

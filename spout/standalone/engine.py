@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final
 
 from acker.errors import Unreachable, UsageError
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.runtime.forks import Behind, keep_for_good, tell_of_forks
 from spout.standalone.queues import QueueCollection, SpoutStatus
 from spout.standalone.service import SpoutService

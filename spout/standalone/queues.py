@@ -15,7 +15,7 @@ from acker.errors import Damaged, TupleError, UsageError
 from acker.identity import I64, Root, input_id_of, offset_of, partition_of
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import Lost, PositionRun, SourceRun, positions
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.standalone.item_records import ItemRecords, NextPublication
 from spout.standalone.items import Item, Items, Part, shortened
 from spout.standalone.store import NOBODY, Demand, Lease, PendingStore, own, refuse_parts

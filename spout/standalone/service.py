@@ -28,12 +28,12 @@ from acker.wire.events import SourceRun, Verdicts
 from spout.group.announce import Report
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
-from spout.planner.planner import Planner
-from spout.planner.sink_watch import damage_cure
-from spout.planner.status import PlannerStatus
 from spout.planning.intake import NewShare
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
+from spout.planning_process.planner import Planner
+from spout.planning_process.sink_watch import damage_cure
+from spout.planning_process.status import PlannerStatus
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.runtime.tracing import Spans, TracedRoots
 from spout.standalone.queues import QueueCollection

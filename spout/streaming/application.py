@@ -30,8 +30,8 @@ from spout.link.connection import DriverAddress
 from spout.link.driver_socket import DriverSocket
 from spout.link.planner_link import PlannerLink
 from spout.publishing.batch_warnings import LeftOpen
-from spout.publishing.ledger import ReportLedger, Reports, TracebackLog
 from spout.publishing.publish import Publisher
+from spout.publishing.report_accumulator import ReportLedger, Reports, TracebackLog
 from spout.publishing.watermarks import TooLateLog, Watermarks
 from spout.runtime.forks import Owner, tell_of_forks
 from spout.spark.private import has_ended, most_tasks, session_uuid

@@ -19,7 +19,7 @@ from acker.hot_paths import distinct
 from acker.identity import I64
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.ledger import add
+from spout.publishing.report_accumulator import add
 from spout.topology.stage_pass import Frame, StagePass
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.columns import ANCHOR

@@ -1,7 +1,7 @@
 """How a read task puts the records of one partition in order: the copies first, sorted by their origins.
 
-The batch has all copies that are not settled (`spout.planner.order_watch`), and everything that was emitted
-before has a lower origin than what is new.
+The batch has all copies that are not settled (`spout.planning_process.order_watch`), and everything that was
+emitted before has a lower origin than what is new.
 
 Source: docs/design/protocol.md, section 5.1; `spout.planning.order`.
 """

@@ -34,7 +34,7 @@ from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import TaskReport, failures_of, not_done
-from spout.publishing.ledger import add
+from spout.publishing.report_accumulator import add
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader

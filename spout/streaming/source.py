@@ -36,11 +36,11 @@ from acker.waits import LongWait
 from spout.group.presence import Who
 from spout.link.driver_link import DriverLink
 from spout.link.messages import Hello, mark_path
-from spout.planner.planner import TICK_EVERY_MS, Planner
-from spout.planner.sink_watch import SinkWatch
-from spout.planner.status import write_status
 from spout.planning.journal import BEGINNING, Journal, journal_of
 from spout.planning.plan import ReadTask
+from spout.planning_process.planner import TICK_EVERY_MS, Planner
+from spout.planning_process.sink_watch import SinkWatch
+from spout.planning_process.status import write_status
 from spout.streaming.options import SourceOptions, batch_tasks, planner_spec, tasks_now
 
 if TYPE_CHECKING:

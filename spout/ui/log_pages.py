@@ -39,9 +39,9 @@ from spout.inspect.letter_rows import (
 from spout.inspect.overview import missing_services
 from spout.inspect.tables import Row
 from spout.inspect.trail import InputRecord, Trail
+from spout.ui.graph import BOLTS, Drivers, with_bolts
 from spout.ui.requests import LETTER_LINKS, Build, LetterQuery, LogBuild, PageContent, RecordQuery, query_of
 from spout.ui.timeline import Timeline, timeline_of
-from spout.ui.topology import BOLTS, Drivers, with_bolts
 from spout.ui.watch import PAGE_READ_MAX, LatestState
 
 EVERY_MS_MIN: Final = 2_000

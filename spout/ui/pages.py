@@ -72,6 +72,7 @@ from spout.ui.drawing import (
     sparkline_path,
     strip_paths,
 )
+from spout.ui.graph import NO_DRIVERS, Drivers, milliseconds
 from spout.ui.log_pages import LogPages
 from spout.ui.machinery import (
     ACKER_PARTITIONS,
@@ -84,7 +85,6 @@ from spout.ui.metrics import view_metrics
 from spout.ui.redrive_pages import RedrivePages
 from spout.ui.requests import Build, HostGuard, PageContent, named_values
 from spout.ui.strip import CELLS_MAX, BandKind, copies_strip_of, strip_of
-from spout.ui.topology import NO_DRIVERS, Drivers, milliseconds
 from spout.ui.watch import CHECK_EVERY_S, LatestState, Watch
 
 STRIPS_MAX: Final = 64

@@ -26,8 +26,8 @@ from spout.runtime.scrape import metrics_address, read_metrics
 from spout.serving.accept_errors import AcceptErrors
 from spout.serving.connections import ConnectionLimits
 from spout.serving.hosts import AllowedHosts, is_loopback
+from spout.ui.graph import Drivers
 from spout.ui.jobs import Actions, RedriveJobs
-from spout.ui.topology import Drivers
 from spout.ui.watch import PAGE_READ_MAX, CauseWatch, ServedPages, Site, TopicsFile, Watch
 
 if TYPE_CHECKING:

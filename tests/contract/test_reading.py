@@ -10,7 +10,7 @@ import pytest
 
 from acker.errors import LogError, OutOfRange, TopicError, WindhoverError
 from acker.kafka.port import Outgoing, TimestampType, TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.read_to_end import Follower
 from tests.contract.clusters import (
     TIMEOUT_MS,
     Cluster,

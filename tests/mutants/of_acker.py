@@ -17,7 +17,7 @@ MUTANTS = (
         "acker/service/state.py",
         "require_cluster(first_part.place, first_part.headers, first_part.value, log.cluster_id())",
         "log.cluster_id()",
-        "tests/unit/spout/planner/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
+        "tests/unit/spout/planning_process/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
         "an acker would take positions of another cluster as settled, and their records would be left out",
     ),
     Mutant(
@@ -25,7 +25,7 @@ MUTANTS = (
         "acker/service/core.py",
         "if wrong := other_cluster(record.headers, self.cluster_id):",
         'if wrong := other_cluster(record.headers, ""):',
-        "tests/unit/spout/planner/test_other_cluster.py"
+        "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_takes_and_inits_of_another_cluster_are_quarantined",
         "a session of another cluster would own the group, and its roots be open here",
     ),
@@ -1275,7 +1275,7 @@ MUTANTS = (
         "acker/waits.py",
         "min(self._between_ms_max, max(0, now_ms - self._read_ms))",
         "max(0, now_ms - self._read_ms)",
-        "tests/unit/spout/planner/test_stepping_clock.py::test_silent_ackers_are_waited_for_as_long_as_the_error_says",
+        "tests/unit/spout/planning_process/test_stepping_clock.py::test_silent_ackers_are_waited_for_as_long_as_the_error_says",
         "a query would end since ackers had not answered for a minute, of which one second has passed",
     ),
     Mutant(
@@ -1283,7 +1283,7 @@ MUTANTS = (
         "acker/waits.py",
         "min(self._between_ms_max, max(0, now_ms - self._read_ms))",
         "min(self._between_ms_max, now_ms - self._read_ms)",
-        "tests/unit/spout/planner/test_stepping_clock.py::test_a_living_owner_keeps_its_group_where_the_clock_of_a_newcomer_steps",
+        "tests/unit/spout/planning_process/test_stepping_clock.py::test_a_living_owner_keeps_its_group_where_the_clock_of_a_newcomer_steps",
         "who waits for a group would look for signs of life an hour later",
     ),
     Mutant(

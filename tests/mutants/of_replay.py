@@ -27,7 +27,7 @@ MUTANTS = (
         "replay/worker/entries.py",
         "        require_cluster(record.place, record.headers, record.value, own_cluster)\n",
         "",
-        "tests/unit/spout/planner/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
+        "tests/unit/spout/planning_process/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
         "a replay worker would copy other records than those that failed, or make dead letters of them",
     ),
     Mutant(
@@ -35,7 +35,7 @@ MUTANTS = (
         "replay/worker/worker.py",
         "return Outgoing(*due, value, key, (*headers, *cluster_header(self.cluster_id)))",
         "return Outgoing(*due, value, key, headers)",
-        "tests/unit/spout/planner/test_other_cluster.py"
+        "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_each_record_of_state_and_of_what_waits_names_its_cluster",
         "mirrored, it would be taken as this cluster's",
     ),

@@ -140,19 +140,19 @@ MUTANTS = (
     # -- another cluster
     Mutant(
         "a-verdict-of-another-cluster-settles-nothing",
-        "spout/planner/verdict_reader.py",
+        "spout/planning_process/verdict_reader.py",
         "        require_cluster(record.place, record.headers, record.value, self._cluster_id)\n",
         "",
-        "tests/unit/spout/planner/test_other_cluster.py"
+        "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_verdicts_that_are_mirrored_on_while_all_runs_settle_nothing",
         "other records, at the same positions, would be committed as done",
     ),
     Mutant(
         "a-checkpoint-of-another-cluster-is-refused",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "        check_cluster(journal, self._context.cluster_id)\n",
         "",
-        "tests/unit/spout/planner/test_other_cluster.py::test_a_checkpoint_of_another_cluster_is_refused",
+        "tests/unit/spout/planning_process/test_other_cluster.py::test_a_checkpoint_of_another_cluster_is_refused",
         "a query would read from offsets that are those of other records",
     ),
     Mutant(
@@ -160,7 +160,7 @@ MUTANTS = (
         "spout/group/opening.py",
         "        self._report_carried(histories)\n",
         "",
-        "tests/unit/spout/planner/test_other_cluster.py"
+        "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_a_commit_without_state_is_named_with_what_nobody_knows_and_where_to_begin",
         "what had failed and waited in another cluster would be left out in silence",
     ),
@@ -185,7 +185,7 @@ MUTANTS = (
     # -- what may be committed, and what is planned
     Mutant(
         "a-reset-is-by-the-clock-of-the-last-batch",
-        "spout/planner/timeout_resets.py",
+        "spout/planning_process/timeout_resets.py",
         "now = self._tenure.clock.now",
         "now = 0",
         "tests/unit/spout/standalone/test_kafka_spout.py::test_a_reset_holds_by_the_sessions_clock_of_now",
@@ -243,10 +243,10 @@ MUTANTS = (
     ),
     Mutant(
         "a-jump-of-the-clock-ends-the-patience-with-an-older-leader",
-        "spout/planner/continuity.py",
+        "spout/planning_process/continuity.py",
         "PassedTime(between_ms_max=OLDER_LEADER_MS_MAX // 2)",
         "PassedTime(between_ms_max=1 << 60)",
-        "tests/unit/spout/planner/test_continuity.py"
+        "tests/unit/spout/planning_process/test_continuity.py"
         "::test_a_leader_with_an_older_epoch_is_given_a_minute_by_a_clock_that_is_set",
         "a query would end where somebody sets the clock",
     ),
@@ -328,10 +328,10 @@ MUTANTS = (
     ),
     Mutant(
         "a-pause-ends-no-query",
-        "spout/planner/draining.py",
+        "spout/planning_process/draining.py",
         "if standing and next_due_ms is None and not not_taken_over:",
         "if False:",
-        "tests/unit/spout/planner/test_draining.py"
+        "tests/unit/spout/planning_process/test_draining.py"
         "::test_a_query_that_ends_names_the_pause_that_it_would_wait_for",
         "a job with availableNow would wait for ever, and nobody would know for what",
     ),
@@ -340,7 +340,7 @@ MUTANTS = (
         "spout/group/due.py",
         "and due.group == self._group",
         "and True",
-        "tests/unit/spout/planner/test_draining.py"
+        "tests/unit/spout/planning_process/test_draining.py"
         "::test_a_query_that_ends_waits_for_no_root_of_another_group_under_its_id",
         "a job would wait for roots that nobody replays to it",
     ),
@@ -406,19 +406,19 @@ MUTANTS = (
     ),
     Mutant(
         "a-log-that-was-cut-stops-the-query",
-        "spout/planner/batches.py",
+        "spout/planning_process/batches.py",
         "if end < read_to[source]:\n                cursor",
         "if end < 0:\n                cursor",
-        "tests/unit/spout/planner/test_cut_logs.py"
+        "tests/unit/spout/planning_process/test_cut_logs.py"
         "::test_a_log_that_ends_before_what_was_read_is_found_without_epochs",
         "records that got the offsets of lost ones would never be read",
     ),
     Mutant(
         "a-log-that-was-cut-and-grew-again-stops-the-query",
-        "spout/planner/continuity.py",
+        "spout/planning_process/continuity.py",
         "elif epoch > read.leader_epoch:\n                to_compare[source] = read",
         "elif epoch > read.leader_epoch:\n                self._keep(source, cursor, epoch)",
-        "tests/unit/spout/planner/test_cut_logs.py"
+        "tests/unit/spout/planning_process/test_cut_logs.py"
         "::test_a_log_that_was_cut_stops_the_query_with_its_first_lost_offset",
         "records that have the offsets of lost ones would never be read",
     ),
@@ -433,19 +433,19 @@ MUTANTS = (
     ),
     Mutant(
         "a-log-is-compared-at-the-start",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))",
         "pass",
-        "tests/unit/spout/planner/test_cut_logs.py"
+        "tests/unit/spout/planning_process/test_cut_logs.py"
         "::test_a_log_that_was_cut_while_no_query_ran_is_found_at_the_start",
         "a log that is cut between two runs of a query would be taken for the same",
     ),
     Mutant(
         "roots-of-lost-offsets-get-a-verdict",
-        "spout/planner/batches.py",
+        "spout/planning_process/batches.py",
         "self._report_absent(lost, self._tenure.look(self._now_ms))",
         "pass",
-        "tests/unit/spout/planner/test_cut_logs.py::test_with_skip_roots_of_lost_offsets_get_a_verdict",
+        "tests/unit/spout/planning_process/test_cut_logs.py::test_with_skip_roots_of_lost_offsets_get_a_verdict",
         "copies of them would be made of other records",
     ),
     Mutant(
@@ -453,7 +453,7 @@ MUTANTS = (
         "spout/group/starting.py",
         "elif is_added:",
         "elif False:",
-        "tests/unit/spout/planner/test_changed_topics.py"
+        "tests/unit/spout/planning_process/test_changed_topics.py"
         "::test_a_new_session_begins_a_partition_that_its_group_never_read_at_0",
         "what was written to a new partition between two queries would be left out",
     ),
@@ -462,7 +462,7 @@ MUTANTS = (
         "spout/group/starting.py",
         "if text == COMMITTED_BY]",
         "if True]",
-        "tests/unit/spout/planner/test_planner.py"
+        "tests/unit/spout/planning_process/test_planner.py"
         "::test_copies_that_were_settled_under_another_prefix_are_not_emitted_again",
         "copies below an offset that another program committed would be left out",
     ),
@@ -471,13 +471,13 @@ MUTANTS = (
         "spout/group/starting.py",
         "spec.start if spec.start is not None else source.input.start",
         "spec.start or 'earliest'",
-        "tests/unit/spout/planner/test_planner.py"
+        "tests/unit/spout/planning_process/test_planner.py"
         "::test_an_input_that_a_query_reads_from_now_on_begins_as_its_start_says",
         "a query that gets one more input would read all that its topic ever held",
     ),
     Mutant(
         "a-superseded-query-commits-nothing",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "self._process(SessionEvent.HIGHER_SESSION_SEEN)",
         "pass",
         "tests/unit/spout/inspect/test_operate.py"
@@ -506,55 +506,55 @@ MUTANTS = (
     ),
     Mutant(
         "a-query-that-has-left-gives-signs-of-life",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)",
         "has_left = self._session.state is SessionState.CLOSED",
-        "tests/unit/spout/planner/test_planner_states.py"
+        "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_a_planner_says_goodbye_once_and_gives_no_sign_until_it_is_asked_for_records",
         "the next query of its group would wait for its silence",
     ),
     Mutant(
         "a-query-that-comes-back-waits-with-its-sign-of-life",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "        self._signed_ms = 0  # if",
         "        # if",
-        "tests/unit/spout/planner/test_planner_states.py"
+        "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_a_planner_says_goodbye_once_and_gives_no_sign_until_it_is_asked_for_records",
         "for two seconds a second query would take its group",
     ),
     Mutant(
         "a-failed-last-commit-leaves-a-planner-open",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "            parts.callback(self._process, SessionEvent.CLOSE)\n",
         "",
-        "tests/unit/spout/planner/test_planner_states.py"
+        "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_all_of_a_planner_is_closed_though_its_last_commit_raises",
         "whoever closes it again would commit on connections that are gone",
     ),
     Mutant(
         "a-last-batch-is-not-read-again-from-another-topic",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "again = {run.source for run in journal.ranges if runs_again}",
         "again = set[int]()",
-        "tests/unit/spout/planner/test_changed_topics.py"
+        "tests/unit/spout/planning_process/test_changed_topics.py"
         "::test_with_take_over_too_a_last_batch_is_not_read_again_from_another_topic",
         "records of the new topic would ack those of the old one",
     ),
     Mutant(
         "an-older-copy-of-a-checkpoint-is-refused",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "if opened.is_restart and self._is_older(tenure, taking.verdicts):",
         "if False and self._is_older(tenure, taking.verdicts):",
-        "tests/unit/spout/planner/test_older_checkpoint.py"
+        "tests/unit/spout/planning_process/test_older_checkpoint.py"
         "::test_an_older_copy_of_a_checkpoint_is_refused_by_its_positions_and_with_the_cures",
         "acks under batch numbers that were used before would not count, and records would time out",
     ),
     Mutant(
         "another-driver-at-its-last-batch-is-no-older-copy",
-        "spout/planner/verdict_reader.py",
+        "spout/planning_process/verdict_reader.py",
         "is_old = record.offset < self._began[TopicPartition(record.topic, record.partition)]",
         "is_old = True",
-        "tests/unit/spout/planner/test_older_checkpoint.py"
+        "tests/unit/spout/planning_process/test_older_checkpoint.py"
         "::test_another_driver_that_is_at_its_last_batch_is_no_sign_of_it",
         "a query whose predecessor has a last batch under way would be called an older copy",
     ),
@@ -571,7 +571,7 @@ MUTANTS = (
         "spout/planning/intake.py",
         "return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))",
         "return fair_shares(counts, room)",
-        "tests/unit/spout/planner/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
+        "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "replays would wait as long as there are new records",
     ),
     Mutant(
@@ -594,10 +594,10 @@ MUTANTS = (
     ),
     Mutant(
         "max-spout-pending",
-        "spout/planner/batches.py",
+        "spout/planning_process/batches.py",
         "max(0, input.max_spout_pending - pending[input.id]) for input in self._spec.inputs}",
         "input.max_spout_pending for input in self._spec.inputs}",
-        "tests/unit/spout/planner/test_planner.py"
+        "tests/unit/spout/planning_process/test_planner.py"
         "::test_nothing_is_emitted_while_as_many_are_pending_as_may_be",
         "a slow sink would get more and more records, which all time out",
     ),
@@ -606,7 +606,7 @@ MUTANTS = (
         "spout/planning/supply.py",
         "return _Part(run.start, seen_to, run.end, seen.records[low:high])",
         "return _Part(run.start, seen_to, run.end, np.arange(run.start, seen_to))",
-        "tests/unit/spout/planner/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
+        "tests/unit/spout/planning_process/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
         "a hole would take a batch for each of its parts that is as long as the limit",
     ),
     Mutant(
@@ -629,18 +629,18 @@ MUTANTS = (
     ),
     Mutant(
         "a-hole-needs-a-verdict",
-        "spout/planner/batches.py",
+        "spout/planning_process/batches.py",
         "self._settle_empty(gone, holes, now)",
         "self._settle_empty(gone, [], now)",
-        "tests/unit/spout/planner/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
+        "tests/unit/spout/planning_process/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
         "the positions of a hole would time out, and hold the commit up until then",
     ),
     Mutant(
         "what-is-empty-is-not-pending",
-        "spout/planner/batches.py",
+        "spout/planning_process/batches.py",
         "pending[spec.input.id] += self._tenure.window.records_of(source)",
         "pending[spec.input.id] += self._tenure.window.pending_of(source)",
-        "tests/unit/spout/planner/test_holes_planning.py"
+        "tests/unit/spout/planning_process/test_holes_planning.py"
         "::test_a_hole_that_has_no_verdict_yet_takes_none_of_it_either",
         "a hole would keep records waiting that there is room for",
     ),
@@ -649,7 +649,7 @@ MUTANTS = (
         "spout/planning/intake.py",
         "        self._share_out()\n        return sum(",
         "        return sum(",
-        "tests/unit/spout/planner/test_holes_planning.py"
+        "tests/unit/spout/planning_process/test_holes_planning.py"
         "::test_a_partition_that_is_all_hole_leaves_its_share_to_the_others",
         "a partition that is a hole would keep half of each batch empty",
     ),
@@ -658,33 +658,33 @@ MUTANTS = (
         "spout/planning/intake.py",
         "share if supply.count else 1,",
         "share,",
-        "tests/unit/spout/planner/test_holes_planning.py::test_a_topic_that_is_empty_to_its_end_is_passed",
+        "tests/unit/spout/planning_process/test_holes_planning.py::test_a_topic_that_is_empty_to_its_end_is_passed",
         "a query that shall end would wait for ever before a hole at the end of its topic",
     ),
     Mutant(
         "what-has-not-come-through-a-hole-waits",
-        "spout/planner/scout.py",
+        "spout/planning_process/scout.py",
         "return [place for place in unknown if 0 < self._views[place].misses <= PATIENCE]",
         "return []",
-        "tests/unit/spout/planner/test_scout.py"
+        "tests/unit/spout/planning_process/test_scout.py"
         "::test_it_waits_for_what_comes_behind_a_hole_and_then_others_go_on",
         "a long hole would be planned one for one while a reader is on its way through it",
     ),
     Mutant(
         "a-look-is-no-condition",
-        "spout/planner/scout.py",
+        "spout/planning_process/scout.py",
         "return [place for place in unknown if 0 < self._views[place].misses <= PATIENCE]",
         "return [place for place in unknown if self._views[place].misses]",
-        "tests/unit/spout/planner/test_scout.py"
+        "tests/unit/spout/planning_process/test_scout.py"
         "::test_its_patience_ends_and_what_it_learns_later_counts_all_the_same",
         "a partition that sends nothing would be planned never, and no task would say what is wrong",
     ),
     Mutant(
         "a-partition-in-trouble-is-looked-at-no-more",
-        "spout/planner/scout.py",
+        "spout/planning_process/scout.py",
         "                view.is_over = True\n            return 1",
         "                raise\n            return 1",
-        "tests/unit/spout/planner/test_scout.py"
+        "tests/unit/spout/planning_process/test_scout.py"
         "::test_a_partition_that_cannot_be_read_is_looked_at_no_more_and_others_are",
         "one damaged partition would end the looks at all others",
     ),
@@ -693,7 +693,7 @@ MUTANTS = (
         "spout/planning/intake.py",
         "kept_for_new = min(sum(new.values()), share.of(room)) if copies and new else 0",
         "kept_for_new = 0",
-        "tests/unit/spout/planner/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
+        "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "records that always fail would keep all new ones waiting",
     ),
     Mutant(
@@ -701,24 +701,24 @@ MUTANTS = (
         "spout/planning/intake.py",
         "self._owed = min(max(0, owed), NEW_SHARE - 1)",
         "self._owed = 0",
-        "tests/unit/spout/planner/test_holes_planning.py"
+        "tests/unit/spout/planning_process/test_holes_planning.py"
         "::test_in_the_long_run_new_records_have_a_quarter_of_the_smallest_batches",
         "with batches of one record copies would take every one",
     ),
     Mutant(
         "what-left-the-log-takes-no-room",
-        "spout/planner/batches.py",
+        "spout/planning_process/batches.py",
         "for source, start, end in _still_there(in_question, gone):",
         "for source, start, end in in_question:",
-        "tests/unit/spout/planner/test_holes_planning.py::test_what_left_the_log_takes_no_part_of_a_batch",
+        "tests/unit/spout/planning_process/test_holes_planning.py::test_what_left_the_log_takes_no_part_of_a_batch",
         "records that are gone would fill batches, and be reported twice",
     ),
     Mutant(
         "what-spark-did-not-journal-is-planned-again",
-        "spout/planner/batches.py",
+        "spout/planning_process/batches.py",
         "if self._last is not None and start == self._last.start:\n            return self._last.end",
         "if False:\n            return self._last.end",
-        "tests/unit/spout/planner/test_planner.py"
+        "tests/unit/spout/planning_process/test_planner.py"
         "::test_asking_again_before_spark_journalled_gives_the_same_batch",
         "records of a batch that Spark asked for twice would never be emitted",
     ),
@@ -821,10 +821,10 @@ MUTANTS = (
     ),
     Mutant(
         "what-its-sink-owes-is-not-passed-over",
-        "spout/planner/sink_watch.py",
+        "spout/planning_process/sink_watch.py",
         "if self._owed is None or start != self._owed:\n            return False",
         "return False",
-        "tests/unit/spout/planner/test_sink_watch.py::test_a_batch_is_owed_until_its_sink_has_published_it",
+        "tests/unit/spout/planning_process/test_sink_watch.py::test_a_batch_is_owed_until_its_sink_has_published_it",
         "a stream that is written past spout.sink would time out for ever, without an error",
     ),
     # -- the session's clock and its acks
@@ -874,7 +874,7 @@ MUTANTS = (
     ),
     Mutant(
         "who-waits-for-records-has-not-left",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "        read_to = self._require().batches.read_to\n        self._want_records()\n",
         "        read_to = self._require().batches.read_to\n",
         "tests/unit/spout/group/test_presence.py"
@@ -886,7 +886,7 @@ MUTANTS = (
         "spout/group/tenure.py",
         "return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)",
         "return 0",
-        "tests/unit/spout/planner/test_planner.py"
+        "tests/unit/spout/planning_process/test_planner.py"
         "::test_what_a_restart_emits_has_a_second_more_while_the_process_before_may_live",
         "after a restart records could time out early",
     ),
@@ -945,19 +945,19 @@ MUTANTS = (
     ),
     Mutant(
         "two-threads-write-one-status",
-        "spout/planner/status.py",
+        "spout/planning_process/status.py",
         "{os.getpid()}.{threading.get_ident()}",
         "{os.getpid()}",
-        "tests/unit/spout/planner/test_planner_status.py"
+        "tests/unit/spout/planning_process/test_planner_status.py"
         "::test_two_threads_that_write_one_status_at_once_bend_neither",
         "of two queries that are given one status file one would fail",
     ),
     Mutant(
         "a-query-does-not-end-before-a-copy-that-is-being-written",
-        "spout/planner/batches.py",
+        "spout/planning_process/batches.py",
         "self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)",
         "self._readable(sources)",
-        "tests/unit/spout/planner/test_planner.py"
+        "tests/unit/spout/planning_process/test_planner.py"
         "::test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written",
         "a query with the trigger availableNow would end with a record undone",
     ),
@@ -967,7 +967,7 @@ MUTANTS = (
         "spout/planning/order.py",
         "math.inf if not lost else max",
         "math.inf if lost else max",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_batches_grow_while_little_is_lost_and_are_small_behind_much_that_was",
         "each failure would hold back, copy and read again up to max_held records",
     ),
@@ -1000,37 +1000,37 @@ MUTANTS = (
     ),
     Mutant(
         "an-ordered-partition-waits-for-pending-roots",
-        "spout/planner/order_watch.py",
+        "spout/planning_process/order_watch.py",
         'return f"{UNKNOWN}{pending:,} roots are pending" if pending else ""',
         'return ""',
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way",
         "later records would be read while an earlier one may still fail",
     ),
     Mutant(
         "an-ordered-partition-waits-for-the-replay-worker",
-        "spout/planner/order_watch.py",
+        "spout/planning_process/order_watch.py",
         "            if behind:\n",
         "            if False:\n",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_what_was_lost_is_waited_for_until_a_replay_worker_has_taken_it_over",
         "a lost record would be overtaken before anybody knows that it waits",
     ),
     Mutant(
         "what-was-lost-is-read-before-its-partition-goes-on",
-        "spout/planner/order_watch.py",
+        "spout/planning_process/order_watch.py",
         "return any(lost) or bool(due.waiting_of(source))",
         "return bool(due.waiting_of(source))",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_what_is_being_written_to_ack_due_is_waited_for_once_something_was_lost",
         "later records would pass one that was lost, while a replay worker takes it over",
     ),
     Mutant(
         "what-waits-of-a-process-before-is-read-first",
-        "spout/planner/order_watch.py",
+        "spout/planning_process/order_watch.py",
         "if not self._was_read or self._may_wait(source, due)",
         "if self._may_wait(source, due)",
-        "tests/unit/spout/planner/test_order_planning.py::test_ack_due_is_read_to_its_end_before_the_first_batch",
+        "tests/unit/spout/planning_process/test_order_planning.py::test_ack_due_is_read_to_its_end_before_the_first_batch",
         "a query that starts again would pass records that wait since before",
     ),
     Mutant(
@@ -1062,10 +1062,10 @@ MUTANTS = (
     ),
     Mutant(
         "what-a-published-batch-did-not-ack-waits",
-        "spout/planner/order_watch.py",
+        "spout/planning_process/order_watch.py",
         "self._not_acked.setdefault(source, {})[root.source, root.position] = root",
         "pass",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_by_partition_a_published_batch_without_failures_is_followed_before_its_verdicts",
         "later records would pass one that failed, until the replay worker has taken it over",
     ),
@@ -1089,19 +1089,19 @@ MUTANTS = (
     ),
     Mutant(
         "a-batch-whose-roots-may-have-timed-out-is-waited-for",
-        "spout/planner/order_watch.py",
+        "spout/planning_process/order_watch.py",
         "if is_late or self._plans_old:",
         "if self._plans_old:",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_a_batch_that_was_published_when_its_roots_may_have_timed_out_is_waited_for",
         "later records would pass one that times out though its ack is durable",
     ),
     Mutant(
         "a-batch-that-another-process-may-have-initialised-is-waited-for",
-        "spout/planner/order_watch.py",
+        "spout/planning_process/order_watch.py",
         "bool(planned) or self._tenure.sibling is not None",
         "bool(planned)",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_a_batch_that_another_process_may_have_initialised_earlier_is_waited_for",
         "later records would pass one that timed out by the clock of a process that was replaced",
     ),
@@ -1110,16 +1110,16 @@ MUTANTS = (
         "spout/group/tenure.py",
         "gaps.add(start, end)",
         "pass",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_what_a_process_before_has_initialised_waits_through_a_restart_with_its_partition",
         "no restart would ever read it: it would time out unread, or be pending for ever",
     ),
     Mutant(
         "the-batch-of-a-process-before-is-waited-for",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "if owned.order is not None and owned.batches.is_last(end):",
         "if owned.order is not None:",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_nothing_of_the_batch_of_a_process_before_is_passed_though_it_was_published",
         "later records would pass a batch that two processes may have published differently",
     ),
@@ -1135,10 +1135,10 @@ MUTANTS = (
     ),
     Mutant(
         "empty-positions-are-no-copies",
-        "spout/planner/order_watch.py",
+        "spout/planning_process/order_watch.py",
         "return self._sight.supply(copies, free).count",
         "return positions_free",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_a_hole_among_the_copies_holds_up_no_other_key_while_a_record_waits",
         "aborted copies would keep a partition waiting for the slowest record",
     ),
@@ -2227,10 +2227,10 @@ MUTANTS = (
     ),
     Mutant(
         "what-is-free-below-goes-before-what-is-initialised",
-        "spout/planner/batches.py",
+        "spout/planning_process/batches.py",
         "if self._waits(run.source) or run.start >= self._gap_end(run)",
         "if self._waits(run.source)",
-        "tests/unit/spout/planner/test_order_planning.py"
+        "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_what_is_free_below_initialised_records_is_emitted_before_them",
         "of a key, later records would be processed before earlier ones",
     ),
@@ -2277,7 +2277,7 @@ MUTANTS = (
         "spout/publishing/publish.py",
         "touched_at=plan.now + ahead_ms)",
         "touched_at=plan.now)",
-        "tests/unit/spout/planner/test_state_watch.py"
+        "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_what_the_state_holds_outlives_a_quiet_topic_and_what_a_bolt_left_open_does_not",
         "a topic that is quiet for longer than the timeout would be counted twice in its window",
     ),
@@ -2292,28 +2292,28 @@ MUTANTS = (
     ),
     Mutant(
         "a-batch-under-way-keeps-its-roots",
-        "spout/planner/state_watch.py",
+        "spout/planning_process/state_watch.py",
         "        self._resets.reset(batch.ranges)",
         "        self._resets.reset(())",
-        "tests/unit/spout/planner/test_state_watch.py"
+        "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_a_batch_that_runs_for_longer_than_the_timeout_keeps_its_roots_where_the_state_may_hold_them",
         "a slow first batch would be counted twice in its windows",
     ),
     Mutant(
         "a-batch-that-is-run-again-keeps-its-roots",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "again = self._journal if self._runs_again else None",
         "again = None",
-        "tests/unit/spout/planner/test_state_watch.py"
+        "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_a_batch_that_is_run_again_keeps_its_roots_from_the_first_tick_on",
         "a batch that a restart runs again would be counted twice in its windows",
     ),
     Mutant(
         "a-query-that-ends-waits-for-what-no-state-holds",
-        "spout/planner/state_watch.py",
+        "spout/planning_process/state_watch.py",
         "self._held |= RootSet.of_runs(self.under_way.ranges if held is None else held)",
         "self._held |= RootSet.of_runs(self.under_way.ranges)",
-        "tests/unit/spout/planner/test_state_watch.py"
+        "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_a_query_that_ends_when_all_is_done_does_not_wait_for_what_the_state_holds",
         "a query with the trigger availableNow would end with a record undone",
     ),
@@ -2358,17 +2358,17 @@ MUTANTS = (
         "spout/group/troubles.py",
         "if any(partition.stood_ms >= limit_ms for partition in standing):",
         "if limit_ms < 0:",
-        "tests/unit/spout/planner/test_leaderless_sources.py"
+        "tests/unit/spout/planning_process/test_leaderless_sources.py"
         "::test_a_query_that_ends_reads_all_else_and_then_says_what_it_waits_for",
         "a query with availableNow would wait for ever, and say nothing",
     ),
     # -- readers of several partitions
     Mutant(
         "a-verdict-partition-that-stands-is-noticed",
-        "spout/planner/verdict_reader.py",
+        "spout/planning_process/verdict_reader.py",
         "for place in self._began}\n        return self._watch",
         "for place in ()}\n        return self._watch",
-        "tests/unit/spout/planner/test_leaderless_sources.py"
+        "tests/unit/spout/planning_process/test_leaderless_sources.py"
         "::test_verdicts_of_the_others_are_read_and_the_partition_that_stands_is_told",
         "roots of one acker partition would stay pending, and nobody would say why",
     ),
@@ -2454,18 +2454,18 @@ MUTANTS = (
     ),
     Mutant(
         "each-log-that-was-cut-is-found",
-        "spout/planner/continuity.py",
+        "spout/planning_process/continuity.py",
         "return Compared(tuple(cuts), older)",
         "return Compared(tuple(cuts[:1]), older)",
-        "tests/unit/spout/planner/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
+        "tests/unit/spout/planning_process/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
         "with on_data_loss: skip the second log would be read on where the first one was cut",
     ),
     Mutant(
         "one-leader-that-does-not-know-yet-hides-no-other",
-        "spout/planner/continuity.py",
+        "spout/planning_process/continuity.py",
         "            if intact is None:\n                older.add(source)",
         "            if intact is None:\n                older.add(source)\n                break",
-        "tests/unit/spout/planner/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
+        "tests/unit/spout/planning_process/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
         "a log that was cut would not be found while another leader is being elected",
     ),
     Mutant(
@@ -2499,7 +2499,7 @@ MUTANTS = (
     # -- two queries, two runs, two sessions
     Mutant(
         "a-query-trims-its-own-reports",
-        "spout/publishing/ledger.py",
+        "spout/publishing/report_accumulator.py",
         "if query == batch[0] and number <= batch[1] - BATCHES_KEPT:",
         "if number <= batch[1] - BATCHES_KEPT:",
         "tests/unit/spout/publishing/test_two_queries.py"
@@ -2508,7 +2508,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-query-has-reports-of-its-own",
-        "spout/publishing/ledger.py",
+        "spout/publishing/report_accumulator.py",
         "any(name == query and batch >= since for name, batch in batches)",
         "any(batch >= since for name, batch in batches)",
         "tests/unit/spout/publishing/test_two_queries.py::test_a_batch_has_the_reports_of_its_own_tasks",
@@ -2730,18 +2730,18 @@ MUTANTS = (
     # -- clocks that step, budgets, ends of logs, and what may stay
     Mutant(
         "ticks-go-on-by-a-clock-that-was-set-back",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS",
         "is_due = self._ticked_ms is None or now_ms - self._ticked_ms >= TICK_EVERY_MS",
-        "tests/unit/spout/planner/test_stepping_clock.py::test_roots_time_out_neither_early_nor_late",
+        "tests/unit/spout/planning_process/test_stepping_clock.py::test_roots_time_out_neither_early_nor_late",
         "for an hour no root would time out",
     ),
     Mutant(
         "signs-of-life-go-on-by-a-clock-that-was-set-back",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS",
         "now_ms - self._signed_ms >= SIGN_EVERY_MS",
-        "tests/unit/spout/planner/test_stepping_clock.py::test_an_idle_owner_is_seen_to_live_by_whoever_would_take_its_group",
+        "tests/unit/spout/planning_process/test_stepping_clock.py::test_an_idle_owner_is_seen_to_live_by_whoever_would_take_its_group",
         "another query would take the group of one that lives",
     ),
     Mutant(
@@ -2749,7 +2749,7 @@ MUTANTS = (
         "spout/group/presence.py",
         "min(record.timestamp_ms, self._now_ms) if",
         "record.timestamp_ms if",
-        "tests/unit/spout/planner/test_stepping_clock.py::test_a_sign_counts_from_when_it_was_read_where_its_time_is_of_the_future",
+        "tests/unit/spout/planning_process/test_stepping_clock.py::test_a_sign_counts_from_when_it_was_read_where_its_time_is_of_the_future",
         "the group of a dead owner would be kept for an hour",
     ),
     Mutant(
@@ -2802,10 +2802,10 @@ MUTANTS = (
     ),
     Mutant(
         "a-query-that-ends-gives-up-after-time-that-has-passed",
-        "spout/planner/draining.py",
+        "spout/planning_process/draining.py",
         "self._without_progress.waited_ms(self._passed.ms) >= limit_ms",
         "self._without_progress.waited_ms(now_ms) >= limit_ms",
-        "tests/unit/spout/planner/test_stepping_clock.py::test_a_query_that_ends_waits_for_verdicts_by_a_clock_that_steps",
+        "tests/unit/spout/planning_process/test_stepping_clock.py::test_a_query_that_ends_waits_for_verdicts_by_a_clock_that_steps",
         "a query that ends would give up where its clock is set ahead",
     ),
     Mutant(
@@ -2826,7 +2826,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-query-that-ends-stops-at-an-open-transaction",
-        "spout/planner/planner.py",
+        "spout/planning_process/planner.py",
         "log.bounds(Bound.STABLE_END, [spec.place for spec",
         "log.bounds(Bound.END, [spec.place for spec",
         "tests/unit/spout/group/test_open_transactions.py::test_a_query_that_ends_reads_up_to_the_transaction_and_ends",

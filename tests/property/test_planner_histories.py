@@ -14,8 +14,8 @@ import pytest
 from acker.errors import Unreachable
 from acker.identity import is_replay
 from acker.wire.events import positions as unpacked
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
+from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import YAML, FlushesLeft, World
 
 HISTORIES = 16

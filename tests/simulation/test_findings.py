@@ -20,9 +20,9 @@ from replay.records.due import Progress
 from replay.worker.accept import Intake
 from spout.group.presence import Who, sign_headers
 from spout.group.tenure import SIBLING_MS
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.session import STEP_MS_MAX, SessionClock
+from spout.planning_process.planner import Planner
 from tests.support.memory.clients import NoFaults
 from tests.support.worlds import acker_world, planning, replay_world
 from tests.support.worlds.acker_world import TIMEOUT_MS

@@ -6,7 +6,7 @@ from typing import Any
 
 from spout.publishing.blob import decode
 from spout.publishing.fold import TaskReport
-from spout.publishing.ledger import LedgerParam
+from spout.publishing.report_accumulator import LedgerParam
 
 
 class FakeLedger:

@@ -13,7 +13,7 @@ from replay.worker.report import Counters, ReplayStatus
 from spout.builder.streams import StreamStatus, stream_metrics
 from spout.builder.submitted import TopologyStatus, topology_metrics
 from spout.inspect.overview import Overview
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.runtime.metrics import StatusCollector, acker_metrics, build_info, replay_metrics
 from spout.standalone.kafka_spout import spout_metrics
 from spout.standalone.queues import SpoutStatus

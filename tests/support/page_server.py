@@ -14,12 +14,12 @@ from starlette.testclient import TestClient
 from spout.inspect.overview import Overview, Snapshot
 from spout.serving.asgi import page_server
 from spout.serving.connections import ConnectionLimits
+from spout.ui.graph import Drivers
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.log_pages import LogPages
 from spout.ui.pages import Pages
 from spout.ui.redrive_pages import RedrivePages
 from spout.ui.serve import LOOPBACK, listening, serve_watched
-from spout.ui.topology import Drivers
 from spout.ui.watch import PAGE_READ_MAX, CauseWatch, Watch
 from tests.support.memory.cluster import Faults
 from tests.support.waiting import eventually

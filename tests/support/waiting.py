@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from acker.kafka.port import Log, Record, TopicPartition
-from acker.kafka.reading import read_piece
+from acker.kafka.read_to_end import read_piece
 
 TIMEOUT_S = 60.0
 

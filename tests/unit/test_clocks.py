@@ -40,7 +40,7 @@ WALL_CLOCKS = {
     "spout/sinks/batch_end.py": "when something came too late: for people",
     "spout/standalone/engine.py": "read once: a monotonic clock goes on from there",
     "spout/standalone/kafka_spout.py": "since when a process runs: for people",
-    "spout/streaming/source.py": "tests/unit/spout/planner/test_stepping_clock.py",
+    "spout/streaming/source.py": "tests/unit/spout/planning_process/test_stepping_clock.py",
 }
 """Each file that reads the wall clock, with the test that steps it, or why a step does no harm."""
 
@@ -198,9 +198,9 @@ OPEN_DIFFERENCES = {
     "spout/group/clocks.py:wrong_clocks": "it compares clocks, and passes over what is old",
     "spout/group/presence.py:__init__": "from which offset on signs are read: a time in the log",
     "spout/isolation/child_process.py:_end_if_late": "by a clock that nobody can set",
-    "spout/planner/draining.py:_wait_for_replays": "no more than what has passed by `PassedTime`",
-    "spout/planner/draining.py:verdict_wait": "an age for people",
-    "spout/planner/planner.py:status": "an age for people",
+    "spout/planning_process/draining.py:_wait_for_replays": "no more than what has passed by `PassedTime`",
+    "spout/planning_process/draining.py:verdict_wait": "an age for people",
+    "spout/planning_process/planner.py:status": "an age for people",
     "spout/planning/pace.py:done": "the pace of one batch, which the next one corrects",
     "spout/planning/session.py:look": "a look moves a session's clock by a second at most, and never back",
     "spout/publishing/batch_warnings.py:warn": "by a clock that nobody can set",

@@ -18,7 +18,7 @@ import pytest
 from acker.config.topics import load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, Record, TopicPartition
-from acker.kafka.reading import read_piece
+from acker.kafka.read_to_end import read_piece
 from acker.provisioning.provision import create_topics
 from replay.handling.letter_box import find_letters
 from replay.handling.outcomes import find_redrives

@@ -21,8 +21,8 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.provisioning.provision import create_topics
 from spout.inspect.operate import GroupSession, moves
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
+from spout.planning_process.planner import Planner
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually
 from tests.support.worlds.planning import World

@@ -24,8 +24,8 @@ from acker.provisioning.provision import create_topics
 from spout.group.sources import PlannerSpec
 from spout.inspect.operate import GroupSession, moves, run_to_end
 from spout.local.embedded import EmbeddedBroker
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
+from spout.planning_process.planner import Planner
 from spout.runtime.child import Child
 from tests.support.cut_log import cut_log
 from tests.support.waiting import committed, eventually

@@ -26,9 +26,9 @@ from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.group.sources import PlannerSpec
 from spout.local.embedded import EmbeddedBroker
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
+from spout.planning_process.planner import Planner
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from tests.support.brokers import Broker, set_topic
 from tests.support.outcomes import outcome_from

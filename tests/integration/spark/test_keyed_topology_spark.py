@@ -15,7 +15,7 @@ from acker.errors import UsageError
 from spout.builder.flux import load_topology
 from spout.builder.submitted import DRAIN_SECONDS, SubmittedTopology
 from spout.builder.topology import TopologyBuilder
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from tests.support.bolts.keyed_topology_bolts import Again, Both, Count, Refuses, Together, Total, Words
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually

@@ -14,7 +14,7 @@ import spout
 from acker.config.topics import Topics, load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
-from spout.planner.status import PlannerStatus, read_status
+from spout.planning_process.status import PlannerStatus, read_status
 from tests.support.bolts.sample_bolts import FailsTwice
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually

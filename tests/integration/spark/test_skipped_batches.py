@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.publishing.publish import BATCH_SKIPPED
 from spout.streaming.application import Application
 from tests.support.bolts.sample_bolts import Keep, NoOrigin

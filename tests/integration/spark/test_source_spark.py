@@ -16,7 +16,7 @@ import spout
 from acker.config.topics import Topics, load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
-from acker.kafka.reading import read_piece
+from acker.kafka.read_to_end import read_piece
 from acker.provisioning.provision import create_topics
 from acker.wire.codec import wire_codec
 from acker.wire.events import Verdicts

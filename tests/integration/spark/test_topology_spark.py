@@ -16,7 +16,7 @@ from spout.builder.flux import load_topology
 from spout.builder.topology import TopologyBuilder
 from spout.local.embedded import free_port
 from spout.runtime.scrape import read_metrics
-from spout.ui.topology import OUT, Drivers
+from spout.ui.graph import OUT, Drivers
 from tests.support.bolts.topology_bolts import Gather, Measure, Pass, Sort
 from tests.support.brokers import Broker
 from tests.support.monitoring import expressions, metrics_named

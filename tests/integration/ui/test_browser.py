@@ -20,8 +20,8 @@ from acker.errors import Unreachable
 from spout.inspect.summary import RATES_EVERY_MS
 from spout.planning.journal import BEGINNING
 from spout.runtime.scrape import MetricSample
+from spout.ui.graph import Drivers
 from spout.ui.jobs import Actions
-from spout.ui.topology import Drivers
 from tests.support.lacking import lacking
 from tests.support.memory.cluster import NoFaults
 from tests.support.page_server import PageServer, serving

@@ -45,7 +45,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.identity import source_of
 from acker.wire.events import Acks, pack_positions, pack_values
 from spout.group.sources import PlannerSpec
-from spout.planner.planner import Planner
+from spout.planning_process.planner import Planner
 from spout.planning.journal import BEGINNING, batch_ranges, journal_of
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import BatchOutcome

@@ -14,7 +14,7 @@ import acker.config.topics
 import acker.service.snapshot
 import acker.wire.checks
 import spout.group.tenure
-import spout.planner.batches
+import spout.planning_process.batches
 import spout.publishing.publish
 from acker.errors import Aborted
 from acker.hot_paths import Hits

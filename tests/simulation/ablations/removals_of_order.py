@@ -7,9 +7,9 @@ from typing import Any
 
 import spout.publishing.settle
 from acker.identity import I64
-from spout.planner.order_watch import OrderWatch
 from spout.planning.journal import Journal
 from spout.planning.order import Gate, Lined, NotAcked
+from spout.planning_process.order_watch import OrderWatch
 from spout.tuples.failures import Cause
 
 Replaced = list[tuple[Any, str, Any]]

@@ -13,8 +13,8 @@ import replay.policy.disposition
 import replay.worker.accept
 import replay.worker.partition
 import spout.group.tenure
-import spout.planner.batches
 import spout.planning.supply
+import spout.planning_process.batches
 import spout.publishing.publish
 import tests.simulation.world.layout
 from acker.identity import generation_of, position_at
@@ -31,11 +31,11 @@ from replay.policy.disposition import Action, Disposition, LostEmission, Policy,
 from spout.group.announce import Reach
 from spout.group.opening import Opening
 from spout.group.session_state import SessionEvent
-from spout.planner.batches import Batches
 from spout.planning.intake import Room, Sharing, SourceCursor, cursor_of
 from spout.planning.session import SessionClock, SessionName
 from spout.planning.supply import Sighting
 from spout.planning.window import Window
+from spout.planning_process.batches import Batches
 from spout.tuples.tuple import Delivery
 from tests.simulation.world.query import QueryProcess
 

@@ -18,9 +18,9 @@ from acker.kafka.port import Record
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec, topic_names
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, cut_ranges, read_tasks
+from spout.planning_process.planner import Planner
 from spout.publishing import publish
 from spout.publishing.fold import BatchOutcome, Evaluated
 from spout.publishing.publish import BatchLane, Publisher, not_acked, publication_of

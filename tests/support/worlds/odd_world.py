@@ -32,9 +32,9 @@ from spout.cli import operate as cli_operate
 from spout.inspect.overview import Overview
 from spout.planning.journal import Journal, batch_ranges
 from spout.standalone.client import Client
+from spout.ui.graph import Drivers
 from spout.ui.jobs import Actions
 from spout.ui.serve import LOOPBACK
-from spout.ui.topology import Drivers
 from spout.ui.watch import CauseWatch, Watch
 from tests.support.page_server import pages_of
 from tests.support.worlds.kestrel_world import KestrelWorld

@@ -19,10 +19,10 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import SourceRun
 from replay.records.headers import parse_lineage
 from spout.group.sources import topic_names
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning.order import Gate
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
+from spout.planning_process.planner import Planner
 from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, failures_of
 from spout.publishing.publish import BatchLane, not_acked, publication_of
 from spout.publishing.settle import settle

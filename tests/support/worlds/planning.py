@@ -32,8 +32,8 @@ from replay.worker.service import ReplayService
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
 from spout.inspect.operate import GroupSession, Place, moves
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
+from spout.planning_process.planner import Planner
 from spout.publishing.fold import BatchOutcome, LateNote
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.streaming.options import plan_between

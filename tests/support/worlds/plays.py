@@ -44,9 +44,9 @@ from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
 from spout.group.sources import PlannerSpec, topic_names
 from spout.inspect.operate import GroupSession, moves, run_to_end
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
+from spout.planning_process.planner import Planner
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.streaming.consume import Kept, RangeReader, Share
 from spout.tuples.failures import Cause

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.standalone.engine import Engine
 from spout.standalone.queues import QueueCollection
 from spout.standalone.service import SpoutService

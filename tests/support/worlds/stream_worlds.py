@@ -22,7 +22,7 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Fails, Verdicts, positions
 from spout.builder.submitted import SubmittedTopology
 from spout.builder.topology import TopologyBuilder
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.runtime.child import Child
 from spout.tuples.columns import ANCHOR
 from tests.support.brokers import Broker

@@ -46,10 +46,10 @@ from spout.group.presence import Who
 from spout.inspect.overview import Overview
 from spout.planning.journal import BEGINNING
 from spout.runtime.scrape import MetricSample
+from spout.ui.graph import Drivers
 from spout.ui.jobs import Actions
 from spout.ui.redrive_pages import redrive_address
 from spout.ui.serve import LOOPBACK
-from spout.ui.topology import Drivers
 from spout.ui.watch import CauseWatch, Watch
 from tests.support.hostile import HOSTILE, MARK, texts_in, unseen, wrong_document, wrong_lines, wrong_page
 from tests.support.memory.cluster import MemoryLog

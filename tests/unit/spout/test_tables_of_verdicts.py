@@ -12,7 +12,7 @@ from acker.ledger.output import Counts
 from acker.ledger.tally import REASONS
 from acker.wire.verdict import Verdict
 from spout.builder.tuple_metrics import ROOT_COUNTERS
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from acker.kafka.port import Bound, OffsetAnswers, Outgoing, Record, TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.read_to_end import Follower
 from tests.support.memory.cluster import MemoryCluster
 
 PLACES = [TopicPartition("due", partition) for partition in range(8)]

@@ -17,7 +17,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import Due
 from replay.worker.fetch import Absence, absence_in
-from spout.planner.sink_watch import damage_cure
+from spout.planning_process.sink_watch import damage_cure
 from tests.support.memory.partition import DAMAGE_TEXT
 
 WHYS: Mapping[UnreadableKind, str] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from acker.kafka.port import Outgoing, Record, TopicPartition
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
+from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import COPIES, World, batch, positions, yaml_of
 from tests.support.worlds.replay_world import header
 

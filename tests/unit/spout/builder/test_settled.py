@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spout.builder.settled import HELD_MS, SettledWatch
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from tests.support.steady_clock import SteadyClock
 
 HOUR_MS = 3_600_000

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from spout.builder.streams import StreamStatus, stream_metrics
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.runtime.metrics import Scraped
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.tuple import StreamId

@@ -35,7 +35,7 @@ from spout.demo.words import (
     python_topics,
 )
 from spout.local.embedded import is_free
-from spout.planner.status import PlannerStatus
+from spout.planning_process.status import PlannerStatus
 from spout.tuples.messages import ARROW_TYPES
 from tests.support.worlds.planning import World, yaml_of
 

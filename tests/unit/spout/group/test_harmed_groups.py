@@ -16,8 +16,8 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Event, Init, SourceRun, Take, TakeSource, Tick
 from spout.group.opening import clock_after, epoch_above, generation_steps
 from spout.inspect.operate import GroupSession
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
+from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import WALL_MS, World, batch
 
 SOURCE = source_of(1, 0)

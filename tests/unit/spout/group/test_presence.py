@@ -24,9 +24,9 @@ from spout.group.presence import (
     Who,
     sign_headers,
 )
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING
 from spout.planning.session import SessionName
+from spout.planning_process.planner import Planner
 from tests.support.memory.clients import MemoryReader, NoFaults
 from tests.support.memory.cluster import MemoryLog
 from tests.support.worlds.planning import FLUSH_MS, STEP_MS, WALL_MS, WHO, World, batch

@@ -12,7 +12,7 @@ from acker.clock_watch import CLOCKS_APART_MS, MEASUREMENTS_MIN, SKEW_MS_MAX
 from acker.config.limits import STANDS_MS
 from acker.errors import LogError, PartitionStands
 from acker.kafka.port import Bound, GroupMember, OffsetAnswers, Record, TimestampType, TopicPartition
-from acker.kafka.reading import POLL_MS
+from acker.kafka.read_to_end import POLL_MS
 from acker.writer_clocks import WriterTime
 from spout.group.clocks import OURS, WATCH_MS, YOUNG_MS, WatchedClocks, watch_clocks, wrong_clocks
 from spout.group.strangers import (

@@ -8,12 +8,12 @@ from typing import Protocol
 import pytest
 
 from acker.kafka.port import Log, TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.read_to_end import Follower
 from replay.handling.outcomes import RedriveOutcomes
 from spout.demo.observer import OutcomeObserver
 from spout.group.presence import Presence
 from spout.inspect.failures import FailureLog
-from spout.planner.verdict_reader import VerdictReader
+from spout.planning_process.verdict_reader import VerdictReader
 from tests.support.worlds.planning import World
 from tests.support.worlds.replay_world import Crash, CrashAt
 

@@ -9,7 +9,7 @@ import pytest
 
 from acker.errors import TopicError
 from acker.kafka.port import TopicPartition
-from acker.kafka.reading import Follower
+from acker.kafka.read_to_end import Follower
 from acker.ledger.tally import OTHERS
 from acker.wire.causes import HELD
 from acker.wire.verdict import Verdict

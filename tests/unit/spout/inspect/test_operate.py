@@ -16,8 +16,8 @@ from acker.identity import position_at
 from acker.kafka.port import TopicPartition
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.operate import GroupSession, Move, Place, inputs_of, moves, tracked_input
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
+from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import READY_STEPS_MAX, STEP_MS, World, batch, positions
 
 A, B = 65_536, 65_537

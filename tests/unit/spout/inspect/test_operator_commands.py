@@ -33,8 +33,8 @@ from spout.cli.common import parse_time
 from spout.group.presence import SILENT_MS_MAX
 from spout.inspect.readings import OLD_MS
 from spout.inspect.tables import Column, OutputFormat, count, cut_to, span, write
-from spout.planner.planner import Planner
 from spout.planning.journal import Journal
+from spout.planning_process.planner import Planner
 from tests.support.memory.cluster import NoFaults
 from tests.support.worlds import planning
 from tests.support.worlds.order_world import OrderWorld

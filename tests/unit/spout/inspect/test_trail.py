@@ -24,8 +24,8 @@ from spout.inspect.dead_letters import by_place, carry_out
 from spout.inspect.diagnosis import explained
 from spout.inspect.story import Evidence, attempts_of
 from spout.inspect.trail import InputRecord, Trail
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
+from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import COPIES, World, batch, emit_ten, yaml_of
 from tests.support.worlds.replay_world import FailOnce, When
 

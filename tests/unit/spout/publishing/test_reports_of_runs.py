@@ -10,7 +10,7 @@ import pytest
 from acker.errors import TrackingError
 from spout.publishing.blob import encode
 from spout.publishing.fold import TaskReport
-from spout.publishing.ledger import LedgerParam, Value, task_name
+from spout.publishing.report_accumulator import LedgerParam, Value, task_name
 from spout.streaming.application import Application, Stream
 
 

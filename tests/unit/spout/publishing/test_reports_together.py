@@ -31,7 +31,7 @@ from spout.publishing.delayed import (
     split,
 )
 from spout.publishing.fold import BatchOutcome, Evaluated, LateNote, TaskReport, merged, not_done, placed
-from spout.publishing.ledger import (
+from spout.publishing.report_accumulator import (
     LedgerParam,
     ReportLedger,
     TaskName,
@@ -344,7 +344,7 @@ def test_tasks_have_logs_of_their_own_where_they_are_in_other_processes(
 def test_a_task_adds_its_report_and_an_executor_logs_what_was_raised(
     has_executors: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spout.publishing.ledger.OF_WORKER", TracebackLog(lambda: 0.0))
+    monkeypatch.setattr("spout.publishing.report_accumulator.OF_WORKER", TracebackLog(lambda: 0.0))
     raised = Raised("split", "ValueError", "split.py:12", "Traceback of this")
     added: list[Any] = []
     accumulator = cast(
@@ -370,7 +370,9 @@ def test_a_task_is_named_by_its_query_its_batch_and_its_attempt(monkeypatch: pyt
         partitionId=lambda: 2,
         attemptNumber=lambda: 1,
     )
-    monkeypatch.setattr("spout.publishing.ledger.TaskContext", SimpleNamespace(get=lambda: context))
+    monkeypatch.setattr(
+        "spout.publishing.report_accumulator.TaskContext", SimpleNamespace(get=lambda: context)
+    )
     assert task_name() == TaskName("q", 7, 3, 9, 2, 1)
     properties.clear()
     assert task_name() == TaskName("", -1, 3, 9, 2, 1)

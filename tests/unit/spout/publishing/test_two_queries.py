@@ -10,7 +10,7 @@ import pytest
 
 from spout.publishing.blob import encode
 from spout.publishing.fold import TaskReport
-from spout.publishing.ledger import BATCHES_KEPT, Batch, LedgerParam, ReportLedger, Value
+from spout.publishing.report_accumulator import BATCHES_KEPT, Batch, LedgerParam, ReportLedger, Value
 
 ORDERS = {
     "in step": [("p", 0), ("q", 0), ("p", 1), ("q", 1), ("p", 2), ("q", 2), ("p", 3), ("q", 3)],

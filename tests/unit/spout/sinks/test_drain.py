@@ -11,7 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from spout.publishing.ledger import Added, Batch, LedgerParam, Value
+from spout.publishing.report_accumulator import Added, Batch, LedgerParam, Value
 from spout.sinks.drain import ended, follower
 from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
 from spout.streaming.query_plan import crosses_stages, is_wide, label

@@ -13,10 +13,10 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from acker.errors import Unreachable
 from acker.wire.events import SourceRun
-from spout.planner.sink_watch import SinkWatch
 from spout.planning.journal import BEGINNING, Journal, SourceMark
-from spout.publishing.ledger import Reports
+from spout.planning_process.sink_watch import SinkWatch
 from spout.publishing.publish import BATCH_SKIPPED, BatchLane, Publication
+from spout.publishing.report_accumulator import Reports
 from spout.sinks import follower
 from spout.sinks.follower import CommittedBatches, FollowedRun, RunFollower
 from spout.streaming.application import Application, Stream

@@ -14,8 +14,8 @@ from acker.config.topics import parse
 from acker.waits import LOGGED_EVERY_MS
 from acker.wire.events import SourceRun
 from spout.link.planner_link import PlannerLink
-from spout.planner.status import PlannerStatus, read_status
 from spout.planning.journal import BEGINNING, Journal
+from spout.planning_process.status import PlannerStatus, read_status
 from spout.streaming import source
 from spout.streaming.options import SourceOptions
 from spout.streaming.source import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spout.publishing.ledger import QUERY_PROPERTY, RUN_PROPERTY, Reports
+from spout.publishing.report_accumulator import QUERY_PROPERTY, RUN_PROPERTY, Reports
 from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
 from spout.sinks import foreach_batch
 from spout.sinks.foreach_batch import RunPlan, Sink

@@ -11,8 +11,8 @@ import pytest
 
 from acker.errors import UsageError
 from spout.publishing.fold import Evaluated, TaskReport
-from spout.publishing.ledger import Reports
 from spout.publishing.publish import BatchLane
+from spout.publishing.report_accumulator import Reports
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Application, Stream
 from tests.support.linked import linked_driver

@@ -29,8 +29,8 @@ from spout.isolation.isolation import IsolatedRun
 from spout.isolation.task_runs import no_garbage_collection
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskReport, merged
-from spout.publishing.ledger import LedgerParam, Reports, TracebackLog, add, is_local
 from spout.publishing.publish import BatchLane, merge_causes
+from spout.publishing.report_accumulator import LedgerParam, Reports, TracebackLog, add, is_local
 from spout.runtime.logs import RECURRING_EVERY_S
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Stream

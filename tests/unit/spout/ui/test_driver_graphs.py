@@ -23,8 +23,7 @@ from spout.runtime.scrape import MetricSample, metrics_address, read_metrics
 from spout.topology.graph import Component, Graph, Kind, StreamId, Subscription
 from spout.tuples.counts import Counted, Counts, Measure, What
 from spout.ui.drawing import NODE_HEIGHT, NODE_WIDTH, draw_graph
-from spout.ui.serve import LOOPBACK
-from spout.ui.topology import (
+from spout.ui.graph import (
     NO_QUANTILE,
     NO_RATE,
     NO_SUCH_GROUP,
@@ -36,6 +35,7 @@ from spout.ui.topology import (
     Drivers,
     milliseconds,
 )
+from spout.ui.serve import LOOPBACK
 from spout.ui.watch import Watch
 from tests.support.page_server import pages_of
 from tests.support.worlds.planning import World

@@ -10,8 +10,8 @@ import pytest
 
 from acker.errors import TrackingError
 from acker.wire.events import SourceRun
-from spout.planner.sink_watch import FOLLOWER_LATE_MS, LATE_MS, SinkWatch
 from spout.planning.journal import BEGINNING, Journal, SourceMark, journal_of
+from spout.planning_process.sink_watch import FOLLOWER_LATE_MS, LATE_MS, SinkWatch
 from tests.support.linked import LinkedDriver, batch_plan, linked_driver
 from tests.support.waiting import eventually
 

@@ -9,9 +9,9 @@ from acker.kafka.port import TopicPartition
 from acker.service.view import ViewReader
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, SourceRun, positions
-from spout.planner.planner import Planner
-from spout.planner.state_watch import RESETS_A_TIMEOUT, RUNS_MIN, StateWatch
 from spout.planning.journal import BEGINNING
+from spout.planning_process.planner import Planner
+from spout.planning_process.state_watch import RESETS_A_TIMEOUT, RUNS_MIN, StateWatch
 from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import held_runs
 from tests.support.worlds.planning import World, batch, yaml_of

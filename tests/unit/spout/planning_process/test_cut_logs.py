@@ -11,8 +11,8 @@ from acker.errors import Disagreement
 from acker.identity import generation_of, offset_of, position_at, source_of
 from acker.kafka.port import NO_EPOCH, Log, ReadTo, TopicPartition
 from spout.inspect.operate import Place
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, SourceMark, batch_ranges, journal_of
+from spout.planning_process.planner import Planner
 from tests.support.memory.clients import NoFaults
 from tests.support.memory.cluster import Faults, MemoryLog
 from tests.support.worlds.planning import World, batch, positions, yaml_of

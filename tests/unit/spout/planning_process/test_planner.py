@@ -16,9 +16,9 @@ from acker.wire.verdict import DONE_VERDICTS, LOST_VERDICTS, Verdict
 from spout.group import due
 from spout.group.starting import COMMITTED_BY
 from spout.group.tenure import SIBLING_MS
-from spout.planner.batches import FIRST_BATCH_CURE
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning.session import STEP_MS_MAX
+from spout.planning_process.batches import FIRST_BATCH_CURE
 from tests.support.memory.clients import Failing, NoFaults
 from tests.support.worlds.planning import STEP_MS, WHO, YAML, FlushesLeft, World, batch, positions
 

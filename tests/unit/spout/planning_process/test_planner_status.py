@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spout.planner.status import PlannerStatus, read_status, write_status
+from spout.planning_process.status import PlannerStatus, read_status, write_status
 
 
 def test_a_status_is_read_as_it_was_written_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

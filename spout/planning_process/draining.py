@@ -35,9 +35,9 @@ from acker.waits import LongWait, PassedTime
 from spout.group.announce import PlannerContext
 from spout.group.due import DueWatch, StandingInput
 from spout.group.tenure import Tenure
-from spout.planner.batches import Batches
-from spout.planner.state_watch import StateWatch
-from spout.planner.verdict_reader import VerdictReader
+from spout.planning_process.batches import Batches
+from spout.planning_process.state_watch import StateWatch
+from spout.planning_process.verdict_reader import VerdictReader
 
 PAUSE_SEEN_MS: Final = 5_000
 """An input must be paused for so long until it is an error: an operator may just be about to resume it."""

@@ -13,8 +13,8 @@ from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.wire.codec import wire_codec
 from acker.wire.events import Taken
 from replay.worker.service import ReplayService
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, journal_of
+from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import FLUSH_MS, STEP_MS, YAML, World, batch, positions
 
 LOOK_MS = 31_000

@@ -29,14 +29,14 @@ from acker.wire.events import PositionRun, SourceRun
 from spout.group.announce import PlannerContext, Reach
 from spout.group.starting import log_was_cut
 from spout.group.tenure import Tenure
-from spout.planner.choosing import Chooser
-from spout.planner.continuity import Continuity, Cut
-from spout.planner.order_watch import OrderWatch
 from spout.planning.intake import Room
 from spout.planning.journal import Journal
 from spout.planning.order import LineUp, Turn
 from spout.planning.pace import BatchPace
 from spout.planning.supply import HOLE_POSITIONS_MAX, Portion, joined_portions, positions_in
+from spout.planning_process.choosing import Chooser
+from spout.planning_process.continuity import Continuity, Cut
+from spout.planning_process.order_watch import OrderWatch
 
 
 class _Choice(NamedTuple):

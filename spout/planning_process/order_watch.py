@@ -34,7 +34,6 @@ from spout.group.announce import PlannerContext
 from spout.group.due import DueEntries, WaitingRoot
 from spout.group.sources import SourceSpec
 from spout.group.tenure import Tenure
-from spout.planner.choosing import SourceSight
 from spout.planning.journal import Journal
 from spout.planning.order import (
     KEY,
@@ -46,6 +45,7 @@ from spout.planning.order import (
     line_of_key,
     turn_of,
 )
+from spout.planning_process.choosing import SourceSight
 
 LOST_MAX: Final = 100_000
 """Lost roots that are remembered one by one until they are taken over; of more, only their verdicts are."""

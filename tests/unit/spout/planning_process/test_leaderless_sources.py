@@ -10,8 +10,8 @@ from acker.errors import PartitionStands
 from acker.identity import acker_partition, source_of
 from acker.kafka.port import TopicPartition
 from spout.group.starting import WRITERS_WAIT_MS
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, journal_of
+from spout.planning_process.planner import Planner
 from tests.support.worlds.planning import World, batch, positions, yaml_of
 
 A, B = source_of(1, 0), source_of(1, 1)

@@ -12,7 +12,7 @@ from contextlib import closing
 from acker.config.settings import AckTopics
 from acker.errors import CodecError, UnknownVersion, Unreachable
 from acker.kafka.port import Bound, Log, Record, TopicPartition
-from acker.kafka.reading import Follower, poll_past_damage
+from acker.kafka.read_to_end import Follower, poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.root_sets.root_set import RootSet
 from acker.service.partition_counts import PartitionCounts

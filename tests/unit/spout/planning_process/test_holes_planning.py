@@ -11,9 +11,9 @@ from acker.errors import Unreachable
 from acker.identity import source_of
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import SourceRun
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.supply import HOLE_MIN
+from spout.planning_process.planner import Planner
 from tests.support.holes import Aborted, Each, Records, Stretch, write_stretches
 from tests.support.memory.clients import NoFaults
 from tests.support.memory.cluster import MemoryCluster
@@ -202,7 +202,7 @@ def test_a_topic_that_is_empty_to_its_end_is_passed() -> None:
 
 def test_a_hole_longer_than_may_be_open_is_passed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them is settled before the next one is initialised."""
-    monkeypatch.setattr("spout.planner.choosing.HOLE_POSITIONS_MAX", 15_000)
+    monkeypatch.setattr("spout.planning_process.choosing.HOLE_POSITIONS_MAX", 15_000)
     world = World()
     write_stretches(world.log, FIRST, [Aborted(40_000), Records(10)])
     planner = world.ready()

@@ -1,7 +1,7 @@
 """The planning process of a spout: takes its group, plans batches, settles, ticks and commits.
 
 1. `open` with what the checkpoint holds; `step` until `is_ready`: the acker partitions have answered.
-2. `plan` once for each micro-batch (``spout.planner.batches``); `wait_for_records` while there is none.
+2. `plan` once for each micro-batch (`spout.planning_process.batches`); if there is none, `wait_for_records`.
 3. `step` all the while: verdicts settle the window, ticks move the clock where roots are open, new partitions
    are added, and the prefix of what is settled is committed.
 
@@ -42,19 +42,19 @@ from spout.group.starting import Begun, check_cluster, check_journal, older_chec
 from spout.group.strangers import END_IT, MovedCommit, StrangerWatch, members_text, moved_cure, strangers_now
 from spout.group.tenure import Tenure, tenure_of
 from spout.group.troubles import Troubles
-from spout.planner.batches import UNKNOWN_TARGET, Batches
-from spout.planner.continuity import kept_by
-from spout.planner.draining import Draining, verdict_wait
-from spout.planner.order_watch import OrderWatch
-from spout.planner.scout import Scout
-from spout.planner.state_watch import StateWatch
-from spout.planner.status import PlannerStatus
-from spout.planner.timeout_resets import TimeoutResets
-from spout.planner.verdict_reader import VerdictReader, is_lost_of
 from spout.planning.intake import SourceCursor
 from spout.planning.journal import BEGINNING, Journal
 from spout.planning.order import NotAcked
 from spout.planning.session import SessionClock, SessionName
+from spout.planning_process.batches import UNKNOWN_TARGET, Batches
+from spout.planning_process.continuity import kept_by
+from spout.planning_process.draining import Draining, verdict_wait
+from spout.planning_process.order_watch import OrderWatch
+from spout.planning_process.scout import Scout
+from spout.planning_process.state_watch import StateWatch
+from spout.planning_process.status import PlannerStatus
+from spout.planning_process.timeout_resets import TimeoutResets
+from spout.planning_process.verdict_reader import VerdictReader, is_lost_of
 
 TICK_EVERY_MS = 500
 

@@ -15,8 +15,8 @@ from acker.errors import Disagreement
 from acker.identity import position_at, source_of
 from acker.kafka.port import NO_EPOCH, ReadTo, TopicPartition
 from spout.group.sources import SourceSpec
-from spout.planner.continuity import OLDER_LEADER_MS_MAX, Continuity, Cut
 from spout.planning.intake import SourceCursor
+from spout.planning_process.continuity import OLDER_LEADER_MS_MAX, Continuity, Cut
 from tests.support.worlds.planning import YAML
 
 READ_TO: Final = 150

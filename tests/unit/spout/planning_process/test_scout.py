@@ -9,7 +9,7 @@ import pytest
 from acker.errors import Unreachable
 from acker.kafka.port import OffsetReader, TopicPartition
 from spout.group.announce import SightRequest
-from spout.planner.scout import PATIENCE, POLL_MS, POLL_RECORDS_MAX, RECORDS_MAX, WAIT_MS, Scout
+from spout.planning_process.scout import PATIENCE, POLL_MS, POLL_RECORDS_MAX, RECORDS_MAX, WAIT_MS, Scout
 from tests.support.holes import Aborted, Each, Records, write_stretches
 from tests.support.memory.clients import MemoryOffsetReader, NoFaults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
@@ -71,7 +71,7 @@ def test_where_many_positions_are_empty_it_reads_on_until_the_records_are_counte
 
 
 def test_it_counts_no_more_records_than_it_may(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spout.planner.scout.RECORDS_MAX", 2 * POLL_RECORDS_MAX)
+    monkeypatch.setattr("spout.planning_process.scout.RECORDS_MAX", 2 * POLL_RECORDS_MAX)
     write_stretches(log, FIRST, [Each(5_000)])
     seen = Scout(log).see({FIRST: SightRequest(0, 10_000, 5_000)}).seen[FIRST]
     assert len(seen.records) == 2 * POLL_RECORDS_MAX < RECORDS_MAX
@@ -161,7 +161,7 @@ def test_a_broker_that_does_not_answer_is_left_alone_for_a_while(log: Log) -> No
 def test_no_more_partitions_are_looked_at_than_there_is_memory_for(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spout.planner.scout.PLACES_MAX", 1)
+    monkeypatch.setattr("spout.planning_process.scout.PLACES_MAX", 1)
     for place in (FIRST, SECOND):
         write_stretches(log, place, [Records(50)])
     scout = Scout(log)

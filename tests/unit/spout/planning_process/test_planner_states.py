@@ -13,8 +13,8 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Tick
 from spout.group.announce import LEAVE_MS, SIGNS_AT, Announcer
 from spout.group.presence import LEAVES_HEADER, SIGN_EVERY_MS
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING
+from spout.planning_process.planner import Planner
 from tests.support.memory.cluster import MemoryLog
 from tests.support.worlds.planning import WHO, World, batch
 

@@ -21,8 +21,8 @@ from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.group.sources import PlannerSpec
 from spout.group.tenure import Tenure
-from spout.planner.timeout_resets import TimeoutResets
 from spout.planning.journal import Journal
+from spout.planning_process.timeout_resets import TimeoutResets
 
 RESETS_A_TIMEOUT: Final = 3
 """How often within a timeout the roots of a batch under way have it reset: one of these may come late."""

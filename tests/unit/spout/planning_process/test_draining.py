@@ -11,9 +11,9 @@ from acker.errors import ReplaysStand, Unreachable
 from acker.identity import source_of
 from acker.kafka.port import Outgoing
 from replay.records.due import Aside, Due, Loss, RefusedRoot, due_codec, refused_entry, root_key
-from spout.planner.draining import ASIDE_SEEN_MS, PAUSE_SEEN_MS
-from spout.planner.planner import Planner
 from spout.planning.journal import BEGINNING, Journal
+from spout.planning_process.draining import ASIDE_SEEN_MS, PAUSE_SEEN_MS
+from spout.planning_process.planner import Planner
 from tests.support.garbage import DUE
 from tests.support.worlds.planning import World, batch, yaml_of
 

@@ -14,24 +14,21 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from confluent_kafka import ElectionType, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 import spout
 from acker.config.topics import load_topics
 from acker.kafka.client import SILENT_BROKER_MS
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import TopicPartition
 from acker.provisioning.provision import create_topics
 from spout.inspect.overview import missing_brokers
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.runtime.child import Child
-from tests.support.waiting import committed, eventually
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1_200)]
 
@@ -195,74 +192,3 @@ def test_every_view_names_the_broker_that_is_missing(
         first_line = answer.text.splitlines()[0]
         assert name in first_line, (command, answer)
     assert not [advice for advice in HARMFUL if advice in text]
-
-
-SILENCE_S: Final = 55.0
-
-BEHIND_KAFKA_S: Final = 15.0
-"""So long after others lead in the place of the silent broker verdicts go on. Kafka itself takes nine
-seconds, or sixteen if it was the controller. Then a request to it may have to time out, for ten seconds.
-"""
-
-
-def verdict_times_s(installation: Installation) -> dict[int, list[float]]:
-    """Return when the broker got the verdicts of each acker partition, seconds since 1970, ascending."""
-    topics = installation.topics
-    times_s: dict[int, list[float]] = {}
-    with closing(KafkaLog(topics.kafka)) as log:
-        places = [TopicPartition(topics.ack_topics.verdict, partition) for partition in range(4)]
-        for record in committed(log, places):
-            times_s.setdefault(record.partition, []).append(record.timestamp_ms / 1_000)
-    return times_s
-
-
-def leads_nothing(others: str, broker_id: int) -> bool:
-    """Return whether, as one of the others says, a broker leads no partition of any topic."""
-    admin = AdminClient({"bootstrap.servers": others, "log_level": 0, "socket.timeout.ms": 2_000})
-    try:
-        topics = admin.list_topics(timeout=2).topics.values()
-    except KafkaException:
-        return False  # the silent one was asked
-    return all(partition.leader != broker_id for topic in topics for partition in topic.partitions.values())
-
-
-def lead_again(bootstrap: str) -> None:
-    """Let each broker lead what it led at first; Kafka itself does it every five minutes."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    elected = admin.elect_leaders(ElectionType.PREFERRED, None)
-    elected.result(60)
-
-
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_verdicts_go_on_soon_after_others_lead_for_a_silent_broker(
-    cluster: EmbeddedCluster, installation: Installation, number: int
-) -> None:
-    """D1012: an acker that lost its place in its group gave none until its session was over twice."""
-    eventually(lambda: installation.missing() == [], 120)
-    eventually(
-        lambda: not leads_nothing(cluster.bootstrap, number + 1), 400
-    )  # its share comes back by itself
-    pid = cluster.brokers[number].pid
-    assert pid is not None
-    confirmed = installation.confirmed
-    eventually(lambda: installation.confirmed > confirmed + 100, 120)
-    addresses = cluster.bootstrap.split(",")
-    others = ",".join(address for at, address in enumerate(addresses) if at != number)
-    began_s = time.time()
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        eventually(lambda: leads_nothing(others, number + 1), SILENCE_S)
-        moved_s = time.time() - began_s
-        threading.Event().wait(began_s + SILENCE_S - time.time())
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    ended_s = time.time()
-    eventually(lambda: installation.missing() == [], 120)
-    gaps_s = {}
-    for partition, times_s in verdict_times_s(installation).items():
-        during = [time_s for time_s in times_s if began_s <= time_s <= ended_s]
-        if any(began_s - SILENCE_S < time_s < began_s for time_s in times_s):  # else no source leads to it
-            moments_s = [began_s, *during, ended_s]
-            gaps_s[partition] = max(later_s - earlier_s for earlier_s, later_s in pairwise(moments_s))
-    assert gaps_s
-    assert max(gaps_s.values()) < moved_s + BEHIND_KAFKA_S, (gaps_s, moved_s)

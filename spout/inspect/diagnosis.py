@@ -196,8 +196,8 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
         return case.lost(last)
     if last.state == SETTLED:
         text = (
-            "It was settled so long ago that its verdict is not in the part of the log that was read. Where"
-            " it became a dead letter that may be read as well, the command shows it."
+            "It got its verdict so long ago that the part of the log that was read does not have it. If it"
+            " became a dead letter, the command shows that letter, as long as the topic has it."
         )
         return Diagnosis(Situation.TOO_OLD, SETTLED, text, f"windhover dlq list {evidence.place} --all")
     return case.without_state()
@@ -219,9 +219,9 @@ class _Case:
 
     def uncommitted(self) -> Diagnosis:
         text = (
-            "A transaction is open that begins at this offset or before it: nobody reads behind its begin."
-            " Its producer commits it, or the broker ends it after its `transaction.timeout.ms`; one that"
-            " hangs is found by `kafka-transactions.sh find-hanging`."
+            "A transaction is open that begins at this offset or before it. Until it ends, nobody reads"
+            " what comes after its begin. Its producer commits it, or the broker ends it after its"
+            " `transaction.timeout.ms`; `kafka-transactions.sh find-hanging` finds one that hangs."
         )
         now = "in the log, behind the begin of a transaction that is open"
         return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch)
@@ -236,14 +236,14 @@ class _Case:
             now = "too late for its window: acked, and not in it"
             text = (
                 f"It came too late: {late_by.text}, had passed the end of its window, or of one of them."
-                " It counts as done, as the `late` of its `hold` says, and that window is without it."
+                " It counts as done, as the `late` of its `hold` says, but it is not in that window."
             )
             return Diagnosis(Situation.TOO_LATE, now, text, command)
         now = "done, or too late: Spark dropped rows of its batch"
         text = (
             f"All of it was acked. But Spark dropped {late.rows:,} rows of its batch that came too late:"
-            f" {late_by.text}, had passed the ends of their windows. Of which records they were nobody knows"
-            " without `hold`."
+            f" {late_by.text}, had passed the ends of their windows. Without `hold`, nobody knows of which"
+            " records they were."
         )
         return Diagnosis(Situation.DONE, now, text, command)
 
@@ -491,7 +491,7 @@ class _Case:
         unreadable = None if last.copy else _unreadable(evidence.record)
         if unreadable is not None:
             text = (
-                f"It {unreadable.phrase}, so no query can emit it. A reset of its partition goes on behind"
+                f"It {unreadable.phrase}, so no query can emit it. A reset of its partition goes on after"
                 " the batch."
             )
             command = f"windhover offsets reset {evidence.input} --help"
@@ -499,7 +499,7 @@ class _Case:
         if evidence.recreated and not last.copy:
             text = (
                 f"Its topic was created again, and group {self.group_name} knows the former one: no query of"
-                " it begins before its input is reset."
+                " the group begins before you reset the input."
             )
             return Diagnosis(
                 Situation.NOT_EMITTED, now, text, f"windhover offsets reset {evidence.input} --help"

@@ -60,7 +60,7 @@ class KafkaAdmin:
         self._background = Background(time.monotonic)
         self._admin = self._client.make(AdminClient, {}, SILENT, self._background)
         self._wait_s = deadline_ms / 1000
-        self._ordered = 0
+        self._partitions_ordered = 0
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         return self._ask(
@@ -91,8 +91,8 @@ class KafkaAdmin:
         futures = self._admin.create_topics(
             new_topics, operation_timeout=self._wait_s, request_timeout=self._wait_s
         )
-        already_there = self._settle("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
-        self._ordered += sum(topic.num_partitions for topic in new_topics)
+        already_there = self._finish("making", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE)
+        self._partitions_ordered += sum(topic.num_partitions for topic in new_topics)
         partitions = {topic.topic: topic.num_partitions for topic in new_topics}
         # how many partitions somebody else has made is not known here; one shows that the topic is there
         self._await(partitions | dict.fromkeys(already_there, 1))
@@ -102,11 +102,11 @@ class KafkaAdmin:
 
         One that is there is not refused: somebody else has made it meanwhile.
         """
-        new = [_new_topic(spec) for spec in specs]
-        if not new:
+        new_topics = [_new_topic(spec) for spec in specs]
+        if not new_topics:
             return {}
         futures = self._admin.create_topics(
-            new, operation_timeout=self._wait_s, request_timeout=self._wait_s, validate_only=True
+            new_topics, operation_timeout=self._wait_s, request_timeout=self._wait_s, validate_only=True
         )
         _, refused = self._outcomes(
             "trying to make", futures, KafkaError.TOPIC_ALREADY_EXISTS, Operation.CREATE
@@ -158,19 +158,22 @@ class KafkaAdmin:
 
     def grow(self, specs: Iterable[TopicSpec]) -> None:
         """Add partitions, and wait until they are there; somebody else may have added them meanwhile."""
-        new = [NewPartitions(spec.name, spec.partitions or 1) for spec in specs]
-        if new:
+        new_counts = [NewPartitions(spec.name, spec.partitions or 1) for spec in specs]
+        if new_counts:
             wait = self._wait_s
-            grown = self._admin.create_partitions(new, operation_timeout=wait, request_timeout=wait)
-            self._settle("adding partitions to", grown, KafkaError.INVALID_PARTITIONS, Operation.ALTER)
-            self._ordered += sum(topic.new_total_count for topic in new)
-            self._await({topic.topic: topic.new_total_count for topic in new})
+            futures = self._admin.create_partitions(new_counts, operation_timeout=wait, request_timeout=wait)
+            self._finish("adding partitions to", futures, KafkaError.INVALID_PARTITIONS, Operation.ALTER)
+            self._partitions_ordered += sum(topic.new_total_count for topic in new_counts)
+            self._await({topic.topic: topic.new_total_count for topic in new_counts})
 
-    def _settle(
+    def _finish(
         self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
     ) -> set[str]:
-        """Return the topics whose error was the harmless one; raise `TopicError` for others."""
-        there, refused = self._outcomes(doing, futures, harmless, operation)
+        """Wait for the answers; return the topics whose error was the harmless one.
+
+        Raises `TopicError` for other errors.
+        """
+        had_harmless_error, refused = self._outcomes(doing, futures, harmless, operation)
         if refused:
             raise TopicError(
                 "\n".join(
@@ -178,13 +181,13 @@ class KafkaAdmin:
                     for name, cause in refused.items()
                 )
             )
-        return there
+        return had_harmless_error
 
     def _outcomes(
         self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
     ) -> tuple[set[str], dict[str, KafkaError]]:
         """Return the topics whose error was the harmless one, and those that were refused, with the error."""
-        there, refused = set[str](), dict[str, KafkaError]()
+        had_harmless_error, refused = set[str](), dict[str, KafkaError]()
         for name, future in futures.items():
             try:
                 future.result()
@@ -194,21 +197,23 @@ class KafkaAdmin:
                     use = Use(operation, topic=name)
                     raise self._error(f"{doing} {name}", cause, use) from None
                 if cause.code() == harmless:
-                    there.add(name)
+                    had_harmless_error.add(name)
                 else:
                     refused[name] = cause
-        return there, refused
+        return had_harmless_error, refused
 
     def _await(self, partitions: Mapping[str, int]) -> None:
         """Wait until the broker that answers us knows what the controller did."""
-        timeout_ms = self._client.operation_timeout_ms + self._ordered * PARTITION_MS_MAX
+        timeout_ms = self._client.operation_timeout_ms + self._partitions_ordered * PARTITION_MS_MAX
         deadline = self._client.deadline(timeout_ms)
         while True:
-            listed = self._ask("listing topics", lambda: self._admin.list_topics(timeout=self._wait_s)).topics
+            topics_shown = self._ask(
+                "listing topics", lambda: self._admin.list_topics(timeout=self._wait_s)
+            ).topics
             late = [
                 name
                 for name, count in partitions.items()
-                if name not in listed or len(listed[name].partitions) < count
+                if name not in topics_shown or len(topics_shown[name].partitions) < count
             ]
             if not late:
                 return

@@ -44,9 +44,9 @@ def changes_between(former: Topics, newer: Topics) -> list[Change]:
     changes += _section_changes(former.acker, newer.acker, "acker.", "acker.")
     changes += _section_changes(former.replay, newer.replay, "replay.", "replay.")
     pairs = _pairs(list(former.inputs.values()), list(newer.inputs.values()))
-    for before, after in pairs:
-        changes += _input_changes(before, after)
-    former_names = {before.name for before, _after in pairs}
+    for former_input, after in pairs:
+        changes += _input_changes(former_input, after)
+    former_names = {former_input.name for former_input, _after in pairs}
     newer_names = {after.name for _before, after in pairs}
     for name in former.inputs:
         if name not in former_names:
@@ -74,8 +74,8 @@ def summary(changes: Iterable[Change]) -> list[str]:
 
 def _in_order(processes: Iterable[Process]) -> str:
     """Return the names of processes in the order of `Process`."""
-    named = set(processes)
-    return ", ".join(process for process in Process if process in named)
+    places = set(processes)
+    return ", ".join(process for process in Process if process in places)
 
 
 def _kafka_changes(former: Mapping[str, str], newer: Mapping[str, str]) -> Iterator[Change]:
@@ -83,12 +83,12 @@ def _kafka_changes(former: Mapping[str, str], newer: Mapping[str, str]) -> Itera
         if former.get(name) == newer.get(name):
             continue
         if name not in former:
-            what = "added"
+            change = "added"
         elif name not in newer:
-            what = "removed"
+            change = "removed"
         else:
-            what = "another value"  # it may be a password
-        yield Change(f"kafka.{name}", what, EFFECTS["kafka"])
+            change = "another value"  # it may be a password
+        yield Change(f"kafka.{name}", change, EFFECTS["kafka"])
 
 
 def _section_changes(
@@ -112,12 +112,12 @@ def _section_changes(
             continue
         is_list_of_rules = items_of(field) is not None
         if is_list_of_rules:
-            what = "other rules"
+            change = "other rules"
         else:
             extra = field.json_schema_extra
             unit = str(extra["unit"]) if isinstance(extra, dict) else ""
-            what = f"{value_text(before, unit)} -> {value_text(after, unit)}"
-        yield Change(f"{path_prefix}{key}", what, EFFECTS[f"{table_prefix}{key}"])
+            change = f"{value_text(before, unit)} -> {value_text(after, unit)}"
+        yield Change(f"{path_prefix}{key}", change, EFFECTS[f"{table_prefix}{key}"])
 
 
 def _input_changes(former: Input, newer: Input) -> Iterator[Change]:

@@ -21,15 +21,15 @@ def describe(topics: Topics) -> Iterator[str]:
     yield "replay:"
     yield from _keys(topics.replay, "  ")
     yield "inputs:" if topics.inputs else "inputs: none"
-    for name, each in topics.inputs.items():
+    for name, source in topics.inputs.items():
         yield f"  {name}:"
-        yield from _keys(each, "    ")
-        if each.tracked:
-            need_ms = longest_need_ms(each)
+        yield from _keys(source, "    ")
+        if source.tracked:
+            need_ms = longest_need_ms(source)
             why = "ever: an open one never times out"
             if need_ms is not None:
                 why = f"{duration_text(in_seconds_ms(need_ms))}: so long one may live, with all its replays"
-            yield f"    # topic {each.topic} has to keep its records for {why}"
+            yield f"    # topic {source.topic} has to keep its records for {why}"
 
 
 def _keys(section: BaseModel, indent: str) -> Iterator[str]:

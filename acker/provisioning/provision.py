@@ -45,18 +45,18 @@ class Provisioned:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        return tuple(found for found in self.findings if found.level is Level.WARNING)
+        return tuple(finding for finding in self.findings if finding.level is Level.WARNING)
 
     def lines(self) -> list[str]:
-        """Say it for people: what was made, what was there, and the warnings, topics of one kind together."""
+        """Return lines for people: what was made, what was there, and warnings; of alike topics one line."""
         lines = [f"made {spec.name} ({spec.role}, {_partitions(spec)})" for spec in self.created]
         lines += left_out_lines(self.left_out)
         lines += [f"raised {spec.name} to {_partitions(spec)}" for spec in self.grown]
         if self.there:
             lines.append(f"there: {', '.join(spec.name for spec in self.there)}")
         alike: dict[str, list[str]] = {}
-        for found in self.warnings:
-            alike.setdefault(found.text, []).append(found.topic)
+        for finding in self.warnings:
+            alike.setdefault(finding.text, []).append(finding.topic)
         for text, names in alike.items():
             of_all = len(names) == len(self.created) + len(self.there) > 1
             lines.append(f"warning: {'every topic' if of_all else ', '.join(names)}: {text}")
@@ -77,17 +77,18 @@ def check_topics(topics: Topics) -> list[str]:
 
 
 def check(topics: Topics, admin: KafkaAdmin) -> Provisioned:
-    found = admin.topics(topics_needed(topics))
-    specs = required_topics(topics, found)
-    findings = [
-        finding
-        for spec in specs
-        for finding in (compare(spec, found[spec.name]) if spec.name in found else [missing(spec)])
-    ]
-    findings += [*short_retention(topics, found), *large_batches(topics, found)]
-    findings += [finding for spec in specs for finding in refused_by_client(spec, topics.kafka)]
-    there = tuple(spec for spec in specs if spec.name in found)
-    return Provisioned(created=(), grown=(), there=there, findings=tuple(findings))
+    """Compare the topics that are needed with those that the broker has; nothing is made."""
+    infos = admin.topics(topics_needed(topics))
+    specs = required_topics(topics, infos)
+    findings: list[Finding] = []
+    for spec in specs:
+        info = infos.get(spec.name)
+        findings += [missing(spec)] if info is None else compare(spec, info)
+    findings += [*short_retention(topics, infos), *large_batches(topics, infos)]
+    for spec in specs:
+        findings += refused_by_client(spec, topics.kafka)
+    existing = tuple(spec for spec in specs if spec.name in infos)
+    return Provisioned(created=(), grown=(), there=existing, findings=tuple(findings))
 
 
 def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> Provisioned:
@@ -103,60 +104,66 @@ def create(topics: Topics, admin: KafkaAdmin, without: Collection[str] = ()) -> 
        broker decides. Let replay topics grow with their sources.
     4. Compare again, refuse what is wrong with what was made, or is there since, and hand the warnings on.
     """
-    found = admin.topics(topics_needed(topics))
-    specs = required_topics(topics, found)
-    todo = plan(specs, found)
-    errors = [finding for spec in todo.there for finding in compare(spec, found[spec.name])]
-    errors += [missing(spec) for spec in specs if spec.partitions is None and spec.name not in found]
-    errors += _torn(topics, found, admin)
+    infos = admin.topics(topics_needed(topics))
+    specs = required_topics(topics, infos)
+    todo = plan(specs, infos)
+    errors = [finding for spec in todo.there for finding in compare(spec, infos[spec.name])]
+    errors += [missing(spec) for spec in specs if spec.partitions is None and spec.name not in infos]
+    errors += _torn(topics, infos, admin)
     raise_errors(errors)
     created: dict[str, TopicSpec] = {}
     omitted: list[LeftOut] = []
-    while make := {spec.name: spec for spec in todo.make if spec.name not in created}:
+    while to_make := {spec.name: spec for spec in todo.make if spec.name not in created}:
         # all of them, so that nothing is made if a topic that waits for its source is refused
-        wished, wished_out = without_settings(list(make.values()), without, admin)
+        wished, wished_out = without_settings(list(to_make.values()), without, admin)
         taken, refused_out = acceptable(wished, admin)
-        ready = {spec.name: spec for spec in taken if spec.source not in make}
+        ready = {spec.name: spec for spec in taken if spec.source not in to_make}
         omitted += [setting for setting in (*wished_out, *refused_out) if setting.topic in ready]
         admin.make(ready.values())
         created |= ready
-        found = admin.topics(topics_needed(topics))
-        todo = plan(required_topics(topics, found), found)
+        infos = admin.topics(topics_needed(topics))
+        todo = plan(required_topics(topics, infos), infos)
     admin.grow(todo.grow)
-    there = tuple(spec for spec in todo.there if spec.name not in created)
+    existing = tuple(spec for spec in todo.there if spec.name not in created)
     after = check(topics, admin)
     # the broker that answers now may not have what is new yet
     seen = {spec.name for spec in after.there} - {spec.name for spec in todo.grow}
     raise_errors(finding for finding in after.findings if finding.topic in seen)
-    return Provisioned(tuple(created.values()), todo.grow, there, after.findings, tuple(omitted))
+    return Provisioned(tuple(created.values()), todo.grow, existing, after.findings, tuple(omitted))
 
 
 def raise_errors(findings: Iterable[Finding]) -> None:
     """Raise the errors among findings as one `TopicError`, a line for each."""
-    lines = [f"{found.topic}: {found.text}" for found in findings if found.level is Level.ERROR]
+    lines = [f"{finding.topic}: {finding.text}" for finding in findings if finding.level is Level.ERROR]
     if lines:
         raise TopicError("\n".join(lines))
 
 
 def topics_needed(topics: Topics) -> list[str]:
+    """Return the names of all topics of a file, each once."""
     names = list(topics.ack_topics.names())
-    for each in topics.inputs.values():
-        names += [each.topic, each.replay_topic, each.dead_letter.topic] if each.tracked else [each.topic]
+    for source in topics.inputs.values():
+        names += (
+            [source.topic, source.replay_topic, source.dead_letter.topic]
+            if source.tracked
+            else [source.topic]
+        )
     return list(dict.fromkeys(names))
 
 
-def _torn(topics: Topics, found: Mapping[str, TopicInfo], admin: KafkaAdmin) -> list[Finding]:
+def _torn(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaAdmin) -> list[Finding]:
     """Find ack topics that were deleted under the others."""
     names = [name for name in topics.ack_topics.names() if name != topics.ack_topics.quarantine]
-    gone = [name for name in names if name not in found]
+    gone = [name for name in names if name not in infos]
     if not gone or len(gone) == len(names):
         return []
-    full = admin.holding_records([found[name] for name in names if name in found])
-    if not full:
+    topics_with_records = admin.holding_records([infos[name] for name in names if name in infos])
+    if not topics_with_records:
         return []
     text = (
-        f"is gone while {', '.join(full)} hold records: made anew it would contradict them, and open roots "
-        "would be lost; restore it, or drain all groups and begin with another acker.topic_prefix"
+        f"is gone while {', '.join(topics_with_records)} hold records: made anew it would contradict them,"
+        " and open roots would be lost; restore it, or drain all groups and begin with another"
+        " acker.topic_prefix"
     )
     return [Finding(name, Level.ERROR, text) for name in gone]
 

@@ -190,33 +190,38 @@ def acceptable(specs: Sequence[TopicSpec], cluster: TrialCluster) -> tuple[list[
     Raises:
         TopicError: it refuses a setting that is not its default, or a topic for another reason.
     """
-    words = cluster.refusals(specs)
-    if not words:
+    words_by_topic = cluster.refusals(specs)
+    if not words_by_topic:
         return list(specs), []
-    refused = _refused_settings([spec for spec in specs if spec.name in words], cluster)
+    refused = _refused_settings([spec for spec in specs if spec.name in words_by_topic], cluster)
     defaults = cluster.setting_defaults()
-    has = defaults or {}
-    needed = [setting for setting in refused if has.get(setting.name) != setting.value]
-    if needed:
-        raise TopicError("\n".join(_lines(needed, defaults)))
+    # a setting that the topic would have anyway can be left out; where nobody says, it would not
+    known_defaults = defaults or {}
+    unavoidable = [setting for setting in refused if known_defaults.get(setting.name) != setting.value]
+    if unavoidable:
+        raise TopicError("\n".join(_lines(unavoidable, defaults)))
     left_out = {(setting.topic, setting.name) for setting in refused}
-    taken = []
+    accepted = []
     for spec in specs:
-        kept = {name: value for name, value in spec.settings.items() if (spec.name, name) not in left_out}
-        taken.append(replace(spec, settings=kept))
+        settings = {name: value for name, value in spec.settings.items() if (spec.name, name) not in left_out}
+        accepted.append(replace(spec, settings=settings))
     # each setting that stays is taken alone, but a policy may refuse several together
-    if words := cluster.refusals(taken):
-        raise TopicError("\n".join(_together(spec, words[spec.name]) for spec in taken if spec.name in words))
-    return taken, [LeftOut(setting.topic, setting.name, setting.value) for setting in refused]
+    if words_by_topic := cluster.refusals(accepted):
+        raise TopicError(
+            "\n".join(
+                _together(spec, words_by_topic[spec.name]) for spec in accepted if spec.name in words_by_topic
+            )
+        )
+    return accepted, [LeftOut(setting.topic, setting.name, setting.value) for setting in refused]
 
 
 def _refused_settings(specs: Sequence[TopicSpec], cluster: TrialCluster) -> list[_Refused]:
     """Try each setting of these topics alone; raise `TopicError` where a topic is refused without any."""
-    if words := cluster.refusals(replace(spec, settings={}) for spec in specs):
+    if words_by_topic := cluster.refusals(replace(spec, settings={}) for spec in specs):
         raise TopicError(
             "\n".join(
                 f"{name}: the cluster refuses this topic, whatever its settings are: {Untrusted(text)}"
-                for name, text in words.items()
+                for name, text in words_by_topic.items()
             )
         )
     refused = []
@@ -235,19 +240,19 @@ def _refused_settings(specs: Sequence[TopicSpec], cluster: TrialCluster) -> list
 
 def _lines(refused: Sequence[_Refused], defaults: Mapping[str, str] | None) -> list[str]:
     """Return a line for each setting and value that is refused and needed, and what to do."""
-    named: dict[tuple[str, str], list[_Refused]] = {}
+    refused_by_value: dict[tuple[str, str], list[_Refused]] = {}
     for setting in refused:
-        named.setdefault((setting.name, setting.value), []).append(setting)
+        refused_by_value.setdefault((setting.name, setting.value), []).append(setting)
     lines = []
-    for (name, value), alike in named.items():
+    for (name, value), refused_of_topics in refused_by_value.items():
         if defaults is None:
             default = "the cluster does not say what its default is"
         else:
             default = f"its default is {Untrusted(defaults.get(name, 'unknown'))}"
         lost = LOST_WITHOUT.get(name, "the cluster's default holds")
         lines.append(
-            f"{', '.join(setting.topic for setting in alike)}: the cluster refuses {name}={value}"
-            f" ({Untrusted(alike[0].words)}), and {default}. Without it {lost}"
+            f"{', '.join(setting.topic for setting in refused_of_topics)}: the cluster refuses {name}={value}"
+            f" ({Untrusted(refused_of_topics[0].words)}), and {default}. Without it {lost}"
         )
     lines.append(
         "they were not made: let the cluster allow these settings, or give --without with each that"
@@ -267,15 +272,16 @@ def _together(spec: TopicSpec, words: str) -> str:
 
 def left_out_lines(left_out: Iterable[LeftOut]) -> list[str]:
     """Return a line for each setting and value that topics were made without."""
-    topics: dict[tuple[str, str, bool], list[str]] = {}
+    topics_by_setting: dict[tuple[str, str, bool], list[str]] = {}
     for omitted in left_out:
-        topics.setdefault((omitted.setting, omitted.value, omitted.is_wished), []).append(omitted.topic)
+        key = omitted.setting, omitted.value, omitted.is_wished
+        topics_by_setting.setdefault(key, []).append(omitted.topic)
     lines: list[str] = []
-    for (setting, value, is_wished), names in topics.items():
+    for (setting, value, is_wished), topics in topics_by_setting.items():
         why = "the cluster refuses this setting, and has the value by default"
         if is_wished:
             why = f"as --without says; {LOST_WITHOUT[setting]}"
-        lines.append(f"left out {setting}={value} of {', '.join(names)}: {why}")
+        lines.append(f"left out {setting}={value} of {', '.join(topics)}: {why}")
     return lines
 
 
@@ -288,12 +294,16 @@ def defaults_of_brokers(brokers: Iterable[Mapping[str, str]]) -> dict[str, str]:
     defaults = [_defaults_of(broker) for broker in brokers]
     if not defaults:
         return {}
-    first, *others = defaults
-    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+
+    def is_agreed(name: str, value: str) -> bool:
+        return all(of_broker.get(name) == value for of_broker in defaults)
+
+    return {name: value for name, value in defaults[0].items() if is_agreed(name, value)}
 
 
 def _defaults_of(broker: Mapping[str, str]) -> dict[str, str]:
-    defaults = {topics: broker[name] for name, topics in _BROKER_NAMES.items() if name in broker}
+    """Return a broker's settings by the names that topics have for them; retention in ms."""
+    defaults = {setting: broker[name] for name, setting in _BROKER_NAMES.items() if name in broker}
     for name, unit_ms in _RETENTION_MS:
         if name in broker:
             number = int(broker[name])

@@ -15,9 +15,9 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from acker.config.settings import Input
 from acker.config.topics import Topics
@@ -148,18 +148,16 @@ _OF_TRACKED: Final = frozenset({Role.REPLAY, Role.OBSERVER, Role.KEEPER})
 
 def rights(topics: Topics, role: Role, group: str | None = None) -> list[Right]:
     """Return what a role needs, each right once, sorted; of the inputs only those of a group, or all."""
-    inputs = [
-        each
-        for each in topics.inputs.values()
-        if group in (None, each.group) and (each.tracked or role not in _OF_TRACKED)
-    ]
-    found = {
-        Right(operation, resource, name)
-        for need in _needs_of(role, inputs)
-        for resource, name in _named(need.of, topics, inputs)
-        for operation in need.operations
-    }
-    return sorted(found, key=lambda right: (right.resource, right.name, right.operation))
+    inputs = []
+    for source in topics.inputs.values():
+        is_of_role = source.tracked or role not in _OF_TRACKED
+        if group in (None, source.group) and is_of_role:
+            inputs.append(source)
+    needed: set[Right] = set()
+    for need in _needs_of(role, inputs):
+        for resource, name in _resources_of(need.of, topics, inputs):
+            needed.update(Right(operation, resource, name) for operation in need.operations)
+    return sorted(needed, key=lambda right: (right.resource, right.name, right.operation))
 
 
 _NAMES_SHOWN: Final = 9
@@ -168,14 +166,14 @@ _NAMES_SHOWN: Final = 9
 _resource_of = attrgetter("resource", "name")
 
 
-def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
+def commands(sorted_rights: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:
     """Yield the calls of Kafka's own tool that grant rights; transactional ids share one."""
     options = {
         Resource.TOPIC: "--topic",
         Resource.GROUP: "--group",
         Resource.TRANSACTIONAL_ID: "--transactional-id",
     }
-    for resource, names, operations in _alike(found):
+    for resource, names, operations in _by_operations(sorted_rights):
         words = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
         for operation in operations:
             words += ["--operation", operation]
@@ -184,62 +182,84 @@ def commands(found: Iterable[Right], principal: str, bootstrap: str) -> Iterator
         yield shlex.join(words)
 
 
-def _alike(found: Iterable[Right]) -> Iterator[tuple[Resource, list[str], tuple[Operation, ...]]]:
-    """Yield resources with the operations on them; transactional ids with the same ones come together."""
-    names_of_ids: dict[tuple[Operation, ...], list[str]] = {}
-    for (resource, name), members in groupby(found, key=_resource_of):
-        operations = tuple(right.operation for right in members)
+class _Grant(NamedTuple):
+    """The same operations on resources of one kind."""
+
+    resource: Resource
+    names: list[str]
+    operations: tuple[Operation, ...]
+
+
+def _by_operations(sorted_rights: Iterable[Right]) -> Iterator[_Grant]:
+    """Yield a grant for each resource; transactional ids with the same operations share one, at the end.
+
+    The rights are sorted as `rights` returns them: those of one resource are neighbours.
+    """
+    ids_by_operations: dict[tuple[Operation, ...], list[str]] = {}
+    for (resource, name), rights_of_resource in groupby(sorted_rights, key=_resource_of):
+        operations = tuple(right.operation for right in rights_of_resource)
         if resource is Resource.TRANSACTIONAL_ID:
-            names_of_ids.setdefault(operations, []).append(name)
+            ids_by_operations.setdefault(operations, []).append(name)
         else:
-            yield resource, [name], operations
-    for operations, names in names_of_ids.items():
-        yield Resource.TRANSACTIONAL_ID, names, operations
+            yield _Grant(resource, [name], operations)
+    for operations, names in ids_by_operations.items():
+        yield _Grant(Resource.TRANSACTIONAL_ID, names, operations)
 
 
-def rights_text(found: Iterable[Right]) -> Iterator[str]:
+def rights_text(sorted_rights: Iterable[Right]) -> Iterator[str]:
     """Yield rights for people, a line for each resource: ``Topic _ack_init: Delete, Read``.
 
     Transactional ids come together: ``TransactionalId acks-0, acks-1: Write``.
     """
-    for resource, names, operations in _alike(found):
+    for resource, names, operations in _by_operations(sorted_rights):
         # "and 1 more" would take the place of the one name that it leaves out
-        named_max = _NAMES_SHOWN if len(names) <= _NAMES_SHOWN else _NAMES_SHOWN - 1
-        yield f"{resource} {first_of(names, named_max)}: {', '.join(operations)}"
+        shown_max = _NAMES_SHOWN if len(names) <= _NAMES_SHOWN else _NAMES_SHOWN - 1
+        yield f"{resource} {first_of(names, shown_max)}: {', '.join(operations)}"
 
 
 def _needs_of(role: Role, inputs: Iterable[Input]) -> list[Need]:
-    reads_only = role is Role.SPOUT and not any(each.tracked for each in inputs)
-    found = [need for need in NEEDS if need.role is role]
-    return [need for need in found if need.of in (Of.SOURCES, Of.GROUPS) or not reads_only]
+    """Return the needs of a role; a spout without tracked inputs only reads sources and commits."""
+    needs = [need for need in NEEDS if need.role is role]
+    if role is Role.SPOUT and not any(source.tracked for source in inputs):
+        return [need for need in needs if need.of in (Of.SOURCES, Of.GROUPS)]
+    return needs
 
 
-def _named(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str]]:
-    found = _names(topics, inputs)
-    if of in (Of.ACKER_IDS, Of.REPLAY_IDS):
-        group = topics.acker.group if of is Of.ACKER_IDS else topics.acker.replay_group
-        # Each by its whole name: the prefix `a-` would cover `a-b-0` of an installation whose group is
-        # `a-b`, and whoever may write under an id of others can fence them out.
-        numbers = range(topics.acker.partitions)
-        yield from ((Resource.TRANSACTIONAL_ID, f"{group}-{number}") for number in numbers)
-    elif of is Of.LETTER_IDS:
-        first = f"{topics.acker.replay_group}-letters-"
-        yield from ((Resource.TRANSACTIONAL_ID, first + name) for name in found[Of.DEAD_LETTERS])
-    elif of is Of.EVERY:
-        yield from ((Resource.TOPIC, name) for names in found.values() for name in names)
-    elif of in (Of.GROUPS, Of.ACKER_GROUP, Of.REPLAY_GROUP):
-        groups = {Of.ACKER_GROUP: [topics.acker.group], Of.REPLAY_GROUP: [topics.acker.replay_group]}
-        yield from ((Resource.GROUP, name) for name in groups.get(of, [one.group for one in inputs]))
-    else:
-        yield from ((Resource.TOPIC, name) for name in found[of])
+def _resources_of(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[tuple[Resource, str]]:
+    """Yield the kind and the name of each resource that a need is about."""
+    acker = topics.acker
+    topic_names = _topic_names(topics, inputs)
+    match of:
+        case Of.ACKER_IDS | Of.REPLAY_IDS:
+            group = acker.group if of is Of.ACKER_IDS else acker.replay_group
+            # Each by its whole name: the prefix `a-` would cover `a-b-0` of an installation whose group is
+            # `a-b`, and whoever may write under an id of others can fence them out.
+            for number in range(acker.partitions):
+                yield Resource.TRANSACTIONAL_ID, f"{group}-{number}"
+        case Of.LETTER_IDS:
+            for topic in topic_names[Of.DEAD_LETTERS]:
+                yield Resource.TRANSACTIONAL_ID, f"{acker.replay_group}-letters-{topic}"
+        case Of.EVERY:
+            for topic in chain.from_iterable(topic_names.values()):
+                yield Resource.TOPIC, topic
+        case Of.ACKER_GROUP:
+            yield Resource.GROUP, acker.group
+        case Of.REPLAY_GROUP:
+            yield Resource.GROUP, acker.replay_group
+        case Of.GROUPS:
+            for source in inputs:
+                yield Resource.GROUP, source.group
+        case _:
+            for topic in topic_names[of]:
+                yield Resource.TOPIC, topic
 
 
-def _names(topics: Topics, inputs: Iterable[Input]) -> dict[Of, list[str]]:
+def _topic_names(topics: Topics, inputs: Iterable[Input]) -> dict[Of, list[str]]:
+    """Return the names of the topics that a need may be about."""
     ack_topics = (Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE, Of.QUARANTINE)
-    ours = zip(ack_topics, topics.ack_topics.names(), strict=True)
-    tracked = [each for each in inputs if each.tracked]
-    return {of: [name] for of, name in ours} | {
-        Of.SOURCES: [each.topic for each in inputs],
-        Of.REPLAYS: [each.replay_topic for each in tracked],
-        Of.DEAD_LETTERS: [each.dead_letter.topic for each in tracked],
-    }
+    names = {of: [name] for of, name in zip(ack_topics, topics.ack_topics.names(), strict=True)}
+    tracked = [source for source in inputs if source.tracked]
+    names[Of.SOURCES] = [source.topic for source in inputs]
+    names[Of.REPLAYS] = [source.replay_topic for source in tracked]
+    names[Of.DEAD_LETTERS] = [source.dead_letter.topic for source in tracked]
+    return names

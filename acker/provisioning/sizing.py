@@ -204,29 +204,32 @@ class Size:
 
 
 def size_of(load: Load) -> Size:
+    """Return what an installation needs for a load."""
     lost_s = load.records_s * load.lost
     contributions_s = load.records_s * (load.tuples + 1 if load.holds else 1)
     ackers = _processes(contributions_s, PAIRS_S if load.holds else RUNS_S)
     replays = _processes(lost_s, NEAR_COPIES_S if load.lost >= NEAR else FAR_COPIES_S)
+    # the next power of two: so any number of processes that is one shares the partitions evenly
     power_of_two = 1 << (GROWTH * max(ackers, replays) - 1).bit_length()
     partitions = load.partitions or min(PARTITIONS_MAX, max(PARTITIONS_MIN, power_of_two))
     pending = math.ceil(load.records_s * _open_s(load))
     pending_max = math.ceil(load.records_s * load.timeout_s)
     ranges = load.sources * math.ceil(load.timeout_s / load.batch_s)
     writes = _writes(load, partitions)
+    waiting_roots = lost_s * load.wait_s
     return Size(
-        pending,
-        pending_max,
-        partitions,
-        ackers,
-        replays,
-        PROCESS_BYTES + math.ceil(ROOT_BYTES * pending_max) + RANGE_BYTES * ranges,
-        PROCESS_BYTES + FETCH_BYTES + math.ceil(WAITING_BYTES * lost_s * load.wait_s),
-        _topics(load, writes),
-        lost_s * (load.record_bytes + COPY_BYTES + BATCH_BYTES + MARKER_BYTES),
-        _acker_requests_s(writes, ackers),
-        _replay_requests_s(writes, replays),
-        _query_requests_s(writes),
+        pending=pending,
+        pending_max=pending_max,
+        acker_partitions=partitions,
+        acker_processes=ackers,
+        replay_processes=replays,
+        acker_bytes=PROCESS_BYTES + math.ceil(ROOT_BYTES * pending_max) + RANGE_BYTES * ranges,
+        replay_bytes=PROCESS_BYTES + FETCH_BYTES + math.ceil(WAITING_BYTES * waiting_roots),
+        topic_bytes_s=_topic_bytes_s(load, writes),
+        replay_topic_bytes_s=lost_s * (load.record_bytes + COPY_BYTES + BATCH_BYTES + MARKER_BYTES),
+        acker_requests_s=_acker_requests_s(writes, ackers),
+        replay_requests_s=_replay_requests_s(writes, replays),
+        query_requests_s=_query_requests_s(writes),
     )
 
 
@@ -243,27 +246,34 @@ def _blocks(load: Load, bits: int) -> float:
     return load.sources * (1.0 + load.records_s * load.batch_s / load.sources / (1 << bits))
 
 
-def _hit(thrown: float, cells: float) -> float:
-    """Return how many cells things fall into that are thrown at random, on average."""
-    return float(cells * (1.0 - (1.0 - 1.0 / cells) ** thrown)) if cells > 1.0 else min(1.0, thrown)
+def _cells_hit(thrown: float, cells: float) -> float:
+    """Return how many of `cells` are hit by things that are thrown at random, on average."""
+    if cells <= 1.0:
+        return min(1.0, thrown)
+    missed_share = (1.0 - 1.0 / cells) ** thrown
+    return float(cells * (1.0 - missed_share))
 
 
 @dataclass(frozen=True, slots=True)
 class _Writes:
-    """What is written each second; each write goes to one acker partition.
+    """How many there are each second; a write goes to one acker partition.
 
     Attributes:
         batches: micro-batches.
-        touched: partitions that each of them touches; `inits`, of all, and the same number of acks.
-        tick_rounds: moments at which a session ticks; `ticks` of all partitions, signs of life among them.
-        fails: with lost roots; `lost` of all.
-        verdicts, states: of ackers, in `states` transactions.
+        partitions_touched: by one batch; this one is no rate.
+        inits: writes of inits, and as many of acks.
+        tick_rounds: moments at which a session ticks.
+        ticks: writes of ticks, signs of life among them.
+        fails: writes of lost roots.
+        lost: lost roots.
+        verdicts: writes of verdicts.
+        states: transactions of ackers, each with a write of State.
         progress: transactions of replay workers without copies, some of them with lost roots.
         copies: their transactions with copies.
     """
 
     batches: float
-    touched: float
+    partitions_touched: float
     inits: float
     tick_rounds: float
     ticks: float
@@ -276,60 +286,86 @@ class _Writes:
 
 
 def _writes(load: Load, partitions: int) -> _Writes:
+    """Return the rates of all writes for a load over so many acker partitions."""
     batches = 1.0 / load.batch_s
-    touched = _hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
-    inits = touched * batches
+    partitions_touched = _cells_hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
+    inits = partitions_touched * batches
+    # A session ticks while it has open roots, which it has for `open_s` of each batch: half a tick more than
+    # fits, since the first one comes at once. For the rest of the batch it gives signs of life.
     open_s = min(load.batch_s, _open_s(load))
-    rounds = min(load.batch_s / TICK_S, open_s / TICK_S + 0.5) * batches
-    signs = math.floor((load.batch_s - open_s) / SIGN_S) * batches
+    rounds_of_batch = min(load.batch_s / TICK_S, open_s / TICK_S + 0.5)
+    tick_rounds = rounds_of_batch * batches
+    signs_of_life = math.floor((load.batch_s - open_s) / SIGN_S) * batches
     lost = load.records_s * load.lost
-    fails = _hit(lost * load.batch_s, touched) * batches
-    early = EARLY_FAILS * fails
-    put_off = max(0.0, open_s - STATE_PUT_OFF_S) / (STATE_PUT_OFF_S + TICK_S)
+    fails = _cells_hit(lost * load.batch_s, partitions_touched) * batches
+    early_fails = EARLY_FAILS * fails
+    # beside the State with its verdicts, a batch has one each time that a step was put off for long enough
+    put_off_of_batch = max(0.0, open_s - STATE_PUT_OFF_S) / (STATE_PUT_OFF_S + TICK_S)
+    progress_of_partition = min(2 * batches, 1 / PROGRESS_S)
     return _Writes(
-        batches,
-        touched,
-        inits,
-        rounds,
-        rounds * touched + signs,
-        fails,
-        lost,
-        inits + early,
-        inits * (1.0 + put_off) + early + signs,
-        touched * min(2 * batches, 1 / PROGRESS_S) + early,
-        fails * _hit(lost / fails, COPY_STEPS) if fails else 0.0,
+        batches=batches,
+        partitions_touched=partitions_touched,
+        inits=inits,
+        tick_rounds=tick_rounds,
+        ticks=tick_rounds * partitions_touched + signs_of_life,
+        fails=fails,
+        lost=lost,
+        verdicts=inits + early_fails,
+        states=inits * (1.0 + put_off_of_batch) + early_fails + signs_of_life,
+        progress=partitions_touched * progress_of_partition + early_fails,
+        copies=fails * _cells_hit(lost / fails, COPY_STEPS) if fails else 0.0,
     )
 
 
-def _topics(load: Load, writes: _Writes) -> dict[str, float]:
-    runs_s = _blocks(load, ACKER_BLOCK_BITS) * RUN_BYTES * writes.batches
-    acks_s = max(writes.inits, _blocks(load, WIRE_BLOCK_BITS) * writes.batches)
-    pairs_s = load.records_s * (load.tuples + 1) * PAIR_BYTES if load.holds else 0.0
+def _topic_bytes_s(load: Load, writes: _Writes) -> dict[str, float]:
+    """Return the bytes/s that each ack topic grows by."""
+    run_bytes_s = _blocks(load, ACKER_BLOCK_BITS) * RUN_BYTES * writes.batches
     stack_bytes = STACK_SHARE * min(load.stack_bytes, STACK_BYTES_MAX)
-    state_bytes = STATE_BYTES + CLOCK_BYTES + STATE_OF_SOURCE_BYTES * load.sources
     return {
-        "_ack_init": writes.inits * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
-        + runs_s
-        + writes.ticks * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES)
-        + writes.tick_rounds * CLOCK_BYTES,
-        "_ack_ack": writes.inits * (BATCH_BYTES + ACKS_BYTES)
-        + (acks_s - writes.inits) * MORE_ACKS_BYTES
-        + writes.lost * COPY_ACKS_BYTES
-        + pairs_s,
+        "_ack_init": _init_bytes_s(writes, run_bytes_s),
+        "_ack_ack": _ack_bytes_s(load, writes),
         "_ack_fail": writes.fails * (BATCH_BYTES + FAILS_BYTES + stack_bytes) + writes.lost * POSITION_BYTES,
-        "_ack_verdict": writes.verdicts * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
-        + runs_s
-        + writes.fails * (LOST_CAUSE_BYTES + stack_bytes)
-        + writes.lost * POSITION_BYTES,
-        "_ack_state": writes.states * (BATCH_BYTES + state_bytes + MARKER_BYTES),
-        "_ack_due": writes.progress * (BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES)
-        + writes.copies * (BATCH_BYTES + MARKER_BYTES)
-        + writes.lost * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)
-        + _waiting_stacks_s(load, writes),
+        "_ack_verdict": _verdict_bytes_s(writes, run_bytes_s, stack_bytes),
+        "_ack_state": _state_bytes_s(load, writes),
+        "_ack_due": _due_bytes_s(load, writes),
     }
 
 
-def _waiting_stacks_s(load: Load, writes: _Writes) -> float:
+def _init_bytes_s(writes: _Writes, run_bytes_s: float) -> float:
+    inits_bytes_s = writes.inits * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
+    ticks_bytes_s = writes.ticks * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES)
+    return inits_bytes_s + run_bytes_s + ticks_bytes_s + writes.tick_rounds * CLOCK_BYTES
+
+
+def _ack_bytes_s(load: Load, writes: _Writes) -> float:
+    records_s = max(writes.inits, _blocks(load, WIRE_BLOCK_BITS) * writes.batches)
+    first_records_bytes_s = writes.inits * (BATCH_BYTES + ACKS_BYTES)
+    more_records_bytes_s = (records_s - writes.inits) * MORE_ACKS_BYTES
+    copies_bytes_s = writes.lost * COPY_ACKS_BYTES
+    # trees that are held are acked tuple by tuple
+    pairs_bytes_s = load.records_s * (load.tuples + 1) * PAIR_BYTES if load.holds else 0.0
+    return first_records_bytes_s + more_records_bytes_s + copies_bytes_s + pairs_bytes_s
+
+
+def _verdict_bytes_s(writes: _Writes, run_bytes_s: float, stack_bytes: float) -> float:
+    verdicts_bytes_s = writes.verdicts * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
+    causes_bytes_s = writes.fails * (LOST_CAUSE_BYTES + stack_bytes)
+    return verdicts_bytes_s + run_bytes_s + causes_bytes_s + writes.lost * POSITION_BYTES
+
+
+def _state_bytes_s(load: Load, writes: _Writes) -> float:
+    state_bytes = STATE_BYTES + CLOCK_BYTES + STATE_OF_SOURCE_BYTES * load.sources
+    return writes.states * (BATCH_BYTES + state_bytes + MARKER_BYTES)
+
+
+def _due_bytes_s(load: Load, writes: _Writes) -> float:
+    progress_bytes_s = writes.progress * (BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES)
+    copies_bytes_s = writes.copies * (BATCH_BYTES + MARKER_BYTES)
+    roots_bytes_s = writes.lost * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)
+    return progress_bytes_s + copies_bytes_s + roots_bytes_s + _waiting_stack_bytes_s(load, writes)
+
+
+def _waiting_stack_bytes_s(load: Load, writes: _Writes) -> float:
     """Return the bytes/s of the stacks in `_ack_due`: each root that waits has its own, cut to a limit.
 
     What fails in one batch is taken over in one transaction of each partition: the first stack there is
@@ -342,40 +378,44 @@ def _waiting_stacks_s(load: Load, writes: _Writes) -> float:
 
 
 def _fetches_s(bursts_s: float, partitions: float) -> float:
-    """Return the fetches/s of one reader that follows so many partitions, which are written to at once."""
-    return FETCHES_S + bursts_s * min(1.0, partitions) * (min(ANSWERS, max(1.0, partitions)) - CUT_SHORT)
+    """Return the fetches/s of one reader that follows so many partitions, which are written to at once.
+
+    Of a burst it gets nothing if none of them is its own (`partitions` below 1 is how often one is).
+    """
+    share_of_bursts = min(1.0, partitions)
+    answers_of_burst = min(ANSWERS, max(1.0, partitions))
+    return FETCHES_S + bursts_s * share_of_bursts * (answers_of_burst - CUT_SHORT)
 
 
 def _acker_requests_s(writes: _Writes, ackers: int) -> float:
-    each = writes.touched / ackers
-    steps = min(1.0, each) * min(ANSWERS, max(1.0, each)) * writes.batches
-    follows = _fetches_s(writes.batches + writes.tick_rounds, each) + _fetches_s(writes.batches, each)
-    looks = ENDS_REQUESTS * steps + min(1.0, each) * writes.tick_rounds
-    member = MEMBER_REQUESTS_S + min(1.0, writes.states / ackers)
-    return (
-        ackers * (follows + looks + member)
-        + TRANSACTION_REQUESTS * writes.states
-        + writes.states
-        + writes.verdicts
-    )
+    """Return the requests/s of all ackers: fetches, ends, group and transactions."""
+    partitions = writes.partitions_touched / ackers  # of one acker, by one batch
+    share_of_bursts = min(1.0, partitions)
+    steps_s = share_of_bursts * min(ANSWERS, max(1.0, partitions)) * writes.batches
+    init_fetches_s = _fetches_s(writes.batches + writes.tick_rounds, partitions)
+    ack_fetches_s = _fetches_s(writes.batches, partitions)
+    ends_s = ENDS_REQUESTS * steps_s + share_of_bursts * writes.tick_rounds
+    member_s = MEMBER_REQUESTS_S + min(1.0, writes.states / ackers)
+    transactions_s = TRANSACTION_REQUESTS * writes.states + writes.states + writes.verdicts
+    return ackers * (init_fetches_s + ack_fetches_s + ends_s + member_s) + transactions_s
 
 
 def _replay_requests_s(writes: _Writes, replays: int) -> float:
-    each = writes.touched / replays
-    member = MEMBER_REQUESTS_S + min(1.0, (writes.progress + writes.copies) / replays)
-    return (
-        replays * (_fetches_s(writes.batches, each) + member)
-        + (TRANSACTION_REQUESTS + 1) * writes.progress
-        + (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copies
-    )
+    """Return the requests/s of all replay workers: fetches, group and transactions."""
+    partitions = writes.partitions_touched / replays  # of one worker, by one batch
+    member_s = MEMBER_REQUESTS_S + min(1.0, (writes.progress + writes.copies) / replays)
+    progress_s = (TRANSACTION_REQUESTS + 1) * writes.progress
+    copies_s = (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copies
+    return replays * (_fetches_s(writes.batches, partitions) + member_s) + progress_s + copies_s
 
 
 def _query_requests_s(writes: _Writes) -> float:
-    planned = PLANNING_REQUESTS * writes.batches + min(1.0, writes.batches) + METADATA_S
-    return (
-        2 * writes.inits + writes.ticks + writes.fails + planned + _fetches_s(writes.batches, writes.touched)
-    )
+    """Return the requests/s of one query beside its records: plans, writes and verdicts."""
+    plans_s = PLANNING_REQUESTS * writes.batches + min(1.0, writes.batches) + METADATA_S
+    writes_s = 2 * writes.inits + writes.ticks + writes.fails
+    return writes_s + plans_s + _fetches_s(writes.batches, writes.partitions_touched)
 
 
-def _processes(needed_s: float, each_s: float) -> int:
-    return max(PROCESSES_MIN, math.ceil(needed_s / (SHARE * each_s)))
+def _processes(needed_s: float, process_s: float) -> int:
+    """Return how many processes a rate needs, of which one alone can do `process_s`."""
+    return max(PROCESSES_MIN, math.ceil(needed_s / (SHARE * process_s)))

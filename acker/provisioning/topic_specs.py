@@ -145,7 +145,7 @@ MUST_BE: Final[Mapping[tuple[TopicRole, str], str]] = MappingProxyType(
 """Settings that a topic must have exactly as it is made, each with the reason."""
 
 
-def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[TopicSpec]:
+def required_topics(topics: Topics, infos: Mapping[str, TopicInfo]) -> list[TopicSpec]:
     """Return how each topic must be. A source topic that the broker has decides about its replay topic."""
     count, replication = topics.acker.partitions, topics.acker.replication_factor
     basic = _basic(replication) | {"max.message.bytes": str(MESSAGE_BYTES)}
@@ -158,19 +158,23 @@ def required_topics(topics: Topics, found: Mapping[str, TopicInfo]) -> list[Topi
         specs[name] = TopicSpec(
             name, role, "acker.partitions", count, replication, settings, has_clocks=is_compared
         )
-    named = [each for each in topics.inputs.values() if each.partitions is not None]
-    # Several inputs may read one topic, and it is enough that one of them says how large it is made.
-    sizes = {each.topic: each.partitions for each in reversed(named)}
-    for each in topics.inputs.values():
-        for spec in _of_input(each, sizes.get(each.topic), found, replication):
-            other = specs.get(spec.name)
+    # Several inputs may read one topic, and it is enough that one of them says how large it is made. The
+    # first of them counts.
+    partitions_by_topic: dict[str, int] = {}
+    for source in topics.inputs.values():
+        if source.partitions is not None:
+            partitions_by_topic.setdefault(source.topic, source.partitions)
+    for source in topics.inputs.values():
+        for spec in _of_input(source, partitions_by_topic.get(source.topic), infos, replication):
+            known = specs.get(spec.name)
             # One input's dead letters may be another's source: they are kept as dead letters.
-            if other is None or (other.role is TopicRole.SOURCE and spec.role is TopicRole.DEAD_LETTER):
+            if known is None or (known.role is TopicRole.SOURCE and spec.role is TopicRole.DEAD_LETTER):
                 specs[spec.name] = spec
     return list(specs.values())
 
 
 def _basic(replication: int) -> dict[str, str]:
+    """Return the settings of every topic; `replication` is `acker.replication_factor`, -1 the broker's."""
     settings = {"unclean.leader.election.enable": "false"}
     if replication > 0:
         settings["min.insync.replicas"] = "2" if replication >= REPLICATION_SAFE else "1"
@@ -178,37 +182,53 @@ def _basic(replication: int) -> dict[str, str]:
 
 
 def _of_input(
-    each: Input, partitions: int | None, found: Mapping[str, TopicInfo], replication: int
+    source: Input, partitions: int | None, infos: Mapping[str, TopicInfo], replication: int
 ) -> Iterator[TopicSpec]:
     """Yield the topics of one input; a replay or dead-letter topic exists only where records are tracked.
 
     `partitions` is what it, or another input of its topic, says; None: nobody does.
     """
-    key, basic, source = f"inputs.{each.name}", _basic(replication), found.get(each.topic)
-    yield TopicSpec(each.topic, TopicRole.SOURCE, f"{key}.topic", partitions, replication, basic)
-    if not each.tracked:
+    path, basic = f"inputs.{source.name}", _basic(replication)
+    yield TopicSpec(source.topic, TopicRole.SOURCE, f"{path}.topic", partitions, replication, basic)
+    if not source.tracked:
         return
-    count = source.partitions if source else partitions
-    of_source = source.settings if source else {}
-    taken = int(of_source.get("max.message.bytes", MESSAGE_BYTES))
-    size = min(taken + COPY_HEADERS_BYTES, MESSAGE_BYTES_MAX)
+    info = infos.get(source.topic)
+    copy_partitions = info.partitions if info else partitions
+    source_settings = info.settings if info else {}
+    record_bytes_max = int(source_settings.get("max.message.bytes", MESSAGE_BYTES))
+    copy_bytes_max = min(record_bytes_max + COPY_HEADERS_BYTES, MESSAGE_BYTES_MAX)
     # A copy keeps its record's time, so retention by time could delete it as soon as it is written. Which
     # times are taken the source decides, and may decide otherwise later: a copy of what it took is taken.
-    kept = {**_LOG, "max.message.bytes": str(size), _TIME_TYPE: "CreateTime"}
-    kept |= {name: NO_LIMIT for name in _TIME_LIMITS if name in of_source}  # no broker has all of them
-    copies, dead = (each.replay_topic, "replay_topic"), (each.dead_letter.topic, "dead_letter.topic")
-    for (name, of), role in ((copies, TopicRole.REPLAY), (dead, TopicRole.DEAD_LETTER)):
-        spec = TopicSpec(name, role, f"{key}.{of}", count, replication, basic | kept, each.topic)
-        yield replace(spec, of_source=of_source)
+    settings = {**basic, **_LOG, "max.message.bytes": str(copy_bytes_max), _TIME_TYPE: "CreateTime"}
+    for name in _TIME_LIMITS:
+        if name in source_settings:  # no broker has all of them
+            settings[name] = NO_LIMIT
+    copies = TopicSpec(
+        source.replay_topic,
+        TopicRole.REPLAY,
+        f"{path}.replay_topic",
+        copy_partitions,
+        replication,
+        settings,
+        source.topic,
+    )
+    yield replace(copies, of_source=source_settings)
+    yield replace(
+        copies,
+        name=source.dead_letter.topic,
+        role=TopicRole.DEAD_LETTER,
+        key=f"{path}.dead_letter.topic",
+        of_source=source_settings,
+    )
 
 
-def plan(specs: list[TopicSpec], found: Mapping[str, TopicInfo]) -> Plan:
+def plan(specs: list[TopicSpec], infos: Mapping[str, TopicInfo]) -> Plan:
     """Plan what to make. Only a replay topic grows: a copy keeps its record's partition number."""
-    grow = [spec for spec in specs if spec.role is TopicRole.REPLAY and _too_few(spec, found.get(spec.name))]
+    grow = [spec for spec in specs if spec.role is TopicRole.REPLAY and _too_few(spec, infos.get(spec.name))]
     return Plan(
-        make=tuple(spec for spec in specs if spec.name not in found and spec.partitions is not None),
+        make=tuple(spec for spec in specs if spec.name not in infos and spec.partitions is not None),
         grow=tuple(grow),
-        there=tuple(spec for spec in specs if spec.name in found and spec not in grow),
+        there=tuple(spec for spec in specs if spec.name in infos and spec not in grow),
     )
 
 
@@ -229,20 +249,20 @@ def missing(spec: TopicSpec) -> Finding:
 def compare(spec: TopicSpec, info: TopicInfo) -> list[Finding]:
     """Return in what a topic is not as it must be: errors and warnings."""
     settings = info.settings
-    found = [*_partitions(spec, info), *_copies(spec, info)]
+    findings = [*_partitions(spec, info), *_copies(spec, info)]
     for name, value in spec.settings.items():
         why = MUST_BE.get((spec.role, name))
         if why and settings.get(name, value) != value:
             setting = f"{name}={value}"
-            found.append(_error(spec, f"has {name}={settings[name]}: {why}; set {setting}", setting))
+            findings.append(_error(spec, f"has {name}={settings[name]}: {why}; set {setting}", setting))
     if settings.get("unclean.leader.election.enable") == "true":
         text = "has unclean.leader.election.enable=true: acknowledged records can vanish; set it to false"
         level = Level.WARNING if spec.role is TopicRole.SOURCE else Level.ERROR
-        found.append(Finding(spec.name, level, text, "unclean.leader.election.enable=false"))
-    found += _sizes(spec, settings)
-    found += _times(spec, settings)
-    found += _brokers_time(spec, settings)
-    return found
+        findings.append(Finding(spec.name, level, text, "unclean.leader.election.enable=false"))
+    findings += _sizes(spec, settings)
+    findings += _times(spec, settings)
+    findings += _brokers_time(spec, settings)
+    return findings
 
 
 def _brokers_time(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
@@ -274,6 +294,7 @@ def _warning(spec: TopicSpec, text: str, setting: str = "") -> Finding:
 
 
 def _partitions(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
+    """Yield what is wrong with how many partitions a topic has."""
     if spec.partitions is None or spec.partitions == info.partitions:
         return
     has = f"has {info.partitions} partitions"
@@ -290,12 +311,13 @@ def _partitions(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
         )
         yield _error(spec, text)
     elif spec.role is TopicRole.SOURCE:
-        more = "; or add partitions by Kafka's own tool, then run `windhover topics create` again"
-        cure = f"correct the file{more if _too_few(spec, info) else ''}"
+        more_partitions = "; or add partitions by Kafka's own tool, then run `windhover topics create` again"
+        cure = f"correct the file{more_partitions if _too_few(spec, info) else ''}"
         yield _warning(spec, f"{has}, topics.yaml says {spec.partitions}; {cure}")
 
 
 def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
+    """Yield what is wrong with how many copies of each partition a topic has."""
     in_sync = int(info.settings.get("min.insync.replicas", "1"))
     copies = "one copy" if info.replication == 1 else f"{info.replication} copies"
     if in_sync > info.replication:
@@ -316,25 +338,34 @@ def _copies(spec: TopicSpec, info: TopicInfo) -> Iterator[Finding]:
 
 
 def _sizes(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
-    has = int(settings.get("max.message.bytes", MESSAGE_BYTES))
-    if spec.role in (TopicRole.LOG, TopicRole.TABLE) and has < MESSAGE_BYTES_MIN:
-        text = f"has max.message.bytes={has}: records have up to 900,000 bytes; set it to {MESSAGE_BYTES}"
-        yield _error(spec, text, f"max.message.bytes={MESSAGE_BYTES}")
+    """Yield what is wrong with how large a record of a topic may be."""
+    has_bytes = int(settings.get("max.message.bytes", MESSAGE_BYTES))
+    if spec.role in (TopicRole.LOG, TopicRole.TABLE) and has_bytes < MESSAGE_BYTES_MIN:
+        setting = f"max.message.bytes={MESSAGE_BYTES}"
+        text = (
+            f"has max.message.bytes={has_bytes}: records have up to 900,000 bytes; set it to {MESSAGE_BYTES}"
+        )
+        yield _error(spec, text, setting)
     if spec.role in (TopicRole.REPLAY, TopicRole.DEAD_LETTER):
-        needs = int(spec.settings["max.message.bytes"])
-        if has < needs - COPY_HEADERS_BYTES:
-            text = f"has max.message.bytes={has}, less than its source: copies are refused; set it to {needs}"
-            yield _error(spec, text, f"max.message.bytes={needs}")
-        elif has < needs:
+        needs_bytes = int(spec.settings["max.message.bytes"])
+        setting = f"max.message.bytes={needs_bytes}"
+        if has_bytes < needs_bytes - COPY_HEADERS_BYTES:
             text = (
-                f"has max.message.bytes={has}: the largest records of its source do not fit with their"
-                " history, and become dead letters, without payload where that topic is as small; set it to"
-                f" {needs}"
+                f"has max.message.bytes={has_bytes}, less than its source: copies are refused; set it to"
+                f" {needs_bytes}"
             )
-            yield _warning(spec, text, f"max.message.bytes={needs}")
+            yield _error(spec, text, setting)
+        elif has_bytes < needs_bytes:
+            text = (
+                f"has max.message.bytes={has_bytes}: the largest records of its source do not fit with their"
+                " history, and become dead letters, without payload where that topic is as small; set it to"
+                f" {needs_bytes}"
+            )
+            yield _warning(spec, text, setting)
 
 
 def _times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is wrong with how long a topic keeps records, and which times it takes."""
     if spec.role in (TopicRole.REPLAY, TopicRole.DEAD_LETTER):
         for name in ("retention.ms", "retention.bytes"):
             if settings.get(name, FOR_EVER) != FOR_EVER:

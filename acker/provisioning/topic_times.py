@@ -38,20 +38,21 @@ def _waits_ms(retry: Retry, count: int) -> int:
     return max(_schedule_waits_ms(schedule, count) for schedule in retry.schedules)
 
 
-def _schedule_waits_ms(retry: RetrySchedule, count: int) -> int:
+def _schedule_waits_ms(retry: RetrySchedule, wait_count: int) -> int:
+    """Return the sum of the first `wait_count` waits of a schedule, with all of their jitter, in ms."""
     if retry.delays:
-        listed = retry.delays[:count]
-        repeated = max(0, count - len(retry.delays))
-        return math.ceil((sum(listed) + repeated * retry.delays[-1]) * (1 + retry.jitter))
-    total, delay = 0.0, float(min(retry.initial_ms, retry.max_ms))
-    for left in range(count, 0, -1):
-        following = min(delay * retry.multiplier, retry.max_ms)
-        if following == delay:
-            total += left * delay
+        listed_ms = retry.delays[:wait_count]
+        repeated = max(0, wait_count - len(retry.delays))
+        return math.ceil((sum(listed_ms) + repeated * retry.delays[-1]) * (1 + retry.jitter))
+    total_ms, delay_ms = 0.0, float(min(retry.initial_ms, retry.max_ms))
+    for waits_left in range(wait_count, 0, -1):
+        next_delay_ms = min(delay_ms * retry.multiplier, retry.max_ms)
+        if next_delay_ms == delay_ms:  # from here on all are alike, and there may be a million
+            total_ms += waits_left * delay_ms
             break
-        total += delay
-        delay = following
-    return math.ceil(total * (1 + retry.jitter))
+        total_ms += delay_ms
+        delay_ms = next_delay_ms
+    return math.ceil(total_ms * (1 + retry.jitter))
 
 
 def longest_need_ms(source: Input) -> int | None:
@@ -85,38 +86,38 @@ def in_seconds_ms(duration_ms: int) -> int:
 
 def long_needs(topics: Topics) -> Iterator[Finding]:
     """Yield a warning for each tracked input that may need a record for longer than Kafka's default."""
-    for each in topics.inputs.values():
-        need_ms = longest_need_ms(each)
-        if each.tracked and (need_ms is None or need_ms > KAFKA_DEFAULT_MS):
+    for source in topics.inputs.values():
+        need_ms = longest_need_ms(source)
+        if source.tracked and (need_ms is None or need_ms > KAFKA_DEFAULT_MS):
             least = "-1" if need_ms is None else f"above {in_seconds_ms(need_ms)}, or -1"
             text = (
-                f"input {each.name} {_need(each, need_ms)}, and Kafka keeps records for"
+                f"input {source.name} {_need(source, need_ms)}, and Kafka keeps records for"
                 f" {duration_text(KAFKA_DEFAULT_MS)} where a topic does not say: set its {RETENTION} {least};"
                 " `windhover topics check` looks whether it is so"
             )
-            yield Finding(each.topic, Level.WARNING, text)
+            yield Finding(source.topic, Level.WARNING, text)
 
 
-def short_retention(topics: Topics, found: Mapping[str, TopicInfo]) -> Iterator[Finding]:
+def short_retention(topics: Topics, infos: Mapping[str, TopicInfo]) -> Iterator[Finding]:
     """Yield a warning for each tracked input whose topic may delete records that are still needed."""
-    for each in topics.inputs.values():
-        info = found.get(each.topic)
-        if each.tracked and info is not None:
+    for source in topics.inputs.values():
+        info = infos.get(source.topic)
+        if source.tracked and info is not None:
             kept_ms = int(info.settings.get(RETENTION, "-1"))
-            need_ms = longest_need_ms(each)
+            need_ms = longest_need_ms(source)
             deletes = "delete" in info.settings.get("cleanup.policy", "delete")
             if deletes and kept_ms >= 0 and (need_ms is None or kept_ms < need_ms):
                 least = -1 if need_ms is None else in_seconds_ms(need_ms)
-                text, setting = _text(each, kept_ms, need_ms), f"{RETENTION}={least}"
-                yield Finding(each.topic, Level.WARNING, text, setting)
+                text, setting = _text(source, kept_ms, need_ms), f"{RETENTION}={least}"
+                yield Finding(source.topic, Level.WARNING, text, setting)
             if deletes and int(info.settings.get(RETENTION_BYTES, "-1")) >= 0:
                 text = (
-                    f"has {RETENTION_BYTES}={info.settings[RETENTION_BYTES]}, and input {each.name}"
-                    f" {_need(each, need_ms)}: when more than that comes meanwhile, one that is deleted"
+                    f"has {RETENTION_BYTES}={info.settings[RETENTION_BYTES]}, and input {source.name}"
+                    f" {_need(source, need_ms)}: when more than that comes meanwhile, one that is deleted"
                     f" before it is copied becomes a dead letter without payload; set {RETENTION_BYTES}=-1,"
                     " or leave room for what comes in that time"
                 )
-                yield Finding(each.topic, Level.WARNING, text, f"{RETENTION_BYTES}=-1")
+                yield Finding(source.topic, Level.WARNING, text, f"{RETENTION_BYTES}=-1")
 
 
 def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:
@@ -132,10 +133,10 @@ def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:
 def _need(source: Input, need_ms: int | None) -> str:
     if need_ms is None:
         return "may need a record without end (timeout: 0)"
-    retry, each = source.retry, duration_text(source.timeout_ms)
+    retry, timeout_text = source.retry, duration_text(source.timeout_ms)
     takeovers = 0 if retry.count_abandoned else retry.max_abandoned
     beside = f", {takeovers} takeover{'s' * (takeovers > 1)}" if takeovers else ""
     return (
         f"may need a record for {duration_text(in_seconds_ms(need_ms))} ({retry.attempts_max} attempts of"
-        f" {each}{beside} and their back-off)"
+        f" {timeout_text}{beside} and their back-off)"
     )

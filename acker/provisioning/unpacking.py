@@ -46,20 +46,20 @@ def unpacked_bytes_max(settings: Mapping[str, str]) -> int:
     return min(unpacked, ZSTD_BYTES_MAX) if codec == "zstd" else unpacked
 
 
-def large_batches(topics: Topics, found: Mapping[str, TopicInfo]) -> Iterator[Finding]:
+def large_batches(topics: Topics, infos: Mapping[str, TopicInfo]) -> Iterator[Finding]:
     """Yield a warning for each source topic of which one batch may take more memory than readers have."""
     for name in dict.fromkeys(source.topic for source in topics.inputs.values()):
-        info = found.get(name)
+        info = infos.get(name)
         if info is None:
             continue
-        needed = HELD_TWICE * unpacked_bytes_max(info.settings) + OWN_BYTES
-        if needed <= READER_BYTES:
+        needed_bytes = HELD_TWICE * unpacked_bytes_max(info.settings) + OWN_BYTES
+        if needed_bytes <= READER_BYTES:
             continue
         has = info.settings.get("max.message.bytes", str(MESSAGE_BYTES))
         codec = info.settings.get(COMPRESSION, "producer")
         text = (
             f"has max.message.bytes={has} and {COMPRESSION}={codec}: somebody who may write there can write a"
-            f" batch that takes {needed >> 20:,} MiB of each process that reads it, and deploy/ gives"
+            f" batch that takes {needed_bytes >> 20:,} MiB of each process that reads it, and deploy/ gives"
             f" {READER_BYTES >> 20:,}: lower max.message.bytes, give readers that much, or let the broker"
             f" unpack it, in its heap ({COMPRESSION}=zstd)"
         )

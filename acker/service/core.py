@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from isal import isal_zlib  # its CRC-32, which reads every packed value, is ten times as fast as zlib's
@@ -66,6 +67,15 @@ RECORD_BYTES = 4_096
 """Even the shortest record costs a restart some 50 microseconds, as much as reading so many bytes."""
 
 
+class _AcceptedAcks(NamedTuple):
+    """Contributions that are to be applied, of a record at `pin`."""
+
+    session: Session
+    acks: Acks
+    contribution: Contribution
+    pin: Pin
+
+
 class PartitionCore:
     """The state of one acker partition; `init_next`, `ack_next` and `fail_next` are the next to apply.
 
@@ -109,11 +119,11 @@ class PartitionCore:
             self.init_next = record.offset + 1
 
     def _read_take(self, record: Record, take: Take) -> None:
-        wrong = checks.wrong_take(take, record.timestamp_ms)
-        if wrong:
-            self._quarantine(record, wrong)
-            if checks.AHEAD in wrong:  # of a machine whose clock is wrong; nobody else waits for an answer
-                self._refuse(take.group, take.session, wrong)
+        flaw = checks.wrong_take(take, record.timestamp_ms)
+        if flaw:
+            self._quarantine(record, flaw)
+            if checks.AHEAD in flaw:  # of a machine whose clock is wrong; nobody else waits for an answer
+                self._refuse(take.group, take.session, flaw)
             return
         objection = self.sessions.objection(take)
         if take.partitions != self.partitions:
@@ -140,12 +150,12 @@ class PartitionCore:
 
     def _read_init(self, record: Record, init: Init) -> None:
         session = Session(init.group, init.epoch, init.session)
-        wrong = checks.wrong_init(
+        flaw = checks.wrong_init(
             init, self.partition, self.partitions, self.limits.init_roots, record.timestamp_ms
         )
         if init.partitions != self.partitions:
-            wrong = f"the ack topics have {self.partitions} partitions, the init says {init.partitions}"
-        if not self._is_from_owner(record, session, wrong, sum(run.end - run.start for run in init.runs)):
+            flaw = f"the ack topics have {self.partitions} partitions, the init says {init.partitions}"
+        if not self._is_from_owner(record, session, flaw, sum(run.end - run.start for run in init.runs)):
             return
         for run in init.runs:
             stranger = self.sessions.stranger(init.group, run.source, init.topic)
@@ -163,18 +173,20 @@ class PartitionCore:
         for run in init.runs:
             if self._is_emitted(init.group, run):
                 # what lies below the watermark was emitted before, perhaps in another epoch
-                first = max(run.start, self.ledger.watermark(run.source))
-                if first < run.end:
-                    self.leader_epochs.add(EpochStep(run.source, first, epochs.at(run.source, first)))
+                first_new = max(run.start, self.ledger.watermark(run.source))
+                if first_new < run.end:
+                    self.leader_epochs.add(EpochStep(run.source, first_new, epochs.at(run.source, first_new)))
                 self.ledger.init(emission, run, self.ack_next)
             else:
                 self.ledger.counts.refused += run.end - run.start
 
     def _is_emitted(self, group: str, run: SourceRun) -> bool:
-        """Tell whether a run lies in the present generation of a source of its group."""
-        entry = self.sessions.sources.get(run.source)
-        ends = {generation_of(run.start), generation_of(max(run.start, run.end - 1))}
-        return entry is not None and entry.group == group and ends == {entry.generation}
+        """Return whether a run lies in the present generation of a source of its group."""
+        source = self.sessions.sources.get(run.source)
+        if source is None or source.group != group:
+            return False
+        last_position = max(run.start, run.end - 1)
+        return generation_of(run.start) == source.generation == generation_of(last_position)
 
     def _left_out(self, init: Init) -> str:
         """Return which positions an init would leave uninitialised for ever, if these are a block or more.
@@ -186,23 +198,25 @@ class PartitionCore:
         for run in init.runs:
             if not self._is_emitted(init.group, run):
                 continue
-            begin = self.sessions.sources[run.source].from_
-            first = max(reached.get(run.source, self.ledger.watermark(run.source)), begin)
-            block = checks.left_out_block(run.source, first, run.start, self.partition, self.partitions)
+            source_start = self.sessions.sources[run.source].from_
+            first_allowed = max(reached.get(run.source, self.ledger.watermark(run.source)), source_start)
+            block = checks.left_out_block(
+                run.source, first_allowed, run.start, self.partition, self.partitions
+            )
             if block is not None:
                 return f"it leaves out positions of source {run.source} from {block} on, before {run.start}"
-            reached[run.source] = max(first, run.end)
+            reached[run.source] = max(first_allowed, run.end)
         return ""
 
-    def _is_from_owner(self, record: Record, session: Session, wrong: str, weight: int) -> bool:
+    def _is_from_owner(self, record: Record, session: Session, flaw: str, weight: int) -> bool:
         rank = self.sessions.rank(session)
-        if wrong:
-            self._quarantine(record, wrong)
+        if flaw:
+            self._quarantine(record, flaw)
         elif rank is SessionRank.LOWER:
             self.ledger.counts.refused += weight
         elif rank is not SessionRank.OWNER:
             self._quarantine(record, "its session has not taken the group")
-        return not wrong and rank is SessionRank.OWNER
+        return not flaw and rank is SessionRank.OWNER
 
     # -- 2. barriers
 
@@ -222,10 +236,10 @@ class PartitionCore:
             self.fail_next = record.offset + 1
 
     def _apply_fails(self, record: Record, fails: Fails) -> None:
-        wrong = checks.wrong_fails(fails, self.partition, self.partitions)
-        wrong = wrong or self.sessions.stranger(fails.group, fails.source)
-        if wrong:
-            self._quarantine(record, wrong)
+        flaw = checks.wrong_fails(fails, self.partition, self.partitions)
+        flaw = flaw or self.sessions.stranger(fails.group, fails.source)
+        if flaw:
+            self._quarantine(record, flaw)
             return
         session = Session(fails.group, fails.epoch, fails.session)
         seen = self._see_fails(session, fails, record)
@@ -234,43 +248,47 @@ class PartitionCore:
             self.outbox.note_stacks(read_stacks(record.headers))
             self._pass_on_calls(record)
             for cause in fails.causes:
-                why = LossCause(Verdict.FAILED, cause.operator, cause.error, cause.message, decided_ms)
-                self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), why)
+                loss_cause = LossCause(Verdict.FAILED, cause.operator, cause.error, cause.message, decided_ms)
+                self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), loss_cause)
 
     def apply_acks(self, records: Iterable[Record]) -> None:
         sweep: list[Record] = []
-        size = 0
+        sweep_bytes = 0
         for record in records:
             sweep.append(record)
-            size += len(record.value or b"")
-            if size >= SWEEP_BYTES:
+            sweep_bytes += len(record.value or b"")
+            if sweep_bytes >= SWEEP_BYTES:
                 self._sweep(sweep)
-                sweep, size = [], 0
+                sweep, sweep_bytes = [], 0
         self._sweep(sweep)
 
     def _sweep(self, records: Sequence[Record]) -> None:
-        """Apply some contributions: first repeats with other content, then absent roots, then values."""
-        fresh: list[tuple[Session, Acks, Contribution, Pin]] = []
+        """Apply some contributions: first repeats with other content, then absent roots, then values.
+
+        Repeats fail their roots, and FAILED goes before ABSENT, and ABSENT before ACKED.
+        """
+        accepted: list[_AcceptedAcks] = []
         for record in records:
             event = self._decode_acks(record)
             if isinstance(event, Acks):
                 session = Session(event.group, event.epoch, event.session)
                 contribution = self._accept(record, session, event)
                 if contribution is not None:
-                    fresh.append((session, event, contribution, Pin(record.offset, self.ack_bytes)))
+                    pin = Pin(record.offset, self.ack_bytes)
+                    accepted.append(_AcceptedAcks(session, event, contribution, pin))
                     self._pass_on(record, session)
             elif event is not None:
                 self._quarantine(record, f"{type(event).__name__} does not belong into this topic")
             self.ack_bytes += weight(record.value)
             self.ack_next = record.offset + 1
-        for session, acks, _, _ in fresh:
+        for session, acks, _, _ in accepted:
             if acks.absent:
                 self.ledger.absent(session, acks.source, acks.absent)
-        for session, acks, contribution, pin in fresh:
+        for session, acks, contribution, pin in accepted:
             self.ledger.fold(session, contribution, pin)
             if acks.touched:
-                touched = distinct(positions(acks.touched))
-                self.ledger.touch(session, acks.source, touched, acks.touched_at, pin)
+                touched_positions = distinct(positions(acks.touched))
+                self.ledger.touch(session, acks.source, touched_positions, acks.touched_at, pin)
 
     def _pass_on(self, record: Record, session: Session) -> None:
         """Write behind the verdicts what contributions note, and count what they note of a watermark."""
@@ -296,24 +314,28 @@ class PartitionCore:
 
         The broker has their record since `written_ms`.
         """
-        wrong = checks.wrong_acks(acks, self.partition, self.partitions)
-        wrong = wrong or checks.wrong_touch(acks, written_ms)
-        wrong = wrong or self.sessions.stranger(acks.group, acks.source)
-        contribution = None if wrong else Contribution(acks)
+        flaw = checks.wrong_acks(acks, self.partition, self.partitions)
+        flaw = flaw or checks.wrong_touch(acks, written_ms)
+        flaw = flaw or self.sessions.stranger(acks.group, acks.source)
+        contribution = None if flaw else Contribution(acks)
         if contribution is not None and contribution.outside:
             return None, checks.OUTSIDE
-        return contribution, wrong
+        return contribution, flaw
 
     def _accept(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
-        contribution, wrong = self.contribution(acks, record.timestamp_ms)
+        contribution, flaw = self.contribution(acks, record.timestamp_ms)
         if contribution is None:
-            self._quarantine(record, wrong)
+            self._quarantine(record, flaw)
             return None
         seen = self.see_acks(record, session, acks)
         return contribution if self._is_fresh(seen, record, session, acks) else None
 
     def _is_fresh(self, seen: Seen, record: Record, session: Session, event: Acks | Fails) -> bool:
-        """Tell whether a record is to be applied, by what the marks show; if not, do what follows of it."""
+        """Return whether a record is to be applied, by what the marks show.
+
+        If not: a repeat is counted, one with other content fails its roots, and a record of too many lanes is
+        quarantined.
+        """
         if seen is Seen.NO_ROOM:
             self._quarantine(record, f"more than {self.limits.lanes} lanes")
         elif seen is Seen.REPEATED:
@@ -339,11 +361,11 @@ class PartitionCore:
         """Fail what a repeat with other content names: a bolt did something else on a re-run."""
         self.ledger.counts.nondeterministic_records += 1
         message = f"lane {record.lane}, batch {record.seq}: written again with other content"
-        where = f"source {record.source}, block {record.block}"
-        self.outbox.report(AckerEventKind.NONDETERMINISTIC, f"{message}, {where}")
+        block_text = f"source {record.source}, block {record.block}"
+        self.outbox.report(AckerEventKind.NONDETERMINISTIC, f"{message}, {block_text}")
         decided_ms = self.sessions.clock(session).counted_ms
-        why = LossCause(Verdict.FAILED, "", NONDETERMINISTIC, message, decided_ms)
-        self.ledger.fail(session, record.source, distinct(_named(record)), why)
+        loss_cause = LossCause(Verdict.FAILED, "", NONDETERMINISTIC, message, decided_ms)
+        self.ledger.fail(session, record.source, distinct(_named(record)), loss_cause)
 
     # -- 4. ticks and takes
 
@@ -356,30 +378,31 @@ class PartitionCore:
             self.ledger.forget_ahead()
 
     def count(self) -> bool:
-        """Let those ticks and takes count whose barrier is reached; return whether any did."""
+        """Count the ticks and takes whose barrier is reached; return whether there were any."""
         counted = False
-        for item in self.sessions.counting(Barrier(self.ack_next, self.fail_next)):
+        for pending in self.sessions.counting(Barrier(self.ack_next, self.fail_next)):
             counted = True
-            if item.take:
-                self._count_take(item)
+            if pending.take:
+                self._count_take(pending)
             else:
-                self.ledger.expire(item.session, self.sessions.clock(item.session).counted_ms)
+                self.ledger.expire(pending.session, self.sessions.clock(pending.session).counted_ms)
         return counted
 
-    def _count_take(self, item: Pending) -> None:
-        session = item.session
+    def _count_take(self, take: Pending) -> None:
+        """Abandon all other sessions of the group, write the verdicts of that, and answer the new owner."""
+        session = take.session
         decided_ms = self.sessions.clock(session).counted_ms
         group = self.sessions.groups[session.group]
-        marked = self.ack_marks.now.sessions(session.group) | self.fail_marks.sessions(session.group)
-        for other in marked | group.clocks.keys() | set(self.ledger.sessions(session.group)):
+        writers = self.ack_marks.now.sessions(session.group) | self.fail_marks.sessions(session.group)
+        for former in writers | group.clocks.keys() | set(self.ledger.sessions(session.group)):
             # All others are lower, save one whose epoch was higher than any session's can be.
-            if other != session:
-                self.ledger.abandon(other, decided_ms)
-                self.ack_marks.forget(other)
-                self.fail_marks.forget(other)
-                self.sessions.forget(other)
+            if former != session:
+                self.ledger.abandon(former, decided_ms)
+                self.ack_marks.forget(former)
+                self.fail_marks.forget(former)
+                self.sessions.forget(former)
         self.outbox.settle(self.ledger.take_settled(), self.leader_epochs)
-        self.outbox.write(self._answers(session, item.before_ms))
+        self.outbox.write(self._answers(session, take.before_ms))
         self.outbox.report(AckerEventKind.TAKEN, self._owner_text(session.group))
 
     def _answers(self, session: Session, before_ms: int | None) -> list[Taken]:
@@ -389,11 +412,11 @@ class PartitionCore:
         """
         clock_ms = self.sessions.clock(session).read_ms if before_ms is None else before_ms
         runs = ((1, run, RUN_BYTES) for run in self.ledger.open_runs(session))
-        cuts = in_records(2, chain(self._sources_of(session.group), runs)) or [((), ())]
-        group, epoch, own = session
+        rows_of_parts = in_records(2, chain(self._sources_of(session.group), runs)) or [((), ())]
+        group, epoch, session_id = session
         return [
-            Taken(group, own, epoch, own, "", part, len(cuts), clock_ms, *rows)
-            for part, rows in enumerate(cuts)
+            Taken(group, session_id, epoch, session_id, "", part, len(rows_of_parts), clock_ms, *rows)
+            for part, rows in enumerate(rows_of_parts)
         ]
 
     def _sources_of(self, group: str) -> Iterator[tuple[int, TakenSource, int]]:
@@ -435,12 +458,12 @@ class PartitionCore:
 
         A refusal has one part: of more than some 12,000 sources it contains only the first.
         """
-        entry = self.sessions.groups.get(group)
-        owner = entry.owner if entry else Session(group, 0, "")
-        cuts = in_records(1, self._sources_of(group)) or [((),)]
+        owned_group = self.sessions.groups.get(group)
+        owner = owned_group.owner if owned_group else Session(group, 0, "")
+        rows_of_parts = in_records(1, self._sources_of(group)) or [((),)]
         clock_ms = self.sessions.clock(owner).read_ms
         self.outbox.write(
-            [Taken(group, owner.id, owner.epoch, asked_by, why, 0, 1, clock_ms, cuts[0][0], ())]
+            [Taken(group, owner.id, owner.epoch, asked_by, why, 0, 1, clock_ms, rows_of_parts[0][0], ())]
         )
 
     def _owner_text(self, group: str) -> str:
@@ -448,9 +471,9 @@ class PartitionCore:
         return f"session {owner.id} (epoch {owner.epoch}) holds group {group}"
 
     def _decode_init(self, record: Record) -> Event | None:
-        """Do as `_decode` does, and let nobody own a group who took it in another cluster."""
-        if wrong := other_cluster(record.headers, self.cluster_id):
-            self._quarantine(record, wrong)
+        """Do as `_decode` does, and quarantine a record of another cluster: nobody owns a group by that."""
+        if difference := other_cluster(record.headers, self.cluster_id):
+            self._quarantine(record, difference)
             return None
         return self._decode(record)
 
@@ -461,8 +484,8 @@ class PartitionCore:
         return read_acks(record.value or b"", self._acks_header) or self._decode(record)
 
     def _decode(self, record: Record) -> Event | None:
-        if wrong := wrong_headers(record):
-            self._quarantine(record, wrong)
+        if flaw := wrong_headers(record):
+            self._quarantine(record, flaw)
             return None
         try:
             return self.codec.decode(record.value)
@@ -488,9 +511,10 @@ def weight(value: bytes | None) -> int:
 
 
 def _named(record: Acks | Fails) -> I64:
+    """Return all positions that a record names, in any order, perhaps several times."""
     if isinstance(record, Fails):
-        named = [positions(cause.positions) for cause in record.causes]
+        arrays = [positions(cause.positions) for cause in record.causes]
     else:
-        named = [np.arange(run.start, run.end, dtype=np.int64) for run in record.runs + record.absent]
-        named += [positions(record.positions), positions(record.touched)]
-    return np.concatenate([np.zeros(0, np.int64), *named])
+        arrays = [np.arange(run.start, run.end, dtype=np.int64) for run in record.runs + record.absent]
+        arrays += [positions(record.positions), positions(record.touched)]
+    return np.concatenate([np.zeros(0, np.int64), *arrays])

@@ -123,7 +123,7 @@ class PartitionAcker:
         self._has_read_acks |= has_read_acks
 
     def restored(self, took_ms: int, now_ms: int) -> None:
-        """Let State say from now on how long the restore took."""
+        """Record how long the restore took: State says it from now on."""
         self._restored = LastRestore(now_ms, took_ms)
 
     def must_write(self, now_ms: int) -> bool:
@@ -182,10 +182,10 @@ class PartitionAcker:
         self.unwritten_since_ms = None
         self._has_read_acks = False
         core.ledger.counts.transactions += 1
-        verdict = TopicPartition(self._topics.verdict, core.partition)
-        floor = state.verdict if state.verdict >= 0 else core.ledger.verdict_next.offset
-        ack = TopicPartition(self._topics.ack, core.partition)
-        self.needed = {**self.done, ack: state.safe, verdict: floor}
+        verdict_place = TopicPartition(self._topics.verdict, core.partition)
+        first_verdict = state.verdict if state.verdict >= 0 else core.ledger.verdict_next.offset
+        ack_place = TopicPartition(self._topics.ack, core.partition)
+        self.needed = {**self.done, ack_place: state.safe, verdict_place: first_verdict}
         output.events += core.take_output().events
         if self.quarantine_form is QuarantineForm.NOTHING:
             output.events += [
@@ -233,12 +233,12 @@ class PartitionAcker:
         }
 
     def _bins(self) -> list[tuple[int, StatePart | None]]:
-        written: list[tuple[int, StatePart | None]] = []
+        parts: list[tuple[int, StatePart | None]] = []
         for number in sorted(self.core.bins.due(self.core.ledger.changed_bins())):
-            live = self.core.bins.live(number)
-            part = bin_of(self._stored, self.core.partition, number, carried_of(live)) if live else None
-            written.append((BIN_PART + number, part))
-        return written
+            cohorts = self.core.bins.live(number)
+            part = bin_of(self._stored, self.core.partition, number, carried_of(cohorts)) if cohorts else None
+            parts.append((BIN_PART + number, part))
+        return parts
 
     def _records(
         self,
@@ -251,9 +251,9 @@ class PartitionAcker:
         cluster = cluster_header(self.core.cluster_id)
         records = [
             Outgoing(
-                self._topics.verdict, partition, value, headers=(*cluster, *output.headers.get(place, ()))
+                self._topics.verdict, partition, value, headers=(*cluster, *output.headers.get(index, ()))
             )
-            for place, value in enumerate(output.verdicts)
+            for index, value in enumerate(output.verdicts)
         ]
         nothing = self.core.codec.encode(NOTHING_DECIDED)
         records += [

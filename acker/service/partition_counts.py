@@ -46,11 +46,11 @@ class PartitionCounts:
             self._check()
 
     def _check(self) -> None:
-        found = self._log.topics(self._names)
-        missing = [name for name in self._names if name not in found]
+        infos = self._log.topics(self._names)
+        missing = [name for name in self._names if name not in infos]
         if missing:
             raise TopicError(f"no topic {', '.join(missing)}; create them with `windhover topics create`")
-        for info in found.values():
+        for info in infos.values():
             if info.partitions != self._partitions:
                 raise Disagreement(
                     f"topic {info.name} has {info.partitions} partitions, topics.yaml says acker.partitions:"

@@ -62,11 +62,11 @@ def marked_offset(record: Record) -> int | None:
 
 def marked_offsets(record: Record) -> range:
     """Return all offsets that a mark is about; none for a record that is no mark."""
-    first = marked_offset(record)
-    if first is None:
+    first_offset = marked_offset(record)
+    if first_offset is None:
         return range(0)
     until = _number(dict(record.headers).get(UNTIL_HEADER) or b"")
-    return range(first, max(first + 1, until or 0))
+    return range(first_offset, max(first_offset + 1, until or 0))
 
 
 def _number(digits: bytes) -> int | None:
@@ -120,14 +120,16 @@ def _marked_to(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> in
     end = log.stable_ends([place])[place]
     reach = _TAIL
     while True:
-        first = max(offset + 1, end - reach, log.starts([place])[place])
-        piece = read_piece(log, place, first, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage)
+        first_offset = max(offset + 1, end - reach, log.starts([place])[place])
+        piece = read_piece(
+            log, place, first_offset, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage
+        )
         for record in piece:
             if offset in (marked := marked_offsets(record)):
                 return marked.stop
         if end - reach <= offset + 1:
             return None
-        end, reach = first, reach * 8
+        end, reach = first_offset, reach * 8
 
 
 def require_passed_over(

@@ -37,6 +37,19 @@ from acker.wire.codec import Codec
 from acker.wire.events import Acks, Event, Verdicts, positions
 
 
+def _load(core: PartitionCore, last_state: LastState) -> None:
+    """Load a State, and what its writer noted beside it, into a new core."""
+    load_state(core, last_state.state, last_state.bins)
+    for session, until_ms in last_state.shared.items():
+        core.sessions.set_shared(session, until_ms)
+    core.too_late = dict(last_state.notes.too_late)
+    core.leader_epochs = last_state.leader_epochs
+    if not last_state.is_last:
+        # Bins may have other values behind this State, which do not count: all of them are written again.
+        for cohort in core.ledger.cohorts():
+            core.ledger.changed(cohort)
+
+
 @dataclass(frozen=True, slots=True)
 class Restore:
     """Restores acker partitions: from which topics, and with which codecs and limits."""
@@ -58,15 +71,15 @@ class Restore:
             DataLoss: records that are still needed are no longer in the log.
             Fenced: another process became the owner of the partition meanwhile.
         """
-        where = TopicPartition(self.topics.state, partition)
-        end = self.log.stable_ends([where])[where]
+        place = TopicPartition(self.topics.state, partition)
+        end = self.log.stable_ends([place])[place]
         try:
             return self._core(partition)
         except (DataLoss, Disagreement, OutOfRange) as error:
             # Only an owner of our transactional id writes State. If another process writes it while we
             # restore, that process has fenced us, and deletes what it does not need: so what we miss is not
             # lost.
-            if self.log.stable_ends([where])[where] > end:
+            if self.log.stable_ends([place])[place] > end:
                 raise Fenced(f"partition {partition} has got another owner; give it up") from error
             raise
 
@@ -74,64 +87,59 @@ class Restore:
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
         core.cluster_id = self.log.cluster_id()
         with loading(TopicPartition(self.topics.state, partition)):
-            last = self._read_state(partition)
-            state = last.state if last else None
-            if last is not None:
-                load_state(core, last.state, last.bins)
-                for session, until_ms in last.shared.items():
-                    core.sessions.set_shared(session, until_ms)
-                core.too_late = dict(last.notes.too_late)
-                core.leader_epochs = last.leader_epochs
-                for cohort in core.ledger.cohorts() if not last.is_last else ():
-                    core.ledger.changed(cohort)  # its bin may have another value behind this State
+            last_state = self._read_state(partition)
+            state = last_state.state if last_state else None
+            if last_state is not None:
+                _load(core, last_state)
         self._require_logs(core, state)
-        verdict = TopicPartition(self.topics.verdict, partition)
-        end = self.log.stable_ends([verdict])[verdict]
+        verdict_place = TopicPartition(self.topics.verdict, partition)
+        verdict_end = self.log.stable_ends([verdict_place])[verdict_place]
         if state is None:
-            self._require_no_verdict(core, verdict, end)
+            self._require_no_verdict(core, verdict_place, verdict_end)
         else:
-            self._settle(core, state, verdict, end)
+            self._settle(core, state, verdict_place, verdict_end)
             if core.ledger.ahead_pin:
                 init = TopicPartition(self.topics.init, partition)
                 core.ahead_until = self.log.ends([init])[init]
             self._refold(core, state)
-        core.ledger.verdict_next = Pin(end, core.ledger.verdict_next.bytes)
+        core.ledger.verdict_next = Pin(verdict_end, core.ledger.verdict_next.bytes)
         core.ledger.take_settled()
         return core
 
     # -- 1. State
 
     def _read_state(self, partition: int) -> LastState | None:
-        where = TopicPartition(self.topics.state, partition)
-        last = read_last_state(self.log, where, self.stored, wait_ms=self.limits.operation_ms)
-        if last is not None and last.state.partitions != self.partitions:
+        place = TopicPartition(self.topics.state, partition)
+        last_state = read_last_state(self.log, place, self.stored, wait_ms=self.limits.operation_ms)
+        partitions = last_state.state.partitions if last_state else self.partitions
+        if partitions != self.partitions:
             raise Disagreement(
                 f"State of acker partition {partition} was written with acker.partitions:"
-                f" {last.state.partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it"
+                f" {partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it"
                 " back, or begin anew under another acker.topic_prefix once nothing is pending"
             )
-        return last
+        return last_state
 
     # -- checks of the logs
 
     def _require_logs(self, core: PartitionCore, state: State | None) -> None:
-        needed = {
+        needs = {
             self.topics.init: (core.init_next, "takes and inits"),
             self.topics.ack: (state.safe if state else 0, "contributions"),
             self.topics.fail: (core.fail_next, "fails"),
         }
-        for topic, (offset, what) in needed.items():
-            require_start(self.log, TopicPartition(topic, core.partition), offset, what)
+        for topic, (offset, records_needed) in needs.items():
+            require_start(self.log, TopicPartition(topic, core.partition), offset, records_needed)
         if state is not None and state.verdict >= 0:
-            verdict = TopicPartition(self.topics.verdict, core.partition)
-            require_start(self.log, verdict, state.verdict, "verdicts")
+            verdict_place = TopicPartition(self.topics.verdict, core.partition)
+            require_start(self.log, verdict_place, state.verdict, "verdicts")
 
-    def _require_no_verdict(self, core: PartitionCore, verdict: TopicPartition, end: int) -> None:
+    def _require_no_verdict(self, core: PartitionCore, place: TopicPartition, end: int) -> None:
         """Refuse verdicts without State; what no acker wrote, or an operator lets pass, is none."""
-        start = self.log.starts([verdict])[verdict]
+        start = self.log.starts([place])[place]
         wait_ms = self.limits.operation_ms
         self.at("restoring: looking for verdicts without State")
-        for record in read_ours(self.log, verdict, start, end, committed=True, wait_ms=wait_ms):
+        for record in read_ours(self.log, place, start, end, committed=True, wait_ms=wait_ms):
             if self._event(core, record) is None:
                 continue
             raise Disagreement(
@@ -142,25 +150,26 @@ class Restore:
 
     # -- 2. verdicts
 
-    def _settle(self, core: PartitionCore, state: State, verdict: TopicPartition, end: int) -> None:
-        first = verdicts_from(self.log, verdict, state, end)
-        read = 0
+    def _settle(self, core: PartitionCore, state: State, place: TopicPartition, end: int) -> None:
+        """Read the verdicts that State has not, and settle their roots."""
+        first_offset = verdicts_from(self.log, place, state, end)
+        bytes_read = 0
         wait_ms = self.limits.operation_ms
-        for record in read_ours(self.log, verdict, first, end, committed=True, wait_ms=wait_ms):
+        for record in read_ours(self.log, place, first_offset, end, committed=True, wait_ms=wait_ms):
             self.at("restoring: verdicts")
             verdicts = self._verdicts(core, record)
             if verdicts is not None:
-                core.ledger.settle_logged(verdicts, Pin(record.offset, read))
-            read += weight(record.value)
-        core.ledger.verdict_next = Pin(end, read)
+                core.ledger.settle_logged(verdicts, Pin(record.offset, bytes_read))
+            bytes_read += weight(record.value)
+        core.ledger.verdict_next = Pin(end, bytes_read)
 
     def _verdicts(self, core: PartitionCore, record: Record) -> Verdicts | None:
         """Read verdicts; None for an answer, and where `_event` has none."""
         event = self._event(core, record)
         if not isinstance(event, Verdicts):
             return None
-        if wrong := wrong_verdicts(event):
-            core.pass_over(record, wrong)
+        if flaw := wrong_verdicts(event):
+            core.pass_over(record, flaw)
             return None
         return event
 
@@ -175,8 +184,15 @@ class Restore:
         try:
             return self.codec.decode(record.value)
         except UnknownVersion as error:
-            cure, wait_ms = "a newer acker wrote it, run that version", self.limits.operation_ms
-            core.pass_over(record, require_passed_over(self.log, record, error, cure, Disagreement, wait_ms))
+            why = require_passed_over(
+                self.log,
+                record,
+                error,
+                cure="a newer acker wrote it, run that version",
+                kind=Disagreement,
+                wait_ms=self.limits.operation_ms,
+            )
+            core.pass_over(record, why)
         except CodecError as error:
             if marked_offset(record) is None:
                 core.pass_over(record, str(error))
@@ -185,9 +201,9 @@ class Restore:
     # -- 3. contributions
 
     def _refold(self, core: PartitionCore, state: State) -> None:
-        where = TopicPartition(self.topics.ack, core.partition)
+        place = TopicPartition(self.topics.ack, core.partition)
         wait_ms = self.limits.operation_ms
-        for record in read_ours(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):
+        for record in read_ours(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms):
             self.at("restoring: contributions")
             self._refold_record(core, record)
             core.ack_bytes += weight(record.value)
@@ -208,5 +224,5 @@ class Restore:
         pin = Pin(record.offset, core.ack_bytes)
         core.ledger.refold(session, contribution, pin)
         if acks.touched:
-            touched = distinct(positions(acks.touched))
-            core.ledger.retouch(session, acks.source, touched, acks.touched_at, pin)
+            touched_positions = distinct(positions(acks.touched))
+            core.ledger.retouch(session, acks.source, touched_positions, acks.touched_at, pin)

@@ -40,7 +40,7 @@ from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
 from acker.service.silent import SilentPartitions
 from acker.service.state import state_codec
-from acker.service.step_reader import StepReader
+from acker.service.step_reader import StepOffsets, StepReader
 from acker.waits import SilentBroker, SteadyMs, steady_ms
 from acker.wire.codec import wire_codec
 
@@ -69,17 +69,17 @@ class Retention:
         bounds: dict[TopicPartition, int] = {}
         for acker in ackers:
             bounds |= acker.needed
-        verdicts = [where for where in bounds if where.topic == self.topics.verdict]
+        verdicts = [place for place in bounds if place.topic == self.topics.verdict]
         readable = self._readable(verdicts, now_ms)
-        for where in verdicts:
-            if where in readable:
-                bounds[where] = min(bounds[where], readable[where])
+        for place in verdicts:
+            if place in readable:
+                bounds[place] = min(bounds[place], readable[place])
             else:
-                del bounds[where]
-        bounds = {where: at for where, at in bounds.items() if at > self._deleted.get(where, 0)}
+                del bounds[place]
+        bounds = {place: offset for place, offset in bounds.items() if offset > self._deleted.get(place, 0)}
         if bounds:
             troubles = self.log.delete_before(bounds)  # there it is tried again next time
-            self._deleted |= {where: at for where, at in bounds.items() if where not in troubles}
+            self._deleted |= {place: offset for place, offset in bounds.items() if place not in troubles}
 
     def _readable(self, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
         """Return up to where verdicts are old and taken over; one without a leader is missing."""
@@ -258,6 +258,7 @@ class AckerService:
         return worked
 
     def _work(self, now_ms: int) -> bool:
+        """Fetch, apply, count and commit for all partitions; return whether anything was done."""
         self._at("fetching contributions")
         is_quiet = all(acker.is_quiet for acker in self._owned.values())
         self._report_news(self._reader.fetch(now_ms, is_quiet=is_quiet))
@@ -285,7 +286,8 @@ class AckerService:
         core.apply_fails(fetched.fails)
         self._tally.note(fetched.acks)
         core.apply_acks(fetched.acks)
-        core.pass_to(*self._reader.positions(number))
+        offsets = self._reader.positions(number)
+        core.pass_to(init_next=offsets.init, fail_next=offsets.fail, ack_next=offsets.ack)
         has_read_acks = bool(fetched.fails or fetched.acks)
         has_read = has_read_acks or bool(fetched.inits)
         if has_read:
@@ -297,11 +299,11 @@ class AckerService:
         waiting = [number for number, acker in self._owned.items() if acker.core.sessions.waits_for_ends()]
         if waiting:
             self._at("looking for the ends of contributions")
-            for number, ends in self._reader.barriers(waiting).items():
-                self._owned[number].core.set_ends(*ends)
+            for number, barrier in self._reader.barriers(waiting).items():
+                self._owned[number].core.set_ends(barrier.ack, barrier.fail)
 
     def _count(self, acker: PartitionAcker, now_ms: int) -> bool:
-        """Let ticks and takes count; return whether any did."""
+        """Count the ticks and takes of a partition whose turn has come; return whether there were any."""
         counted = acker.core.count()
         if counted:
             acker.changed(now_ms, has_read_acks=False)
@@ -335,8 +337,8 @@ class AckerService:
 
         Each waits for the broker some 20 ms, and computes little. `doing` names the work where it hangs.
         """
-        for first in range(0, len(due), self._limits.commits_at_once):
-            ackers = due[first : first + self._limits.commits_at_once]
+        for first_index in range(0, len(due), self._limits.commits_at_once):
+            ackers = due[first_index : first_index + self._limits.commits_at_once]
             numbers = ", ".join(str(acker.core.partition) for acker in ackers)
             self._at(f"{doing} {numbers}")
             yield self._log.side_by_side([partial(_with_outcome, acker, now_ms) for acker in ackers])
@@ -360,7 +362,7 @@ class AckerService:
             raise error
 
     def _copy_less(self, number: int, error: RecordRefused) -> None:
-        """Let the next owner copy less of what it quarantines, since one copy must not end the acker."""
+        """Make the next owner copy less of what it quarantines, since one copy must not end the acker."""
         form = self._forms[number] = self._owned[number].quarantine_form.lesser()
         detail = f"of records that cannot be applied {form.name.lower()} is copied now: {error.reason}"
         self._report(AckerEvent(AckerEventKind.NOT_COPIED, number, detail))
@@ -380,31 +382,43 @@ class AckerService:
         for number in gone:
             self._give_up(number)
             self._report(AckerEvent(AckerEventKind.LOST, number, "the group has taken it back"))
+        self._forget_others(ours, now_ms)
+        missing = ours - self._owned.keys() - self._fenced_ms.keys()
+        in_turn = self._silent.in_turn(missing, now_ms, others_work=bool(self._owned))
+        if in_turn:
+            self._try_to_own(in_turn[0], now_ms)
+        if in_turn or gone:
+            self._assign()
+        return bool(in_turn or gone)
+
+    def _forget_others(self, ours: frozenset[int], now_ms: int) -> None:
+        """Forget what is known of partitions that are not ours any more, and fences that are over."""
         for number, since_ms in list(self._fenced_ms.items()):
             is_over = not 0 <= now_ms - since_ms < self._limits.fenced_ms
             if number not in ours or (is_over and not self._membership.is_out):
                 del self._fenced_ms[number]
         self._troubles = {number: self._troubles[number] for number in self._troubles.keys() & ours}
-        self._damaged = {n: error for n, error in self._damaged.items() if n in ours and n not in self._owned}
-        missing = ours - self._owned.keys() - self._fenced_ms.keys()
-        new = self._silent.in_turn(missing, now_ms, others_work=bool(self._owned))
-        if new:
-            try:
-                self._own(new[0])
-            except Fenced as error:
-                self._fenced_ms[new[0]] = now_ms
-                self._report(AckerEvent(AckerEventKind.FENCED, new[0], str(error)))
-            except Unreachable as error:
-                self._silent.failed(new[0], now_ms)
-                if not self._owned:
-                    raise
-                self._report(AckerEvent(_kind_of(error), new[0], str(error)))
-            except Damaged as error:
-                self._report(AckerEvent(AckerEventKind.DAMAGED, new[0], str(error)))
-                self._leave_damaged(new[0], error, now_ms)
-        if new or gone:
-            self._assign()
-        return bool(new or gone)
+        still_damaged = (self._damaged.keys() & ours) - self._owned.keys()
+        self._damaged = {number: self._damaged[number] for number in still_damaged}
+
+    def _try_to_own(self, number: int, now_ms: int) -> None:
+        """Restore a partition; leave it alone for a while if it cannot be had now.
+
+        Raises `Unreachable` if no other one works, and `Damaged` if none can be read.
+        """
+        try:
+            self._own(number)
+        except Fenced as error:
+            self._fenced_ms[number] = now_ms
+            self._report(AckerEvent(AckerEventKind.FENCED, number, str(error)))
+        except Unreachable as error:
+            self._silent.failed(number, now_ms)
+            if not self._owned:
+                raise
+            self._report(AckerEvent(_kind_of(error), number, str(error)))
+        except Damaged as error:
+            self._report(AckerEvent(AckerEventKind.DAMAGED, number, str(error)))
+            self._leave_damaged(number, error, now_ms)
 
     def _lose_shortened(self, error: OutOfRange, now_ms: int) -> None:
         """Give up partitions whose logs begin above what we have read: a later owner has shortened them.
@@ -437,8 +451,11 @@ class AckerService:
             raise error
 
     def _time_restores(self, ours: frozenset[int], now_ms: int) -> None:
-        """Note how long partitions that were restored in the last step had waited, and which wait now."""
-        for number in [each for each in self._waiting_since_ms if each in self._owned or each not in ours]:
+        """Record how long partitions that the last step restored had waited, and which wait now."""
+        waits_no_more = [
+            number for number in self._waiting_since_ms if number in self._owned or number not in ours
+        ]
+        for number in waits_no_more:
             since_ms = self._waiting_since_ms.pop(number)
             if number in self._owned:
                 took_ms = max(0, now_ms - since_ms)
@@ -449,6 +466,7 @@ class AckerService:
             self._waiting_since_ms.setdefault(number, now_ms)
 
     def _own(self, number: int) -> None:
+        """Restore a partition, after fencing its former owner."""
         self._at(f"taking over partition {number}")
         self._require_leaders(number)
         transactions = self._log.transactions(f"{self._group}-{number}")
@@ -481,27 +499,31 @@ class AckerService:
         if not troubles:
             self._troubles.pop(number, None)
             return
-        named = {f"{place.topic}/{place.partition}": text for place, text in sorted(troubles.items())}
-        self._troubles[number] = named
-        texts = "; ".join(f"{name} {text}" for name, text in named.items())
+        troubles_by_name = {
+            f"{place.topic}/{place.partition}": text for place, text in sorted(troubles.items())
+        }
+        self._troubles[number] = troubles_by_name
+        texts = "; ".join(f"{name} {text}" for name, text in troubles_by_name.items())
         raise PartitionStands(
             f"acker partition {number} waits: {texts}; start what is missing, and it gives its verdicts"
         )
 
     def _assign(self) -> None:
-        self._reader.assign(
-            {
-                number: (acker.core.init_next, acker.core.fail_next, acker.core.ack_next)
-                for number, acker in self._owned.items()
-            }
-        )
+        """Read what the partitions need that are owned now, and nothing of others."""
+        starts: dict[int, StepOffsets] = {}
+        for number, acker in self._owned.items():
+            core = acker.core
+            starts[number] = StepOffsets(init=core.init_next, fail=core.fail_next, ack=core.ack_next)
+        self._reader.assign(starts)
 
     def _lose(self, number: int, kind: AckerEventKind, error: WindhoverError) -> None:
+        """Give a partition up for an error, and report it."""
         self._give_up(number)
         self._assign()
         self._report(AckerEvent(kind, number, str(error)))
 
     def _give_up(self, number: int) -> None:
+        """End a partition's transactions and forget what was fetched of it; its counts stay."""
         self._at(f"giving up partition {number}")
         acker = self._owned.pop(number)
         self._reader.drop(number)

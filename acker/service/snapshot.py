@@ -9,7 +9,8 @@ import numpy as np
 from acker.hot_paths import as_array
 from acker.identity import I64
 from acker.ledger.cohort import InitEmission, Pin, RootCohort, Session
-from acker.ledger.marks import LaneMark, SessionLane
+from acker.ledger.ledger import Ledger
+from acker.ledger.marks import LaneMark, Marks, SessionLane
 from acker.ledger.output import AckerEventKind
 from acker.ledger.roots import Roots
 from acker.ledger.sessions import Clock, Group, Pending, SourceGeneration
@@ -67,64 +68,91 @@ def state_of(core: PartitionCore) -> State:
 
     State has each session and emission once; the others name it by its number.
     """
-    pinned, judged = core.ledger.ack_pin(), core.ledger.verdict_pin()
-    safe = pinned.ack_pin.offset if pinned and pinned.ack_pin else core.ack_next
-    own = not_needed_from(core.ledger.verdict_next.offset)
-    floors = [pin.offset for pin in (judged and judged.verdict_pin, core.ledger.ahead_pin) if pin]
-    verdict = min(floors, default=own)
-    core.ack_marks.advance(safe)
-    groups = core.sessions.groups
-    sessions: dict[Session, int] = {}
-    emissions: dict[InitEmission, int] = {}
-
-    def number(session: Session) -> int:
-        return sessions.setdefault(session, len(sessions))
-
-    for group in groups.values():
+    needs_acks = core.ledger.ack_pin()
+    safe_offset = needs_acks.ack_pin.offset if needs_acks and needs_acks.ack_pin else core.ack_next
+    core.ack_marks.advance(safe_offset)
+    numbers = _Numbers()
+    for group in core.sessions.groups.values():
         for session in (group.owner, *group.clocks):
-            number(session)
-    ranges = [
+            numbers.of_session(session)
+    # these give sessions and emissions their numbers, so both lists are written behind them
+    ranges = _ranges(core.ledger.cohorts(), numbers.emissions)
+    acks = _lanes(core.ack_marks.safe, numbers)
+    fails = _lanes(core.fail_marks, numbers)
+    emissions = tuple([_emission(emission, numbers) for emission in numbers.emissions])
+    pending = tuple(_pending(core.sessions.line, numbers.of_session))
+    groups = core.sessions.groups
+    return State(
+        partition=core.partition,
+        partitions=core.partitions,
+        init=core.init_next,
+        ack=core.ack_next,
+        fail=core.fail_next,
+        safe=safe_offset,
+        verdict=_first_verdict_needed(core.ledger),
+        sources=tuple([_source(core, source) for source in sorted(core.sessions.sources)]),
+        sessions=tuple([_stored(session, groups.get(session.group)) for session in numbers.sessions]),
+        pending=pending,
+        acks=acks,
+        fails=fails,
+        emissions=emissions,
+        ranges=pack_ranges(ranges),
+    )
+
+
+class _Numbers:
+    """The numbers of sessions and emissions in a State: each is written once, in the order of its number."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[Session, int] = {}
+        self.emissions: dict[InitEmission, int] = {}
+
+    def of_session(self, session: Session) -> int:
+        return self.sessions.setdefault(session, len(self.sessions))
+
+
+def _first_verdict_needed(ledger: Ledger) -> int:
+    """Return the offset of the first verdict that a restart needs; see `not_needed_from` if it needs none."""
+    needs_verdicts = ledger.verdict_pin()
+    pins = (needs_verdicts and needs_verdicts.verdict_pin, ledger.ahead_pin)
+    offsets = [pin.offset for pin in pins if pin]
+    return min(offsets, default=not_needed_from(ledger.verdict_next.offset))
+
+
+def _ranges(cohorts: Iterable[RootCohort], emission_numbers: dict[InitEmission, int]) -> list[StoredRange]:
+    """Return the ranges, and give their emissions numbers; there may be a million of them in each State."""
+    return [
         StoredRange(
-            emissions.setdefault(cohort.emission, len(emissions)),
+            emission_numbers.setdefault(cohort.emission, len(emission_numbers)),
             cohort.roots.source,
             NO_BIN if cohort.bin is None else cohort.bin,
             cohort.roots.size,
             cohort.start,
             cohort.ack_from,
         )
-        for cohort in core.ledger.cohorts()
+        for cohort in cohorts
     ]
-    acks, fails = (
-        tuple(_lane(number(lane.session), lane.name, mark) for lane, mark in marks.items())
-        for marks in (core.ack_marks.safe, core.fail_marks)
+
+
+def _emission(emission: InitEmission, numbers: _Numbers) -> StoredEmission:
+    return StoredEmission(
+        numbers.of_session(emission.session),
+        emission.topic,
+        emission.topic_id,
+        emission.at_ms,
+        emission.wall_ms,
+        emission.timeout_ms,
     )
-    stored_emissions = tuple(
-        StoredEmission(number(e.session), e.topic, e.topic_id, e.at_ms, e.wall_ms, e.timeout_ms)
-        for e in emissions
-    )
-    pending = tuple(_pending(core.sessions.line, number))
-    return State(
-        core.partition,
-        core.partitions,
-        core.init_next,
-        core.ack_next,
-        core.fail_next,
-        safe,
-        verdict,
-        tuple(_source(core, source) for source in sorted(core.sessions.sources)),
-        tuple(_stored(session, groups.get(session.group)) for session in sessions),
-        pending,
-        acks,
-        fails,
-        stored_emissions,
-        pack_ranges(ranges),
-    )
+
+
+def _lanes(marks: Marks, numbers: _Numbers) -> tuple[StoredLane, ...]:
+    return tuple([_lane(numbers.of_session(lane.session), lane.name, mark) for lane, mark in marks.items()])
 
 
 def _pending(line: Iterable[Pending], number: Callable[[Session], int]) -> Iterator[StoredPending]:
-    for item in line:
-        before_ms = RESTART if item.before_ms is None else item.before_ms
-        yield StoredPending(number(item.session), item.take, item.now_ms, before_ms)
+    for waiting in line:
+        before_ms = RESTART if waiting.before_ms is None else waiting.before_ms
+        yield StoredPending(number(waiting.session), waiting.take, waiting.now_ms, before_ms)
 
 
 def _source(core: PartitionCore, source: int) -> StoredSource:
@@ -154,15 +182,15 @@ def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
     """Take a snapshot of the cohorts of a bin."""
     ranges = []
     for cohort in cohorts:
-        at, later_ms = cohort.touched()
+        touched_indices, deadlines_ms = cohort.touched()
         ranges.append(
             CarriedRange(
                 cohort.roots.source,
                 cohort.start,
                 as_array(cohort.roots.open_at()).astype("<i4").tobytes(),
                 cohort.roots.missing().astype("<u8", copy=False).tobytes(),
-                at.astype("<i4").tobytes(),
-                later_ms.astype("<i8").tobytes(),
+                touched_indices.astype("<i4").tobytes(),
+                deadlines_ms.astype("<i8").tobytes(),
             )
         )
     return Carried(tuple(ranges))
@@ -179,12 +207,14 @@ def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -
         if stored.timed:
             core.sessions.groups[session.group].clocks[session] = Clock(stored.counted, stored.read)
     for source in state.sources:
-        entry = SourceGeneration(source.group, source.topic, source.topic_id, source.generation, source.from_)
-        core.sessions.set_source(source.source, entry)
+        generation = SourceGeneration(
+            source.group, source.topic, source.topic_id, source.generation, source.from_
+        )
+        core.sessions.set_source(source.source, generation)
         core.ledger.set_watermark(source.source, source.next)
-    for item in state.pending:
-        before_ms = None if item.before == RESTART else item.before
-        core.sessions.line.append(Pending(sessions[item.session], item.now, item.take, before_ms))
+    for waiting in state.pending:
+        before_ms = None if waiting.before == RESTART else waiting.before
+        core.sessions.line.append(Pending(sessions[waiting.session], waiting.now, waiting.take, before_ms))
     for lane in state.acks:
         core.ack_marks.load(SessionLane(sessions[lane.session], lane.name), _mark(lane))
     for lane in state.fails:
@@ -196,25 +226,37 @@ def _load_ranges(
     core: PartitionCore, state: State, sessions: Sequence[Session], bins: Mapping[int, Carried]
 ) -> None:
     emissions = [
-        InitEmission(sessions[e.session], e.topic, e.topic_id, e.now, e.wall, e.timeout_ms)
-        for e in state.emissions
+        InitEmission(
+            sessions[emission.session],
+            emission.topic,
+            emission.topic_id,
+            emission.now,
+            emission.wall,
+            emission.timeout_ms,
+        )
+        for emission in state.emissions
     ]
-    carried = {(r.source, r.start): r for one in bins.values() for r in one.ranges}
+    carried = {
+        (carried_range.source, carried_range.start): carried_range
+        for carried_bin in bins.values()
+        for carried_range in carried_bin.ranges
+    }
     for stored in unpack_ranges(state.ranges):
         roots = Roots(stored.source, stored.start, stored.size)
         if stored.bin != NO_BIN:
-            values = carried[stored.source, stored.start]
-            roots.load(_int32(values.at), np.frombuffer(values.missing, "<u8"))
+            carried_values = carried[stored.source, stored.start]
+            roots.load(_int32(carried_values.at), np.frombuffer(carried_values.missing, "<u8"))
         cohort = core.ledger.adopt(roots, emissions[stored.emission], stored.ack_from)
         if stored.bin != NO_BIN:
             core.bins.load(stored.bin, cohort)
-            cohort.load_touched(_int32(values.touched), np.frombuffer(values.deadlines, "<i8"))
+            deadlines_ms = np.frombuffer(carried_values.deadlines, "<i8")
+            cohort.load_touched(_int32(carried_values.touched), deadlines_ms)
 
 
 def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None:
     """Set the moved deadlines of ranges, by their numbers in a State that was just loaded.
 
-    Who only looks needs it; a restart reads again what moved them.
+    Only a viewer needs it; a restart reads again what moved them.
     """
     for number, cohort in enumerate(core.ledger.cohorts()):
         if number in deadlines_ms and cohort.bin is None:

@@ -200,15 +200,15 @@ def pack_ranges(ranges: Iterable[StoredRange]) -> bytes:
 
 def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
     """Unpack what `pack_ranges` packed; `CodecError` if the columns are of different lengths."""
-    count, rest = divmod(len(packed), _RANGE.itemsize)
-    if rest:
+    range_count, extra_bytes = divmod(len(packed), _RANGE.itemsize)
+    if extra_bytes:
         raise CodecError(f"live ranges of State: {len(packed)} bytes are not a multiple of {_RANGE.itemsize}")
     columns: list[list[int]] = []
-    first = 0
+    column_start = 0
     for name in StoredRange._fields:
-        column: npt.NDArray[np.signedinteger] = np.frombuffer(packed, _RANGE[name], count, first)
+        column: npt.NDArray[np.signedinteger] = np.frombuffer(packed, _RANGE[name], range_count, column_start)
         columns.append(column.tolist())
-        first += column.nbytes
+        column_start += column.nbytes
     return (StoredRange(*row) for row in zip(*columns, strict=True))
 
 
@@ -273,8 +273,8 @@ class EncodedState(NamedTuple):
         if self.size.share > 1:
             raise CodecError(f"State of acker partition {self.partition} would have {self.size}: {FULL_CURE}")
         body = zlib.compress(self.encoded, 1)
-        cuts = [body[first : first + PIECE_BYTES] for first in range(0, len(body), PIECE_BYTES)]
-        return [StatePart(self.partition, part, len(cuts), cut) for part, cut in enumerate(cuts)]
+        pieces = [body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES)]
+        return [StatePart(self.partition, part, len(pieces), cut) for part, cut in enumerate(pieces)]
 
 
 def encode_state(codec: Codec[Stored], state: State) -> EncodedState:
@@ -323,19 +323,19 @@ class Unpacked(NamedTuple):
     items_max: int
 
 
-def _open(codec: Codec[Stored], body: bytes, kind: type[S], most: Unpacked) -> S:
+def _open(codec: Codec[Stored], body: bytes, kind: type[S], limits: Unpacked) -> S:
     try:
         unpacking = zlib.decompressobj()
-        unpacked = unpacking.decompress(body, most.bytes_max)
+        unpacked = unpacking.decompress(body, limits.bytes_max)
     except zlib.error as error:
         raise CodecError(f"{kind.__name__} cannot be unpacked: {error}") from error
     if not unpacking.eof:
         raise CodecError(
-            f"{kind.__name__} of {len(body):,} bytes is cut off, or unpacks to more than {most.bytes_max:,}"
+            f"{kind.__name__} of {len(body):,} bytes is cut off, or unpacks to more than {limits.bytes_max:,}"
         )
     if len(unpacked) > _COUNTED_FROM_BYTES and unpacked[:HEADER_BYTES] == codec.header(kind):
-        require_few_items(unpacked, HEADER_BYTES, _SCHEMAS[kind], most.items_max)
-    value = codec.decode(unpacked, most.bytes_max)
+        require_few_items(unpacked, HEADER_BYTES, _SCHEMAS[kind], limits.items_max)
+    value = codec.decode(unpacked, limits.bytes_max)
     if not isinstance(value, kind):
         raise CodecError(f"{type(value).__name__} where {kind.__name__} belongs")
     return value
@@ -406,40 +406,57 @@ def read_last_state(
     start = log.starts([where])[where]
     reach = _TAIL
     while True:
-        first = max(start, end - reach)
-        last, whole = _last_records(log, where, codec, first, end, wait_ms)
-        # an error where one cannot be read, also if an older State is whole: it may be of a newer version
-        parts = {number: _part(codec, number, record) for number, record in last.items()}
-        is_last = whole == last
-        if not is_last:
-            parts = {number: _part(codec, number, record) for number, record in whole.items()}
-        records = last if is_last else whole
-        with _named(records.get(0)):
-            state = state_from(codec, parts)
-        if state is not None:
-            first_part = records[0]
-            require_cluster(first_part.place, first_part.headers, first_part.value, log.cluster_id())
-        if state is not None:
-            needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
-            if all(BIN_PART + number in parts for number in needed):
-                bins: dict[int, Carried] = {}
-                for number in needed:
-                    with _named(records[BIN_PART + number]):
-                        bins[number] = carried_from(codec, parts[BIN_PART + number])
-                written_ms = max(record.timestamp_ms for record in whole.values())
-                headers = whole[0].headers
-                notes, shared, epochs = read_notes(headers), read_shared(headers), read_epochs(headers)
-                cluster = cluster_of(headers)
-                written = writer_time(whole[0])
-                return LastState(state, bins, written_ms, notes, shared, epochs, is_last, cluster, written)
-        if first == start:
-            if not last:
+        read_from = max(start, end - reach)
+        latest, complete = _last_records(log, where, codec, read_from, end, wait_ms)
+        # an error where one cannot be read, also if an older State is complete: it may be of a newer version
+        for number, record in latest.items():
+            _part(codec, number, record)
+        last_state = _loaded(log, codec, complete, is_last=complete == latest)
+        if last_state is not None:
+            return last_state
+        if read_from == start:
+            if not latest:
                 return None
             raise Disagreement(
                 f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its"
                 " cleanup.policy compact? Begin anew under another acker.topic_prefix"
             )
         reach *= 8
+
+
+def _loaded(
+    log: Log, codec: Codec[Stored], records: Mapping[int, Record], *, is_last: bool
+) -> LastState | None:
+    """Return the State that is in records, by the numbers of their parts; None: a piece or bin is missing.
+
+    Bins are written when they change, so some are older than the State, perhaps older than what was read.
+    """
+    parts = {number: _part(codec, number, record) for number, record in records.items()}
+    with _named(records.get(0)):
+        state = state_from(codec, parts)
+    if state is None:
+        return None
+    first_piece = records[0]
+    require_cluster(first_piece.place, first_piece.headers, first_piece.value, log.cluster_id())
+    numbers_needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
+    if not all(BIN_PART + number in parts for number in numbers_needed):
+        return None
+    bins: dict[int, Carried] = {}
+    for number in numbers_needed:
+        with _named(records[BIN_PART + number]):
+            bins[number] = carried_from(codec, parts[BIN_PART + number])
+    headers = first_piece.headers
+    return LastState(
+        state=state,
+        bins=bins,
+        at_ms=max(record.timestamp_ms for record in records.values()),
+        notes=read_notes(headers),
+        shared=read_shared(headers),
+        leader_epochs=read_epochs(headers),
+        is_last=is_last,
+        cluster=cluster_of(headers),
+        written=writer_time(first_piece),
+    )
 
 
 @contextmanager
@@ -460,52 +477,52 @@ def not_needed_from(offset: int) -> int:
     return -2 - offset
 
 
-def verdicts_from(log: Log, where: TopicPartition, state: State, end: int) -> int:
+def verdicts_from(log: Log, place: TopicPartition, state: State, end: int) -> int:
     """Return from which offset on the verdicts up to `end` are read; what is not needed may be gone."""
     if state.verdict >= 0:
         return state.verdict
-    own = -2 - state.verdict  # see `not_needed_from`
-    return end if own < 0 else max(log.starts([where])[where], own)
+    own_start = -2 - state.verdict  # see `not_needed_from`
+    return end if own_start < 0 else max(log.starts([place])[place], own_start)
 
 
 def _last_records(
-    log: Log, where: TopicPartition, codec: Codec[Stored], start: int, end: int, wait_ms: int
+    log: Log, place: TopicPartition, codec: Codec[Stored], start: int, end: int, wait_ms: int
 ) -> tuple[dict[int, Record], dict[int, Record]]:
     """Return the last record of each part, and the same as of the last State that has all of its pieces.
 
     A mark lets pass over what cannot be read, and over nothing else: passing over a State that is sound would
     lose what it says.
     """
-    last: dict[int, Record] = {}
-    whole: dict[int, Record] = {}
-    passed: set[int] = set()
-    again = True
-    while again:
-        last, whole = {}, {}
-        following, pieces = 0, -1
-        for record in read_ours(log, where, start, end, committed=True, wait_ms=wait_ms):
-            part = part_of_key(where.partition, record.key)
-            is_passed = record.offset in passed and not is_sound_part(codec, part, record)
+    latest: dict[int, Record] = {}
+    complete: dict[int, Record] = {}
+    passed_offsets: set[int] = set()
+    must_repeat = True
+    while must_repeat:
+        latest, complete = {}, {}
+        next_piece, piece_count = 0, -1
+        for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
+            part = part_of_key(place.partition, record.key)
+            is_passed = record.offset in passed_offsets and not is_sound_part(codec, part, record)
             if part is not None and record.value is not None and not is_passed:
-                last[part] = record
+                latest[part] = record
                 if part == 0:
-                    following, pieces = 0, _pieces(codec, record)
-                following = following + 1 if part == following else 0
-                if following == pieces:
-                    whole = dict(last)
+                    next_piece, piece_count = 0, _pieces(codec, record)
+                next_piece = next_piece + 1 if part == next_piece else 0
+                if next_piece == piece_count:
+                    complete = dict(latest)
             elif (offset := marked_offset(record)) is not None:
-                passed.add(offset)
-        again = any(
-            record.offset in passed and not is_sound_part(codec, part, record)
-            for part, record in last.items()
+                passed_offsets.add(offset)
+        must_repeat = any(
+            record.offset in passed_offsets and not is_sound_part(codec, part, record)
+            for part, record in latest.items()
         )
-    return last, whole
+    return latest, complete
 
 
-def _pieces(codec: Codec[Stored], first: Record) -> int:
+def _pieces(codec: Codec[Stored], first_piece: Record) -> int:
     """Return how many pieces a State has, by its first one; -1 if that cannot be read."""
     try:
-        return _part(codec, 0, first).parts
+        return _part(codec, 0, first_piece).parts
     except Disagreement:  # it is only an error where no later State has taken its place
         return -1
 

@@ -63,17 +63,18 @@ class StateNotes:
     too_late: Mapping[str, LateCounts] = field(default_factory=dict)
 
     def headers(self) -> Headers:
-        found: Headers = ()
+        """Return the headers for State, one for each kind of note that there is."""
+        headers: Headers = ()
         if self.restored is not None:
-            found = (*found, (RESTORED_HEADER, json.dumps(self.restored).encode()))
+            headers = (*headers, (RESTORED_HEADER, json.dumps(self.restored).encode()))
         if self.deadlines_ms:
-            found = (*found, (DEADLINES_HEADER, _pack_deadlines(self.deadlines_ms)))
+            headers = (*headers, (DEADLINES_HEADER, _pack_deadlines(self.deadlines_ms)))
         for group, counts in list(self.too_late.items())[:GROUPS_MAX]:
             total = json.dumps([group, counts.roots, counts.rows]).encode()
-            found = (*found, (LATE_HEADER, total))
+            headers = (*headers, (LATE_HEADER, total))
             if counts.last is not None:
-                found = (*found, too_late_header(counts.last))
-        return found
+                headers = (*headers, too_late_header(counts.last))
+        return headers
 
 
 def moved_deadlines(cohorts: Iterable[RootCohort]) -> dict[int, int]:
@@ -94,17 +95,17 @@ def read_notes(headers: Headers) -> StateNotes:
 
 def _too_late(headers: Headers) -> dict[str, LateCounts]:
     """Read the counts of each group, and behind them its last note."""
-    found: dict[str, LateCounts] = {}
+    counts_by_group: dict[str, LateCounts] = {}
     nothing: Headers = (("", None),)
     for (name, value), following in pairwise((*headers, *nothing)):
         if name != LATE_HEADER:
             continue
         try:
             group, roots, rows = json.loads(value or b"")
-            found[str(group)] = LateCounts(int(roots), int(rows), read_too_late([following]))
+            counts_by_group[str(group)] = LateCounts(int(roots), int(rows), read_too_late([following]))
         except (ValueError, TypeError, OverflowError):
             continue
-    return found
+    return counts_by_group
 
 
 def _restored(value: bytes | None) -> LastRestore | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from acker.clock_watch import ClockWatch
 from acker.config.limits import AckerLimits
@@ -26,6 +26,7 @@ from acker.config.settings import AckTopics
 from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
 from acker.kafka.read_to_end import poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
+from acker.ledger.sessions import Barrier
 from acker.service.passed_over import damage_passed_over
 from acker.wire.codec import RECORD_BYTES_MAX
 
@@ -41,6 +42,22 @@ meanwhile. A reader may come by what it has been assigned 600 ms late."""
 
 APART_ASK_MS: Final = 1_000
 """So often the ends of the control topics of a partition that is apart are asked."""
+
+
+class StepOffsets(NamedTuple):
+    """An offset of each log that a partition's step reads."""
+
+    init: int
+    fail: int
+    ack: int
+
+
+class _Places(NamedTuple):
+    """The logs that a partition's step reads, in the order of `StepOffsets`."""
+
+    init: TopicPartition
+    fail: TopicPartition
+    ack: TopicPartition
 
 
 @dataclass(slots=True)
@@ -83,33 +100,35 @@ class StepReader:
         self._watch = StandingWatch(log, Bound.END, limits.stands_ms)
         self._clocks = ClockWatch()
         self.clock_news = ""
-        self._broken = False
+        self._must_reassign = False
         self._now_ms = self._fetched_ms = 0
         self._paid_ms = 0
-        self._came = False
+        self._came_with_acks = False
 
-    def assign(self, starts: Mapping[int, tuple[int, int, int]]) -> None:
-        """Set the partitions to read, each with its offsets in ``_ack_init``, ``_ack_fail``, ``_ack_ack``.
+    def assign(self, starts: Mapping[int, StepOffsets]) -> None:
+        """Set the partitions to read, each with the offsets at which its logs begin for us.
 
         A partition that was assigned before goes on where it is; its offsets here are ignored.
         """
-        self._next = {
-            where: self._next[where] if number in self.records else start
-            for number, offsets in starts.items()
-            for where, start in zip(self._places(number), offsets, strict=True)
-        }
+        next_offsets: dict[TopicPartition, int] = {}
+        for number, offsets in starts.items():
+            is_read_already = number in self.records
+            for place, start in zip(self._places(number), offsets, strict=True):
+                next_offsets[place] = self._next[place] if is_read_already else start
+        self._next = next_offsets
         self.records = {number: self.records.get(number, StepRecords()) for number in starts}
         self._reassign()
-        self._broken = False
+        self._must_reassign = False
 
     def drop(self, number: int) -> None:
+        """Forget a partition, with what was fetched of it."""
         self.records.pop(number, None)
         self._apart.pop(number, None)
-        for where in self._places(number):
-            self._next.pop(where, None)
-            self._ends.pop(where, None)
+        for place in self._places(number):
+            self._next.pop(place, None)
+            self._ends.pop(place, None)
         # `assign` takes it from the readers, or the next fetch does when no `assign` comes before.
-        self._broken = True
+        self._must_reassign = True
 
     def fetch(self, now_ms: int, *, is_quiet: bool = False) -> StandingNews:
         """Fetch contributions and what must be applied before them; wait a little when there is nothing.
@@ -128,9 +147,9 @@ class StepReader:
             OutOfRange: a log begins above the next position to read.
             Damaged: a batch of one partition cannot be read; the others are as they were.
         """
-        if self._broken:
+        if self._must_reassign:
             self._reassign()
-        self._broken = True
+        self._must_reassign = True
         self._now_ms, self.clock_news = now_ms, ""
         news = StandingNews()
         if self._apart:
@@ -138,57 +157,64 @@ class StepReader:
         if self._ends:
             self._read_control(now_ms)
         elif rest_ms := self._rest_ms(now_ms):
-            self._sort(self._poll(self._control, min(rest_ms, self._limits.poll_ms), _FETCH))
+            self._distribute(self._poll(self._control, min(rest_ms, self._limits.poll_ms), _FETCH))
         else:
             self._fetched_ms = now_ms
-            is_quiet = is_quiet and not self._came
+            is_quiet = is_quiet and not self._came_with_acks
             if is_quiet:
-                self._sort(self._poll(self._control, self._limits.quiet_ms, _FETCH))
+                self._distribute(self._poll(self._control, self._limits.quiet_ms, _FETCH))
             is_all = self._fetch_acks(0 if is_quiet else self._limits.poll_ms)
-            self._sort(self._poll(self._control, 0, _FETCH))
+            self._distribute(self._poll(self._control, 0, _FETCH))
             together = self._together()
-            self._came = any(self.records[number].acks or self.records[number].fails for number in together)
-            if self._came:
+            self._came_with_acks = any(
+                self.records[number].acks or self.records[number].fails for number in together
+            )
+            if self._came_with_acks:
                 self._ends = self._control_ends(together)
                 for number in set(together) - {place.partition for place in self._ends}:
                     self._set_apart(number, _Apart(now_ms))
                 self._read_control(now_ms)
-            if self._came and is_all:
+            if self._came_with_acks and is_all:
                 self._paid_ms = max(self._paid_ms, now_ms) + self._limits.pace_ms
             news = self._watch.look(self._read_positions(), now_ms, is_drained=is_all)
-        self._broken = False
+        self._must_reassign = False
         return news
 
     def take(self, number: int) -> StepRecords:
         """Remove and return what may be applied to a partition now; call it after a `fetch` without error."""
-        held = self.records[number]
+        fetched = self.records[number]
         if self._waits(number):
-            self.records[number] = StepRecords([], held.fails, held.acks, held.fail_end)
-            return StepRecords(held.inits)
-        ready = [record for record in held.fails if record.offset < held.fail_end]
-        rest = held.fails[len(ready) :]
-        self.records[number] = StepRecords(fails=rest, fail_end=held.fail_end)
-        return StepRecords(held.inits, ready, held.acks, held.fail_end)
+            self.records[number] = StepRecords(
+                fails=fetched.fails, acks=fetched.acks, fail_end=fetched.fail_end
+            )
+            return StepRecords(inits=fetched.inits)
+        # they ascend, so those that still wait for their inits are the last ones
+        ready_fails = [record for record in fetched.fails if record.offset < fetched.fail_end]
+        waiting_fails = fetched.fails[len(ready_fails) :]
+        self.records[number] = StepRecords(fails=waiting_fails, fail_end=fetched.fail_end)
+        return StepRecords(fetched.inits, ready_fails, fetched.acks, fetched.fail_end)
 
-    def positions(self, number: int) -> tuple[int, int, int]:
-        """Return the offsets of inits, fails and contributions up to which `take` has handed them out."""
-        held = self.records[number]
-        init, fail, ack = self._places(number)
-        fail_at = held.fails[0].offset if held.fails else self._position(fail)
-        ack_at = held.acks[0].offset if held.acks else self._position(ack)
-        return self._position(init), fail_at, ack_at
+    def positions(self, number: int) -> StepOffsets:
+        """Return the offsets up to which `take` has handed records out."""
+        fetched = self.records[number]
+        places = self._places(number)
+        fail_offset = fetched.fails[0].offset if fetched.fails else self._position(places.fail)
+        ack_offset = fetched.acks[0].offset if fetched.acks else self._position(places.ack)
+        return StepOffsets(init=self._position(places.init), fail=fail_offset, ack=ack_offset)
 
-    def barriers(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
+    def barriers(self, numbers: Collection[int]) -> dict[int, Barrier]:
         """Return where ``_ack_ack`` and ``_ack_fail`` of some partitions end now, of those that say it."""
-        places = {number: self._places(number) for number in numbers}
-        ends = self._log.bounds(
-            Bound.END, [place for _, fail, ack in places.values() for place in (ack, fail)]
-        ).offsets
-        return {
-            number: (ends[ack], ends[fail])
-            for number, (_, fail, ack) in places.items()
-            if ack in ends and fail in ends
-        }
+        places_of_ends: list[TopicPartition] = []
+        for number in numbers:
+            places = self._places(number)
+            places_of_ends += [places.ack, places.fail]
+        ends = self._log.bounds(Bound.END, places_of_ends).offsets
+        barriers: dict[int, Barrier] = {}
+        for number in numbers:
+            places = self._places(number)
+            if places.ack in ends and places.fail in ends:
+                barriers[number] = Barrier(ack=ends[places.ack], fail=ends[places.fail])
+        return barriers
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return which partitions of the three topics stand."""
@@ -198,8 +224,8 @@ class StepReader:
         self._acks.close()
         self._control.close()
 
-    def _poll(self, reader: Reader, timeout_ms: int, most: int) -> Sequence[Record]:
-        records = poll_past_damage(reader, timeout_ms, most, self._on_damage)
+    def _poll(self, reader: Reader, timeout_ms: int, records_max: int) -> Sequence[Record]:
+        records = poll_past_damage(reader, timeout_ms, records_max, self._on_damage)
         # ticks come each second: of contributions a poll may bring those that waited in the client
         if reader is self._control:
             self.clock_news = self._clocks.polled(records, self._now_ms) or self.clock_news
@@ -213,16 +239,16 @@ class StepReader:
 
     def _fetch_acks(self, wait_ms: int) -> bool:
         """Fetch contributions up to a step's limits, wait only for the first; whether all were fetched."""
-        held = [record for number in self._together() for record in self.records[number].acks]
-        count, size = len(held), sum(len(record.value or b"") for record in held)
-        timeout_ms = 0 if held else wait_ms
-        while (room := self._room(count, size)) > 0:
+        fetched = [record for number in self._together() for record in self.records[number].acks]
+        count, fetched_bytes = len(fetched), sum(len(record.value or b"") for record in fetched)
+        timeout_ms = 0 if fetched else wait_ms
+        while (room := self._room(count, fetched_bytes)) > 0:
             records = self._poll(self._acks, timeout_ms, room)
             if not records:
                 return True
-            self._sort(records)
+            self._distribute(records)
             count += len(records)
-            size += sum(len(record.value or b"") for record in records)
+            fetched_bytes += sum(len(record.value or b"") for record in records)
             timeout_ms = 0
         return False
 
@@ -251,33 +277,34 @@ class StepReader:
     def _read_control(self, now_ms: int) -> None:
         """Read on up to `_ends`, but no more than a step's records; set apart what does not go on."""
         count, idle_polls = 0, 0
-        while behind := self._behind(self._ends):
+        while unread := self._unread(self._ends):
             if count >= self._limits.step_records:
                 break
             if idle_polls >= APART_POLLS:
-                for number in {place.partition for place in behind}:
+                for number in {place.partition for place in unread}:
                     init, fail, _ = self._places(number)
                     ends = {place: self._ends.pop(place) for place in (init, fail)}
                     self._set_apart(number, _Apart(now_ms, ends))
                 break
-            before = [self._control.position(place) for place in behind]
+            positions_before = [self._control.position(place) for place in unread]
             records = self._poll(self._control, min(APART_POLL_MS, self._limits.operation_ms), _FETCH)
-            self._sort(records)
+            self._distribute(records)
             count += len(records)
-            is_idle = before == [self._control.position(place) for place in behind]
+            is_idle = positions_before == [self._control.position(place) for place in unread]
             idle_polls = idle_polls + 1 if is_idle else 0
         self._ends = self._release(self._ends)
 
-    def _behind(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    def _unread(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Return the logs that were not read up to these ends yet."""
         return [place for place, end in ends.items() if self._position(place) < end]
 
     def _release(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Let fails be applied where both topics were read up to their ends; return the other ends."""
-        behind = {place.partition for place in self._behind(ends)}
+        """Release the fails of partitions of which both topics were read to their ends; return other ends."""
+        unread_partitions = {place.partition for place in self._unread(ends)}
         for place, end in ends.items():
-            if place.topic == self._topics.fail and place.partition not in behind:
+            if place.topic == self._topics.fail and place.partition not in unread_partitions:
                 self.records[place.partition].fail_end = end
-        return {place: end for place, end in ends.items() if place.partition in behind}
+        return {place: end for place, end in ends.items() if place.partition in unread_partitions}
 
     # -- partitions that are apart
 
@@ -325,7 +352,7 @@ class StepReader:
             control[init] = self._next[init]
             if apart is None:
                 acks[ack] = self._next[ack]
-            if apart is None or fail in self._behind(apart.ends):
+            if apart is None or fail in self._unread(apart.ends):
                 control[fail] = self._next[fail]
         self._acks.assign(acks)
         self._control.assign(control)
@@ -346,18 +373,22 @@ class StepReader:
                 places.add(TopicPartition(self._topics.fail, number))
         return {place: self._position(place) for place in places}
 
-    def _sort(self, records: Iterable[Record]) -> None:
+    def _distribute(self, records: Iterable[Record]) -> None:
+        """Add records to those of their partitions, and move the positions behind them."""
         for record in records:
             self._next[TopicPartition(record.topic, record.partition)] = record.offset + 1
-            found = self.records[record.partition]
+            records_of_partition = self.records[record.partition]
             if record.topic == self._topics.ack:
-                found.acks.append(record)
+                records_of_partition.acks.append(record)
             elif record.topic == self._topics.fail:
-                found.fails.append(record)
+                records_of_partition.fails.append(record)
             else:
-                found.inits.append(record)
+                records_of_partition.inits.append(record)
 
-    def _places(self, number: int) -> list[TopicPartition]:
-        """Return the partition's places in ``_ack_init``, ``_ack_fail``, ``_ack_ack``."""
+    def _places(self, number: int) -> _Places:
         topics = self._topics
-        return [TopicPartition(name, number) for name in (topics.init, topics.fail, topics.ack)]
+        return _Places(
+            init=TopicPartition(topics.init, number),
+            fail=TopicPartition(topics.fail, number),
+            ack=TopicPartition(topics.ack, number),
+        )

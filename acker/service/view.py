@@ -111,8 +111,8 @@ class AckerView:
 
     def owner(self, group: str) -> Session | None:
         """Return the session that owns a group; None: none ever took it."""
-        found = self._core.sessions.groups.get(group)
-        return None if found is None else found.owner
+        owned = self._core.sessions.groups.get(group)
+        return None if owned is None else owned.owner
 
     def sources(self) -> dict[int, SourceGeneration]:
         """Return every source that a session ever announced, by number, in its present generation."""
@@ -128,10 +128,10 @@ class AckerView:
 
     def find(self, source: int, position: int) -> OpenRange | None:
         """Return the range in which a root is open; None when it is not open."""
-        for found in self.open_ranges():
-            at = position - found.start
-            if found.source == source and at in found.at:
-                return found
+        for open_range in self.open_ranges():
+            index = position - open_range.start
+            if open_range.source == source and index in open_range.at:
+                return open_range
         return None
 
     def _range(self, cohort: RootCohort) -> OpenRange:
@@ -161,9 +161,17 @@ class _Settled:
     def __init__(self, first: int) -> None:
         self.first = self.next = first
         self.runs: list[SourceRun] = []
-        self._last: dict[int, int] = {}
+        self._last_rows: dict[int, int] = {}
+
+    def can_go_on(self, start: int, end: int) -> bool:
+        """Return whether only the verdicts from `next` to `end` must be added to have all from `start` on.
+
+        They cannot be if the log was cut, or begins anew; and too many runs are not kept.
+        """
+        return self.first <= start <= self.next <= end and len(self.runs) <= RUNS_MAX
 
     def put(self, event: Verdicts) -> None:
+        """Add the positions of a record."""
         for source, start, end in event.done_runs():
             self._add(source, start, end)
         for lost in event.lost:
@@ -172,11 +180,11 @@ class _Settled:
 
     def _add(self, source: int, start: int, end: int) -> None:
         """Add a run, to the last one of the source if it follows that."""
-        at = self._last.get(source)
-        if at is not None and self.runs[at].end == start:
-            self.runs[at] = self.runs[at]._replace(end=end)
+        row = self._last_rows.get(source)
+        if row is not None and self.runs[row].end == start:
+            self.runs[row] = self.runs[row]._replace(end=end)
         else:
-            self._last[source] = len(self.runs)
+            self._last_rows[source] = len(self.runs)
             self.runs.append(SourceRun(source, start, end))
 
 
@@ -205,38 +213,52 @@ class ViewReader:
         return self._view(partition)
 
     def _view(self, partition: int) -> AckerView | None:
-        where = TopicPartition(self.topics.state, partition)
+        place = TopicPartition(self.topics.state, partition)
         core = PartitionCore(partition, self.partitions, self.limits, wire_codec())
-        with loading(where):
-            last = read_last_state(self.log, where, state_codec(), wait_ms=self.limits.operation_ms)
-            if last is None:
+        with loading(place):
+            last_state = read_last_state(self.log, place, state_codec(), wait_ms=self.limits.operation_ms)
+            if last_state is None:
                 return None
-            if last.state.partitions != self.partitions:
+            state = last_state.state
+            if state.partitions != self.partitions:
                 raise Disagreement(
-                    f"State of acker partition {last.state.partition} was written with acker.partitions:"
-                    f" {last.state.partitions}, topics.yaml says {self.partitions}; give the topics.yaml of"
+                    f"State of acker partition {state.partition} was written with acker.partitions:"
+                    f" {state.partitions}, topics.yaml says {self.partitions}; give the topics.yaml of"
                     " the ackers"
                 )
-            load_state(core, last.state, last.bins)
-            load_deadlines(core, last.notes.deadlines_ms)
-        if last.state.verdict >= 0:
-            self._settle(core, last.state.verdict)
-        init = TopicPartition(self.topics.init, partition)
-        is_behind = self.log.ends([init])[init] > core.init_next
-        size = encode_state(state_codec(), last.state).size
-        return AckerView(core, last.at_ms, last.notes, is_behind=is_behind, written=last.written, size=size)
+            load_state(core, state, last_state.bins)
+            load_deadlines(core, last_state.notes.deadlines_ms)
+        first_verdict = state.verdict
+        if first_verdict >= 0:  # else no open range needs one
+            self._settle(core, first_verdict)
+        init_place = TopicPartition(self.topics.init, partition)
+        is_behind = self.log.ends([init_place])[init_place] > core.init_next
+        size = encode_state(state_codec(), state).size
+        return AckerView(
+            core,
+            last_state.at_ms,
+            last_state.notes,
+            is_behind=is_behind,
+            written=last_state.written,
+            size=size,
+        )
 
     def _settle(self, core: PartitionCore, start: int) -> None:
-        verdict = TopicPartition(self.topics.verdict, core.partition)
-        end = self.log.stable_ends([verdict])[verdict]
+        """Settle the roots that have a verdict at the offset `start` or later, as a restart does.
+
+        Verdicts that a view before this one has read are kept, and not read again.
+        """
+        place = TopicPartition(self.topics.verdict, core.partition)
+        end = self.log.stable_ends([place])[place]
         wait_ms = self.limits.operation_ms
-        kept = self._settled.pop(core.partition, None)
-        if kept is None or not kept.first <= start <= kept.next <= end or len(kept.runs) > RUNS_MAX:
-            kept = _Settled(start)
-        for record in read_ours(self.log, verdict, kept.next, end, committed=True, wait_ms=wait_ms):
+        # It is put back at the end: what was read in part before an error is not used again.
+        settled = self._settled.pop(core.partition, None)
+        if settled is None or not settled.can_go_on(start, end):
+            settled = _Settled(start)
+        for record in read_ours(self.log, place, settled.next, end, committed=True, wait_ms=wait_ms):
             event = read_verdicts(record.value)
             if event is not None:
-                kept.put(event)
-        kept.next = end
-        self._settled[core.partition] = kept
-        core.ledger.settle_logged(Verdicts(tuple(kept.runs), (), ()), Pin(start, 0))
+                settled.put(event)
+        settled.next = end
+        self._settled[core.partition] = settled
+        core.ledger.settle_logged(Verdicts(tuple(settled.runs), (), ()), Pin(start, 0))

@@ -15,7 +15,7 @@ MUTANTS = (
     Mutant(
         "state-of-another-cluster-is-refused",
         "acker/service/state.py",
-        "require_cluster(first_part.place, first_part.headers, first_part.value, log.cluster_id())",
+        "require_cluster(first_piece.place, first_piece.headers, first_piece.value, log.cluster_id())",
         "log.cluster_id()",
         "tests/unit/spout/planning_process/test_other_cluster.py::test_mirrored_ack_topics_are_refused_by_name",
         "an acker would take positions of another cluster as settled, and their records would be left out",
@@ -23,8 +23,8 @@ MUTANTS = (
     Mutant(
         "a-take-of-another-cluster-takes-nothing",
         "acker/service/core.py",
-        "if wrong := other_cluster(record.headers, self.cluster_id):",
-        'if wrong := other_cluster(record.headers, ""):',
+        "if difference := other_cluster(record.headers, self.cluster_id):",
+        'if difference := other_cluster(record.headers, ""):',
         "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_takes_and_inits_of_another_cluster_are_quarantined",
         "a session of another cluster would own the group, and its roots be open here",
@@ -69,8 +69,8 @@ MUTANTS = (
     Mutant(
         "a-restart-keeps-the-epochs-of-what-is-open",
         "acker/service/restore.py",
-        "core.leader_epochs = last.leader_epochs",
-        "last.leader_epochs",
+        "core.leader_epochs = last_state.leader_epochs",
+        "last_state.leader_epochs",
         "tests/unit/replay/worker/test_cut_before_accept.py"
         "::test_an_acker_that_restarts_keeps_the_epoch_of_what_is_open",
         "after a restart of its acker a lost root would get a copy of the record that took its place",
@@ -331,7 +331,7 @@ MUTANTS = (
     Mutant(
         "a-takeover-abandons-what-was-open",
         "acker/service/core.py",
-        "                self.ledger.abandon(other, decided_ms)\n",
+        "                self.ledger.abandon(former, decided_ms)\n",
         "",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_a_takeover_abandons_all_open_roots_oldest_first_and_is_told_the_clock_before",
@@ -340,7 +340,7 @@ MUTANTS = (
     Mutant(
         "a-restart-keeps-what-is-open",
         "acker/service/core.py",
-        "if other != session:",
+        "if former != session:",
         "if True:",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_a_restart_abandons_nothing_and_is_told_its_own_clock_and_open_roots",
@@ -349,8 +349,8 @@ MUTANTS = (
     Mutant(
         "an-init-belongs-to-the-generation-of-its-source",
         "acker/service/core.py",
-        "entry.group == group and ends == {entry.generation}",
-        "entry.group == group",
+        "return generation_of(run.start) == source.generation == generation_of(last_position)",
+        "return last_position >= 0",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_only_a_take_raises_a_generation_and_open_roots_of_the_old_one_live_on",
         "after a rewind a query from before it could open roots of the old generation",
@@ -518,7 +518,7 @@ MUTANTS = (
     Mutant(
         "a-topic-whose-writers-choose-the-time-is-named",
         "acker/provisioning/topic_specs.py",
-        "    found += _brokers_time(spec, settings)\n",
+        "    findings += _brokers_time(spec, settings)\n",
         "",
         "tests/unit/acker/provisioning/test_topic_specs.py"
         "::test_what_is_odd_but_loses_nothing_by_itself_is_a_warning",
@@ -574,7 +574,7 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-the-verdicts-behind-state",
         "acker/service/snapshot.py",
-        "default=own)",
+        "default=not_needed_from(ledger.verdict_next.offset))",
         "default=-1)",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_that_are_committed_without_their_state_are_not_given_again",
@@ -602,8 +602,8 @@ MUTANTS = (
     Mutant(
         "what-waits-for-its-init-is-read-by-each-restart",
         "acker/service/snapshot.py",
-        "for pin in (judged and judged.verdict_pin, core.ledger.ahead_pin) if pin",
-        "for pin in (judged and judged.verdict_pin,) if pin",
+        "(needs_verdicts and needs_verdicts.verdict_pin, ledger.ahead_pin)",
+        "(needs_verdicts and needs_verdicts.verdict_pin,)",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_without_their_inits_are_known_until_all_of_these_were_read_again",
         "a second crash would give a second verdict",
@@ -611,8 +611,8 @@ MUTANTS = (
     Mutant(
         "a-state-counts-when-all-of-it-is-there",
         "acker/service/state.py",
-        "        if not is_last:\n",
-        "        if not whole:\n",
+        "_loaded(log, codec, complete, is_last=complete == latest)",
+        "_loaded(log, codec, latest, is_last=complete == latest)",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_a_bin_that_is_committed_without_its_state_counts_for_nothing",
         "contributions to roots that are open for long would be folded twice, or no acker would start again",
@@ -620,8 +620,8 @@ MUTANTS = (
     Mutant(
         "what-a-cut-transaction-left-is-written-over",
         "acker/service/restore.py",
-        "if not last.is_last else ()",
-        "if False else ()",
+        "if not last_state.is_last:",
+        "if False:",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_bins_of_a_cut_transaction_are_written_anew_with_the_next_state",
         "a second restart would fold contributions twice",
@@ -647,8 +647,8 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-contributions-again",
         "acker/service/restore.py",
-        "for record in read_ours(self.log, where, state.safe, state.ack, committed=False, wait_ms=wait_ms):",
-        "for record in read_ours(self.log, where, state.ack, state.ack, committed=False, wait_ms=wait_ms):",
+        "for record in read_ours(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms):",
+        "for record in read_ours(self.log, place, state.ack, state.ack, committed=False, wait_ms=wait_ms):",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
         "a root with half of its contributions would time out after a restart",
@@ -656,8 +656,8 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-committed-verdicts",
         "acker/service/restore.py",
-        "for record in read_ours(self.log, verdict, first, end, committed=True, wait_ms=wait_ms):",
-        "for record in read_ours(self.log, verdict, first, end, committed=False, wait_ms=wait_ms):",
+        "for record in read_ours(self.log, place, first_offset, end, committed=True, wait_ms=wait_ms):",
+        "for record in read_ours(self.log, place, first_offset, end, committed=False, wait_ms=wait_ms):",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_of_a_transaction_that_was_never_committed_settle_nothing",
         "verdicts of an aborted transaction would settle roots that nobody heard of",
@@ -665,7 +665,7 @@ MUTANTS = (
     Mutant(
         "state-missing-beside-verdicts-is-refused",
         "acker/service/restore.py",
-        "self._require_no_verdict(core, verdict, end)",
+        "self._require_no_verdict(core, verdict_place, verdict_end)",
         "pass",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_without_state_are_an_error_but_aborted_ones_are_none",
@@ -683,7 +683,7 @@ MUTANTS = (
     Mutant(
         "a-moved-deadline-survives-a-restart",
         "acker/service/snapshot.py",
-        'cohort.load_touched(_int32(values.touched), np.frombuffer(values.deadlines, "<i8"))',
+        "cohort.load_touched(_int32(carried_values.touched), deadlines_ms)",
         "pass",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
@@ -692,8 +692,8 @@ MUTANTS = (
     Mutant(
         "the-safe-position-is-that-of-the-oldest-open-root",
         "acker/service/snapshot.py",
-        "safe = pinned.ack_pin.offset if pinned and pinned.ack_pin else core.ack_next",
-        "safe = core.ack_next",
+        "safe_offset = needs_acks.ack_pin.offset if needs_acks and needs_acks.ack_pin else core.ack_next",
+        "safe_offset = core.ack_next",
         "tests/unit/acker/service/test_acker_restart.py::test_logs_are_shortened_to_what_a_restart_needs",
         "contributions to open roots would be lost with a crash",
     ),
@@ -845,8 +845,8 @@ MUTANTS = (
     Mutant(
         "a-replay-topic-takes-records-of-any-age",
         "acker/provisioning/topic_specs.py",
-        "kept |= {name: NO_LIMIT for name in _TIME_LIMITS if name in of_source}",
-        "kept |= {name: of_source[name] for name in _TIME_LIMITS if name in of_source}",
+        "settings[name] = NO_LIMIT",
+        "settings[name] = source_settings[name]",
         "tests/unit/acker/provisioning/test_topic_specs.py::test_a_replay_topic_takes_copies_of_records_of_any_age",
         "the copy of a record that is older than its source allows would be refused",
     ),
@@ -941,8 +941,8 @@ MUTANTS = (
     Mutant(
         "a-partition-without-a-leader-is-left-alone",
         "acker/service/silent.py",
-        "if not (others_work and self._is_left_alone(number, now_ms))",
-        "if not others_work or number not in self._tried",
+        "if not self._is_left_alone(number, now_ms)",
+        "if number not in self._last_tries",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
         "it would never come up again",
@@ -950,8 +950,8 @@ MUTANTS = (
     Mutant(
         "partitions-come-up-in-turn",
         "acker/service/silent.py",
-        "(self._tried.get(number, (-1, 0)), number)",
-        "number",
+        "return at_ms, wait_ms, number",
+        "return 0, 0, number",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
         "one partition without a leader would keep the others of its process from coming up",
@@ -976,8 +976,8 @@ MUTANTS = (
     Mutant(
         "a-setting-that-is-needed-is-never-left-out",
         "acker/provisioning/refused_settings.py",
-        "needed = [setting for setting in refused if has.get(setting.name) != setting.value]",
-        "needed = [setting for setting in refused if setting.name not in has]",
+        "unavoidable = [setting for setting in refused if known_defaults.get(setting.name) != setting.value]",
+        "unavoidable = [setting for setting in refused if setting.name not in known_defaults]",
         "tests/unit/acker/provisioning/test_refused_settings.py"
         "::test_the_error_names_the_setting_its_topics_and_what_happens_without_it",
         "ack topics would be made that delete open roots after seven days",
@@ -985,8 +985,8 @@ MUTANTS = (
     Mutant(
         "what-one-broker-has-is-no-default-of-the-cluster",
         "acker/provisioning/refused_settings.py",
-        "if all(other.get(name) == value for other in others)",
-        "if True",
+        "return all(of_broker.get(name) == value for of_broker in defaults)",
+        "return True",
         "tests/unit/acker/provisioning/test_refused_settings.py"
         "::test_what_two_brokers_or_topics_have_otherwise_is_no_default",
         "a setting would be left out that another broker has otherwise",
@@ -1134,7 +1134,7 @@ MUTANTS = (
     Mutant(
         "a-state-unpacks-to-no-more-than-is-read",
         "acker/service/state.py",
-        "unpacked = unpacking.decompress(body, most.bytes_max)",
+        "unpacked = unpacking.decompress(body, limits.bytes_max)",
         "unpacked = unpacking.decompress(body)",
         "tests/property/test_fuzz_codec.py::test_a_state_that_unpacks_to_too_much_is_refused",
         "a megabyte in _ack_state would take a gigabyte of every acker and every view",
@@ -1353,7 +1353,7 @@ MUTANTS = (
     Mutant(
         "marks-of-fails-of-an-ended-session-go",
         "acker/service/core.py",
-        "                self.fail_marks.forget(other)\n",
+        "                self.fail_marks.forget(former)\n",
         "",
         "tests/property/test_nothing_stays.py::test_a_takeover_leaves_nothing_of_the_sessions_before",
         "State would grow with each session that ever failed something",
@@ -1419,8 +1419,8 @@ MUTANTS = (
     Mutant(
         "a-partition-that-came-up-is-tried-soon-the-next-time",
         "acker/service/silent.py",
-        "for number in numbers if number in self._tried}",
-        "for number in self._tried}",
+        "for number in numbers if number in tries}",
+        "for number in tries}",
         "tests/unit/acker/service/test_budgets.py::test_a_partition_that_came_up_is_left_alone_for_the_first_time_again",
         "after some outages in a year a partition would be left alone for long at the first try",
     ),

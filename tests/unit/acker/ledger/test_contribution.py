@@ -30,49 +30,68 @@ SHAPES = (
 )
 
 
-def acks(block: int, runs: list[PositionRun], named: list[int], given: list[int] | None = None) -> Acks:
+def acks(
+    block: int, runs: list[PositionRun], scattered: list[int], contributions: list[int] | None = None
+) -> Acks:
     """Write a record."""
-    at, values = np.array(named, np.int64), np.array(given or [7] * len(named), np.uint64)
+    positions, values = (
+        np.array(scattered, np.int64),
+        np.array(contributions or [7] * len(scattered), np.uint64),
+    )
     return Acks(
-        "q", 1, "g", "a", 1, SOURCE, block, tuple(runs), pack_positions(at), pack_values(values), (), b"", 0
+        "q",
+        1,
+        "g",
+        "a",
+        1,
+        SOURCE,
+        block,
+        tuple(runs),
+        pack_positions(positions),
+        pack_values(values),
+        (),
+        b"",
+        0,
     )
 
 
 def drawn(random: Random, shape: str, block: int) -> Acks:
     """Draw a record of one block, near the block's start."""
-    first = block * BLOCK
+    block_start = block * BLOCK
     count = {"many runs": random.choice([FEW_RUNS, FEW_RUNS + 1, FEW_RUNS + 4])}.get(
         shape, random.randrange(4)
     )
     runs: list[PositionRun] = []
-    start = first + random.randrange(3)
+    start = block_start + random.randrange(3)
     for _ in range(count):
         start += random.randint(-2, 2) if shape == "runs overlap" and runs else random.randrange(3)
-        start = max(first, start)
+        start = max(block_start, start)
         end = start + random.randint(0 if shape == "empty runs" else 1, 3)
         runs.append(PositionRun(start, end))
         start = end
-    named = random.sample(range(first, first + 40), random.randrange(8))
+    drawn_positions = random.sample(range(block_start, block_start + 40), random.randrange(8))
     if random.random() < 0.3:
-        named = list(range(min(named, default=first + 1), first + 12))
+        drawn_positions = list(range(min(drawn_positions, default=block_start + 1), block_start + 12))
     if shape not in {"runs cover positions", "runs overlap"}:
         covered = {position for run in runs for position in range(run.start, run.end)}
-        named = [position for position in named if position not in covered]
+        drawn_positions = [position for position in drawn_positions if position not in covered]
     if shape == "repeated":
-        named += named[:3]
+        drawn_positions += drawn_positions[:3]
     if shape not in {"unordered", "repeated"}:
-        named.sort()
-    given = [random.choice([root_edge(SOURCE, position), random.getrandbits(64)]) for position in named]
-    return acks(block, runs, named, given)
+        drawn_positions.sort()
+    values = [
+        random.choice([root_edge(SOURCE, position), random.getrandbits(64)]) for position in drawn_positions
+    ]
+    return acks(block, runs, drawn_positions, values)
 
 
 def contributions_of(record: Acks) -> list[tuple[int, int]]:
     """Return each position with its value."""
-    named = np.frombuffer(record.positions, "<i8").tolist()
+    scattered = np.frombuffer(record.positions, "<i8").tolist()
     values = np.frombuffer(record.values, "<u8").tolist()
     in_runs = [position for run in record.runs for position in range(run.start, run.end)]
     return [(position, root_edge(SOURCE, position)) for position in in_runs] + list(
-        zip(named, values, strict=True)
+        zip(scattered, values, strict=True)
     )
 
 
@@ -83,10 +102,10 @@ def cohort_of(random: Random, block: int) -> tuple[RootCohort, dict[int, int]]:
     roots = Roots(SOURCE, start, size)
     missing = {position: root_edge(SOURCE, position) for position in range(start, start + size)}
     if random.random() < 0.5:
-        named = sorted(random.sample(range(size), random.randrange(size)))
-        values = np.array([random.getrandbits(64) for _ in named], np.uint64)
-        roots.xor(np.array(named, np.int64), values)
-        for index, value in zip(named, values.tolist(), strict=True):
+        contributed_indices = sorted(random.sample(range(size), random.randrange(size)))
+        values = np.array([random.getrandbits(64) for _ in contributed_indices], np.uint64)
+        roots.xor(np.array(contributed_indices, np.int64), values)
+        for index, value in zip(contributed_indices, values.tolist(), strict=True):
             missing[start + index] ^= value
     settled = sorted(random.sample(range(size), random.randrange(size)))
     roots.settle(np.array(settled, np.int64))

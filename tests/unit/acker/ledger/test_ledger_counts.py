@@ -50,9 +50,11 @@ def counted(ledger: Ledger) -> dict[str, int]:
     return {name: count for name, count in asdict(ledger.counts).items() if count}
 
 
-def contribution(runs: Sequence[PositionRun], named: np.ndarray | None, values: np.ndarray) -> Contribution:
+def contribution(
+    runs: Sequence[PositionRun], scattered: np.ndarray | None, values: np.ndarray
+) -> Contribution:
     """Contribute to runs and positions."""
-    packed = (b"", b"") if named is None else (pack_positions(named), pack_values(values))
+    packed = (b"", b"") if scattered is None else (pack_positions(scattered), pack_values(values))
     return Contribution(Acks("q", 1, "g", "a", 1, SOURCE, 0, tuple(runs), *packed, (), b"", 0))
 
 

@@ -46,8 +46,8 @@ def ledger_of(*starts: int) -> tuple[Ledger, list[RootCohort]]:
 
 def contribution(start: int, end: int, *, by_run: bool) -> Contribution:
     """Contribute to neighbours."""
-    named = np.arange(start, end)
-    packed = (b"", b"") if by_run else (pack_positions(named), pack_values(named.astype(np.uint64)))
+    neighbours = np.arange(start, end)
+    packed = (b"", b"") if by_run else (pack_positions(neighbours), pack_values(neighbours.astype(np.uint64)))
     runs = (PositionRun(start, end),) if by_run else ()
     return Contribution(Acks("q", 1, "g", "a", 1, SOURCE, start // BLOCK, runs, *packed, (), b"", 0))
 

@@ -112,9 +112,9 @@ def test_a_nearly_settled_run_still_misses_what_its_open_roots_miss() -> None:
     assert roots.missing().tolist() == (root_edges(SOURCE, at + START) ^ given).tolist()
 
 
-def array(*named: int) -> I64:
+def array(*numbers: int) -> I64:
     """Make an array."""
-    return np.array(named, np.int64)
+    return np.array(numbers, np.int64)
 
 
 def test_indices_are_sorted_and_looked_up_without_hashing() -> None:

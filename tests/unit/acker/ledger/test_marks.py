@@ -19,18 +19,18 @@ Written = tuple[int, SessionLane, Content]
 
 
 def seen_after(records: Iterable[Written], lane: SessionLane, content: Content) -> Seen:
-    """Say what a record is after those that were applied: each rule by a look at all of them."""
+    """Return what a record is after those that were applied: each rule by a look at all of them."""
     records = list(records)
-    lanes = {other for _, other, _ in records}
+    lanes = {known for _, known, _ in records}
     if lane not in lanes:
         return Seen.NO_ROOM if len(lanes) >= LANES_MAX else Seen.NEW
-    own = [other for _, written, other in records if written == lane]
-    if content.seq < max(other.seq for other in own):
+    contents_of_lane = [known for _, written, known in records if written == lane]
+    if content.seq < max(known.seq for known in contents_of_lane):
         return Seen.REPEATED
-    same = [other for other in own if other[:3] == content[:3]]
-    if not same:
+    contents_alike = [known for known in contents_of_lane if known[:3] == content[:3]]
+    if not contents_alike:
         return Seen.NEW
-    return Seen.REPEATED if same[0].crc == content.crc else Seen.DIFFERENT
+    return Seen.REPEATED if contents_alike[0].crc == content.crc else Seen.DIFFERENT
 
 
 def marks_of(records: Iterable[Written]) -> dict[SessionLane, tuple[int, dict[tuple[int, int], int]]]:
@@ -38,9 +38,16 @@ def marks_of(records: Iterable[Written]) -> dict[SessionLane, tuple[int, dict[tu
     marks: dict[SessionLane, tuple[int, dict[tuple[int, int], int]]] = {}
     records = list(records)
     for lane in {lane for _, lane, _ in records}:
-        own = [content for _, written, content in records if written == lane]
-        last = max(content.seq for content in own)
-        marks[lane] = last, {(each.source, each.block): each.crc for each in own if each.seq == last}
+        contents_of_lane = [content for _, written, content in records if written == lane]
+        last_seq = max(content.seq for content in contents_of_lane)
+        marks[lane] = (
+            last_seq,
+            {
+                (applied.source, applied.block): applied.crc
+                for applied in contents_of_lane
+                if applied.seq == last_seq
+            },
+        )
     return marks
 
 

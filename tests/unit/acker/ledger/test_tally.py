@@ -23,11 +23,11 @@ COPIES = copies_source(SOURCE)
 
 def lost(reason: Verdict = Verdict.FAILED, operator: str = "split", error: str = "ValueError") -> VerdictSet:
     """Lose two roots for a cause."""
-    found = VerdictSet()
-    found.lose(
+    verdicts = VerdictSet()
+    verdicts.lose(
         LossCause(reason, operator, error, "order-4711 has no words", 0), EMISSION, SOURCE, 7, range(2)
     )
-    return found
+    return verdicts
 
 
 def test_roots_count_by_their_verdict_and_failures_by_operator_and_class() -> None:
@@ -200,7 +200,7 @@ def test_copies_are_forgotten_only_where_they_are_twice_as_many_as_may_wait(part
 
 
 def note_of(group: str, rows: int = 3) -> TooLate:
-    """Note rows that a watermark of a group dropped, and two roots."""
+    """Return a note of rows that a watermark of a group dropped, and of two roots."""
     roots = (SourceRun(SOURCE, 4, 6),)
     return TooLate(group, "query", 1, True, 5, 6, rows, 7, (SourceRun(SOURCE, 1, 2),), roots, ())
 

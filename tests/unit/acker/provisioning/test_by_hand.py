@@ -81,8 +81,8 @@ def test_of_each_setting_it_is_written_what_happens_without_it() -> None:
 def info_of_command(lines: list[str]) -> TopicInfo:
     """Return the topic that Kafka's tool makes of a command."""
     words = shlex.split(" ".join(line.removesuffix("\\") for line in lines))
-    value = {words[at]: words[at + 1] for at in range(len(words) - 1)}
-    settings = dict(words[at + 1].split("=", 1) for at, word in enumerate(words) if word == "--config")
+    value = {words[index]: words[index + 1] for index in range(len(words) - 1)}
+    settings = dict(words[index + 1].split("=", 1) for index, word in enumerate(words) if word == "--config")
     return TopicInfo(
         value["--topic"], "id", int(value["--partitions"]), int(value["--replication-factor"]), settings
     )

@@ -55,8 +55,8 @@ class Broker:
 
 def made(broker: Any, text: str = FILE) -> dict[str, TopicInfo]:
     create(read(text), broker)
-    found: dict[str, TopicInfo] = broker.found
-    return found
+    infos: dict[str, TopicInfo] = broker.found
+    return infos
 
 
 def test_copies_of_what_a_topic_takes_that_is_made_beside_theirs_fit() -> None:

@@ -44,7 +44,7 @@ DONE = ["ACKED", "FAILED", "TIMED_OUT"]
 def first_of(partition: int) -> int:
     """Return the first position of a block that an acker partition owns."""
     blocks = (block << 16 for block in range(100))
-    return next(first for first in blocks if acker_partition(SOURCE, first, PARTITIONS) == partition)
+    return next(position for position in blocks if acker_partition(SOURCE, position, PARTITIONS) == partition)
 
 
 @dataclass

@@ -44,18 +44,18 @@ def deflated(*parts: bytes, zeros: int = 0) -> bytes:
     """Return parts and then zeros, deflated, without having all of it in memory."""
     packing = zlib.compressobj(9)
     packed = [packing.compress(part) for part in parts]
-    whole, rest = divmod(zeros, MIB)
-    packed += [packing.compress(bytes(MIB)) for _ in range(whole)]
-    return b"".join([*packed, packing.compress(bytes(rest)), packing.flush()])
+    megabytes, bytes_left = divmod(zeros, MIB)
+    packed += [packing.compress(bytes(MIB)) for _ in range(megabytes)]
+    return b"".join([*packed, packing.compress(bytes(bytes_left)), packing.flush()])
 
 
 def avro_long(number: int) -> bytes:
     """Return a number of zero or more as Avro writes it."""
-    left, encoded = number << 1, bytearray()
-    while left > 0x7F:
-        encoded.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*encoded, left])
+    bits, encoded = number << 1, bytearray()
+    while bits > 0x7F:
+        encoded.append(bits & 0x7F | 0x80)
+        bits >>= 7
+    return bytes([*encoded, bits])
 
 
 def head_of_state() -> bytes:

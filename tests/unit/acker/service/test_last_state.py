@@ -128,9 +128,9 @@ def log() -> StateLog:
 
 def in_pieces(state: State, pieces: int) -> list[StatePart]:
     """Return a State in more pieces than it needs."""
-    [whole] = parts_of(CODEC, state)
-    size = len(whole.body) // pieces
-    cuts = [whole.body[n * size : (n + 1) * size if n < pieces - 1 else None] for n in range(pieces)]
+    [packed] = parts_of(CODEC, state)
+    size = len(packed.body) // pieces
+    cuts = [packed.body[n * size : (n + 1) * size if n < pieces - 1 else None] for n in range(pieces)]
     return [StatePart(0, part, pieces, body) for part, body in enumerate(cuts)]
 
 

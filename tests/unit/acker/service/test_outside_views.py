@@ -42,7 +42,7 @@ def view_of(reader: ViewReader) -> AckerView:
 
 
 def open_in(view: AckerView) -> list[int]:
-    return [found.start + int(at) for found in view.open_ranges() for at in found.at]
+    return [open_range.start + int(index) for open_range in view.open_ranges() for index in open_range.at]
 
 
 def test_without_a_state_there_is_no_view() -> None:

@@ -49,11 +49,11 @@ def reader_of(world: World, log: CountedLog | None = None) -> ViewReader:
 
 def open_in(reader: ViewReader) -> Open:
     """Return what is open in all acker partitions."""
-    views = [found for number in range(3) if (found := reader.view(number)) is not None]
+    views = [view for number in range(3) if (view := reader.view(number)) is not None]
     return [
-        (each.source, each.start, tuple(int(at) for at in each.at))
-        for found in views
-        for each in found.open_ranges()
+        (open_range.source, open_range.start, tuple(int(index) for index in open_range.at))
+        for view in views
+        for open_range in view.open_ranges()
     ]
 
 

@@ -78,9 +78,9 @@ SOURCES = (
 )
 
 
-def packed(*named: int) -> bytes:
+def packed(*packed_positions: int) -> bytes:
     """Pack positions."""
-    return pack_positions(np.array(named, np.int64))
+    return pack_positions(np.array(packed_positions, np.int64))
 
 
 TAKE = Take("g", "s", 3, NOW_MS, 1, (TakeSource(SOURCE, "lines", "id", 0, 0),))

@@ -85,8 +85,8 @@ COLOUR = {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}
 
 def record(name: str, /, **fields: Any) -> dict[str, Any]:
     """Return a schema; an underscore behind a field's name is not part of it."""
-    named = [{"name": field.rstrip("_"), "type": kind} for field, kind in fields.items()]
-    return {"type": "record", "name": name, "fields": named}
+    schema_fields = [{"name": field.rstrip("_"), "type": kind} for field, kind in fields.items()]
+    return {"type": "record", "name": name, "fields": schema_fields}
 
 
 PLAIN = record("Plain", from_="int", name="string", raw={"type": "array", "items": "int"})

@@ -61,8 +61,8 @@ def encoded(schema: dict[str, Any], value: object) -> bytes:
 def parsed(schema: dict[str, Any]) -> Any:
     """Return a schema without names in place of types: the walk goes over types alone."""
     fields = {field["name"]: field for field in schema["fields"]}
-    many = {"name": "many", "type": {"type": "array", "items": INNER}}
-    return {**schema, "fields": [many if name == "many" else field for name, field in fields.items()]}
+    many_field = {"name": "many", "type": {"type": "array", "items": INNER}}
+    return {**schema, "fields": [many_field if name == "many" else field for name, field in fields.items()]}
 
 
 @settings(max_examples=150, deadline=None)

@@ -25,9 +25,9 @@ from acker.wire.verdict import Verdict
 A, B = 65_536, 65_537
 
 
-def lost_at(source: int, *at: int) -> Lost:
+def lost_at(source: int, *lost_positions: int) -> Lost:
     """Return lost roots at some positions."""
-    packed = pack_positions(np.array(at))
+    packed = pack_positions(np.array(lost_positions))
     return Lost(Verdict.FAILED, "g", "t", "id", "", "", "", 0, 0, 0, source, packed)
 
 

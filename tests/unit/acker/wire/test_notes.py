@@ -160,12 +160,12 @@ NO_NUMBERS: list[Any] = [-1, WHOLE_END, 1.5, True, "1", None]
 
 def put(*path: int | Any) -> Callable[[list[Any]], None]:
     """Return the change that writes the last argument to the place that the others lead to."""
-    *way, last, value = path
+    *keys, last_key, value = path
 
     def change(note: list[Any]) -> None:
-        for step in way:
+        for step in keys:
             note = note[step]
-        note[last] = value
+        note[last_key] = value
 
     return change
 

@@ -99,8 +99,8 @@ def test_a_source_is_of_an_input_or_of_its_copies(wire_id: int, is_right: bool) 
 
 
 def acks(*runs: tuple[int, int]) -> Acks:
-    named = tuple(PositionRun(*run) for run in runs)
-    return Acks("q/s", 1, "g", "s", 1, A, 0, named, b"", b"", (), b"", 0)
+    position_runs = tuple(PositionRun(*run) for run in runs)
+    return Acks("q/s", 1, "g", "s", 1, A, 0, position_runs, b"", b"", (), b"", 0)
 
 
 @pytest.mark.parametrize(("more", "is_right"), [(0, True), (1, False)])
@@ -120,10 +120,10 @@ def members(runs: list[tuple[int, int]]) -> set[int]:
     return {position for run in runs for position in range(*run)}
 
 
-def in_runs(named: set[int]) -> list[tuple[int, int]]:
+def in_runs(some_positions: set[int]) -> list[tuple[int, int]]:
     """Return the fewest runs that hold some positions."""
-    starts = sorted(position for position in named if position - 1 not in named)
-    ends = sorted(position + 1 for position in named if position + 1 not in named)
+    starts = sorted(position for position in some_positions if position - 1 not in some_positions)
+    ends = sorted(position + 1 for position in some_positions if position + 1 not in some_positions)
     return list(zip(starts, ends, strict=True))
 
 
@@ -171,8 +171,8 @@ def test_a_header_of_another_length_has_no_numbers_of_roots(size: int | None) ->
 # leaders' epochs -------------------------------------------------------------------------------------------
 
 
-def lost_at(*at: int) -> Verdicts:
-    packed = pack_positions(np.array(at))
+def lost_at(*lost_positions: int) -> Verdicts:
+    packed = pack_positions(np.array(lost_positions))
     return Verdicts((), (), (Lost(Verdict.FAILED, "g", "t", "id", "", "", "", 0, 0, 0, A, packed),))
 
 

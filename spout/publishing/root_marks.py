@@ -202,10 +202,10 @@ class RootMarks:
     def of(self, *kinds: RootMark) -> RootMarks:
         """Return the rows of some kinds."""
         # some comparisons of bytes take less time than one `np.isin`
-        is_wanted = self.kinds == kinds[0]
+        is_of_kind = self.kinds == kinds[0]
         for kind in kinds[1:]:
-            is_wanted |= self.kinds == kind
-        return self._chosen(is_wanted)
+            is_of_kind |= self.kinds == kind
+        return self._chosen(is_of_kind)
 
     def _chosen(self, is_chosen: npt.NDArray[np.bool_]) -> RootMarks:
         """Return the rows of a mask; all of them, or none, are not copied."""
@@ -323,9 +323,9 @@ def _marks_of(batch: pa.RecordBatch) -> RootMarks:
         raise _unreadable("a number or a cause is missing")
     sources, positions, kinds, values = (np.asarray(column) for column in numbers)
     cause_numbers = np.asarray(causes.indices.fill_null(NO_CAUSE), np.int32)
-    known = {int(kind) for kind in RootMark}
-    if not set(np.unique(kinds).tolist()) <= known:
-        raise _unreadable(f"{set(np.unique(kinds).tolist()) - known} are no marks")
+    numbers_of_kinds = {int(kind) for kind in RootMark}
+    if not set(np.unique(kinds).tolist()) <= numbers_of_kinds:
+        raise _unreadable(f"{set(np.unique(kinds).tolist()) - numbers_of_kinds} are no marks")
     named = [kind for kind in RootMark if kind.has_cause]
     if ((cause_numbers == NO_CAUSE) & np.isin(kinds, named)).any():
         raise _unreadable("a mark has no cause")

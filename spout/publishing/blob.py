@@ -140,14 +140,14 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
     marks, damaged, newest, passed = content
     indices, until_ms, fails_late = _from_steps(*held[0]), _from_steps(*held[1]), held[2]
     edges = np.frombuffer(as_they_are, np.uint64, len(indices))
-    size, few = marks
-    packed = few or as_they_are[edges.nbytes :]
-    if len(packed) != size:
-        raise ValueError(f"{len(packed):,} bytes of marks, which are {size:,}")
+    marks_bytes, few_marks = marks
+    packed_marks = few_marks or as_they_are[edges.nbytes :]
+    if len(packed_marks) != marks_bytes:
+        raise ValueError(f"{len(packed_marks):,} bytes of marks, which are {marks_bytes:,}")
     bits = None
     if received is not None:
-        count, packed = received
-        bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=count).view(np.bool_)
+        count, packed_bits = received
+        bits = np.unpackbits(np.frombuffer(packed_bits, np.uint8), count=count).view(np.bool_)
     return TaskReport(
         operator=operator,
         upstream=upstream,
@@ -172,7 +172,7 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
         ),
         raised=tuple(Raised(*each) for each in raised),
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
-        marks=RootMarks.unpacked(packed),
+        marks=RootMarks.unpacked(packed_marks),
         damaged=tuple(DamagedRun(*run) for run in damaged),
         newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
         passed=tuple((Cause(*cause), _unpack(packed)) for cause, packed in passed),

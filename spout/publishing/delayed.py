@@ -197,8 +197,7 @@ def _each_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
 
 
 def _own_and_older(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:
-    is_own = _indices(plan, marks) >= 0
-    return marks.at(is_own), marks.at(~is_own)
+    return marks.apart(_indices(plan, marks) >= 0)
 
 
 def _indices(plan: PlanIndex, marks: RootMarks) -> I64:

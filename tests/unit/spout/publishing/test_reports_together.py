@@ -207,6 +207,19 @@ def test_a_released_tuple_takes_few_bytes_beside_its_edge(rows: int) -> None:
             decode(blob[:end])
 
 
+@pytest.mark.parametrize("rows", [0, 1, COMPRESSED_ROWS + 1])
+@pytest.mark.parametrize("bits", [None, np.array([True, False, True])])
+def test_marks_and_the_roots_that_a_first_bolt_received_come_together(
+    rows: int, bits: np.typing.NDArray[np.bool_] | None
+) -> None:
+    marks = released_marks(RootPositions(np.full(rows, A), np.arange(rows)), np.ones(rows, np.uint64))
+    came = decode(encode(TaskReport("first", marks=marks, received=bits)))
+    assert came.marks.rows() == marks.rows()
+    assert (None if came.received is None else came.received.tolist()) == (
+        None if bits is None else bits.tolist()
+    )
+
+
 def test_a_report_that_is_cut_off_or_names_a_class_is_refused() -> None:
     blob = encode(TaskReport("ack"))
     with pytest.raises(TrackingError, match="cut off"):

@@ -13,6 +13,9 @@
 5. A refused session stops, unless it is a restart with the option `take_over`: then it creates a new session.
    The same holds where the planner finds that the checkpoint is older than what its session did.
 
+`spout.group.session_state` has the states that this goes through: of step 1 ASKING, of 2 AWAITING_SILENCE,
+of 3 and 4 TAKING, or for a restart RESUMING and RESUMING_AGAIN.
+
 What an acker partition writes after its answer already concerns the session; it is kept until all partitions
 have answered.
 

@@ -343,3 +343,12 @@ def test_a_hook_that_a_bolt_adds_or_takes_off_while_it_works_counts_from_the_nex
 
 def test_a_hook_that_only_traces_does_not_make_a_basic_bolt_work_by_hand() -> None:
     assert around(work_of(Row(), TraceHook())) == ["FitRows", "Timed", "RowCall"]
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_each_row_that_stays_keeps_its_own_task(row: int) -> None:
+    """On a direct stream a row would go to the task of another one."""
+    rows = emitted(STREAM, ("a", 0), ("b", 1), ("c", 2))._replace(tasks=np.array([5, 6, 7]))
+    kept = rows.apart_from([row])
+    assert kept.tasks is not None
+    assert kept.tasks.tolist() == [task for parent, task in enumerate((5, 6, 7)) if parent != row]

@@ -137,7 +137,7 @@ class BatchOutcome:
 
     Attributes:
         marks: what became of its roots, and of roots of earlier batches. What has none is acked. A kind
-            stands once with a root, but for `LEFT_OPEN`, of each bolt, and `FAILED` of an earlier batch.
+            stands once with a root, except for `LEFT_OPEN`, of each bolt, and `FAILED` of an earlier batch.
         absent: positions without a record, ascending.
         lost: how many of them have left the log since the batch was planned.
         errors: what bolts reported, the first ones of each task.

@@ -46,7 +46,9 @@ def test_what_names_no_other_cluster_is_taken_as_of_this_one(
 @pytest.mark.parametrize("value", [None, b"", b"v", MAGIC[:1], b"{}", MAGIC[::-1] + bytes(20)])
 def test_what_is_none_of_our_records_is_of_no_other_cluster(value: bytes | None) -> None:
     """O126: it is garbage with a header by chance, or by somebody's will, and stops nobody for good."""
-    require_cluster("_ack_due/0@1", cluster_header(THERE), value, HERE)
+    headers = cluster_header(THERE)
+    require_cluster("_ack_due/0@1", headers, value, HERE)
+    assert other_cluster(headers, HERE), "of a record of ours it would be"
 
 
 def test_a_cluster_without_an_id_is_named_in_no_record() -> None:

@@ -760,11 +760,29 @@ MUTANTS = (
     Mutant(
         "what-the-driver-did-is-known-before-the-next-batch-is-planned",
         "spout/link/driver_link.py",
-        "connection.take(self.hear)\n\n    def _is_settled",
-        "pass\n\n    def _is_settled",
+        "        if not self._take():\n            self._take()\n",
+        "",
         "tests/unit/spout/link/test_links.py"
         "::test_what_the_driver_did_before_is_known_when_a_callback_has_caught_up",
         "a topology would emit once more behind its pause",
+    ),
+    Mutant(
+        "what-the-driver-did-is-known-behind-a-connection-that-has-ended",
+        "spout/link/driver_link.py",
+        "        if not self._take():\n            self._take()\n",
+        "        self._take()\n",
+        "tests/unit/spout/link/test_links.py"
+        "::test_what_the_driver_did_is_known_also_where_the_connection_has_ended_meanwhile",
+        "a topology would emit once more behind its pause, where its driver has dropped the planning process",
+    ),
+    Mutant(
+        "who-cannot-send-ends-the-connection",
+        "spout/link/connection.py",
+        "            self.end()  # or the connection would go on without what was to be said now\n",
+        "",
+        "tests/unit/spout/link/test_connection.py"
+        "::test_who_takes_a_message_slowly_misses_none_of_what_is_said_meanwhile",
+        "a planning process that takes a long message slowly would never hear of a pause",
     ),
     Mutant(
         "who-connects-knows-the-key",

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -70,6 +71,7 @@ class DriverLink:
         self._hello = hello
         self._mark = mark
         self._is_mark_broken = False
+        self._marking = threading.Lock()  # Spark's callback removes the mark, the planner's thread keeps it
         self._driver_state = DriverState()
         self._published: dict[str, BatchPublished] = {}
         self._own_state = PlannerState()
@@ -248,22 +250,34 @@ class DriverLink:
         It is a file, and no message: a task on this machine has no connection, and its bolts, whose closure
         was made before, know its path alone.
         """
-        if self._mark is None or not self._own_state.runs_again:
+        if self._mark is None:
             return
-        try:
-            with suppress(FileNotFoundError):  # the driver is about to make the folder again
+        with self._marking:
+            if not self._own_state.runs_again:
+                return
+            # not found: the driver is about to make the folder again
+            with self._noting_the_mark(), suppress(FileNotFoundError):
                 self._mark.touch()
+
+    @contextmanager
+    def _noting_the_mark(self) -> Iterator[None]:
+        """Say once that the mark cannot be written or removed; the query goes on without."""
+        try:
+            yield
             self._is_mark_broken = False
         except OSError as error:
             if not self._is_mark_broken:
-                _LOGGER.warning("the mark of a batch that is run again cannot be written: %s", error)
+                _LOGGER.warning(
+                    "the mark of a batch that is run again cannot be written or removed: %s", error
+                )
             self._is_mark_broken = True
 
     def drop_again(self) -> None:
         """Say that this process plans: what it ran again has ended. Another process's mark stays."""
         self._tell(replace(self._own_state, runs_again=""))
         if self._mark is not None and not self._driver_state.others_run_again:
-            self._mark.unlink(missing_ok=True)
+            with self._marking, self._noting_the_mark():
+                self._mark.unlink(missing_ok=True)
 
     def _tell(self, state: PlannerState) -> None:
         """Tell the driver, unless it knows; where it is away, it hears that when it is there again."""

@@ -2410,8 +2410,8 @@ MUTANTS = (
     Mutant(
         "a-first-job-that-fails-answers-who-waits",
         "spout/streaming/keeper.py",
-        "except SPARK_ERRORS as error:",
-        "except ZeroDivisionError as error:",
+        "        finally:\n",
+        "        else:\n",
         "tests/unit/spout/streaming/test_keeper.py"
         "::test_who_asks_is_answered_when_spark_has_run_a_task_or_cannot",
         "a query whose first job fails would emit nothing for ten minutes",

@@ -310,6 +310,52 @@ def test_a_mark_that_a_cleaner_has_removed_is_there_again(driver: LinkedDriver, 
     assert not driver.link.mark.exists()
 
 
+def test_a_mark_is_not_there_again_behind_the_batch(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planner's thread keeps it while Spark's callback removes it; the next batch would be isolated."""
+    planner = driver.planner()
+    planner.put_again("s", FIRST)
+    touch, touches, goes_on = Path.touch, threading.Event(), threading.Event()
+
+    def touch_late(path: Path) -> None:
+        touches.set()
+        assert goes_on.wait(30)
+        touch(path)
+
+    monkeypatch.setattr(Path, "touch", touch_late)
+    keeping = threading.Thread(target=planner.keep_mark)
+    dropping = threading.Thread(target=planner.drop_again)
+    keeping.start()
+    assert touches.wait(30)
+    dropping.start()
+    dropping.join(0.2)
+    goes_on.set()
+    keeping.join(30)
+    dropping.join(30)
+    assert not driver.link.mark.exists()
+
+
+def test_a_mark_that_can_neither_be_written_nor_removed_is_named_once_and_ends_no_query(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody else has made the folder again, behind a cleaner."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    planner = driver.planner()
+    planner.put_again("s", FIRST)
+    planner.drop_again()
+    planner.drop_again()
+    assert [message for message in caplog.messages if "not yours" in message] == [
+        "the mark of a batch that is run again cannot be written or removed: not yours"
+    ]
+    monkeypatch.undo()
+
+
 def clean(folder: Path) -> None:
     """Do what a cleaner of temporary files does."""
     shutil.rmtree(folder)

@@ -158,8 +158,8 @@ class Connection:
     def take(self, handle: Callable[[bytes], None]) -> None:
         """Handle all frames that have arrived, in their order, one thread at a time.
 
-        When it returns, every frame is handled that was sent before the call. When it raises, apart from
-        `TimeoutError`, the connection is over, and whoever takes next hears that, in whatever thread.
+        When it returns, every frame is handled that was sent before the call. When it raises, apart
+        from `TimeoutError`, the connection is over, and whoever takes next hears that.
 
         Raises:
             EOFError: the other end has closed the connection, or ended.
@@ -223,7 +223,8 @@ class Connection:
         """End it, and give its descriptor back; the thread that waits for it calls this last."""
         self.end()
         # who sends or takes now sees the end, and is done before the descriptor is another file's
-        held = [lock for lock in (self._sending, self._reading) if lock.acquire(timeout=SEND_MS_MAX / 1000)]
+        locks, wait_s = (self._sending, self._reading), SEND_MS_MAX / 1000
+        held = [lock for lock in locks if lock.acquire(timeout=wait_s)]
         _close(self._socket)
         for lock in held:
             lock.release()

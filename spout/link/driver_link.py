@@ -71,7 +71,7 @@ class DriverLink:
         self._hello = hello
         self._mark = mark
         self._is_mark_broken = False
-        self._marking = threading.Lock()  # Spark's callback removes the mark, the planner's thread keeps it
+        self._marking = threading.Lock()  # Spark's callback removes what the thread keeps
         self._driver_state = DriverState()
         self._published: dict[str, BatchPublished] = {}
         self._own_state = PlannerState()
@@ -131,13 +131,13 @@ class DriverLink:
     def catch_up(self) -> None:
         """Take what the driver has said until now.
 
-        Where the connection has ended, the thread makes another one, over which the driver says all again.
+        Where the connection has ended, the thread makes another one: the driver says all again.
         """
         if not self._take():
             self._take()
 
     def _take(self) -> bool:
-        """Take what there is; False: the connection has ended."""
+        """Hear what there is; False: the connection has ended."""
         with self._changed:
             self._changed.wait_for(self._is_settled, RECONNECT_MS_MAX / 1000)
             connection = self._connection

@@ -68,7 +68,7 @@ class DriverSocket:
 
         Raises `UsageError`: the socket cannot be made, or no thread be started.
         """
-        with self._starting:  # two listeners would take the socket's name from each other, again and again
+        with self._starting:  # two listeners would take the name from each other for ever
             if not self._is_listening:
                 self._start()
                 self._is_listening = True
@@ -107,7 +107,7 @@ class DriverSocket:
                         self._begin(connection)
                     self._trouble = ""
                 except (OSError, UsageError, RuntimeError, MemoryError) as error:
-                    # no folder (it is fresh again in a moment), no descriptor, thread or memory: once more
+                    # no folder (in a moment it is there), descriptor, thread, memory: once more
                     self._name_trouble(error)
                     pause.wait(ACCEPT_MS / 1000)
         finally:

@@ -39,7 +39,7 @@ AGAIN_MAX: Final = 64
 
 @dataclass(slots=True)
 class _PlanningProcess:
-    """A planning process that is connected, whether it knows what is published, and what it has said last."""
+    """A planning process that is connected, whether it knows all batches, and its last word."""
 
     process: str
     knows_batches: bool = False
@@ -172,7 +172,7 @@ class PlannerLink:
             connection.send(lambda: self._published.get(session, b""))
 
     def _state_frame(self, connection: Connection) -> bytes:
-        """Return what holds for one of the planning processes now; empty: it has gone, or hears it later."""
+        """Return what holds for one planning process; empty: it has gone, or hears it later."""
         with self._changing:
             receiver = self._connected.get(connection)
             if receiver is None or not receiver.knows_batches:

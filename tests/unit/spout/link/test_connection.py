@@ -579,7 +579,7 @@ def test_threads_that_let_the_driver_listen_at_once_make_one_socket(
     class SlowSocket(ListeningSocket):
         def __init__(self, folder: str) -> None:
             made.append(folder)
-            time.sleep(0.1)
+            threading.Event().wait(0.1)
             super().__init__(folder)
 
     monkeypatch.setattr(driver_socket, "ListeningSocket", SlowSocket)

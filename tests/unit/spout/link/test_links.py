@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,6 @@ from spout.link.messages import (
     from_frame,
     to_frame,
 )
-from spout.link.planner_link import PlannerLink
 from spout.planning.order import NotAcked
 from spout.streaming.options import SourceOptions, tasks_now
 from tests.support.linked import LinkedDriver, batch_plan, linked_driver
@@ -106,13 +105,14 @@ def test_who_connects_hears_what_holds_when_it_knows_all_batches(
 ) -> None:
     """D302: also if something changes while it is told: who knows what holds plans."""
     driver.link.put_published(batch_plan("s", FIRST))
-    send = PlannerLink._send_published
+    send = Connection.send
 
-    def change_and_send(link: PlannerLink, connection: Connection, session: str) -> None:
-        link.deactivate()
-        send(link, connection, session)
+    def change_and_send(connection: Connection, make_frame: Callable[[], bytes]) -> None:
+        if driver.link._connected and not driver.link.is_inactive:
+            driver.link.deactivate()
+        send(connection, make_frame)
 
-    monkeypatch.setattr(PlannerLink, "_send_published", change_and_send)
+    monkeypatch.setattr(Connection, "send", change_and_send)
     end = connect(str(driver.folder))
     greet_driver(end, driver.address.key, to_frame(Hello("stream", "p")))
     heard: list[Message] = []

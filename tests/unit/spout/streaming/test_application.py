@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -67,16 +66,16 @@ def test_threads_that_are_the_first_at_once_get_one_application(monkeypatch: pyt
     """Else the streams of one would be in an application that nobody else knows."""
     made: list[object] = []
 
-    def make(self: Any, context: object) -> None:
+    def make(context: object) -> object:
         made.append(context)
-        time.sleep(0.05)
-        self._owner = SimpleNamespace(check=lambda: None)
+        threading.Event().wait(0.05)
+        return SimpleNamespace(_owner=SimpleNamespace(check=lambda: None))
 
     session = SimpleNamespace(sparkContext=object())
-    monkeypatch.setattr(Application, "__init__", make)
+    monkeypatch.setattr(application_module, "Application", make)
     monkeypatch.setattr(application_module, "classic", lambda session: session)
-    monkeypatch.setattr(application_module, "_APPLICATIONS", {})
     assert len({id(one) for one in all_at_once(lambda _: Application.of(cast("Any", session)))}) == 1
+    application_module._APPLICATIONS.pop(cast("Any", session.sparkContext))
     assert len(made) == 1
 
 
@@ -86,7 +85,7 @@ def test_sessions_of_threads_that_read_at_once_have_numbers_of_their_own() -> No
     class SlowSessions(dict[str, int]):
         def __len__(self) -> int:
             length = super().__len__()
-            time.sleep(0.05)
+            threading.Event().wait(0.05)
             return length
 
     known = application()
@@ -103,7 +102,7 @@ def test_threads_that_read_the_first_streams_at_once_start_one_keeper(
     runs: list[object] = []
     known = application()
     known._keeper = None
-    socket = SimpleNamespace(start=lambda: time.sleep(0.05))
+    socket = SimpleNamespace(start=lambda: threading.Event().wait(0.05))
     known._socket, known._folder = cast("Any", socket), cast("Any", None)
     monkeypatch.setattr(
         application_module, "Keeper", lambda *_: SimpleNamespace(run=runs.append, step=lambda: None)

@@ -55,8 +55,7 @@ class HighestTime(NamedTuple):
 
 
 class RootPositions(NamedTuple):
-    """Roots as two columns, ``(n,) int64`` each: row by row a root's source and its position in
-    it."""
+    """Roots as two columns, ``(n,) int64``: in each row a root's source and its position there."""
 
     sources: I64
     positions: I64

@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "a-note-of-calls-stands-with-the-first-acker-alone",
         "spout/publishing/publish.py",
-        "return {id(firsts[acker]) for acker in ackers if acker in firsts} or {id(records[0])}",
+        "return noted or {id(records[0])}",
         "return {id(records[0])}",
         "tests/unit/spout/inspect/test_passed_calls.py"
         "::test_each_acker_of_such_a_record_has_the_note_beside_its_verdict",
@@ -2275,8 +2275,8 @@ MUTANTS = (
     Mutant(
         "what-is-held-has-a-later-deadline",
         "spout/publishing/publish.py",
-        "touched_at=plan.now + ahead_ms)",
-        "touched_at=plan.now)",
+        "touched_at=plan.now + ahead_ms,",
+        "touched_at=plan.now,",
         "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_what_the_state_holds_outlives_a_quiet_topic_and_what_a_bolt_left_open_does_not",
         "a topic that is quiet for longer than the timeout would be counted twice in its window",

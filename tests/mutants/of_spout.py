@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "a-note-of-calls-stands-with-the-first-acker-alone",
         "spout/publishing/publish.py",
-        "return {id(firsts[acker]) for acker in ackers if acker in firsts} or {id(records[0])}",
+        "return noted or {id(records[0])}",
         "return {id(records[0])}",
         "tests/unit/spout/inspect/test_passed_calls.py"
         "::test_each_acker_of_such_a_record_has_the_note_beside_its_verdict",
@@ -1054,8 +1054,8 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "for report in every for each in report.lined",
-        "for report in newest for each in report.lined",
+        "for report in reports for lines in report.lined",
+        "for report in counted for lines in report.lined",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
         "later records would be acked before one that failed when the batch was evaluated before",
@@ -1146,8 +1146,8 @@ MUTANTS = (
     Mutant(
         "of-a-repeated-partition-the-newest-attempt-counts",
         "spout/publishing/settle.py",
-        "newest[key] = max(each.attempt, newest.get(key, 0))",
-        "newest[key] = min(each.attempt, newest.get(key, each.attempt))",
+        "newest[key] = max(evaluation.attempt, newest.get(key, 0))",
+        "newest[key] = min(evaluation.attempt, newest.get(key, evaluation.attempt))",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open",
         "of a task that was repeated and failed tuples this time, all would be acked",
@@ -1155,8 +1155,8 @@ MUTANTS = (
     Mutant(
         "of-a-repeated-read-the-newest-attempt-counts",
         "spout/publishing/settle.py",
-        "for each in sorted(evaluations, key=lambda each: each.attempt):",
-        "for each in sorted(evaluations, key=lambda each: -each.attempt):",
+        "for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.attempt):",
+        "for evaluation in sorted(evaluations, key=lambda evaluation: -evaluation.attempt):",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open",
         "what the sink got and what is acked would be of two different runs",
@@ -1182,7 +1182,7 @@ MUTANTS = (
         "what-was-emitted-was-received",
         "spout/publishing/settle.py",
         "if _sum(report.took for report in stages[stage]) in gave",
-        "if _sum(report.took for report in stages[stage]).rows in {each.rows for each in gave}",
+        "if _sum(report.took for report in stages[stage]).rows in {rows.rows for rows in gave}",
         "tests/unit/spout/publishing/test_fold.py::test_rows_lost_or_repeated_between_bolts_fail_the_batch",
         "a stage that got other rows than were sent would count",
     ),
@@ -1206,7 +1206,7 @@ MUTANTS = (
     Mutant(
         "a-root-is-received-once",
         "spout/publishing/settle.py",
-        "if (here & report.received).any():",
+        "if (is_received_before & report.received).any():",
         "if False:",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_a_root_that_two_first_bolts_receive_fails_the_batch_by_name",
@@ -1215,8 +1215,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "failures = [cause for report in every for cause in report.failures]",
-        "failures = [cause for report in newest for cause in report.failures]",
+        "failures = [failure for report in reports for failure in report.failures]",
+        "failures = [failure for report in counted for failure in report.failures]",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1224,7 +1224,7 @@ MUTANTS = (
     Mutant(
         "what-another-evaluation-left-open-is-not-acked",
         "spout/publishing/settle.py",
-        "roots, sums = residuals(plan, [each_once])",
+        "roots, sums = residuals(plan, [distinct_rows])",
         "roots, sums = residuals(plan, [])",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that was left open where the sink got its rows could be acked",
@@ -1301,8 +1301,8 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, released.edges])",
-        "partial, residual = residuals(plan, (r.outstanding for r in newest), [released.edges])",
+        "held_edges = [*staying, released.edges]",
+        "held_edges = [released.edges]",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
         "a record that waits in a window would be acked before the window is written",
@@ -1319,7 +1319,7 @@ MUTANTS = (
     Mutant(
         "held-rows-of-one-tuple-have-edges-of-their-own",
         "spout/publishing/delayed.py",
-        "return child_edges(edges, entry.subscription, entry.first + np.arange(len(edges)))",
+        "return child_edges(edges, entry.subscription, entry.first_row + np.arange(len(edges)))",
         "return edges",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_rows_that_sparks_operators_made_of_one_tuple_have_edges_of_their_own",
@@ -1328,8 +1328,8 @@ MUTANTS = (
     Mutant(
         "a-late-tuple-fails-where-it-shall",
         "spout/publishing/settle.py",
-        "if r.held.fails_late",
-        "if not r.held.fails_late",
+        "if not self.held.fails_late or",
+        "if self.held.fails_late or",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it",
         "records that a watermark drops would be acked although they shall fail",
@@ -2275,8 +2275,8 @@ MUTANTS = (
     Mutant(
         "what-is-held-has-a-later-deadline",
         "spout/publishing/publish.py",
-        "touched_at=plan.now + ahead_ms)",
-        "touched_at=plan.now)",
+        "touched_at=plan.now + ahead_ms,",
+        "touched_at=plan.now,",
         "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_what_the_state_holds_outlives_a_quiet_topic_and_what_a_bolt_left_open_does_not",
         "a topic that is quiet for longer than the timeout would be counted twice in its window",
@@ -2284,8 +2284,8 @@ MUTANTS = (
     Mutant(
         "what-a-bolt-left-open-has-no-later-deadline",
         "spout/publishing/settle.py",
-        "    if not any(report.outstanding for report in newest):\n        return partial",
-        "    if True:\n        return partial",
+        "    if not any(report.outstanding for report in counted):\n        return open_roots",
+        "    if True:\n        return open_roots",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_what_a_bolt_left_open_beside_what_is_held_has_no_later_deadline",
         "a record that a bolt forgot would come again after days",

@@ -16,8 +16,8 @@ MUTANTS = (
     Mutant(
         "verdicts-before-the-emission-leave-the-commit-behind",
         "spout/group/tenure.py",
-        "        self.window.open_source(source, cursor.next)\n\n    def _count_open",
-        "\n    def _count_open",
+        "        self.window.open_source(source, cursor.next)\n\n    def _count_pending",
+        "\n    def _count_pending",
         "tests/unit/spout/group/test_tenure.py::test_what_is_emitted_and_settled_agrees_with_plain_sets",
         "the group's commit would stand below records that are done",
     ),
@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-source-is-sent-before-the-one-below-it-is-durable",
         "spout/group/announce.py",
-        "if written and (first or wave > last):",
-        "if written and wave > last:",
+        "if has_sent and (start or wave > last_wave):",
+        "if has_sent and wave > last_wave:",
         "tests/unit/spout/group/test_announced_records.py"
         "::test_an_init_of_too_many_runs_is_cut_and_its_pieces_follow_each_other",
         "a crash between the two could leave the upper one initialised, and the lower one not",
@@ -355,16 +355,16 @@ MUTANTS = (
     Mutant(
         "a-commit-that-the-broker-forgot-stays-forgotten",
         "spout/group/commits.py",
-        "again = ours if is_time else ours - kept",
-        "again = ours if is_time else set()",
+        "to_repeat = ours if is_time else ours - kept_by_broker",
+        "to_repeat = ours if is_time else set()",
         "tests/unit/spout/group/test_commits.py::test_a_commit_that_the_broker_has_forgotten_is_made_again",
         "the next start of a quiet group would read all records again",
     ),
     Mutant(
         "commits-of-a-quiet-group-are-not-renewed",
         "spout/group/commits.py",
-        "again = ours if is_time else ours - kept",
-        "again = ours - kept",
+        "to_repeat = ours if is_time else ours - kept_by_broker",
+        "to_repeat = ours - kept_by_broker",
         "tests/unit/spout/group/test_commits.py"
         "::test_commits_of_a_quiet_group_are_renewed_before_they_are_forgotten",
         "a broker that keeps commits for a minute would forget them again and again",
@@ -372,8 +372,8 @@ MUTANTS = (
     Mutant(
         "a-commit-stops-at-a-hole",
         "spout/planning/window.py",
-        "return self._high.get(source) if first is None else first",
-        "return self._high.get(source)",
+        "return self._emitted_to.get(source) if first_pending is None else first_pending",
+        "return self._emitted_to.get(source)",
         "tests/unit/spout/planning/test_window.py"
         "::test_the_committable_position_is_the_first_unsettled_emitted_one",
         "a restart without ackers would pass over records that are not done",
@@ -381,8 +381,8 @@ MUTANTS = (
     Mutant(
         "a-commit-stops-before-what-is-free",
         "spout/group/tenure.py",
-        "settled_below[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)",
-        "settled_below[source] = cursor.first_free if settled is None else settled",
+        "settled_below[source] = min(committable, cursor.first_free)",
+        "settled_below[source] = committable",
         "tests/unit/spout/group/test_commits.py::test_nothing_is_committed_beyond_what_was_never_emitted",
         "the commit would pass over records that were never emitted",
     ),
@@ -416,8 +416,8 @@ MUTANTS = (
     Mutant(
         "a-log-that-was-cut-and-grew-again-stops-the-query",
         "spout/planning_process/continuity.py",
-        "elif epoch > read.leader_epoch:\n                to_compare[source] = read",
-        "elif epoch > read.leader_epoch:\n                self._keep(source, cursor, epoch)",
+        "elif epoch > read_to.leader_epoch:\n                to_compare[source] = read_to",
+        "elif epoch > read_to.leader_epoch:\n                self._keep(source, cursor, epoch)",
         "tests/unit/spout/planning_process/test_cut_logs.py"
         "::test_a_log_that_was_cut_stops_the_query_with_its_first_lost_offset",
         "records that have the offsets of lost ones would never be read",
@@ -552,7 +552,7 @@ MUTANTS = (
     Mutant(
         "another-driver-at-its-last-batch-is-no-older-copy",
         "spout/planning_process/verdict_reader.py",
-        "is_old = record.offset < self._began[TopicPartition(record.topic, record.partition)]",
+        "is_old = record.offset < self._first_offsets[place]",
         "is_old = True",
         "tests/unit/spout/planning_process/test_older_checkpoint.py"
         "::test_another_driver_that_is_at_its_last_batch_is_no_sign_of_it",
@@ -586,7 +586,7 @@ MUTANTS = (
     Mutant(
         "parts-of-an-init-are-written-one-after-another",
         "spout/group/announce.py",
-        "                if written and (first or wave > last):\n                    self._flush()\n",
+        "                if has_sent and (start or wave > last_wave):\n                    self._flush()\n",
         "",
         "tests/unit/spout/group/test_announce.py"
         "::test_parts_of_one_source_stay_in_order_when_several_are_announced_together",
@@ -716,8 +716,8 @@ MUTANTS = (
     Mutant(
         "what-spark-did-not-journal-is-planned-again",
         "spout/planning_process/batches.py",
-        "if self._last is not None and start == self._last.start:\n            return self._last.end",
-        "if False:\n            return self._last.end",
+        "if self._last_planned is not None and start == self._last_planned.start:\n            return self._last_planned.end",
+        "if False:\n            return self._last_planned.end",
         "tests/unit/spout/planning_process/test_planner.py"
         "::test_asking_again_before_spark_journalled_gives_the_same_batch",
         "records of a batch that Spark asked for twice would never be emitted",
@@ -857,7 +857,7 @@ MUTANTS = (
     Mutant(
         "a-session-is-silent-before-it-counts-as-gone",
         "spout/group/presence.py",
-        "return max(0, max(last) + SILENT_MS_MAX - self._now_ms)",
+        "return max(0, max(times_ms) + SILENT_MS_MAX - self._now_ms)",
         "return 0",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_group_whose_holder_died_is_taken_once_he_was_silent_for_the_limit_and_says_so",
@@ -866,7 +866,7 @@ MUTANTS = (
     Mutant(
         "signs-that-were-not-sent-yet-are-waited-for",
         "spout/group/presence.py",
-        "if name.epoch and not self._has_read:",
+        "if name.epoch and not self._has_read_earlier_signs:",
         "if False:",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_holder_whose_signs_the_broker_does_not_send_is_waited_for",
@@ -2238,8 +2238,8 @@ MUTANTS = (
     Mutant(
         "a-new-session-leaves-a-wrong-clock-behind",
         "spout/group/opening.py",
-        "return max(now_ms, before_ms) if is_real else now_ms",
-        "return max(now_ms, before_ms)",
+        "return max(now_ms, former_ms) if is_real else now_ms",
+        "return max(now_ms, former_ms)",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_release_brings_a_group_back_whose_state_has_what_ackers_once_believed",
         "a group with a forged clock could not be had again",
@@ -2256,7 +2256,7 @@ MUTANTS = (
     Mutant(
         "acker-partitions-far-behind-are-led-up-in-steps",
         "spout/group/opening.py",
-        "for step in generation_steps(named, self._generations.get(partition, {})):",
+        "for step in generation_steps(takes, self._generations.get(partition, {})):",
         "for step in ():",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_generations_that_somebody_raised_in_one_acker_partition_are_spread_to_the_others",
@@ -2366,7 +2366,7 @@ MUTANTS = (
     Mutant(
         "a-verdict-partition-that-stands-is-noticed",
         "spout/planning_process/verdict_reader.py",
-        "for place in self._began}\n        return self._watch",
+        "for place in self._first_offsets}\n        return self._watch",
         "for place in ()}\n        return self._watch",
         "tests/unit/spout/planning_process/test_leaderless_sources.py"
         "::test_verdicts_of_the_others_are_read_and_the_partition_that_stands_is_told",
@@ -2455,16 +2455,16 @@ MUTANTS = (
     Mutant(
         "each-log-that-was-cut-is-found",
         "spout/planning_process/continuity.py",
-        "return Compared(tuple(cuts), older)",
-        "return Compared(tuple(cuts[:1]), older)",
+        "return Compared(tuple(cuts), unknown)",
+        "return Compared(tuple(cuts[:1]), unknown)",
         "tests/unit/spout/planning_process/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
         "with on_data_loss: skip the second log would be read on where the first one was cut",
     ),
     Mutant(
         "one-leader-that-does-not-know-yet-hides-no-other",
         "spout/planning_process/continuity.py",
-        "            if intact is None:\n                older.add(source)",
-        "            if intact is None:\n                older.add(source)\n                break",
+        "            if intact_to is None:\n                unknown.add(source)",
+        "            if intact_to is None:\n                unknown.add(source)\n                break",
         "tests/unit/spout/planning_process/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
         "a log that was cut would not be found while another leader is being elected",
     ),

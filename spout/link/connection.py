@@ -121,6 +121,7 @@ class Connection:
         self._frames = Frames()
         self._sending = threading.Lock()
         self._reading = threading.Lock()
+        self._is_broken = False
 
     def send(self, make_frame: Callable[[], bytes]) -> None:
         """Send a frame, made when its turn comes, so that the last one that is sent is the newest.
@@ -130,6 +131,7 @@ class Connection:
         Raises `OSError`: the other end has gone, or takes nothing; the connection is over then.
         """
         if not self._sending.acquire(timeout=2 * SEND_MS_MAX / 1000):
+            self.end()  # or the connection would go on without what was to be said now
             raise TimeoutError("another thread is sending, and the other end takes nothing")
         try:
             frame = make_frame()
@@ -156,29 +158,40 @@ class Connection:
     def take(self, handle: Callable[[bytes], None]) -> None:
         """Handle all frames that have arrived, in their order, one thread at a time.
 
-        When it returns, every frame is handled that was sent before the call.
+        When it returns, every frame is handled that was sent before the call. When it raises, apart from
+        `TimeoutError`, the connection is over, and whoever takes next hears that, in whatever thread.
 
         Raises:
             EOFError: the other end has closed the connection, or ended.
             OSError: it sends what is no frame, or the connection is over.
+            TimeoutError: another thread takes meanwhile, and has not come to an end.
             ValueError: `handle` refuses a frame.
         """
         if not self._reading.acquire(timeout=SEND_MS_MAX / 1000):
             raise TimeoutError("another thread takes what has arrived, and does not come to an end")
         try:
-            is_open = True
-            while is_open:
-                try:
-                    data = self._socket.recv(_READ_BYTES)
-                except BlockingIOError:
-                    return
-                is_open = bool(data)
-                self._frames.feed(data)
-                while (frame := self._frames.next_frame()) is not None:
-                    handle(frame)
-            raise EOFError("the other end has closed the connection")
+            if self._is_broken:
+                raise EOFError("what came by it before was no message")
+            self._take_all(handle)
+        except BaseException:
+            self._is_broken = True
+            self.end()
+            raise
         finally:
             self._reading.release()
+
+    def _take_all(self, handle: Callable[[bytes], None]) -> None:
+        is_open = True
+        while is_open:
+            try:
+                data = self._socket.recv(_READ_BYTES)
+            except BlockingIOError:
+                return
+            is_open = bool(data)
+            self._frames.feed(data)
+            while (frame := self._frames.next_frame()) is not None:
+                handle(frame)
+        raise EOFError("the other end has closed the connection")
 
     def next_greeting(self, deadline: float) -> bytes:
         """Return the next frame of a greeting, by `time.monotonic`.
@@ -209,7 +222,11 @@ class Connection:
     def close(self) -> None:
         """End it, and give its descriptor back; the thread that waits for it calls this last."""
         self.end()
+        # who sends or takes now sees the end, and is done before the descriptor is another file's
+        held = [lock for lock in (self._sending, self._reading) if lock.acquire(timeout=SEND_MS_MAX / 1000)]
         _close(self._socket)
+        for lock in held:
+            lock.release()
 
 
 def _is_ready(end: socket.socket, event: int, wait_ms: int) -> bool:
@@ -365,7 +382,8 @@ def private_folder(folder: str) -> Iterator[Path]:
             )
         # it stays this folder, whoever renames what above it
         short = DESCRIPTORS / str(descriptor)
-        yield short if short.is_dir() else Path(folder)
+        # not `Path.is_dir`, which raises before Python 3.14 where it may not look
+        yield short if os.path.isdir(short) else Path(folder)
     except OSError as error:
         if error.errno is None and "path too long" in str(error):
             raise UsageError(

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -70,10 +71,12 @@ class DriverLink:
         self._hello = hello
         self._mark = mark
         self._is_mark_broken = False
+        self._marking = threading.Lock()  # Spark's callback removes the mark, the planner's thread keeps it
         self._driver_state = DriverState()
         self._published: dict[str, BatchPublished] = {}
         self._own_state = PlannerState()
         self._connection: Connection | None = None
+        self._is_told = False  # over this connection, what holds
         self._has_state = address is None
         self._refusal: WindhoverError | None = None
         self._why_not = "it was not tried yet"
@@ -126,17 +129,33 @@ class DriverLink:
         )
 
     def catch_up(self) -> None:
-        """Take what the driver has said until now."""
+        """Take what the driver has said until now.
+
+        Where the connection has ended, the thread makes another one, over which the driver says all again.
+        """
+        if not self._take():
+            self._take()
+
+    def _take(self) -> bool:
+        """Take what there is; False: the connection has ended."""
         with self._changed:
-            # where the connection has ended, the thread makes another one
             self._changed.wait_for(self._is_settled, RECONNECT_MS_MAX / 1000)
             connection = self._connection
-        if connection is not None:
-            with suppress(OSError, EOFError, ValueError):  # the thread sees it, too, and says so
-                connection.take(self.hear)
+        if connection is None:
+            return True
+        try:
+            connection.take(self.hear)
+        except TimeoutError:  # the thread takes it
+            return True
+        except (OSError, EOFError, ValueError):  # the thread sees it, too, and says so
+            with self._changed:
+                if self._connection is connection:
+                    self._is_told = False
+            return False
+        return True
 
     def _is_settled(self) -> bool:
-        return self._connection is not None or self._address is None or not self._has_state
+        return self._is_told or self._address is None or not self._has_state
 
     def wait(self, since: int, wait_ms: int) -> None:
         """Wait until the driver says something more than `since` `changes`, or `wait_ms` have passed."""
@@ -155,7 +174,7 @@ class DriverLink:
             match message:
                 case DriverState():
                     self._driver_state = message
-                    self._has_state = True
+                    self._has_state = self._is_told = True
                 case BatchPublished():
                     self._published.pop(message.session, None)
                     self._published[message.session] = message
@@ -231,22 +250,34 @@ class DriverLink:
         It is a file, and no message: a task on this machine has no connection, and its bolts, whose closure
         was made before, know its path alone.
         """
-        if self._mark is None or not self._own_state.runs_again:
+        if self._mark is None:
             return
-        try:
-            with suppress(FileNotFoundError):  # the driver is about to make the folder again
+        with self._marking:
+            if not self._own_state.runs_again:
+                return
+            # not found: the driver is about to make the folder again
+            with self._noting_the_mark(), suppress(FileNotFoundError):
                 self._mark.touch()
+
+    @contextmanager
+    def _noting_the_mark(self) -> Iterator[None]:
+        """Say once that the mark cannot be written or removed; the query goes on without."""
+        try:
+            yield
             self._is_mark_broken = False
         except OSError as error:
             if not self._is_mark_broken:
-                _LOGGER.warning("the mark of a batch that is run again cannot be written: %s", error)
+                _LOGGER.warning(
+                    "the mark of a batch that is run again cannot be written or removed: %s", error
+                )
             self._is_mark_broken = True
 
     def drop_again(self) -> None:
         """Say that this process plans: what it ran again has ended. Another process's mark stays."""
         self._tell(replace(self._own_state, runs_again=""))
         if self._mark is not None and not self._driver_state.others_run_again:
-            self._mark.unlink(missing_ok=True)
+            with self._marking, self._noting_the_mark():
+                self._mark.unlink(missing_ok=True)
 
     def _tell(self, state: PlannerState) -> None:
         """Tell the driver, unless it knows; where it is away, it hears that when it is there again."""
@@ -273,13 +304,14 @@ class DriverLink:
                         self._changed_once()
                     return
                 self._note_why_not(error)
-            except (OSError, EOFError, ValueError) as error:
+            except (OSError, EOFError, ValueError, MemoryError) as error:
                 self._note_why_not(error)
             self._is_closed.wait(RETRY_MS / 1000)
 
     def _note_why_not(self, error: Exception) -> None:
         with self._changed:
             was_connected, self._connection = self._connection is not None, None
+            self._is_told = False
             self._why_not = f"{type(error).__name__}: {error}"
             self._changed_once()
         if was_connected and not self._is_closed.is_set():

@@ -61,14 +61,19 @@ class DriverSocket:
         self._trouble = ""
         self._is_over = is_over
         self._is_listening = False
+        self._starting = threading.Lock()
 
     def start(self) -> None:
         """Listen in a thread of its own, unless it does already.
 
         Raises `UsageError`: the socket cannot be made, or no thread be started.
         """
-        if self._is_listening:
-            return
+        with self._starting:  # two listeners would take the socket's name from each other, again and again
+            if not self._is_listening:
+                self._start()
+                self._is_listening = True
+
+    def _start(self) -> None:
         try:
             listener = ListeningSocket(self.address.folder)
         except OSError as error:
@@ -86,7 +91,6 @@ class DriverSocket:
                 f"the driver cannot start a thread ({error}); raise the number of processes and threads that"
                 " its user, or its container, may have (ulimit -u, pids.max)"
             ) from error
-        self._is_listening = True
 
     def _listen(self, listener: ListeningSocket) -> None:
         leave_sigint_to_the_main_thread()
@@ -102,8 +106,8 @@ class DriverSocket:
                     if connection is not None:
                         self._begin(connection)
                     self._trouble = ""
-                except (OSError, UsageError, RuntimeError) as error:
-                    # no folder (it is fresh again in a moment), no descriptor, no thread: it is tried again
+                except (OSError, UsageError, RuntimeError, MemoryError) as error:
+                    # no folder (it is fresh again in a moment), no descriptor, thread or memory: once more
                     self._name_trouble(error)
                     pause.wait(ACCEPT_MS / 1000)
         finally:
@@ -144,6 +148,12 @@ class DriverSocket:
     def _serve(self, connection: Connection) -> None:
         leave_sigint_to_the_main_thread()
         try:
+            self._talk(connection)
+        finally:
+            self._forget(connection)
+
+    def _talk(self, connection: Connection) -> None:
+        try:
             hello = from_frame(greet_planner(connection, self.address.key))
             link = self._link_of(hello.stream) if isinstance(hello, Hello) else None
             if link is None or not isinstance(hello, Hello):
@@ -152,7 +162,6 @@ class DriverSocket:
             _LOGGER.warning(
                 "stranger_dropped: who connected to the driver's socket said no greeting: %s", error
             )
-            self._forget(connection)
             return
         try:
             link.attach(connection, hello.process)
@@ -165,4 +174,3 @@ class DriverSocket:
             _LOGGER.warning("planning_process_dropped stream=%s: %s", hello.stream, error)
         finally:
             link.detach(connection)
-            self._forget(connection)

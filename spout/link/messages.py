@@ -121,7 +121,8 @@ _KINDS: Final[Mapping[type[Message], str]] = {
 def to_frame(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
     """Return a message as bytes.
 
-    Of a batch with more roots than `bytes_max` can name it is unknown which are acked, and which are held.
+    Of a batch with more roots than `bytes_max` can name it is unknown which are acked, and which are held; of
+    what is damaged the first is named in any case.
     """
     fields: dict[str, object] = {"kind": _KINDS[type(message)]}
     if not isinstance(message, BatchPublished):
@@ -129,7 +130,12 @@ def to_frame(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
     fields |= {"session": message.session, "batch": message.batch, **message.published._asdict()}
     frame = json.dumps(fields).encode()
     if len(frame) > bytes_max:
-        frame = json.dumps(fields | {"not_acked": None, "held": None}).encode()
+        fields |= {"not_acked": None, "held": None}
+        frame = json.dumps(fields).encode()
+    damaged = message.published.damaged
+    while len(frame) > bytes_max and len(damaged) > 1:
+        damaged = damaged[: len(damaged) // 2]
+        frame = json.dumps(fields | {"damaged": damaged}).encode()
     return frame
 
 

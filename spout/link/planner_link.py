@@ -39,9 +39,10 @@ AGAIN_MAX: Final = 64
 
 @dataclass(slots=True)
 class _PlanningProcess:
-    """A planning process that is connected, and what it has said last."""
+    """A planning process that is connected, whether it knows what is published, and what it has said last."""
 
     process: str
+    knows_batches: bool = False
     state: PlannerState = field(default_factory=PlannerState)
 
 
@@ -171,10 +172,10 @@ class PlannerLink:
             connection.send(lambda: self._published.get(session, b""))
 
     def _state_frame(self, connection: Connection) -> bytes:
-        """Return what holds for one of the planning processes now; empty: it has gone."""
+        """Return what holds for one of the planning processes now; empty: it has gone, or hears it later."""
         with self._changing:
             receiver = self._connected.get(connection)
-            if receiver is None:
+            if receiver is None or not receiver.knows_batches:
                 return b""
             others = [other for other in self._connected.values() if other.process != receiver.process]
             return to_frame(
@@ -189,12 +190,14 @@ class PlannerLink:
 
     def attach(self, connection: Connection, process: str) -> None:
         """Tell a planning process that has connected all that holds, and from now on what changes."""
+        receiver = _PlanningProcess(process)
         with self._changing:
-            self._connected[connection] = _PlanningProcess(process)
+            self._connected[connection] = receiver
             sessions = tuple(self._published)
         for session in sessions:
             self._send_published(connection, session)
-        # the last, so that who knows it knows all
+        # the last, also if it changes meanwhile, so that who knows it knows all
+        receiver.knows_batches = True
         self._send_state(connection)
 
     def detach(self, connection: Connection) -> None:

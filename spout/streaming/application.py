@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Mapping
@@ -269,11 +270,12 @@ class Application:
 
     def _keep(self) -> None:
         """Let a thread serve the planning processes, from the first stream on."""
-        if self._keeper is None:
-            self._socket.start()
-            keeper = Keeper(self._folder, self._kept)
-            keeper.run(lambda: has_ended(self._context))
-            self._keeper = keeper
+        with _MAKING:
+            if self._keeper is None:
+                self._socket.start()
+                keeper = Keeper(self._folder, self._kept)
+                keeper.run(lambda: has_ended(self._context))
+                self._keeper = keeper
 
     def _kept(self) -> list[KeptStream]:
         return [KeptStream(self.link(stream), stream.session) for stream in self.all_streams()]
@@ -285,15 +287,19 @@ class Application:
         Raises `UsageError`: the session is of Spark Connect, or of the process that this one was forked from.
         """
         context = classic(session).sparkContext
-        if context not in _APPLICATIONS:
-            _APPLICATIONS[context] = Application(context)
-        found = _APPLICATIONS[context]
-        found._owner.check()
-        return found
+        application = _APPLICATIONS.get(context)
+        if application is None:
+            with _MAKING:
+                if context not in _APPLICATIONS:
+                    _APPLICATIONS[context] = Application(context)
+                application = _APPLICATIONS[context]
+        application._owner.check()
+        return application
 
     def number_of(self, session: SparkSession) -> int:
         """Return the number of a Spark session among those that read streams, from 1."""
-        return self._sessions.setdefault(session_uuid(session), len(self._sessions) + 1)
+        with _MAKING:
+            return self._sessions.setdefault(session_uuid(session), len(self._sessions) + 1)
 
     def new_stream(
         self, session: SparkSession, topics: Topics, group: str, *, tracked: bool, carry: Carry = Carry.PACKED
@@ -363,3 +369,6 @@ class Application:
 
 _APPLICATIONS: Final[dict[SparkContext, Application]] = {}
 """By context. A process has few contexts, and one at a time; an application knows its own to the end."""
+
+_MAKING: Final = threading.RLock()
+"""Held where the first of several threads makes what an application has one of."""

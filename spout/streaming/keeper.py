@@ -97,9 +97,16 @@ class Keeper:
         for stream in self._streams():
             for process in stream.link.asks_for_workers():
                 if process not in self._answered:
-                    self._answered.add(process)
-                    # Spark's kind of thread: it gives its connection to the JVM back
-                    InheritableThread(target=self._answer, args=(stream, process), daemon=True).start()
+                    self._start_answer(stream, process)
+
+    def _start_answer(self, stream: KeptStream, process: str) -> None:
+        self._answered.add(process)
+        try:
+            # Spark's kind of thread: it gives its connection to the JVM back
+            InheritableThread(target=self._answer, args=(stream, process), daemon=True).start()
+        except RuntimeError as error:  # no thread: without a worker that waits for it, the query goes on
+            _LOGGER.warning("no_worker_started: %s", error)
+            stream.link.put_workers(process)
 
     def name_slow_starts(self) -> None:
         """Say of queries that have ended since if a Python process was too slow for them."""
@@ -115,7 +122,9 @@ class Keeper:
         except SPARK_ERRORS as error:
             # the query's own tasks will fail by the same, and Spark says it there
             _LOGGER.warning("no_worker_started: %s", str(error).partition("\n")[0])
-        stream.link.put_workers(process)
+        finally:
+            # whatever it was: unanswered, the query would emit nothing for ten minutes
+            stream.link.put_workers(process)
 
 
 def start_a_worker(session: SparkSession) -> None:

@@ -368,9 +368,10 @@ class Runner:
         self._raise_error()
         if self._driver.is_inactive:
             self._driver.put_idle()
-            deadline_ms, wait = _now_ms() + ENDING_MS_MAX, LongWait()
-            while self._driver.is_for_good and _now_ms() < deadline_ms:
+            deadline_ms, wait = self._clock_ms() + ENDING_MS_MAX, LongWait()
+            while self._driver.is_for_good and self._clock_ms() < deadline_ms:
                 self._wait(IDLE_MS)
+                self._driver.put_idle()  # also in a pause that began meanwhile
                 self._say(wait, "waits_for_its_end", "the driver ends the query; no batch is planned")
             return start
         return self._planner.plan(start, limit, _now_ms(), tasks_now(self._options, self._driver.cores))

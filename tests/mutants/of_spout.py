@@ -760,11 +760,29 @@ MUTANTS = (
     Mutant(
         "what-the-driver-did-is-known-before-the-next-batch-is-planned",
         "spout/link/driver_link.py",
-        "connection.take(self.hear)\n\n    def _is_settled",
-        "pass\n\n    def _is_settled",
+        "        if not self._take():\n            self._take()\n",
+        "",
         "tests/unit/spout/link/test_links.py"
         "::test_what_the_driver_did_before_is_known_when_a_callback_has_caught_up",
         "a topology would emit once more behind its pause",
+    ),
+    Mutant(
+        "what-the-driver-did-is-known-behind-a-connection-that-has-ended",
+        "spout/link/driver_link.py",
+        "        if not self._take():\n            self._take()\n",
+        "        self._take()\n",
+        "tests/unit/spout/link/test_links.py"
+        "::test_what_the_driver_did_is_known_also_where_the_connection_has_ended_meanwhile",
+        "a topology would emit once more behind its pause, where its driver has dropped the planning process",
+    ),
+    Mutant(
+        "who-cannot-send-ends-the-connection",
+        "spout/link/connection.py",
+        "            self.end()  # or the connection would go on without what was to be said now\n",
+        "",
+        "tests/unit/spout/link/test_connection.py"
+        "::test_who_takes_a_message_slowly_misses_none_of_what_is_said_meanwhile",
+        "a planning process that takes a long message slowly would never hear of a pause",
     ),
     Mutant(
         "who-connects-knows-the-key",
@@ -2392,8 +2410,8 @@ MUTANTS = (
     Mutant(
         "a-first-job-that-fails-answers-who-waits",
         "spout/streaming/keeper.py",
-        "except SPARK_ERRORS as error:",
-        "except ZeroDivisionError as error:",
+        "        finally:\n",
+        "        else:\n",
         "tests/unit/spout/streaming/test_keeper.py"
         "::test_who_asks_is_answered_when_spark_has_run_a_task_or_cannot",
         "a query whose first job fails would emit nothing for ten minutes",

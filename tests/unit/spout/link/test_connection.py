@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.errors import Unreachable, UsageError
+from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.link import connection as transport
 from spout.link import driver_link, driver_socket
@@ -148,6 +149,24 @@ def test_of_a_batch_with_more_roots_than_a_message_may_name_it_is_unknown_which(
     rows = tuple(NotAcked(65_536, position, None, -1) for position in range(1_000))
     message = BatchPublished("s", "s/65536@0", Published(rows, (), RANGES))
     assert from_frame(to_frame(message, 1_000)) == BatchPublished("s", "s/65536@0", Published(None, (), None))
+
+
+def test_what_is_damaged_is_said_also_where_a_message_may_not_name_all_of_it() -> None:
+    """Else the connection would end by it, and the next one, and no error would name the record."""
+    damaged = tuple(DamagedRun("t", 0, offset, offset + 1, "bent") for offset in range(1_000))
+    message = BatchPublished("s", "s/65536@0", Published((), damaged, RANGES))
+    frame = to_frame(message, 1_000)
+    read = from_frame(frame)
+    assert len(frame) <= 1_000
+    assert isinstance(read, BatchPublished)
+    assert len(read.published.damaged) > 1
+    assert read == BatchPublished(
+        "s", "s/65536@0", Published(None, damaged[: len(read.published.damaged)], None)
+    )
+    one = BatchPublished("s", "s/65536@0", Published((), damaged[:1], None))
+    assert from_frame(to_frame(one, 1)) == BatchPublished(
+        "s", "s/65536@0", Published(None, damaged[:1], None)
+    )
 
 
 # -- strangers
@@ -460,6 +479,142 @@ def test_who_takes_nothing_is_dropped_and_told_all_when_he_comes_again(
     assert heard is not None
     assert heard.not_acked is not None
     assert len(heard.not_acked) == 100_000
+
+
+def test_who_takes_a_message_slowly_misses_none_of_what_is_said_meanwhile(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D305: whoever may not wait until it is taken ends the connection, and does not go on without."""
+    monkeypatch.setattr(transport, "SEND_MS_MAX", 500)
+    end = connect(os.fspath(driver.folder))
+    transport.greet_driver(end, driver.address.key, to_frame(Hello("stream", "slow")))
+    eventually(lambda: driver.link._connected)
+    rows = [NotAcked(65_536, position, None, -1) for position in range(400_000)]
+    heard: list[Message] = []
+    is_over, is_deactivated, pause = threading.Event(), threading.Event(), threading.Event()
+
+    def take_slowly() -> None:
+        while data := end._socket.recv(100_000):
+            end._frames.feed(data)
+            while (frame := end._frames.next_frame()) is not None:
+                heard.append(from_frame(frame))
+            if not is_deactivated.is_set():
+                pause.wait(0.05)
+        is_over.set()
+
+    publishing = threading.Thread(target=driver.link.put_published, args=(batch_plan("s", RANGES), rows))
+    end._socket.settimeout(60)
+    taking = threading.Thread(target=take_slowly)
+    publishing.start()
+    eventually(next(iter(driver.link._connected))._sending.locked)
+    taking.start()
+    driver.link.deactivate()
+    is_deactivated.set()
+    eventually(lambda: is_over.is_set() or any(state_of(message).is_inactive for message in heard), 30)
+    publishing.join(30)
+    end.end()
+    taking.join(30)
+    end.close()
+
+
+def state_of(message: Message) -> DriverState:
+    """Return what a message says holds; nothing does where it says something else."""
+    return message if isinstance(message, DriverState) else DriverState()
+
+
+def test_a_descriptor_is_given_back_when_nobody_uses_it_any_more() -> None:
+    """D308: it may be another file's in a moment, and a message would be written there."""
+    one, two = socket.socketpair()
+    with one, two:
+        connection, sends, ends = Connection(one), threading.Event(), threading.Event()
+
+        def make_frame() -> bytes:
+            sends.set()
+            assert ends.wait(30)
+            return b"late"
+
+        def send() -> None:
+            with pytest.raises(OSError, match=r"."):
+                connection.send(make_frame)
+
+        sending = threading.Thread(target=send)
+        closing = threading.Thread(target=connection.close)
+        sending.start()
+        assert sends.wait(30)
+        closing.start()
+        closing.join(0.2)
+        was_open = one.fileno() >= 0
+        ends.set()
+        sending.join(30)
+        closing.join(30)
+        assert was_open
+        assert one.fileno() < 0
+
+
+def test_a_frame_that_is_refused_ends_the_connection_for_each_thread_that_takes() -> None:
+    """D304: it may have been the callback's thread; and what comes behind it is not believed either."""
+    one, two = socket.socketpair()
+    with one, two:
+        connection, handled = Connection(one), list[bytes]()
+
+        def refuse(_: bytes) -> None:
+            raise ValueError("no message")
+
+        two.sendall(frame_of(b"bent") + frame_of(b"next"))
+        with pytest.raises(ValueError, match="no message"):
+            connection.take(refuse)
+        for _ in range(2):
+            with pytest.raises(EOFError):
+                connection.take(handled.append)
+        assert handled == []
+        assert read_to_end(two) == b""
+
+
+def test_threads_that_let_the_driver_listen_at_once_make_one_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D308: two listeners would take the name from each other as long as the application lives."""
+    made: list[str] = []
+
+    class SlowSocket(ListeningSocket):
+        def __init__(self, folder: str) -> None:
+            made.append(folder)
+            time.sleep(0.1)
+            super().__init__(folder)
+
+    monkeypatch.setattr(driver_socket, "ListeningSocket", SlowSocket)
+    is_over = threading.Event()
+    threads = NewThreads()
+    driver = driver_socket.DriverSocket(os.fspath(tmp_path), {}.get, is_over.is_set)
+    starting = [threading.Thread(target=driver.start) for _ in range(3)]
+    for thread in starting:
+        thread.start()
+    for thread in starting:
+        thread.join(30)
+    assert len(threads()) == 1
+    is_over.set()
+    eventually(lambda: not threads())
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    "lacks", [MemoryError(), OSError(errno.EMFILE, "none left"), RuntimeError("no thread")]
+)
+def test_a_driver_that_lacks_something_for_a_moment_listens_again(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, lacks: Exception
+) -> None:
+    """D308: its thread ends by none of it; without it no query of the application would start any more."""
+    accept, is_refused = ListeningSocket.accept, threading.Event()
+
+    def refuse_once(listener: ListeningSocket, wait_ms: int) -> Connection | None:
+        if not is_refused.is_set():
+            is_refused.set()
+            raise lacks
+        return accept(listener, wait_ms)
+
+    monkeypatch.setattr(ListeningSocket, "accept", refuse_once)
+    eventually(is_refused.is_set)
+    assert not driver.planner().is_inactive
 
 
 def test_nothing_is_left_of_connections_that_have_ended(driver: LinkedDriver) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,19 @@ import pytest
 
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
-from spout.link.connection import SEND_MS_MAX, SOCKET_NAME
-from spout.link.messages import SESSIONS_MAX, Published
+from spout.link.connection import SEND_MS_MAX, SOCKET_NAME, Connection, connect, greet_driver
+from spout.link.driver_link import DriverLink
+from spout.link.messages import (
+    SESSIONS_MAX,
+    BatchPublished,
+    DriverState,
+    Hello,
+    Message,
+    Published,
+    from_frame,
+    to_frame,
+)
+from spout.link.planner_link import PlannerLink
 from spout.planning.order import NotAcked
 from spout.streaming.options import SourceOptions, tasks_now
 from tests.support.linked import LinkedDriver, batch_plan, linked_driver
@@ -69,6 +81,69 @@ def test_what_the_driver_did_before_is_known_when_a_callback_has_caught_up(drive
         planner.catch_up()
         assert planner.published("s", ranges) == Published(None)
         assert planner.is_inactive is bool(start % 20)
+
+
+def test_what_the_driver_did_is_known_also_where_the_connection_has_ended_meanwhile(
+    driver: LinkedDriver,
+) -> None:
+    """D305: the driver drops who stands still; what it says then comes by the next connection."""
+    planner = driver.planner()
+    for number in range(20):
+        (driver.link.activate if number % 2 else driver.link.deactivate)()
+        eventually(lambda: driver.link._connected)
+        for connection in tuple(driver.link._connected):
+            connection.end()
+        ranges = (SourceRun(SOURCE, number, number + 1),)
+        (driver.link.deactivate if number % 2 else driver.link.activate)()
+        driver.link.put_published(batch_plan("s", ranges))
+        planner.catch_up()
+        assert planner.is_inactive is bool(number % 2)
+        assert planner.published("s", ranges) == Published(None)
+
+
+def test_who_connects_hears_what_holds_when_it_knows_all_batches(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D302: also if something changes while it is told: who knows what holds plans."""
+    driver.link.put_published(batch_plan("s", FIRST))
+    send = PlannerLink._send_published
+
+    def change_and_send(link: PlannerLink, connection: Connection, session: str) -> None:
+        link.deactivate()
+        send(link, connection, session)
+
+    monkeypatch.setattr(PlannerLink, "_send_published", change_and_send)
+    end = connect(str(driver.folder))
+    greet_driver(end, driver.address.key, to_frame(Hello("stream", "p")))
+    heard: list[Message] = []
+    while not any(isinstance(message, DriverState) for message in heard):
+        assert end.wait(20_000)
+        end.take(lambda frame: heard.append(from_frame(frame)))
+    end.close()
+    assert [type(message) for message in heard] == [BatchPublished, DriverState]
+    assert heard[-1] == DriverState(is_inactive=True, pauses=1)
+
+
+@pytest.mark.parametrize("error", [ValueError("no message"), MemoryError("64 MiB")], ids=str)
+def test_a_message_that_cannot_be_taken_ends_the_connection_and_all_is_said_again(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """D305: nothing is passed over, and nobody listens to nothing for ever."""
+    planner, is_refused = driver.planner(), threading.Event()
+    hear = DriverLink.hear
+
+    def refuse_once(link: DriverLink, frame: bytes) -> None:
+        if not is_refused.is_set():
+            is_refused.set()
+            raise error
+        hear(link, frame)
+
+    monkeypatch.setattr(DriverLink, "hear", refuse_once)
+    driver.link.deactivate()
+    eventually(lambda: planner.is_inactive)
+    assert is_refused.is_set()
+    planner.catch_up()
+    assert planner.is_connected
 
 
 def test_what_was_said_wakes_who_waits_for_it(driver: LinkedDriver) -> None:
@@ -233,6 +308,52 @@ def test_a_mark_that_a_cleaner_has_removed_is_there_again(driver: LinkedDriver, 
     planner.drop_again()
     planner.keep_mark()
     assert not driver.link.mark.exists()
+
+
+def test_a_mark_is_not_there_again_behind_the_batch(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planner's thread keeps it while Spark's callback removes it; the next batch would be isolated."""
+    planner = driver.planner()
+    planner.put_again("s", FIRST)
+    touch, touches, goes_on = Path.touch, threading.Event(), threading.Event()
+
+    def touch_late(path: Path) -> None:
+        touches.set()
+        assert goes_on.wait(30)
+        touch(path)
+
+    monkeypatch.setattr(Path, "touch", touch_late)
+    keeping = threading.Thread(target=planner.keep_mark)
+    dropping = threading.Thread(target=planner.drop_again)
+    keeping.start()
+    assert touches.wait(30)
+    dropping.start()
+    dropping.join(0.2)
+    goes_on.set()
+    keeping.join(30)
+    dropping.join(30)
+    assert not driver.link.mark.exists()
+
+
+def test_a_mark_that_can_neither_be_written_nor_removed_is_named_once_and_ends_no_query(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody else has made the folder again, behind a cleaner."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    planner = driver.planner()
+    planner.put_again("s", FIRST)
+    planner.drop_again()
+    planner.drop_again()
+    assert [message for message in caplog.messages if "not yours" in message] == [
+        "the mark of a batch that is run again cannot be written or removed: not yours"
+    ]
+    monkeypatch.undo()
 
 
 def clean(folder: Path) -> None:

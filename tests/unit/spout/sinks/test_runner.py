@@ -307,6 +307,44 @@ def test_the_first_batch_waits_until_spark_has_run_a_task(session: str, driver: 
         runner.stop()
 
 
+def test_a_pause_that_begins_while_the_query_ends_is_answered_too(driver: LinkedDriver) -> None:
+    """Else who ends the query would wait for that answer until its time is over."""
+    planner: Any = Idle()
+    runner = Runner(options_of(driver), planner)
+    driver.link.deactivate(for_good=True)
+    planning = threading.Thread(target=runner.plan, args=(BEGINNING, None))
+    planning.start()
+    try:
+        eventually(lambda: driver.link.is_idle, 20)
+        driver.link.deactivate()
+        eventually(lambda: driver.link.is_idle, 20)
+        assert planning.is_alive()
+    finally:
+        driver.link.activate()
+        planning.join(60)
+        close(runner)
+
+
+def test_the_end_of_a_query_is_waited_for_as_long_as_time_passes_whatever_the_wall_clock_shows(
+    driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set ahead, it would let batches run again that the end of the query interrupts."""
+    wall = Passing()
+    monkeypatch.setattr(source, "_now_ms", lambda: int(wall() * 10_000_000))
+    planner: Any = Idle()
+    runner = Runner(options_of(driver), planner)
+    driver.link.deactivate(for_good=True)
+    planning = threading.Thread(target=runner.plan, args=(BEGINNING, None))
+    planning.start()
+    eventually(lambda: driver.link.is_idle, 20)
+    planning.join(0.5)
+    was_waiting = planning.is_alive()
+    driver.link.activate()
+    planning.join(60)
+    close(runner)
+    assert was_waiting
+
+
 def test_a_wait_for_workers_is_said_each_minute_and_ends(
     driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

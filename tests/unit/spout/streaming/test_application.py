@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +18,7 @@ from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import BatchLane
 from spout.publishing.report_accumulator import Reports
 from spout.sinks.batch_end import BatchEnd
+from spout.streaming import application as application_module
 from spout.streaming.application import Application, Stream
 from tests.support.linked import linked_driver
 from tests.support.refusals import not_refused
@@ -44,6 +49,67 @@ def application(*streams: Stream) -> Application:
     made._links = {}
     made.streams = {each.id: each for each in streams}
     return made
+
+
+def all_at_once(call: Callable[[int], object]) -> list[Any]:
+    """Let threads make a call at the same moment; return what each got."""
+    barrier = threading.Barrier(4)
+
+    def one(number: int) -> object:
+        barrier.wait(30)
+        return call(number)
+
+    with ThreadPoolExecutor(4) as threads:
+        return list(threads.map(one, range(4)))
+
+
+def test_threads_that_are_the_first_at_once_get_one_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the streams of one would be in an application that nobody else knows."""
+    made: list[object] = []
+
+    def make(self: Any, context: object) -> None:
+        made.append(context)
+        time.sleep(0.05)
+        self._owner = SimpleNamespace(check=lambda: None)
+
+    session = SimpleNamespace(sparkContext=object())
+    monkeypatch.setattr(Application, "__init__", make)
+    monkeypatch.setattr(application_module, "classic", lambda session: session)
+    monkeypatch.setattr(application_module, "_APPLICATIONS", {})
+    assert len({id(one) for one in all_at_once(lambda _: Application.of(cast("Any", session)))}) == 1
+    assert len(made) == 1
+
+
+def test_sessions_of_threads_that_read_at_once_have_numbers_of_their_own() -> None:
+    """A format's name is registered in one session; by the number it has another name in the next."""
+
+    class SlowSessions(dict[str, int]):
+        def __len__(self) -> int:
+            length = super().__len__()
+            time.sleep(0.05)
+            return length
+
+    known = application()
+    known._sessions = SlowSessions()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(application_module, "session_uuid", str)
+        numbers = all_at_once(lambda number: known.number_of(cast("Any", number)))
+    assert sorted(numbers) == [1, 2, 3, 4]
+
+
+def test_threads_that_read_the_first_streams_at_once_start_one_keeper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[object] = []
+    known = application()
+    known._keeper = None
+    socket = SimpleNamespace(start=lambda: time.sleep(0.05))
+    known._socket, known._folder = cast("Any", socket), cast("Any", None)
+    monkeypatch.setattr(
+        application_module, "Keeper", lambda *_: SimpleNamespace(run=runs.append, step=lambda: None)
+    )
+    all_at_once(lambda _: known._keep())
+    assert len(runs) == 1
 
 
 def test_a_group_that_a_query_of_any_session_reads_is_refused() -> None:

@@ -104,6 +104,37 @@ def test_who_asks_is_answered_when_spark_has_run_a_task_or_cannot(
     assert [record.getMessage() for record in caplog.records] == expected
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [EOFError("the socket of the rows"), ValueError("what nobody thought of")])
+def test_who_asks_is_answered_whatever_a_first_job_ends_by(world: World, error: Exception) -> None:
+    """D105: without an answer nothing would be emitted for ten minutes."""
+    jobs, planner = Jobs(error), world.planner
+    jobs.may_end.set()
+    planner.ask_for_workers()
+    eventually(world.driver.link.asks_for_workers)
+    world.keeper(jobs).step()
+    eventually(lambda: planner.has_workers, 60)
+
+
+def test_who_asks_is_answered_where_there_is_no_thread_for_a_first_job(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D308: the keeper goes on; it makes the folder again, and finds the streams that are read next."""
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(keeper, "InheritableThread", NoThread)
+    planner, made = world.planner, world.keeper(Jobs())
+    planner.ask_for_workers()
+    eventually(world.driver.link.asks_for_workers)
+    made.step()
+    eventually(lambda: planner.has_workers, 60)
+    made.step()
+    assert caplog.messages == ["no_worker_started: can't start new thread"]
+
+
 def test_a_folder_that_a_cleaner_removed_is_there_again_with_its_lock_until_its_process_ends(
     world: World, tmp_path: Path
 ) -> None:

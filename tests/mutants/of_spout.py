@@ -716,7 +716,8 @@ MUTANTS = (
     Mutant(
         "what-spark-did-not-journal-is-planned-again",
         "spout/planning_process/batches.py",
-        "if self._last_planned is not None and start == self._last_planned.start:\n            return self._last_planned.end",
+        "if self._last_planned is not None and start == self._last_planned.start:\n"
+        "            return self._last_planned.end",
         "if False:\n            return self._last_planned.end",
         "tests/unit/spout/planning_process/test_planner.py"
         "::test_asking_again_before_spark_journalled_gives_the_same_batch",

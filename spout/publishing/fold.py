@@ -148,8 +148,8 @@ class BatchOutcome:
 
     Attributes:
         marks: what became of its roots, and of roots of earlier batches. A root of the batch
-            without a mark is acked. A root has each kind at most once, but for two: `LEFT_OPEN`
-            once for each bolt, and `FAILED` of an earlier batch once for each cause.
+            without a mark is acked. A root has each kind at most once, with two exceptions:
+            `LEFT_OPEN` once for each bolt, and `FAILED` of an earlier batch once for each cause.
         absent: positions without a record, ascending.
         lost: how many of them have left the log since the batch was planned.
         counts: what its bolts did, by component and stream.
@@ -205,7 +205,8 @@ class LateNote(NamedTuple):
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
     """Return deliveries by their subscriptions, as `TaskReport.outstanding` has them.
 
-    A path is of pairs (subscription, ordinal): root 5 by (A, 0) and (B, 2) is a row 5, 0, 2 of (A, B).
+    A path is of pairs (subscription, ordinal): root 5 by (A, 0) and (B, 2) is a row 5, 0, 2 of (A,
+    B).
     """
     rows_by_path: dict[Subscriptions, list[tuple[int, ...]]] = {}
     for root, path in deliveries:

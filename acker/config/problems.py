@@ -100,10 +100,10 @@ def unknown_key(path: Path, allowed: Iterable[str]) -> Problem:
 def section_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the keys of a section as the file writes them, those that the file cannot set left out."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    return {key: field for key, field in fields.items() if allowed(field) and not _is_given_by_us(key)}
+    return {key: field for key, field in fields.items() if allowed(field) and not _is_set_by_us(key)}
 
 
-def _is_given_by_us(key: str) -> bool:
+def _is_set_by_us(key: str) -> bool:
     """Return whether a key is not for the file to set: such keys are in parentheses, as ``(name)``."""
     return key.startswith("(")
 
@@ -114,7 +114,7 @@ def constants(model: type[BaseModel], data: Mapping[str, Any], above: Path) -> l
     constants_set: list[Problem] = []
     for name, field in model.model_fields.items():
         key = field.alias or name
-        if key not in data or key in settable or _is_given_by_us(key):
+        if key not in data or key in settable or _is_set_by_us(key):
             continue
         value = duration_text(field.default) if name.endswith("_ms") else f"{field.default:,}"
         constants_set.append(Problem((*above, key), f"is a constant now, {value}; remove the key"))
@@ -208,7 +208,7 @@ def _find(model: type[BaseModel], location: Path) -> _KeyAt:
             keys += (part,)
             continue
         field = _field_of(model, part)
-        if not _is_given_by_us(part):
+        if not _is_set_by_us(part):
             keys += ((field and field.alias) or part,)
         if field is None:
             break

@@ -118,10 +118,10 @@ class CauseRule(Section):
 
     @model_validator(mode="after")
     def _schedules_what_it_retries(self) -> CauseRule:
-        keys_given = [name.removesuffix("_ms") for name in _SCHEDULE if getattr(self, name) is not None]
-        if keys_given and self.then != "retry":
+        keys_set = [name.removesuffix("_ms") for name in _SCHEDULE if getattr(self, name) is not None]
+        if keys_set and self.then != "retry":
             raise ValueError(
-                f"has {', '.join(keys_given)} beside then: {self.then}, which replays nothing;"
+                f"has {', '.join(keys_set)} beside then: {self.then}, which replays nothing;"
                 " write then: retry, or remove it"
             )
         return self

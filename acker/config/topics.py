@@ -166,8 +166,8 @@ def _validate(data: Any) -> _Validated:
     validated = _Validated()
     refused = validated.refused
     root = _section(data, (), refused)
-    known_sections = problems.section_keys(Topics)
-    refused += [unknown_key((name,), known_sections) for name in root if name not in known_sections]
+    section_names = problems.section_keys(Topics)
+    refused += [unknown_key((name,), section_names) for name in root if name not in section_names]
     kafka, refused_settings = kafka_settings(_section(root.get("kafka"), ("kafka",), refused))
     refused += refused_settings
     shared = {"acker": _section(root.get("acker"), ("acker",), refused)}

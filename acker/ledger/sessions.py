@@ -211,12 +211,12 @@ class Sessions:
 
         `group` is the one in the record; `topic` is None if the record does not contain it.
         """
-        known_group = self._groups_by_input_id.get(input_id_of(source), group)
-        if known_group != group:
-            return f"input {input_id_of(source)} {CLAIMED} {known_group}, not of {group}"
-        known_topic = self._topics_by_wire_id.get(_wire_id(source), topic)
-        if topic is not None and known_topic != topic:
-            return f"input {input_id_of(source)} is topic {known_topic}, not {topic}"
+        group_of_input = self._groups_by_input_id.get(input_id_of(source), group)
+        if group_of_input != group:
+            return f"input {input_id_of(source)} {CLAIMED} {group_of_input}, not of {group}"
+        topic_of_wire_id = self._topics_by_wire_id.get(_wire_id(source), topic)
+        if topic is not None and topic_of_wire_id != topic:
+            return f"input {input_id_of(source)} is topic {topic_of_wire_id}, not {topic}"
         return ""
 
     # -- reading
@@ -227,12 +227,12 @@ class Sessions:
         One that was freed goes on in the generation that was kept for it, at the same offset: below it some
         positions may be initialised.
         """
-        known = self.sources.get(source.source)
-        was_freed = known is not None and known.group == FREE
-        if known is None or source.generation > known.generation:
+        stored = self.sources.get(source.source)
+        was_freed = stored is not None and stored.group == FREE
+        if stored is None or source.generation > stored.generation:
             generation, from_position = source.generation, source.from_
         elif was_freed:
-            generation = known.generation
+            generation = stored.generation
             from_position = position_at(generation, offset_of(source.from_))
         else:
             return

@@ -196,8 +196,8 @@ def acceptable(specs: Sequence[TopicSpec], cluster: TrialCluster) -> tuple[list[
     refused = _refused_settings([spec for spec in specs if spec.name in words_by_topic], cluster)
     defaults = cluster.setting_defaults()
     # a setting that the topic would have anyway can be left out; where nobody says, it would not
-    known_defaults = defaults or {}
-    unavoidable = [setting for setting in refused if known_defaults.get(setting.name) != setting.value]
+    default_values = defaults or {}
+    unavoidable = [setting for setting in refused if default_values.get(setting.name) != setting.value]
     if unavoidable:
         raise TopicError("\n".join(_lines(unavoidable, defaults)))
     left_out = {(setting.topic, setting.name) for setting in refused}

@@ -166,9 +166,9 @@ def required_topics(topics: Topics, infos: Mapping[str, TopicInfo]) -> list[Topi
             partitions_by_topic.setdefault(source.topic, source.partitions)
     for source in topics.inputs.values():
         for spec in _of_input(source, partitions_by_topic.get(source.topic), infos, replication):
-            known = specs.get(spec.name)
+            earlier = specs.get(spec.name)
             # One input's dead letters may be another's source: they are kept as dead letters.
-            if known is None or (known.role is TopicRole.SOURCE and spec.role is TopicRole.DEAD_LETTER):
+            if earlier is None or (earlier.role is TopicRole.SOURCE and spec.role is TopicRole.DEAD_LETTER):
                 specs[spec.name] = spec
     return list(specs.values())
 

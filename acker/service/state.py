@@ -409,9 +409,11 @@ def read_last_state(
         read_from = max(start, end - reach)
         latest, complete = _last_records(log, where, codec, read_from, end, wait_ms)
         # an error where one cannot be read, also if an older State is complete: it may be of a newer version
-        for number, record in latest.items():
-            _part(codec, number, record)
-        last_state = _loaded(log, codec, complete, is_last=complete == latest)
+        parts = _parts(codec, latest)
+        is_last = complete == latest
+        if not is_last:
+            parts = _parts(codec, complete)
+        last_state = _loaded(log, codec, complete, parts, is_last=is_last)
         if last_state is not None:
             return last_state
         if read_from == start:
@@ -425,13 +427,21 @@ def read_last_state(
 
 
 def _loaded(
-    log: Log, codec: Codec[Stored], records: Mapping[int, Record], *, is_last: bool
+    log: Log,
+    codec: Codec[Stored],
+    records: Mapping[int, Record],
+    parts: Mapping[int, StatePart],
+    *,
+    is_last: bool,
 ) -> LastState | None:
     """Return the State that is in records, by the numbers of their parts; None: a piece or bin is missing.
 
     Bins are written when they change, so some are older than the State, perhaps older than what was read.
+
+    Args:
+        parts: what the records decode to.
+        is_last: whether no newer State was begun.
     """
-    parts = {number: _part(codec, number, record) for number, record in records.items()}
     with _named(records.get(0)):
         state = state_from(codec, parts)
     if state is None:
@@ -538,6 +548,10 @@ def is_sound_part(codec: Codec[Stored], number: int | None, record: Record) -> b
     except (CodecError, Disagreement):
         return False
     return part is not None
+
+
+def _parts(codec: Codec[Stored], records: Mapping[int, Record]) -> dict[int, StatePart]:
+    return {number: _part(codec, number, record) for number, record in records.items()}
 
 
 def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:

@@ -100,7 +100,7 @@ def error_text(kind: type[BaseException]) -> str:
     if _is_built_in(kind):
         return name
     parent_names: list[str] = []
-    # what every Python knows without being told: of LookupError that Exception stands above it
+    # what every Python knows by itself: of LookupError, that Exception stands above it
     implied: set[type] = {object, BaseException, Exception}
     for parent in kind.__mro__[1:]:
         if parent in implied:

@@ -50,16 +50,17 @@ INIT_RUNS_MAX = 10_000
 """Runs in one Init: at most some 300 kB."""
 
 
-def _fitting(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
+def _parts_that_fit(sources: Iterable[TakeSource]) -> list[tuple[TakeSource, ...]]:
+    """Cut sources into parts, in their order, each of which has room in a record; one part at least."""
     parts: list[list[TakeSource]] = [[]]
-    used = 0
+    used_bytes = 0
     for source in sources:
-        needed = SOURCE_BYTES + len(source.topic.encode()) + len(source.topic_id.encode())
-        if used + needed > RECORD_BUDGET_BYTES:
+        needed_bytes = SOURCE_BYTES + len(source.topic.encode()) + len(source.topic_id.encode())
+        if used_bytes + needed_bytes > RECORD_BUDGET_BYTES:
             parts.append([])
-            used = 0
+            used_bytes = 0
         parts[-1].append(source)
-        used += needed
+        used_bytes += needed_bytes
     return [tuple(part) for part in parts]
 
 
@@ -83,14 +84,16 @@ class Announcer:
         """
         self._durable_ms = durable_ms
         self._reads = tuple(sorted(reads))
-        self._producers = [log.producer() for _ in range(-(-partitions // PARTITIONS_EACH))]
+        producer_count = -(-partitions // PARTITIONS_EACH)  # rounded up: 9 partitions have two
+        self._producers = [log.producer() for _ in range(producer_count)]
         self._codec = wire_codec()
         self._topics = topics
         self._group = group
         self._partitions = partitions
         self.who = who
-        self._cluster = cluster_header(log.cluster_id())
-        self._is_together = self._is_unflushed = False
+        self._cluster_headers = cluster_header(log.cluster_id())
+        self._is_together = False
+        self._is_unflushed = False
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -111,10 +114,11 @@ class Announcer:
 
         A record has room for some 9,000 sources; the answer that counts is the one that names all.
         """
-        taken, sign = list(to), self._sign()
-        for part in _fitting(sources):
+        partitions = list(to)
+        sign = self._sign()
+        for part in _parts_that_fit(sources):
             take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
-            for partition in taken:
+            for partition in partitions:
                 self._send(self._topics.init, partition, take, sign)
         self._is_unflushed = True
         if not self._is_together:
@@ -131,22 +135,23 @@ class Announcer:
         epochs: Mapping[int, int] = MappingProxyType({}),
         grace_ms: int = 0,
     ) -> None:
-        """Initialise roots, of each source one acker partition after another; `grace_ms` is added to their
-        timeouts.
+        """Initialise roots, of each source one acker partition after another.
 
-        `epochs` has by source, where it is known, an epoch of the leader in which its log had all of these.
+        `grace_ms` is added to their timeouts. `epochs` has by source, where it is known, an epoch of the
+        leader in which its log had all of these.
 
         A part is sent when those before it of the same sources are durable. So if the process dies in
         between, a prefix of each source's parts is initialised. Parts of different sources are waited for
         together: some hundred sources would take as many round trips otherwise.
         """
         parts = self._parts(roots, specs)
-        written = False
-        last = 0
+        has_sent = False
+        last_wave = 0
         for (wave, owner, topic), runs in sorted(parts.items()):
             spec = specs[runs[0].source]
+            # 0: without a timeout, so there is nothing to add to
             timeout_ms = spec.input.timeout_ms and spec.input.timeout_ms + grace_ms
-            for first in range(0, len(runs), INIT_RUNS_MAX):
+            for start in range(0, len(runs), INIT_RUNS_MAX):
                 init = Init(
                     self._group,
                     name.id,
@@ -157,15 +162,17 @@ class Announcer:
                     self._partitions,
                     topic,
                     spec.topic_id,
-                    tuple(runs[first : first + INIT_RUNS_MAX]),
+                    tuple(runs[start : start + INIT_RUNS_MAX]),
                 )
-                if written and (first or wave > last):
+                # before a further piece of this part, and before a new wave, what was sent must be durable
+                if has_sent and (start or wave > last_wave):
                     self._flush()
-                last = wave
+                last_wave = wave
                 headers = (*self._sign(), *epochs_of_runs(init.runs, epochs))
                 self._send(self._topics.init, owner, init, headers)
-                written = self._is_unflushed = True
-        if written and not self._is_together:
+                has_sent = True
+                self._is_unflushed = True
+        if has_sent and not self._is_together:
             self._flush()
 
     def _parts(
@@ -176,24 +183,26 @@ class Announcer:
         Of a source no two parts are in one wave: its lowest acker partition is in wave 0, the next in wave 1.
         """
         parts: dict[tuple[int, int, str], list[SourceRun]] = {}
-        waves = Counter[int]()  # by source: how many acker partitions before this one have roots of it
-        for owner, owned in sorted(roots.by_acker_partition(self._partitions).items()):
-            for run in owned.runs():
-                key = waves[run.source], owner, specs[run.source].place.topic
-                parts.setdefault(key, []).append(run)
-            waves.update(owned.sources())
+        # by source: how many acker partitions before this one have roots of it
+        wave_by_source = Counter[int]()
+        for owner, roots_of_owner in sorted(roots.by_acker_partition(self._partitions).items()):
+            for run in roots_of_owner.runs():
+                topic = specs[run.source].place.topic
+                parts.setdefault((wave_by_source[run.source], owner, topic), []).append(run)
+            wave_by_source.update(roots_of_owner.sources())
         return parts
 
     def tick(self, name: SessionName, now: int, to: Iterable[int], wall_ms: int | None = None) -> None:
-        """Send the session's clock `now` to acker partitions: a sign of life, which says what this machine's
-        clock says, `wall_ms`; None: it does not say it.
+        """Send the session's clock `now` to acker partitions: a sign of life.
+
+        It carries `wall_ms`, what this machine's clock shows; None: it carries none.
         """
         tick = Tick(self._group, name.id, name.epoch, now)
         sign = self._sign(reads=self._reads)
-        clock = clock_header(wall_ms)
+        clock_headers = clock_header(wall_ms)
         for partition in to:
-            self._send(self._topics.init, partition, tick, (*sign, *clock))
-            clock = ()  # the first one has it for all: a group may tick in hundreds of partitions
+            self._send(self._topics.init, partition, tick, (*sign, *clock_headers))
+            clock_headers = ()  # the first one has it for all: a group may tick in hundreds of partitions
         self._flush()
 
     def leave(self, name: SessionName, now: int) -> None:
@@ -214,11 +223,16 @@ class Announcer:
         self._flush()
 
     def reset_timeouts(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
-        """Let the timeouts of roots begin anew, at the session clock `now`; `seq` rises in its own lane."""
+        """Begin the timeouts of roots anew, at the session clock `now`; `seq` rises in its own lane."""
         for (source, block), runs in roots.runs_by_block().items():
             touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in runs])
-            head = (lane, seq, self._group, name.id, name.epoch, source, block)
-            self._contribute(Acks(*head, (), b"", b"", (), pack_positions(touched), touched_at=now))
+            self._contribute(
+                Acks(
+                    lane, seq, self._group, name.id, name.epoch, source, block,
+                    runs=(), positions=b"", values=b"", absent=(), touched=pack_positions(touched),
+                    touched_at=now,
+                )
+            )  # fmt: skip
         self._flush()
 
     def close(self) -> None:
@@ -227,7 +241,7 @@ class Announcer:
 
     def _sign(self, reads: Iterable[int] = ()) -> Headers:
         """Return the headers that say who writes, in which cluster, and which inputs it `reads`."""
-        return (*sign_headers(self.who, reads=reads), *self._cluster)
+        return (*sign_headers(self.who, reads=reads), *self._cluster_headers)
 
     def _contribute(self, acks: Acks) -> None:
         """Send a contribution to the acker partition of its block, behind the inits that came before it."""
@@ -264,9 +278,9 @@ class Reach(Protocol):
 
 
 class SightRequest(NamedTuple):
-    """How many records of a partition planning would take, from the offset `first` on and below `end`."""
+    """How many records of a partition planning would take, from the offset `start` on and below `end`."""
 
-    first: int
+    start: int
     end: int
     records: int
 
@@ -285,7 +299,7 @@ class Sight(Protocol):
         """Look as far as it is cheap; partitions of which nothing is known may be missing."""
 
     def follow(self, nexts: Mapping[TopicPartition, int]) -> None:
-        """Learn from which offset on each partition will be looked at next; the others will not be soon."""
+        """Prepare to look at these partitions next, each from an offset on; at no others soon."""
 
     def close(self) -> None:
         """Look no more."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from acker.errors import LogError, Unreachable
 from acker.identity import generation_of, offset_of
-from acker.kafka.port import NO_EPOCH, Log, ReadTo
+from acker.kafka.port import NO_EPOCH, Log, ReadTo, TopicPartition
 from spout.group.sources import SourceSpec
 from spout.group.starting import COMMITTED_BY
 from spout.group.strangers import MovedCommit
@@ -46,9 +46,10 @@ class Committer:
         self._log = log
         self._group = group
         self._specs = specs
-        self._committed = self._read(specs.values())
+        self._committed_offsets = self._read(specs.values())
         self._read_to = self._epochs_of(specs.values())
         self._cursors: Mapping[int, SourceCursor] = {}
+        # by source, the generation of the last commit; below 0: the next commit is the first of a new one
         self._generations: dict[int, int] = {}
         self._tried_ms: int | None = None
         self._looked_ms: int | None = None
@@ -58,28 +59,37 @@ class Committer:
         self.moved: dict[int, MovedCommit] = {}
 
     def follow(self, cursors: Mapping[int, SourceCursor]) -> None:
-        """Keep the leader epochs of these with the commits from now on."""
+        """Keep the leader epochs of these cursors, by source, with the commits from now on."""
         self._cursors = cursors
 
     def read_to(self) -> Mapping[int, ReadTo]:
-        """Return, by source, what was committed when this began, where it has an epoch."""
+        """Return, by source, what was committed when this began; one without an epoch is missing."""
         return self._read_to
 
     def begin_again(self, source: int) -> None:
-        """Let the next commit of a source be lower than the last: it is in a new generation."""
+        """Allow the next commit of a source to be lower than the last: it is in a new generation."""
         self._generations[source] = -1
 
     def claim(self, committable: Mapping[int, int]) -> None:
-        """Replace commits that no spout wrote, so that it shows later if somebody moves the offsets."""
-        specs = [spec for spec, text in self._marked() if text != COMMITTED_BY]
-        self._commit({spec.source: committable[spec.source] for spec in specs if spec.source in committable})
+        """Replace commits that no spout wrote, so that it shows later if somebody moves the offsets.
+
+        `committable` has positions by source.
+        """
+        claimed: dict[int, int] = {}
+        for spec, text in self._commit_texts():
+            if text != COMMITTED_BY and spec.source in committable:
+                claimed[spec.source] = committable[spec.source]
+        self._commit(claimed)
 
     def step(self, committable: Callable[[], Mapping[int, int]], now_ms: int, *, idle: bool) -> bool:
-        """Commit now and then, sooner when nothing is pending (`idle`); return whether there was anything.
+        """Commit every `COMMIT_EVERY_MS`, or `COMMIT_IDLE_MS` when nothing is pending (`idle`).
+
+        Return whether anything was committed.
 
         `committable` is called when it is time, since it takes milliseconds for a thousand sources.
         """
         wait_ms = COMMIT_IDLE_MS if idle else COMMIT_EVERY_MS
+        # below 0 the clock was set back: without a commit now, none would come for as long as that
         if self._tried_ms is not None and 0 <= now_ms - self._tried_ms < wait_ms:
             return False
         self._tried_ms = now_ms
@@ -91,76 +101,96 @@ class Committer:
         return self.commit(committable())
 
     def commit(self, committable: Mapping[int, int]) -> bool:
-        """Commit, by source, positions above the last commit; return whether there were any."""
-        return self._commit({s: position for s, position in committable.items() if self._is_due(s, position)})
+        """Commit, by source, positions above the last commit; return whether anything was committed."""
+        return self._commit(
+            {source: position for source, position in committable.items() if self._is_due(source, position)}
+        )
 
     def committed(self) -> dict[int, int]:
-        return dict(self._committed)
+        """Return the offsets that are committed, by source, as far as this process knows."""
+        return dict(self._committed_offsets)
 
     def _verify(self, now_ms: int) -> None:
-        """Learn what became of our commits, and commit again what the broker has forgotten or soon would."""
+        """Find out what became of our commits; commit again what the broker has forgotten or soon would."""
         try:
-            marked = self._marked()
-            # without those that somebody else has moved
-            self._committed |= self._read(spec for spec, text in marked if text == COMMITTED_BY)
+            commit_texts = self._commit_texts()
+            our_specs = [spec for spec, text in commit_texts if text == COMMITTED_BY]
+            self._committed_offsets |= self._read(our_specs)
         except (LogError, Unreachable):
             self.failures += 1
             return
-        moved = {spec.source for spec, text in marked if text != COMMITTED_BY}
-        self._note_moved([spec for spec, text in marked if text != COMMITTED_BY])
-        kept = {spec.source for spec, _ in marked}
+        moved_specs = [spec for spec, text in commit_texts if text != COMMITTED_BY]
+        self._note_moved(moved_specs)
+        moved = {spec.source for spec in moved_specs}
+        kept_by_broker = {spec.source for spec, _ in commit_texts}
         in_new_generation = {source for source, generation in self._generations.items() if generation < 0}
-        ours = self._committed.keys() - moved - in_new_generation
+        ours = self._committed_offsets.keys() - moved - in_new_generation
         if self._renewed_ms is None:
             self._renewed_ms = now_ms
         is_time = not 0 <= now_ms - self._renewed_ms < COMMIT_AGAIN_MS
-        again = ours if is_time else ours - kept
-        if again and self._send({source: self._committed[source] for source in again}) and is_time:
+        to_repeat = ours if is_time else ours - kept_by_broker
+        if not to_repeat:
+            return
+        has_sent = self._send({source: self._committed_offsets[source] for source in to_repeat})
+        if has_sent and is_time:
             self._renewed_ms = now_ms
 
     def _note_moved(self, specs: Sequence[SourceSpec]) -> None:
-        """Note which commits somebody else made; what was committed again since is ours."""
-        theirs = self._read(specs) if specs else {}
-        self.moved = {
-            spec.source: MovedCommit(spec.place, self._committed.get(spec.source), theirs.get(spec.source))
-            for spec in specs
-        }
+        """Record which commits somebody else made; what was committed again since is ours."""
+        their_offsets = self._read(specs) if specs else {}
+        moved: dict[int, MovedCommit] = {}
+        for spec in specs:
+            moved[spec.source] = MovedCommit(
+                place=spec.place,
+                ours=self._committed_offsets.get(spec.source),
+                theirs=their_offsets.get(spec.source),
+            )
+        self.moved = moved
 
-    def _marked(self) -> list[tuple[SourceSpec, str]]:
-        specs = {spec.place: spec for spec in self._specs.values()}
-        marked = self._log.commit_metadata(self._group, specs)
-        return [(specs[place], text) for place, text in marked.items()]
+    def _commit_texts(self) -> list[tuple[SourceSpec, str]]:
+        """Return the sources that have a commit, each with its metadata: `COMMITTED_BY` in ours."""
+        specs_by_place = {spec.place: spec for spec in self._specs.values()}
+        texts_by_place = self._log.commit_metadata(self._group, specs_by_place)
+        return [(specs_by_place[place], text) for place, text in texts_by_place.items()]
 
     def _read(self, specs: Iterable[SourceSpec]) -> dict[int, int]:
-        sources = {spec.place: spec.source for spec in specs}
-        return {sources[place]: at for place, at in self._log.committed(self._group, sources).items()}
+        """Return the offsets that the broker has for sources, by source."""
+        sources_by_place = {spec.place: spec.source for spec in specs}
+        offsets_by_place = self._log.committed(self._group, sources_by_place)
+        return {sources_by_place[place]: offset for place, offset in offsets_by_place.items()}
 
     def _epochs_of(self, specs: Iterable[SourceSpec]) -> dict[int, ReadTo]:
-        sources = {spec.place: spec.source for spec in specs}
-        epochs = {
-            sources[place]: epoch for place, epoch in self._log.committed_epochs(self._group, sources).items()
-        }
-        return {s: ReadTo(self._committed[s], epoch) for s, epoch in epochs.items() if s in self._committed}
+        """Return the committed offsets that have a leader epoch, each with it, by source."""
+        sources_by_place = {spec.place: spec.source for spec in specs}
+        epochs_by_place = self._log.committed_epochs(self._group, sources_by_place)
+        read_to: dict[int, ReadTo] = {}
+        for place, epoch in epochs_by_place.items():
+            source = sources_by_place[place]
+            if source in self._committed_offsets:
+                read_to[source] = ReadTo(self._committed_offsets[source], epoch)
+        return read_to
 
-    def _commit(self, due: Mapping[int, int]) -> bool:
-        offsets = {source: int(offset_of(position)) for source, position in due.items()}
+    def _commit(self, positions: Mapping[int, int]) -> bool:
+        """Commit positions, by source; return whether there were any, and the broker has them."""
+        offsets = {source: int(offset_of(position)) for source, position in positions.items()}
         if not offsets or not self._send(offsets):
             return False
-        self._committed |= offsets
-        self._generations |= {source: generation_of(position) for source, position in due.items()}
+        self._committed_offsets |= offsets
+        self._generations |= {source: generation_of(position) for source, position in positions.items()}
         return True
 
     def _send(self, offsets: Mapping[int, int]) -> bool:
         """Commit offsets, by source; return whether the broker has them."""
-        epochs = {
-            self._specs[source].place: self._cursors[source].leader_epoch
-            for source in offsets
-            if source in self._cursors
-        }
-        answers = {place: epoch for place, epoch in epochs.items() if epoch != NO_EPOCH}
-        by_place = {self._specs[source].place: offset for source, offset in offsets.items()}
+        offsets_by_place: dict[TopicPartition, int] = {}
+        epochs_by_place: dict[TopicPartition, int] = {}
+        for source, offset in offsets.items():
+            place = self._specs[source].place
+            offsets_by_place[place] = offset
+            cursor = self._cursors.get(source)
+            if cursor is not None and cursor.leader_epoch != NO_EPOCH:
+                epochs_by_place[place] = cursor.leader_epoch
         try:
-            self._log.commit(self._group, by_place, COMMITTED_BY, answers)
+            self._log.commit(self._group, offsets_by_place, COMMITTED_BY, epochs_by_place)
         except (LogError, Unreachable) as error:
             self.failures += 1
             self.refused = "" if isinstance(error, Unreachable) else str(error)
@@ -169,10 +199,11 @@ class Committer:
         return True
 
     def _is_due(self, source: int, position: int) -> bool:
-        committed = self._committed.get(source, 0)
+        """Return whether a position is above the last commit, or in a later generation than that."""
+        committed = self._committed_offsets.get(source, 0)
         if offset_of(position) > committed:
             return True
         # After a rewind the new generation's offsets begin below those of the old one.
-        return offset_of(position) < committed and generation_of(position) > self._generations.get(
-            source, generation_of(position)
-        )
+        generation = generation_of(position)
+        committed_generation = self._generations.get(source, generation)
+        return offset_of(position) < committed and generation > committed_generation

@@ -149,6 +149,7 @@ class _GroupEntries:
         return None
 
     def put(self, record: Record, root: Root, entry: WaitingReplay) -> None:
+        """Keep an entry, in place of an earlier one of its root."""
         self.end(record, root)
         self.changes += 1
         self.waiting[name_of(record)] = entry
@@ -157,6 +158,7 @@ class _GroupEntries:
             self.aside_why[record.partition, entry.input_id] = entry.aside
 
     def end(self, record: Record, root: Root) -> None:
+        """Forget a root that waits no more; one that was not kept changes nothing."""
         entry = self.waiting.pop(name_of(record), None)
         if entry is not None:
             self.changes += 1
@@ -206,11 +208,11 @@ class DueWatch(DueReader[WaitingReplay]):
             if not count or (pause is None and not is_aside):
                 continue
             # an input has roots in several partitions: their numbers are added
-            before = inputs.get(input_id)
-            roots = count if before is None else before.roots + count
+            so_far = inputs.get(input_id)
+            roots = count if so_far is None else so_far.roots + count
             # a pause in one partition is named before what was put aside in another
-            if pause is None and before is not None:
-                pause = before.pause
+            if pause is None and so_far is not None:
+                pause = so_far.pause
             why = pause.why if pause is not None else self._entries.aside_why.get((partition, input_id), "")
             inputs[input_id] = StandingInput(input_id, roots, why, pause)
         return inputs
@@ -270,10 +272,12 @@ class _OrderedEntries:
         return WaitingRoot(origin, place, due.last_was_blocked)
 
     def put(self, record: Record, root: Root, entry: WaitingRoot) -> None:
+        """Keep an entry, in place of an earlier one of its root."""
         self.end(record, root)  # so that the latest entry is the last one
         self.waiting.setdefault(first_source(root.source), {})[name_of(record)] = entry
 
     def end(self, record: Record, root: Root) -> None:
+        """Forget a root that waits no more; one that was not kept changes nothing."""
         self.waiting.get(first_source(root.source), {}).pop(name_of(record), None)
 
 

@@ -34,22 +34,27 @@ class Growth:
         self._name = name
         self._looked_ms = now_ms
         self._sent_ms = now_ms
-        self._found: dict[int, SourceSpec] = {}
-        self._firsts: dict[int, int] = {}
+        # the sources under way: from their `Take` until all acker partitions have answered it
+        self._joining: dict[int, SourceSpec] = {}
+        self._first_positions: dict[int, int] = {}
         self._answers: Answers | None = None
-        self._lack = ""
+        self._reported_lack = ""
 
     def read(self, partition: int, taken: Taken) -> None:
+        """Read an answer of an acker partition, where a `Take` is under way."""
         if self._answers is not None:
             self._answers.read(partition, taken)
 
-    def begin_again(self, firsts: Mapping[int, int], now: int, now_ms: int) -> list[NewSource]:
-        """Let sources begin a new generation at these positions, unless others are under way; as `step`."""
-        if self._found or not firsts:
+    def begin_again(self, first_positions: Mapping[int, int], now: int, now_ms: int) -> list[NewSource]:
+        """Begin a new generation of sources at these positions, unless others are under way.
+
+        Return sources as `step` does.
+        """
+        if self._joining or not first_positions:
             return []
-        self._found = {source: self._context.sources[source] for source in firsts}
-        self._firsts = dict(firsts)
-        return self._ask(now, now_ms)
+        self._joining = {source: self._context.sources[source] for source in first_positions}
+        self._first_positions = dict(first_positions)
+        return self._take(now, now_ms)
 
     def step(self, now: int, now_ms: int) -> list[NewSource]:
         """Look for new partitions, send a `Take`, or return the sources that all acker partitions have now.
@@ -59,43 +64,68 @@ class Growth:
         """
         if not 0 <= now_ms - self._looked_ms < SOURCES_EVERY_MS:
             self._looked_ms = now_ms
-            found = self._find()  # also while acker partitions are silent: a topic may be created again
-            if found and not self._found:
-                self._firsts = {s: position_at(0, offset) for s, offset in self._starts(found).items()}
-                self._found = {source: spec for source, spec in found.items() if source in self._firsts}
-                return self._ask(now, now_ms) if self._found else []
-        return self._taken(now, now_ms) if self._found else []
+            # also while acker partitions are silent: a topic may be created again
+            new_specs = self._find_new()
+            if new_specs and not self._joining:
+                return self._begin_new(new_specs, now, now_ms)
+        return self._taken(now, now_ms) if self._joining else []
 
-    def _find(self) -> dict[int, SourceSpec]:
-        """Return the new sources, once their replay topics have partitions for copies."""
+    def _find_new(self) -> dict[int, SourceSpec]:
+        """Return the new sources, once their replay topics have partitions for copies.
+
+        Report what these lack, once; raise `Disagreement` where a topic was created again.
+        """
         context = self._context
         tracked = context.announcer is not None
-        found, lack = find_sources(context.log, context.spec.inputs, tracked=tracked)
-        for source, former in context.sources.items():
-            if source in found and found[source].topic_id != former.topic_id:
-                raise re_created(found[source], former.topic_id, tracked=tracked)
-        if lack and lack != self._lack:
+        present, lack = find_sources(context.log, context.spec.inputs, tracked=tracked)
+        for source, known in context.sources.items():
+            if source in present and present[source].topic_id != known.topic_id:
+                raise re_created(present[source], known.topic_id, tracked=tracked)
+        if lack and lack != self._reported_lack:
             context.report("new_partitions_wait", {"error": lack})
-        self._lack = lack
-        return {} if lack else {s: spec for s, spec in found.items() if s not in context.sources}
+        self._reported_lack = lack
+        if lack:
+            return {}
+        return {source: spec for source, spec in present.items() if source not in context.sources}
 
-    def _starts(self, found: Mapping[int, SourceSpec]) -> dict[int, int]:
-        """Return the first offset of each new source; of one that has no leader yet it is missing."""
+    def _begin_new(self, new_specs: Mapping[int, SourceSpec], now: int, now_ms: int) -> list[NewSource]:
+        """Take those of new sources of which it is known where they begin."""
         context = self._context
         begun = Begun(context.sources.keys(), context.left_out)
-        return starting_offsets(context.log, context.spec, found.values(), begun, context.troubles)
+        # of a source that has no leader yet the first offset is missing: it comes at a later look
+        first_offsets = starting_offsets(
+            context.log, context.spec, new_specs.values(), begun, context.troubles
+        )
+        self._first_positions = {source: position_at(0, offset) for source, offset in first_offsets.items()}
+        self._joining = {
+            source: spec
+            for source, spec in new_specs.items()
+            if source in first_offsets  # of the others nobody knows where they begin
+        }
+        return self._take(now, now_ms) if self._joining else []
 
-    def _ask(self, now: int, now_ms: int) -> list[NewSource]:
+    def _take(self, now: int, now_ms: int) -> list[NewSource]:
+        """Send a `Take` of the joining sources; return them at once where no acker is asked."""
         if self._context.announcer is None:
-            found, self._found = self._found, {}
-            return [(spec, SourceCursor(self._firsts[s], self._firsts[s])) for s, spec in found.items()]
+            joined: list[NewSource] = []
+            for source, spec in self._joining.items():
+                position = self._first_positions[source]
+                joined.append((spec, SourceCursor(from_=position, next=position)))
+            self._joining = {}
+            return joined
         self._sent_ms = now_ms
-        spec = self._context.spec
-        self._answers = Answers(spec.group, self._name.id, spec.partitions, self._found)
+        task = self._context.spec
+        self._answers = Answers(task.group, self._name.id, task.partitions, self._joining)
         self._send(self._context.announcer, now)
         return []
 
     def _taken(self, now: int, now_ms: int) -> list[NewSource]:
+        """Return the joining sources, with their free positions, once all acker partitions answered.
+
+        Until then repeat the `Take` to those that have not, and return nothing.
+
+        Raises `Disagreement`: an acker refuses a source, or has it of an earlier topic.
+        """
         if self._answers is None or self._context.announcer is None:
             return []
         if self._answers.missing:
@@ -105,19 +135,22 @@ class Growth:
             return []
         if self._answers.refusals:
             raise refused_by_acker(self._answers, self._name, self._context.spec.group)
-        partitions, histories = self._context.spec.partitions, self._answers.sources()
-        added: list[NewSource] = []
-        for source, spec in self._found.items():
+        partitions = self._context.spec.partitions
+        histories = self._answers.sources()
+        joined: list[NewSource] = []
+        for source, spec in self._joining.items():
             history = histories[source]
             check_topic(spec, history)  # an earlier topic of that name may have had this partition
-            added.append((spec, cursor_of(source, history.from_, history.watermarks, partitions)))
-        self._found, self._answers = {}, None
-        return added
+            joined.append((spec, cursor_of(source, history.from_, history.watermarks, partitions)))
+        self._joining = {}
+        self._answers = None
+        return joined
 
     def _send(self, announcer: Announcer, now: int) -> None:
+        """Send the `Take` of the joining sources to acker partitions that have not answered it."""
         missing = [] if self._answers is None else self._answers.missing
-        named = [spec.taken_from(self._firsts[source]) for source, spec in self._found.items()]
-        announcer.take(self._name, now, named, missing)
+        takes = [spec.taken_from(self._first_positions[source]) for source, spec in self._joining.items()]
+        announcer.take(self._name, now, takes, missing)
 
 
 NewSource = tuple[SourceSpec, SourceCursor]

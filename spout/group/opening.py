@@ -94,7 +94,7 @@ class _TakeRound:
 
     Attributes:
         name: the session that takes, or that of the question.
-        named: the sources that the `Take` names, ascending.
+        takes: the sources that the `Take` names, ascending.
         now: the clock of the `Take`, ms.
         answers: what has been answered.
         later: what acker partitions wrote after their answers.
@@ -105,7 +105,7 @@ class _TakeRound:
         self, spec: PlannerSpec, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int
     ) -> None:
         self.name = name
-        self.named = tuple(sources[source] for source in sorted(sources))
+        self.takes = tuple(sources[source] for source in sorted(sources))
         self.now = now
         self.answers = Answers(spec.group, name.id, spec.partitions, sources)
         self.later: list[Answered] = []
@@ -115,7 +115,7 @@ class _TakeRound:
         self._first_answer_ms: int | None = None
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
-        """Read what an acker partition wrote; what came before its answer concerns another session."""
+        """Add what an acker partition wrote; what came before its answer concerns another session."""
         if self.answers.has(partition):
             self.later.append((partition, offset, event))
         elif isinstance(event, Taken):
@@ -123,7 +123,7 @@ class _TakeRound:
             self.answered_at[partition] = offset
 
     def wait(self, now_ms: int) -> int:
-        """Return how long it has waited for answers, ms; note when the first one came."""
+        """Record when the first answer came; return how long it has waited for all of them, ms."""
         waited_ms = self._waited.read(now_ms)
         if self._first_answer_ms is None and len(self.answers.missing) < self._partitions:
             self._first_answer_ms = waited_ms
@@ -135,7 +135,7 @@ class _TakeRound:
 
 
 class _HolderWatch:
-    """Finds out whether the holder of a group lives, for a process that must not end it."""
+    """Watches whether the holder of a group lives, for a process that must not end it."""
 
     def __init__(self, context: PlannerContext, who: Who | None, now_ms: int) -> None:
         """Read the signs of life in the group; `who` is this process."""
@@ -149,7 +149,7 @@ class _HolderWatch:
         )
 
     def may_live(self, owner: SessionName, now_ms: int) -> bool:
-        """Return whether the owner has not been silent for long enough yet.
+        """Return whether the owner has not been silent for long enough yet; log once that it is waited for.
 
         Raises `SessionRefused`: it lives.
         """
@@ -243,7 +243,7 @@ class Opening:
             return
         if waited_ms >= GIVE_UP_MS:
             raise Unreachable(
-                f"acker partition {_listed(silent)} did not answer group {self._spec.group} for"
+                f"acker partition {_numbers_text(silent)} did not answer group {self._spec.group} for"
                 f" {GIVE_UP_MS // 1000} s; start an acker with `windhover acker run`"
             )
         # below 0 the clock was set back: without sending now, nothing would be sent for as long as that
@@ -275,7 +275,7 @@ class Opening:
         """Return what this attempt waits for, with what helps, in words that follow "it waits for"."""
         if self._session.state is SessionState.AWAITING_SILENCE:
             return "its holder to be silent, since nobody knows whether it lives"
-        silent = _listed(self._round.answers.missing)
+        silent = _numbers_text(self._round.answers.missing)
         return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
 
     def close(self) -> None:
@@ -284,6 +284,7 @@ class Opening:
             self._holder = None
 
     def _begin(self, now_ms: int) -> None:
+        """Ask who owns the group: a `Take` of epoch 0 that names no source."""
         question = SessionName(0, self._new_id + QUESTION_SUFFIX)
         self._take(SessionEvent.QUESTION_SENT, question, {}, now_ms, now_ms)
 
@@ -303,11 +304,13 @@ class Opening:
     def _send(self, partitions: range | list[int], now_ms: int) -> None:
         """Send the `Take` to acker partitions, and before it what leads each up to its generations."""
         self._sent_ms = now_ms
-        name, now, named = self._round.name, self._round.now, self._round.named
+        name = self._round.name
+        now = self._round.now
+        takes = self._round.takes
         for partition in partitions:
-            for step in generation_steps(named, self._generations.get(partition, {})):
+            for step in generation_steps(takes, self._generations.get(partition, {})):
                 self._announcer.take(name, now, step, [partition])
-        self._announcer.take(name, now, named, partitions)
+        self._announcer.take(name, now, takes, partitions)
 
     def _answered(self, now_ms: int) -> None:
         """Go on, since all acker partitions have answered."""
@@ -356,19 +359,19 @@ class Opening:
     def _accepted(self, accepted: _TakeRound, now_ms: int) -> None:
         """Begin with what the acker partitions answered, unless the group has to be taken once more."""
         histories = accepted.answers.sources()
-        if any(histories[take.source].generation > take.generation for take in accepted.named):
+        if any(histories[take.source].generation > take.generation for take in accepted.takes):
             # A reset that died half-way has sent a generation only to some acker partitions; the others
             # would refuse what is emitted in it.
             highest = {
-                take.source: self._as_before(take.source, histories[take.source]) for take in accepted.named
+                take.source: self._as_before(take.source, histories[take.source]) for take in accepted.takes
             }
             self._take(SessionEvent.GENERATIONS_APART, accepted.name, highest, accepted.now, now_ms)
         elif self._session.is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
             self._leave_clock(now_ms)
         elif self._session.state is SessionState.RESUMING and accepted.first_answer_age_ms() >= STEP_MS_MAX:
             # the process before may have moved the clock of the session since
-            named = {take.source: take for take in accepted.named}
-            self._take(SessionEvent.ANSWER_IS_OLD, accepted.name, named, accepted.now, now_ms)
+            takes = {take.source: take for take in accepted.takes}
+            self._take(SessionEvent.ANSWER_IS_OLD, accepted.name, takes, accepted.now, now_ms)
         else:
             self._open(accepted, now_ms)
 
@@ -383,12 +386,14 @@ class Opening:
         An epoch that no session can have, and a clock that is far ahead, were written by a stranger, or by a
         machine with a wrong clock. They are left behind: ackers let any session follow on such an owner.
         """
-        group, before_ms = self._spec.group, self._round.answers.clock
-        epoch, clock_ms = epoch_above(owner.epoch, now_ms), clock_after(before_ms, now_ms)
+        group = self._spec.group
+        former_clock_ms = self._round.answers.clock
+        epoch = epoch_above(owner.epoch, now_ms)
+        clock_ms = clock_after(former_clock_ms, now_ms)
         if epoch <= owner.epoch:
             self._report("epoch_left_behind", {"group": group, "owner": str(owner), "epoch": epoch})
-        if clock_ms < before_ms:
-            ahead = f"{(before_ms - now_ms) // 1_000} s"
+        if clock_ms < former_clock_ms:
+            ahead = f"{(former_clock_ms - now_ms) // 1_000} s"
             self._report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
         name = SessionName(epoch, self._new_id)
         self._take(SessionEvent.SESSION_DRAWN, name, sources, clock_ms, now_ms)
@@ -400,31 +405,36 @@ class Opening:
         answers = self._round.answers
         self._draw(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
 
-    def _rewound(self, named: dict[int, TakeSource]) -> dict[int, TakeSource]:
-        """Begin a new generation of the sources that are to be rewound, and of re-created replay topics."""
+    def _rewound(self, takes: Mapping[int, TakeSource]) -> dict[int, TakeSource]:
+        """Return how sources are taken where some are to be rewound: these begin a new generation.
+
+        With them begin the sources whose replay topic was created again.
+        """
         offsets: dict[int, int] = {}
         if self._spec.rewind:
             for source, spec in self._sources.items():
-                if spec.is_replay and source in named and named[source].topic_id != spec.topic_id:
+                if spec.is_replay and source in takes and takes[source].topic_id != spec.topic_id:
                     offsets[source] = 0  # its topic was created again: it is read from its beginning
         offsets |= self._spec.rewind
+        rewound = dict(takes)
         for source, offset in offsets.items():
-            before = named.get(source) or self._sources[source].taken_from(0)
-            generation = before.generation + 1
+            former = takes.get(source) or self._sources[source].taken_from(0)
+            generation = former.generation + 1
             if generation > GENERATION_MAX:
                 raise UsageError(
                     f"{self._sources[source]} was rewound {GENERATION_MAX:,} times, the most there can be;"
                     " give the input a new id in topics.yaml"
                 )
-            named[source] = self._sources[source].taken_from(position_at(generation, offset))
-        return named
+            rewound[source] = self._sources[source].taken_from(position_at(generation, offset))
+        return rewound
 
     def _as_before(self, source: int, history: SourceHistory) -> TakeSource:
+        """Return how a source is taken that goes on as the ackers have it."""
         topic = self._sources[source].place.topic
         return TakeSource(source, topic, history.topic_id, history.generation, history.from_)
 
     def _open(self, accepted: _TakeRound, now_ms: int) -> None:
-        """Let the session begin with what the acker partitions have of its sources."""
+        """Begin the session with what the acker partitions have of its sources: set `opened`."""
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
         all_histories = accepted.answers.sources()
         histories = {source: history for source, history in all_histories.items() if source in self._sources}
@@ -504,8 +514,9 @@ class Opening:
                 takes[source] = spec.taken_from(marks[source].from_)
             elif source in marks:
                 # The query ran untracked before: what it emitted then is done.
-                first = min((gap.start for gap in marks[source].gaps), default=marks[source].next)
-                takes[source] = spec.taken_from(first)
+                mark = marks[source]
+                first_not_emitted = min((gap.start for gap in mark.gaps), default=mark.next)
+                takes[source] = spec.taken_from(first_not_emitted)
             elif source in starts:
                 takes[source] = spec.taken_from(position_at(0, starts[source]))
         return takes
@@ -525,7 +536,7 @@ class Opening:
         raise refused_by_acker(answers, name, spec.group)
 
 
-def _listed(partitions: Sequence[int]) -> str:
+def _numbers_text(partitions: Sequence[int]) -> str:
     return ", ".join(map(str, partitions))
 
 
@@ -537,36 +548,41 @@ def epoch_above(owner: int, now_ms: int) -> int:
     return now_ms if wrong_epoch(owner + 1, now_ms) else owner + 1
 
 
-def clock_after(before_ms: int, now_ms: int) -> int:
-    """Return with which clock a new session begins: no lower than the one before it, unless that is too far
-    ahead.
+def clock_after(former_ms: int, now_ms: int) -> int:
+    """Return with which clock a new session begins: no lower than that of the session before it.
 
-    Half of what an acker lets pass is too far, since the broker's time may differ from this machine's.
+    Where that is too far ahead, it begins with the present time. Half of what an acker lets pass is too far,
+    since the broker's time may differ from this machine's.
     """
-    is_real = before_ms <= now_ms + CLOCK_AHEAD_MS_MAX // 2
-    return max(now_ms, before_ms) if is_real else now_ms
+    is_real = former_ms <= now_ms + CLOCK_AHEAD_MS_MAX // 2
+    return max(now_ms, former_ms) if is_real else now_ms
 
 
 def generation_steps(
-    named: Sequence[TakeSource], present: Mapping[int, int]
+    takes: Sequence[TakeSource], known_generations: Mapping[int, int]
 ) -> Iterator[tuple[TakeSource, ...]]:
-    """Yield the takes that lead an acker partition up to the generations of `named`, which is the last one.
+    """Yield what has to be taken before `takes`, so that an acker partition accepts their generations.
 
-    An acker lets a take raise a generation by at most `GENERATION_STEP_MAX`, and `present` may be further
-    behind where somebody wrote to other acker partitions alone. Example: from 3 to 40 it takes 19, 35, and
-    `named`.
+    An acker lets a take raise a generation by at most `GENERATION_STEP_MAX`, and the partition may be further
+    behind where somebody wrote to other acker partitions alone. Example: from 3 to 40 it takes 19, and 35;
+    then `takes` can follow.
 
     Args:
-        present: the partition's generation of each source that it knows.
+        takes: how the sources are to be taken in the end.
+        known_generations: the partition's generation of each source that it knows.
     """
     # of a source that it does not know, the first step leads to GENERATION_FIRST_MAX
-    first = GENERATION_FIRST_MAX - GENERATION_STEP_MAX
-    reached = {take.source: present.get(take.source, first) for take in named}
-    while behind := [t for t in named if t.generation - reached[t.source] > GENERATION_STEP_MAX]:
+    below_first = GENERATION_FIRST_MAX - GENERATION_STEP_MAX
+    reached = {take.source: known_generations.get(take.source, below_first) for take in takes}
+    while True:
         step: list[TakeSource] = []
-        for take in behind:
+        for take in takes:
+            if take.generation - reached[take.source] <= GENERATION_STEP_MAX:
+                continue
             generation = reached[take.source] + GENERATION_STEP_MAX
             reached[take.source] = generation
             begin = position_at(generation, offset_of(take.from_))
             step.append(take._replace(generation=generation, from_=begin))
+        if not step:
+            return
         yield tuple(step)

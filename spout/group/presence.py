@@ -85,10 +85,12 @@ class Who(NamedTuple):
         if not self.space or self.space != _space():
             return False
         try:
-            text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
+            stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return True
-        return text.rpartition(")")[2].split()[:1] in (["Z"], ["X"])
+        # "4711 (python) S 1 ...": the name may have spaces and brackets, the state is behind its last bracket
+        fields_behind_name = stat.rpartition(")")[2].split()
+        return fields_behind_name[:1] in (["Z"], ["X"])  # a zombie, or dead
 
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(" ", "seconds")
@@ -101,11 +103,20 @@ class Who(NamedTuple):
         value = dict(headers).get(WHO_HEADER)
         try:
             host, application, pid, since_ms, space = json.loads(value or b"")
-            began_ms = max(0, min(int(since_ms), TIME_MS_MAX))
-            texts = [str(text)[:TEXT_MAX] for text in (host, application, space)]
-            return cls(texts[0], texts[1], int(pid), began_ms, texts[2])
+            return cls(
+                host=_shortened(host),
+                application=_shortened(application),
+                pid=int(pid),
+                since_ms=max(0, min(int(since_ms), TIME_MS_MAX)),
+                space=_shortened(space),
+            )
         except (ValueError, TypeError, OverflowError, RecursionError):
             return None
+
+
+def _shortened(text: object) -> str:
+    """Return a text of a header, or what stands in its place, cut to `TEXT_MAX` characters."""
+    return str(text)[:TEXT_MAX]
 
 
 def sign_headers(who: Who | None, *, leaves: bool = False, reads: Iterable[int] = ()) -> Headers:
@@ -113,15 +124,18 @@ def sign_headers(who: Who | None, *, leaves: bool = False, reads: Iterable[int] 
 
     `reads` are the ids of the inputs that the process reads; none: it does not say.
     """
-    found: Headers = ()
+    headers: list[tuple[str, bytes]] = []
     if who is not None:
-        text = json.dumps(
-            [who.host[:TEXT_MAX], who.application[:TEXT_MAX], who.pid, who.since_ms, who.space[:TEXT_MAX]]
-        )
-        found = ((WHO_HEADER, text.encode()),)
-    if ids := ",".join(map(str, reads)):
-        found = (*found, (READS_HEADER, ids.encode()))
-    return (*found, (LEAVES_HEADER, b"")) if leaves else found
+        host, application, space = map(_shortened, (who.host, who.application, who.space))
+        # the order in which `Who.read` unpacks them
+        text = json.dumps([host, application, who.pid, who.since_ms, space])
+        headers.append((WHO_HEADER, text.encode()))
+    ids = ",".join(map(str, reads))
+    if ids:
+        headers.append((READS_HEADER, ids.encode()))
+    if leaves:
+        headers.append((LEAVES_HEADER, b""))
+    return tuple(headers)
 
 
 def read_inputs(headers: Headers) -> frozenset[int] | None:
@@ -134,6 +148,7 @@ def read_inputs(headers: Headers) -> frozenset[int] | None:
 
 
 def _space() -> str:
+    """Return the boot and the namespace in which process ids are valid here; empty: unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -142,10 +157,14 @@ def _space() -> str:
 
 
 class Sign(NamedTuple):
-    """The newest sign of one process: its time, and whether it was marked as the last."""
+    """The newest sign of one process: its time, wall time, and whether it was marked as the last."""
 
     at_ms: int
     leaves: bool
+
+
+SignsByProcess = dict[Who | None, Sign]
+"""None: the process that an older version's signs do not name."""
 
 
 class Presence:
@@ -161,26 +180,29 @@ class Presence:
         """
         self._topic = topic
         self._group = group
-        self._what = f"whether the owner of group {group} lives"
+        self._unknown_text = f"whether the owner of group {group} lives"
         self._began_ms = now_ms
         self._passed = PassedTime(now_ms)
         self._looked_at_ms = 0
         self._codec = wire_codec()
-        self._signs: dict[SessionName, dict[Who | None, Sign]] = {}
-        self._fresh: set[SessionName] = set()
-        self._inputs: dict[SessionName, frozenset[int] | None] = {}
-        self._times: dict[SessionName, list[WriterTime]] = {}
+        self._signs_by_session: dict[SessionName, SignsByProcess] = {}
+        self._seen_since_first_read: set[SessionName] = set()
+        # None: its process is of an older version, which does not say what it reads
+        self._input_ids_by_session: dict[SessionName, frozenset[int] | None] = {}
+        self._times_by_session: dict[SessionName, list[WriterTime]] = {}
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         since_ms = max(0, now_ms - SILENT_MS_MAX)
         if patient:
-            young, starts = log.offsets_at(places, since_ms), log.starts(places)
+            offsets_since = log.offsets_at(places, since_ms)
+            starts = log.starts(places)
         else:
-            young = all_answers(log.bounds(since_ms, places), self._what)
-            starts = all_answers(log.bounds(Bound.START, places), self._what)
-        self._is_clipped = any(0 < starts[place] >= young[place] for place in places)
-        first = {place: max(young[place], starts[place]) for place in places}
+            offsets_since = all_answers(log.bounds(since_ms, places), self._unknown_text)
+            starts = all_answers(log.bounds(Bound.START, places), self._unknown_text)
+        # a log that begins above 0, and not before the time from which on signs are wanted
+        self._is_clipped = any(0 < starts[place] >= offsets_since[place] for place in places)
+        first_offsets = {place: max(offsets_since[place], starts[place]) for place in places}
         self._follower = Follower(
-            log, places, first=first, committed=False, on_damage=damage_passed_over(log)
+            log, places, first=first_offsets, committed=False, on_damage=damage_passed_over(log)
         )
         with ExitStack() as undo:
             undo.callback(self.close)
@@ -188,9 +210,9 @@ class Presence:
                 self._read(record)
             if not patient:
                 # a partition may have lost its leader since the offsets were asked for
-                all_answers(self._follower.answers, self._what)
+                all_answers(self._follower.answers, self._unknown_text)
             undo.pop_all()
-        self._has_read = self._follower.is_whole
+        self._has_read_earlier_signs = self._follower.is_whole
 
     def look(self, now_ms: int) -> None:
         """Read new signs, at most once in `SIGNS_EVERY_MS`; before, what the first read did not get.
@@ -203,11 +225,12 @@ class Presence:
             return
         self._looked_at_ms = passed_ms
         for record in self._follower.read():
-            if (name := self._read(record)) is not None and self._has_read:
-                self._fresh.add(name)
-        self._has_read = self._has_read or self._follower.is_whole
-        if not self._has_read and passed_ms >= UNREAD_MS_MAX:
-            all_answers(self._follower.answers, self._what)
+            name = self._read(record)
+            if name is not None and self._has_read_earlier_signs:
+                self._seen_since_first_read.add(name)
+        self._has_read_earlier_signs = self._has_read_earlier_signs or self._follower.is_whole
+        if not self._has_read_earlier_signs and passed_ms >= UNREAD_MS_MAX:
+            all_answers(self._follower.answers, self._unknown_text)
             raise Unreachable(
                 f"{self._topic}: the broker does not send all records of the last {SILENT_MS_MAX // 1000} s,"
                 f" which say whether the owner of group {self._group} lives; start it, or wait"
@@ -215,16 +238,20 @@ class Presence:
 
     def lives(self, name: SessionName) -> bool:
         """Return whether a session gave a sign of life since the first read, and has not ended since."""
-        return name in self._fresh and bool(self._last_signs(name))
+        return name in self._seen_since_first_read and bool(self._times_of_living(name))
 
     def is_of(self, name: SessionName, who: Who) -> bool:
         """Return whether a process of the same application on the same host runs a session."""
-        processes = (each for each in self._signs.get(name, ()) if each is not None)
-        return any((each.host, each.application) == (who.host, who.application) for each in processes)
+        for process in self._signs_by_session.get(name, ()):
+            if process is None:
+                continue
+            if (process.host, process.application) == (who.host, who.application):
+                return True
+        return False
 
     def newest(self, name: SessionName) -> SessionName:
         """Return the highest session that gave a sign since the first read, or `name` if that is higher."""
-        return max([name, *self._fresh])
+        return max([name, *self._seen_since_first_read])
 
     @property
     def _now_ms(self) -> int:
@@ -238,50 +265,69 @@ class Presence:
 
         Where the ackers know of no owner, epoch 0, no sign is missing: they keep what they have not folded.
         """
-        if name.epoch and not self._has_read:
+        if name.epoch and not self._has_read_earlier_signs:
             return SIGNS_EVERY_MS
-        if last := self._last_signs(name):
-            return max(0, max(last) + SILENT_MS_MAX - self._now_ms)
-        if self._is_clipped and name.epoch and name not in self._signs:
+        times_ms = self._times_of_living(name)
+        if times_ms:
+            return max(0, max(times_ms) + SILENT_MS_MAX - self._now_ms)
+        if self._is_clipped and name.epoch and name not in self._signs_by_session:
             return max(0, CLIPPED_MS - self._passed.ms)
         return 0
 
-    def _last_signs(self, name: SessionName) -> list[int]:
+    def _times_of_living(self, name: SessionName) -> list[int]:
         """Return the time of the newest sign of each process of a session that has neither left nor died."""
-        signs = self._signs.get(name, {}).items()
-        return [sign.at_ms for who, sign in signs if not sign.leaves and not (who and who.is_dead)]
+        times_ms: list[int] = []
+        for who, sign in self._signs_by_session.get(name, {}).items():
+            is_dead = who is not None and who.is_dead
+            if not sign.leaves and not is_dead:
+                times_ms.append(sign.at_ms)
+        return times_ms
 
     def describe(self, name: SessionName) -> str:
-        """Print a session, with its process and the age of its last sign of life where known."""
-        signs = self._signs.get(name)
+        """Return a session as text, with its process and the age of its last sign of life where known."""
+        signs = self._signs_by_session.get(name)
         if not signs:
             return session_text(name)
         who, sign = max(signs.items(), key=lambda item: item[1].at_ms)
         ago = f"last sign of life {max(0, self._now_ms - sign.at_ms) / 1000:.1f} s ago"
-        return f"{session_text(name)} ({ago})" if who is None else f"{session_text(name)} ({who}, {ago})"
+        if who is None:
+            return f"{session_text(name)} ({ago})"
+        return f"{session_text(name)} ({who}, {ago})"
 
     @property
     def last_ms(self) -> int | None:
-        """Wall time of the last sign of a process that has not left."""
-        signs = [sign for found in self._signs.values() for sign in found.values() if not sign.leaves]
-        return max((sign.at_ms for sign in signs), default=None)
+        """Wall time of the last sign of a process that has not left; None: there is none."""
+        times_ms: list[int] = []
+        for signs in self._signs_by_session.values():
+            times_ms += [sign.at_ms for sign in signs.values() if not sign.leaves]
+        return max(times_ms, default=None)
 
     def inputs(self) -> frozenset[int] | None:
         """Return the ids of the inputs that living processes read; None: one of them does not say it."""
-        living = [inputs for name, inputs in self._inputs.items() if self._last_signs(name)]
-        if not living or None in living:
-            return None
-        return frozenset[int]().union(*(inputs for inputs in living if inputs is not None))
+        read_by_living: set[int] = set()
+        has_living = False
+        for name, input_ids in self._input_ids_by_session.items():
+            if not self._times_of_living(name):
+                continue
+            if input_ids is None:
+                return None
+            has_living = True
+            read_by_living |= input_ids
+        return frozenset(read_by_living) if has_living else None
 
     def times(self) -> list[WriterTime]:
         """Return when the newest signs of living processes were written, by their clocks and the broker's."""
-        return [time for name, times in self._times.items() if self._last_signs(name) for time in times]
+        times_of_living: list[WriterTime] = []
+        for name, times in self._times_by_session.items():
+            if self._times_of_living(name):
+                times_of_living += times
+        return times_of_living
 
     def close(self) -> None:
         self._follower.close()
 
     def _read(self, record: Record) -> SessionName | None:
-        """Note a sign; return its session; None: the record is no sign, or the last one of a process."""
+        """Record a sign; return its session; None: the record is no sign, or the last one of a process."""
         try:
             event = self._codec.decode(record.value)
         except CodecError:
@@ -292,12 +338,15 @@ class Presence:
         # a sign of the future, from a clock that is ahead, is one of now: it would hold the group as long
         at_ms = min(record.timestamp_ms, self._now_ms) if record.timestamp_ms >= 0 else self._now_ms
         sign = Sign(at_ms, LEAVES_HEADER in dict(record.headers))
-        signs, who = self._signs.setdefault(name, {}), Who.read(record.headers)
+        who = Who.read(record.headers)
+        signs = self._signs_by_session.setdefault(name, {})
         signs[who] = max(signs.get(who, sign), sign)  # partitions are not read in the order of time
         in_body_ms = event.wall if isinstance(event, Init) else None
-        self._times[name] = [*self._times.get(name, [])[1 - TIMES_MAX :], writer_time(record, in_body_ms)]
+        times = self._times_by_session.setdefault(name, [])
+        times.append(writer_time(record, in_body_ms))
+        del times[:-TIMES_MAX]
         if isinstance(event, Tick):  # others of the same process need not say it
-            self._inputs[name] = read_inputs(record.headers)
+            self._input_ids_by_session[name] = read_inputs(record.headers)
         return None if sign.leaves else name
 
 
@@ -307,7 +356,7 @@ def session_text(name: SessionName) -> str:
 
 
 def describe_session(log: Log, spec: PlannerSpec, name: SessionName, now_ms: int) -> str:
-    """Print a session as `Presence.describe` does, after reading once; only its name where that fails."""
+    """Return a session as `Presence.describe` does, after reading once; only its name where that fails."""
     try:
         with closing(Presence(log, spec.topics.init, spec.partitions, spec.group, now_ms)) as presence:
             return presence.describe(name)

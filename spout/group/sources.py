@@ -59,7 +59,7 @@ class PlannerSpec:
     @property
     def timeout_ms(self) -> int:
         """The shortest timeout of the inputs, ms; 0: no input has one."""
-        return min((found.timeout_ms for found in self.inputs if found.timeout_ms), default=0)
+        return min((input.timeout_ms for input in self.inputs if input.timeout_ms), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,60 +75,91 @@ class SourceSpec:
     def is_replay(self) -> bool:
         return is_replay(self.source)
 
-    def taken_from(self, first: int) -> TakeSource:
+    def taken_from(self, position: int) -> TakeSource:
         """Return its entry in a `Take` that begins it at a position."""
-        return TakeSource(self.source, self.place.topic, self.topic_id, generation_of(first), first)
+        return TakeSource(
+            self.source, self.place.topic, self.topic_id, generation_of(position), from_=position
+        )
 
     def __str__(self) -> str:
         return f"{self.place.topic}/{self.place.partition}"
 
 
 def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int, SourceSpec]:
-    """Get the sources from the broker, those of replay topics only where inputs are tracked.
+    """Return the sources that the broker has, by number.
+
+    Those of replay topics are among them only where inputs are tracked.
 
     Raises `TopicError`: a topic is missing, or a replay topic has fewer partitions than its topic.
     """
-    found, lack = find_sources(log, inputs, tracked=tracked)
-    if lack:
-        raise TopicError(lack)
-    return found
+    sources, lack_text = find_sources(log, inputs, tracked=tracked)
+    if lack_text:
+        raise TopicError(lack_text)
+    return sources
 
 
 def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[dict[int, SourceSpec], str]:
-    """Get the sources, and say where a replay topic has fewer partitions than its topic."""
-    # without tracking nobody needs a right to the replay topic, so the broker gets no request for it
-    replays = [found.replay_topic for found in inputs if tracked]
-    infos = log.topics([*(found.topic for found in inputs), *replays])
-    found = [spec for one in inputs for spec in _sources(infos, one, replay=False)]
-    lack = ""
+    """Return the sources, by number, and which replay topic has fewer partitions than its topic.
+
+    The text is empty where each replay topic has enough.
+    """
+    names = [input.topic for input in inputs]
     if tracked:
-        found += [spec for one in inputs for spec in _sources(infos, one, replay=True)]
-        for one in inputs:
-            if infos[one.replay_topic].partitions < infos[one.topic].partitions:
-                lack = (
-                    f"replay topic {one.replay_topic} has {infos[one.replay_topic].partitions} partitions,"
-                    f" fewer than the {infos[one.topic].partitions} of {one.topic}; run `windhover topics"
-                    " create`, which adds them"
-                )
-    return {spec.source: spec for spec in found}, lack
+        # without tracking nobody needs a right to the replay topic, so the broker gets no request for it
+        names += [input.replay_topic for input in inputs]
+    infos = log.topics(names)
+    specs: list[SourceSpec] = []
+    for input in inputs:
+        specs += _sources(infos, input, replay=False)
+    lack_text = ""
+    if tracked:
+        for input in inputs:
+            specs += _sources(infos, input, replay=True)
+            # after `_sources`, which refuses a topic that is missing
+            lack_text = _lack_text(infos, input) or lack_text
+    return {spec.source: spec for spec in specs}, lack_text
+
+
+def _lack_text(infos: Mapping[str, TopicInfo], input: Input) -> str:
+    """Return that a replay topic has fewer partitions than its topic; empty: it has enough."""
+    copies_count = infos[input.replay_topic].partitions
+    count = infos[input.topic].partitions
+    if copies_count >= count:
+        return ""
+    return (
+        f"replay topic {input.replay_topic} has {copies_count} partitions, fewer than the {count} of"
+        f" {input.topic}; run `windhover topics create`, which adds them"
+    )
 
 
 def topic_names(inputs: Iterable[Input], runs: Iterable[SourceRun]) -> dict[int, str]:
-    """Return the topic of each source; `Disagreement`: one belongs to another input."""
-    names = {found.id: (found.topic, found.replay_topic) for found in inputs}
+    """Return the topic of each source of runs.
+
+    Raises `Disagreement`: one of them belongs to another input.
+    """
+    inputs_by_id = {input.id: input for input in inputs}
     sources = {run.source for run in runs}
-    if others := set(map(input_id_of, sources)) - names.keys():
+    unread_ids = set(map(input_id_of, sources)) - inputs_by_id.keys()
+    if unread_ids:
         raise Disagreement(
-            f"the batch has records of input id {min(others)}, which this query does not read:"
+            f"the batch has records of input id {min(unread_ids)}, which this query does not read:"
             " let it read that input until the batch has ended, or start it with a fresh checkpoint"
         )
-    return {source: names[input_id_of(source)][is_replay(source)] for source in sources}
+    topics: dict[int, str] = {}
+    for source in sources:
+        input = inputs_by_id[input_id_of(source)]
+        topics[source] = input.replay_topic if is_replay(source) else input.topic
+    return topics
 
 
-def _sources(infos: Mapping[str, TopicInfo], one: Input, *, replay: bool) -> list[SourceSpec]:
-    topic = one.replay_topic if replay else one.topic
+def _sources(infos: Mapping[str, TopicInfo], input: Input, *, replay: bool) -> list[SourceSpec]:
+    """Return the partitions of an input's topic, or of its replay topic; `infos` are by topic."""
+    topic = input.replay_topic if replay else input.topic
     info = infos.get(topic)
     if info is None:
-        raise TopicError(f"topic {topic} of input {one.name} does not exist; run `windhover topics create`")
-    places = [TopicPartition(topic, partition) for partition in range(info.partitions)]
-    return [SourceSpec(source_of(one.id, at.partition, replay=replay), at, info.id, one) for at in places]
+        raise TopicError(f"topic {topic} of input {input.name} does not exist; run `windhover topics create`")
+    specs: list[SourceSpec] = []
+    for partition in range(info.partitions):
+        source = source_of(input.id, partition, replay=replay)
+        specs.append(SourceSpec(source, TopicPartition(topic, partition), info.id, input))
+    return specs

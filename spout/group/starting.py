@@ -52,14 +52,17 @@ def _start_of(source: SourceSpec, spec: PlannerSpec, begun: Begun) -> str | int:
     start = spec.start if spec.start is not None else source.input.start
     if start == "latest" and source.source in begun.left_out:
         # nobody knows where it ended when it was left out, and records may have come since
-        return max(0, begun.left_out[source.source] - WRITERS_WAIT_MS)
+        left_out_ms = begun.left_out[source.source]
+        return max(0, left_out_ms - WRITERS_WAIT_MS)
     return start
 
 
 def starting_offsets(
     log: Log, spec: PlannerSpec, sources: Iterable[SourceSpec], begun: Begun, troubles: Troubles
 ) -> dict[int, int]:
-    """Find the first offset of each source without history; those of which nobody knows it now are missing.
+    """Return the first offset of each source without history.
+
+    Sources of which nobody knows it now are missing.
 
     A replay topic begins at 0: every copy in it is for this group only. Those below the commit of a spout
     are settled, though the ackers, under a new `acker.topic_prefix`, do not know of it. A new partition of a
@@ -98,13 +101,18 @@ def _committed_by_spouts(
     """Return commits of spouts that are in the log; of one that was cut they say nothing."""
     metadata = log.commit_metadata(group, places)
     ours = [place for place, text in metadata.items() if text == COMMITTED_BY]
-    commits, answers = log.committed(group, ours), log.bounds(Bound.END, ours)
+    commits = log.committed(group, ours)
+    answers = log.bounds(Bound.END, ours)
     troubles.note(answers)
     ends = answers.offsets
     return {place: offset for place, offset in commits.items() if place in ends and offset <= ends[place]}
 
 
 def _offsets(log: Log, group: str, start: str | int, places: list[TopicPartition]) -> OffsetAnswers:
+    """Return where partitions begin: by an end of the log, a time in ms, or the group's commits.
+
+    One without a commit begins at the start of its log.
+    """
     if isinstance(start, int):
         return log.bounds(start, places)
     if start in ("latest", "earliest"):
@@ -134,18 +142,19 @@ def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: 
     places = sorted(place for place, text in metadata.items() if text != COMMITTED_BY)
     if not places:
         return
-    theirs = log.committed(group, places)
-    moved = [
-        MovedCommit(place, reached.emitted_to.get(specs[place].source), theirs.get(place)) for place in places
-    ]
-    named = first_of([str(commit) for commit in moved], NAMED_MAX, "; ")
+    their_offsets = log.committed(group, places)
+    moved: list[MovedCommit] = []
+    for place in places:
+        emitted_to = reached.emitted_to.get(specs[place].source)
+        moved.append(MovedCommit(place, ours=emitted_to, theirs=their_offsets.get(place)))
+    moved_text = first_of([str(commit) for commit in moved], NAMED_MAX, "; ")
     seen = second_text(now_ms)
     since = "" if reached.at_ms is None else f"after {second_text(reached.at_ms)}, and "
     members = strangers_now(log, group)
     stranger = f" In the group is now {members}: first {END_IT}." if members else ""
     name = specs[moved[0].place].input.name
     raise Disagreement(
-        f"committed offsets of group {group} were moved by something else than Windhover: {named}"
+        f"committed offsets of group {group} were moved by something else than Windhover: {moved_text}"
         f" (Windhover has emitted up to the first, and committed what was settled of it). It was {since}seen"
         f" at {seen}.{stranger} What is done stays done; {moved_cure(group, name, moved[0])}"
     )
@@ -157,13 +166,13 @@ def check_topic(spec: SourceSpec, history: SourceHistory) -> None:
         raise re_created(spec, history.topic_id)
 
 
-def check_cluster(journal: Journal, here: str) -> None:
-    """Raise `Disagreement` if the checkpoint is of another cluster than `here`."""
-    if is_of_another(journal.cluster, here):
+def check_cluster(journal: Journal, cluster_id: str) -> None:
+    """Raise `Disagreement` if the checkpoint is of another cluster than this one, `cluster_id`."""
+    if is_of_another(journal.cluster, cluster_id):
         raise Disagreement(
-            f"the checkpoint is of cluster {Untrusted(journal.cluster)}, and this is cluster {here}, where"
-            " its offsets are those of other records: go on in the former cluster, or start the query with a"
-            " fresh checkpoint, as docs/operate/failover.md says"
+            f"the checkpoint is of cluster {Untrusted(journal.cluster)}, and this is cluster"
+            f" {cluster_id}, where its offsets are those of other records: go on in the former cluster,"
+            " or start the query with a fresh checkpoint, as docs/operate/failover.md says"
         )
 
 
@@ -182,6 +191,7 @@ def check_journal(specs: Iterable[SourceSpec], journal: Journal, *, tracked: boo
 
 
 def refused_by_acker(answers: Answers, name: SessionName, group: str) -> Disagreement:
+    """Build the error for a `Take` that acker partitions refuse; it names the first of them."""
     partition, reason = next(iter(answers.refusals.items()))
     cure = "make topics.yaml agree with the ackers'"
     if AHEAD in reason:
@@ -212,29 +222,37 @@ def older_checkpoint(spec: SourceSpec, acked: SourceRun, way: str) -> Disagreeme
 
     `acked` are positions that are ACKED although no batch of the checkpoint has emitted them.
     """
-    first, last = offset_of(acked.start), offset_of(acked.end - 1)
+    first_offset = offset_of(acked.start)
+    last_offset = offset_of(acked.end - 1)
     return Disagreement(
-        f"the checkpoint is older than what its query did, as a restored backup is: of {spec} offsets {first}"
-        f" to {last} are ACKED, and no batch of it has emitted them. From here Spark would use batch numbers"
-        " twice, so that acks do not count and records time out; and its state lacks what was read since."
-        " Start the query with a fresh checkpoint, where its state needs older records after"
-        f" `windhover offsets reset {spec.input.name} --to TIME --execute`; or go on from this one with"
+        f"the checkpoint is older than what its query did, as a restored backup is: of {spec} offsets"
+        f" {first_offset} to {last_offset} are ACKED, and no batch of it has emitted them. From here Spark"
+        " would use batch numbers twice, so that acks do not count and records time out; and its state lacks"
+        " what was read since. Start the query with a fresh checkpoint, where its state needs older records"
+        f" after `windhover offsets reset {spec.input.name} --to TIME --execute`; or go on from this one with"
         f" {way}, which replays what is open. If another driver has run from this checkpoint a moment ago,"
         " only start again"
     )
 
 
-def log_was_cut(spec: SourceSpec, first: int, read_to: int, end: int | None) -> Disagreement:
+def log_was_cut(spec: SourceSpec, first_lost: int, read_to: int, end: int | None) -> Disagreement:
     """Build the error for a log that has lost records which its group has read.
 
-    `first` is the first lost offset, `end` where the log ends now; the group has read it to `read_to`.
+    Args:
+        spec: the source.
+        first_lost: the first lost offset.
+        read_to: the offset up to which the group has read the log.
+        end: where the log ends now; None: nobody says.
     """
-    name, group = spec.input.name, spec.input.group
-    has_grown = end is None or end > first
-    state = f"has other records from offset {first} on" if has_grown else f"ends at {first}"
+    name = spec.input.name
+    group = spec.input.group
+    has_grown = end is None or end > first_lost
+    state = f"has other records from offset {first_lost} on" if has_grown else f"ends at {first_lost}"
     # nobody could say what waits behind what: the keys of lost records are in no log
     is_skippable = not spec.input.ordered
-    other_cure = f"; or set on_data_loss: skip, which goes on from offset {first}" if is_skippable else ""
+    other_cure = (
+        f"; or set on_data_loss: skip, which goes on from offset {first_lost}" if is_skippable else ""
+    )
     return Disagreement(
         f"{spec} {state}, and group {group} has read it to {read_to}: the log was cut, as by an unclean"
         f" leader election; run `windhover offsets reset` for input {name} to begin a new generation, then"

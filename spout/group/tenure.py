@@ -108,26 +108,28 @@ class Tenure:
         self.window = Window()
         self.unjournalled: list[SourceRun] = []
         self.sibling: Sibling | None = None
-        self._open = Counter[int]()
+        self._pending_count_by_partition = Counter[int]()
         self._partitions = partitions
         for source, cursor in cursors.items():
             self.add_source(source, cursor)
 
     def add_source(self, source: int, cursor: SourceCursor) -> None:
+        """Add a source, or begin a new generation of one; what its cursor has as free is planned."""
         self.cursors[source] = cursor
         self.window.open_source(source, cursor.next)
 
     @property
     def is_idle(self) -> bool:
+        """Whether no root is pending."""
         return not self.window.pending
 
     def restore(self, runs: Sequence[SourceRun], journal: Journal, now_ms: int) -> None:
         """Add roots that an earlier process left pending; those not in the journal are planned again."""
         self.window.restore(runs, now_ms)
-        self._count_open(runs)
+        self._count_pending(runs)
         not_journalled = {source: mark.not_emitted() for source, mark in journal.sources.items()}
         # a source that the journal does not have has emitted nothing
-        not_of_journal = SourceMark(0, 0).not_emitted()
+        not_of_journal = SourceMark(from_=0, next=0).not_emitted()
         for source, start, end in runs:
             parts = not_journalled.get(source, not_of_journal).within(start, end)
             self.unjournalled += [SourceRun(source, *part) for part in parts]
@@ -151,6 +153,7 @@ class Tenure:
         return RootSet.of_runs(not_journalled) - never_initialised - pending
 
     def look(self, now_ms: int) -> int:
+        """Move the session's clock on by this machine's, and return it, ms."""
         is_still = self.is_idle and self.sibling is None
         now = self.clock.look(now_ms, idle=is_still)
         if is_still:
@@ -158,7 +161,7 @@ class Tenure:
         return now
 
     def grace_ms(self, now_ms: int) -> int:
-        """See `Sibling.grace_ms`."""
+        """Return how much longer, ms, the timeout of a root is that is emitted now; see `Sibling`."""
         return 0 if self.sibling is None else self.sibling.grace_ms(now_ms)
 
     def read(self, partition: int, taken: Taken) -> None:
@@ -168,9 +171,14 @@ class Tenure:
 
     def take_unjournalled(self) -> list[SourceRun]:
         """Return what is initialised, still pending and not journalled yet; the caller plans it now."""
-        runs, self.unjournalled = self.unjournalled, []
-        within = self.window.pending_within
-        return [SourceRun(source, *run) for source, start, end in runs for run in within(source, start, end)]
+        runs = self.unjournalled
+        self.unjournalled = []
+        pending: list[SourceRun] = []
+        for source, start, end in runs:
+            # parts of it may have been settled since
+            parts = self.window.pending_within(source, start, end)
+            pending += [SourceRun(source, *part) for part in parts]
+        return pending
 
     def marks(self) -> dict[int, SourceMark]:
         """Return what batches have emitted of each source; what still waits in `unjournalled` is a gap."""
@@ -182,33 +190,34 @@ class Tenure:
         return marks
 
     def emit(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
-        """Note ranges as emitted: no longer free, and pending unless nothing is tracked.
+        """Record ranges as emitted: no longer free, and pending unless nothing is tracked.
 
         `empty` are positions that hold no record: those of `runs`, and others that are pending already.
         """
         for source, start, end in runs:
             self.cursors[source].use(start, end)
         self.window.emit(runs, now_ms, empty)
-        if self.name.id:
-            self._count_open(runs)
+        is_tracked = bool(self.name.id)
+        if is_tracked:
+            self._count_pending(runs)
         else:
             for source, start, end in runs:
                 self.window.settle(source, (PositionRun(start, end),), Verdict.ACKED)
 
     def settle(self, partition: int, verdicts: Verdicts) -> int:
         """Settle what an acker partition decided; return how many of these roots were pending."""
-        settled = 0
+        settled_count = 0
         for verdict, runs in verdicts.done():
             runs_by_source: dict[int, list[PositionRun]] = {}
             for source, start, end in sorted(runs):
                 runs_by_source.setdefault(source, []).append(PositionRun(start, end))
             for source, source_runs in runs_by_source.items():
-                settled += self._settle(source, source_runs, verdict)
+                settled_count += self._settle(source, source_runs, verdict)
         for lost in verdicts.lost:
             lost_runs = list(PositionSet.of_positions(positions(lost.positions)))
-            settled += self._settle(lost.source, lost_runs, lost.reason)
-        self._open[partition] -= settled
-        return settled
+            settled_count += self._settle(lost.source, lost_runs, lost.reason)
+        self._pending_count_by_partition[partition] -= settled_count
+        return settled_count
 
     def ticked_partitions(self) -> list[int]:
         """Return the acker partitions that should get the clock: those that have pending roots.
@@ -217,29 +226,33 @@ class Tenure:
         """
         if self.sibling is not None:
             return list(range(self._partitions))
-        return sorted(partition for partition, count in self._open.items() if count > 0)
+        counts = self._pending_count_by_partition
+        return sorted(partition for partition, count in counts.items() if count > 0)
 
     def committable(self) -> dict[int, int]:
         """Return for each source the position below which everything is settled."""
         settled_below: dict[int, int] = {}
         for source, cursor in self.cursors.items():
-            settled = self.window.committable(source)
-            settled_below[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)
+            committable = self.window.committable(source)
+            if committable is None:  # nothing was emitted yet
+                settled_below[source] = cursor.first_free
+            else:
+                # a gap, which was never emitted, stops the commit as a pending root does
+                settled_below[source] = min(committable, cursor.first_free)
         return settled_below
 
     def _settle(self, source: int, runs: Sequence[PositionRun], verdict: Verdict) -> int:
+        """Settle runs of a source, ascending; return how many roots of them were pending."""
         cursor = self.cursors.get(source)
         if cursor is None or not runs:
             return 0
-        settled = self.window.settle(source, runs, verdict)
+        settled_count = self.window.settle(source, runs, verdict)
         if runs[-1].end > cursor.first_free:
-            self._decided_before_emission(source, cursor, runs)
-        return settled
+            self._use_decided(source, cursor, runs)
+        return settled_count
 
-    def _decided_before_emission(
-        self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]
-    ) -> None:
-        """Do not plan roots that have a verdict already.
+    def _use_decided(self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]) -> None:
+        """Take positions that have a verdict already from those that are free, so that none is planned.
 
         The process before may have initialised them after our `Taken`. Their verdict will not come a second
         time, so if we emitted them, they would be pending for ever.
@@ -252,9 +265,10 @@ class Tenure:
                     cursor.use(max(start, free.start), free.end)
         self.window.open_source(source, cursor.next)
 
-    def _count_open(self, runs: Iterable[SourceRun]) -> None:
+    def _count_pending(self, runs: Iterable[SourceRun]) -> None:
+        """Add roots that are pending now to the counts of the acker partitions that own them."""
         for owner, roots in RootSet.of_runs(runs).by_acker_partition(self._partitions).items():
-            self._open[owner] += len(roots)
+            self._pending_count_by_partition[owner] += len(roots)
 
 
 def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now_ms: int) -> Tenure:

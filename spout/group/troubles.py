@@ -37,7 +37,7 @@ class Troubles:
         return bool(self._texts)
 
     def note(self, answers: OffsetAnswers) -> None:
-        """Learn what a question got: who answers is in no trouble any more."""
+        """Record what a question got: a partition with an answer is in no trouble any more."""
         for place in answers.offsets:
             self._texts.pop(place, None)
         self._texts |= answers.troubles
@@ -47,22 +47,22 @@ class Troubles:
         return {f"{place.topic}/{place.partition}": text for place, text in sorted(self._texts.items())}
 
     def step(self, positions: Mapping[TopicPartition, int], now_ms: int) -> StandingNews:
-        """Ask about them now and then; return what is to be said.
+        """Ask about them every `ASK_EVERY_MS`; return what is to be said.
 
         `positions` are the offsets that are to be read next, as far as they are known.
 
         Raises `Unreachable`: Kafka does not answer at all.
         """
-        if self._texts and (
-            self._requested_ms is None or not 0 <= now_ms - self._requested_ms < ASK_EVERY_MS
-        ):
+        # below 0 the clock was set back: without a question now, none would come for so long
+        is_time = self._requested_ms is None or not 0 <= now_ms - self._requested_ms < ASK_EVERY_MS
+        if self._texts and is_time:
             self._requested_ms = now_ms
             self.note(self._log.bounds(Bound.END, self._texts))
         # one of which it was said that it stands is watched until it was said that it goes on
         watched = self._texts.keys() | self._reported
         self._standing.look({place: positions.get(place, UNKNOWN) for place in watched}, now_ms)
-        over = {place: positions.get(place, UNKNOWN) for place in watched - self._texts.keys()}
-        self._standing.learn(OffsetAnswers(over, self._texts))
+        recovered = {place: positions.get(place, UNKNOWN) for place in watched - self._texts.keys()}
+        self._standing.learn(OffsetAnswers(recovered, self._texts))
         news = self._standing.news()
         self._reported = (self._reported & self._texts.keys()) | {partition.place for partition in news.stand}
         return news
@@ -74,7 +74,7 @@ class Troubles:
         """
         standing = self._standing.standing()
         if any(partition.stood_ms >= limit_ms for partition in standing):
-            named = "; ".join(map(str, standing))
+            texts = "; ".join(map(str, standing))
             raise PartitionStands(
-                f"{named}. All else is done, and nothing was passed over: then start it again"
+                f"{texts}. All else is done, and nothing was passed over: then start it again"
             )

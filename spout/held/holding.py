@@ -232,7 +232,7 @@ class HoldTask:
             anchors = Anchors(Carry.PACKED, pa.array(_numbers(packed)))
             places = RootPositions(_numbers(sources), _numbers(positions))
             edges = held_edges(places, self.subscriptions, anchors.ordinals(), entry)
-            entry = entry._replace(first=entry.first + len(packed))
+            entry = entry._replace(first_row=entry.first_row + len(packed))
             times_ms = _numbers(until_ms, _DROPPED)
             # rows of another stream have no anchor: they are best effort, and nothing is reported of them
             is_free = np.asarray(packed.is_null()) if packed.null_count else None

@@ -52,6 +52,7 @@ class SourceCursor:
 
     @property
     def first_free(self) -> int:
+        """The lowest position that was never initialised."""
         gap = self._gaps.first
         return self.next if gap is None else gap
 
@@ -60,6 +61,7 @@ class SourceCursor:
         return position_at(generation_of(self.from_), offset)
 
     def free_below(self, end: int) -> int:
+        """Return how many positions below `end` are free."""
         return sum(run.end - run.start for run in self.free_runs(end))
 
     def free_runs(self, end: int) -> list[PositionRun]:
@@ -75,20 +77,21 @@ class SourceCursor:
             self.next = end
 
     def mark(self) -> SourceMark:
+        """Return what the journal keeps of it: what is free counts as not emitted."""
         return SourceMark(self.from_, self.next, tuple(self._gaps), self.leader_epoch)
 
 
 def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
-    """Find the free positions of a source's highest generation, which begins at `from_`.
+    """Return the free positions of a source's highest generation, which begins at `from_`.
 
     `watermarks` has by acker partition its first position of the source that was never initialised.
     """
     generation = generation_of(from_)
-    current = {
-        partition: max(from_, watermark)
-        for partition, watermark in watermarks.items()
-        if generation_of(watermark) == generation
-    }
+    # a partition whose watermark is of a lower generation has initialised nothing of this one
+    current: dict[int, int] = {}
+    for partition, watermark in watermarks.items():
+        if generation_of(watermark) == generation:
+            current[partition] = max(from_, watermark)
     highest = max(current.values(), default=from_)
     # Below the lowest watermark nothing is free. A partition without a block of the source keeps it low, and
     # then the loop visits more blocks, which is all that it costs.
@@ -134,7 +137,7 @@ class NewShare:
         return (self._owed + room) // NEW_SHARE
 
     def note(self, room: int, new: int) -> None:
-        """Note that of a room for which both competed so many new records got their part."""
+        """Record that of a room for which both competed so many new records got their part."""
         owed = self._owed + room - NEW_SHARE * new
         self._owed = min(max(0, owed), NEW_SHARE - 1)
 
@@ -162,9 +165,11 @@ class Sharing:
             nothing are missing.
         """
         shares: dict[int, int] = {}
-        for input_id, most in room.by_input.items():
-            own = _of_input(counts, input_ids, input_id)
-            shares |= _divided(own, most, self._of_inputs.get(input_id) or NewShare())
+        for input_id, input_room in room.by_input.items():
+            input_counts = _counts_of_input(counts, input_ids, input_id)
+            # nothing is recorded here: an input without a batch yet is owed nothing
+            new_share = self._of_inputs.get(input_id) or NewShare()
+            shares |= _divided(input_counts, input_room, new_share)
         shares |= room.chosen
         if room.total is not None:
             shares = _divided(shares, room.total, self._of_batch)
@@ -173,15 +178,18 @@ class Sharing:
     def note(
         self, counts: Mapping[int, int], input_ids: Mapping[int, int], room: Room, shares: Mapping[int, int]
     ) -> None:
-        """Note what `share_out` gave, once it is taken: what new records did not get is owed to them."""
-        for input_id, most in room.by_input.items():
-            share = self._of_inputs.setdefault(input_id, NewShare())
-            _note(_of_input(counts, input_ids, input_id), shares, most, share)
+        """Record what `share_out` gave, once it is taken: what new records did not get is owed to them."""
+        for input_id, input_room in room.by_input.items():
+            new_share = self._of_inputs.setdefault(input_id, NewShare())
+            input_counts = _counts_of_input(counts, input_ids, input_id)
+            _record_new(input_counts, shares, input_room, new_share)
         if room.total is not None:
-            _note({**counts, **room.chosen}, shares, room.total, self._of_batch)
+            _record_new({**counts, **room.chosen}, shares, room.total, self._of_batch)
 
 
-def _of_input(counts: Mapping[int, int], input_ids: Mapping[int, int], input_id: int) -> dict[int, int]:
+def _counts_of_input(
+    counts: Mapping[int, int], input_ids: Mapping[int, int], input_id: int
+) -> dict[int, int]:
     return {source: count for source, count in counts.items() if input_ids[source] == input_id}
 
 
@@ -193,11 +201,11 @@ def _divided(counts: Mapping[int, int], room: int, share: NewShare) -> dict[int,
     return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))
 
 
-def _note(counts: Mapping[int, int], shares: Mapping[int, int], room: int, share: NewShare) -> None:
-    """Note in `share` what new records got of a room, if copies competed with them for it."""
+def _record_new(counts: Mapping[int, int], shares: Mapping[int, int], room: int, new_share: NewShare) -> None:
+    """Record in `new_share` what new records got of a room, if copies competed with them for it."""
     copies, new = _by_kind(counts)
     if copies and new and sum(counts.values()) > room:
-        share.note(room, sum(shares.get(source, 0) for source in new))
+        new_share.note(room, sum(shares.get(source, 0) for source in new))
 
 
 def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -257,6 +265,7 @@ class BatchIntake:
         return needed
 
     def free(self, source: int) -> Sequence[PositionRun]:
+        """Return the free positions of a source, ascending."""
         return self._supplies[source].free
 
     def learn(self, seen: Mapping[int, Sighting], awaited: Iterable[int]) -> bool:
@@ -264,13 +273,13 @@ class BatchIntake:
 
         Nothing is taken of the `awaited` sources, of which more will be known soon.
         """
-        before = sum(self._counts.values())
+        count_before = sum(self._counts.values())
         for source, sighting in seen.items():
             self._supplies[source] = Supply(source, self._supplies[source].free, sighting)
         for source in awaited:
             del self._supplies[source]
         self._share_out()
-        return sum(self._counts.values()) < before
+        return sum(self._counts.values()) < count_before
 
     def take(
         self, holes_left: Mapping[int, int] = MappingProxyType({}), hole_min: int = HOLE_MIN
@@ -290,10 +299,11 @@ class BatchIntake:
         return portions
 
     def _share_out(self) -> None:
-        self._counts = {
-            source: min(supply.count, self._room.caps.get(source, supply.count))
-            for source, supply in self._supplies.items()
-        }
+        """Set, by source, how many records compete for the room, and how many there is room for."""
+        self._counts: dict[int, int] = {}
+        for source, supply in self._supplies.items():
+            cap = self._room.caps.get(source, supply.count)
+            self._counts[source] = min(supply.count, cap)
         self._shares = self._sharing.share_out(self._counts, self._input_ids, self._room)
 
 
@@ -305,9 +315,11 @@ def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
     """
     shares: dict[int, int] = {}
     by_size = sorted((count, source) for source, count in available.items() if count > 0)
-    left = max(0, budget)
-    # what one has too little to take goes to those behind it, which have more: the last one leaves nothing
+    budget_left = max(0, budget)
+    # What one has too little to take goes to those behind it, which have more: the last one leaves nothing.
+    # Of a budget of 10 sources with 1, 5 and 9 records get 1, 4 and 5.
     for rank, (count, source) in enumerate(by_size):
-        shares[source] = min(count, left // (len(by_size) - rank))
-        left -= shares[source]
+        sources_left = len(by_size) - rank
+        shares[source] = min(count, budget_left // sources_left)
+        budget_left -= shares[source]
     return {source: share for source, share in sorted(shares.items()) if share}

@@ -80,12 +80,13 @@ class BatchPace:
         """Begin without measurements; with timeout 0 no batch is too large."""
         self._timeout_ms = timeout_ms
         # by size, a power of two: the last batch of it, the newest one last; and which number that batch had
-        self._measured: dict[int, _Batch] = {}
-        self._numbers: dict[int, int] = {}
-        self._batches = 0
+        self._last_by_size: dict[int, _Batch] = {}
+        self._number_by_size: dict[int, int] = {}
+        self._batch_count = 0
         self._is_probe = False
         self._is_first = True
-        self._count = 0
+        # of the batch that was planned: its records, and when; None: it has ended
+        self._record_count = 0
         self._emitted_ms: int | None = None
 
     @property
@@ -97,39 +98,39 @@ class BatchPace:
         """Return how many records the next batch may have, 1 or more; None: any number."""
         if not self._timeout_ms:
             return None
-        if not self._measured:
+        if not self._last_by_size:
             return self._first() if self._is_first else PROBE_RECORDS
-        batches = list(self._measured.values())
+        batches = list(self._last_by_size.values())
         newest = batches[-1]
         target_ms = self._timeout_ms / TIMEOUT_SHARE
         line = _line_through_newest(batches)
         if line.fixed_ms >= self._timeout_ms or (newest.took_ms > target_ms and not line.record_ms):
             return self._allowed_by_fixed_time(newest)
 
-        # `fitting` end within the target by the line, and `most` are safe even if the line is wrong.
+        # `fitting` end within the target by the line, and `safe` ones do even if the line is wrong.
         # With a target of 1,000 ms, 800 ms fixed and 1 ms for a record, 500 fit, not 200: the records' own
         # work may take half of the target even if the rest is fixed, since less of it would not help.
         work_ms = max(target_ms - line.fixed_ms, target_ms / 2)
         fitting = work_ms / line.record_ms if line.record_ms else math.inf
         doubled = 2.0 * newest.records
-        most = doubled
+        safe = doubled
         if newest.took_ms <= target_ms:
             explained = [batch for batch in batches if line.explains(batch)]
             # Even if all of its time was the records', the next one ends within half of the timeout: behind
             # 100 records in 400 ms it has 500 at most, which end in 2,000 ms of 4,000.
-            most = max(2 * target_ms * batch.records / batch.took_ms for batch in explained)
+            safe = max(2 * target_ms * batch.records / batch.took_ms for batch in explained)
             if len(batches) == 1:
                 own_ms = max(newest.took_ms - FIRST_FIXED_MS, newest.took_ms / 2)
                 fitting = target_ms * newest.records / own_ms
             if len(explained) == 1:  # it is not known yet how much of its time is fixed
                 fitting = max(fitting, doubled, PROBE_RECORDS)
-                most = max(most, PROBE_RECORDS)
+                safe = max(safe, PROBE_RECORDS)
             elif newest.took_ms <= CLEARLY_BELOW * target_ms:
                 fitting = max(fitting, doubled)
-        if self._is_probe:  # `most` is `doubled` at least
+        if self._is_probe:  # `safe` is `doubled` at least
             fitting = max(fitting, doubled)
         least = newest.records / SHRINK_MAX
-        return max(1, math.ceil(max(min(fitting, most), least)))
+        return max(1, math.ceil(max(min(fitting, safe), least)))
 
     def _allowed_by_fixed_time(self, newest: _Batch) -> int:
         """Return how many records the next batch may have where the newest was slow, whatever its size."""
@@ -143,46 +144,49 @@ class BatchPace:
         return min(max(FIRST_BATCH_RECORDS, self._timeout_ms // FIRST_RECORD_MS), FIRST_BATCH_RECORDS_MAX)
 
     def emitted(self, count: int, now_ms: int) -> None:
-        """Note that a batch of `count` records was planned."""
-        self._count = count
+        """Begin to measure a batch of `count` records, which was planned at a wall time."""
+        self._record_count = count
         self._emitted_ms = now_ms
 
     def discount(self, count: int) -> None:
         """Take records off the batch that was planned: blocked ones, which took none of its time."""
-        self._count = max(0, self._count - count)
+        self._record_count = max(0, self._record_count - count)
 
     def done(self, now_ms: int) -> int | None:
-        """Note that the batch has ended; return how long it took, ms; None: it was noted, or nobody knows."""
+        """End the batch; return how long it took, ms; None: it has ended before, or nobody knows."""
         if self._emitted_ms is None:
             return None
-        since_ms, self._emitted_ms = self._emitted_ms, None
+        since_ms = self._emitted_ms
+        self._emitted_ms = None
         if now_ms < since_ms:  # the wall clock has stepped back: as a time of 1 ms it would allow any number
             return None
         took_ms = max(1, now_ms - since_ms)
-        if not self._count:
+        if not self._record_count:
             return took_ms
         if not self._is_first or took_ms <= self._timeout_ms / TIMEOUT_SHARE:
-            self._add_measurement(_Batch(self._count, took_ms))
+            self._add_measurement(_Batch(self._record_count, took_ms))
         self._is_first = False
         return took_ms
 
     def _add_measurement(self, batch: _Batch) -> None:
         """Remember a batch, and decide whether the next one tries a larger size again."""
         size = batch.records.bit_length()
-        self._measured.pop(size, None)  # so that the newest one is the last
-        self._measured[size] = batch
-        self._batches += 1
-        self._numbers[size] = self._batches
-        stale_number = self._batches - REMEMBERED_BATCHES
-        stale_sizes = [
-            other for other in self._measured if other > size and self._numbers[other] <= stale_number
-        ]
+        self._last_by_size.pop(size, None)  # so that the newest one is the last
+        self._last_by_size[size] = batch
+        self._batch_count += 1
+        self._number_by_size[size] = self._batch_count
+        stale_number = self._batch_count - REMEMBERED_BATCHES
+        stale_sizes: list[int] = []
+        for larger_size, number in self._number_by_size.items():
+            if larger_size > size and number <= stale_number:
+                stale_sizes.append(larger_size)
         # half of its time or more seems fixed, and it took no more than half of the timeout
-        fixed_ms = _line_through_newest(list(self._measured.values())).fixed_ms
+        fixed_ms = _line_through_newest(list(self._last_by_size.values())).fixed_ms
         target_ms = self._timeout_ms / TIMEOUT_SHARE
         self._is_probe = bool(stale_sizes) and batch.took_ms <= 2 * min(fixed_ms, target_ms)
         if self._is_probe:
-            self._numbers.update(dict.fromkeys(stale_sizes, self._batches))
+            # they are not stale any more: the next of them is tried after as many batches again
+            self._number_by_size.update(dict.fromkeys(stale_sizes, self._batch_count))
 
 
 def _line_through_newest(batches: Sequence[_Batch]) -> _Line:
@@ -194,17 +198,18 @@ def _line_through_newest(batches: Sequence[_Batch]) -> _Line:
     records, took_ms = batches[-1]
     # all time is the records', or all of it is fixed
     lines = [_Line(0.0, took_ms / records), _Line(float(took_ms), 0.0)]
-    for other in batches[:-1]:
-        if max(other.records, records) < SIZES_DIFFER * min(other.records, records):
+    for earlier in batches[:-1]:
+        if max(earlier.records, records) < SIZES_DIFFER * min(earlier.records, records):
             continue
         # if 100 records took 300 ms, and the newest 200 took 400, then 1 ms for each, and 200 ms fixed
-        record_ms = (took_ms - other.took_ms) / (records - other.records)
+        record_ms = (took_ms - earlier.took_ms) / (records - earlier.records)
         if 0 < record_ms < took_ms / records:
             lines.append(_Line(took_ms - record_ms * records, record_ms))
 
     def score(line: _Line) -> tuple[float, float]:
         """Return how well it explains all batches, each older one counting half as much, and its slope."""
-        explained = (2.0**-age * line.explains(batch) for age, batch in enumerate(reversed(batches)))
-        return round(sum(explained), 6), line.record_ms
+        newest_first = enumerate(reversed(batches))
+        explained = sum(2.0**-age * line.explains(batch) for age, batch in newest_first)
+        return round(explained, 6), line.record_ms  # rounded, so that lines that explain the same are equal
 
     return max(lines, key=score)

@@ -118,7 +118,7 @@ def read_tasks(
     count = sum(run.end - run.start for run in loose)
     shares = cut_ranges(loose, min(tasks, max(1, count // TASK_RECORDS_MIN)))
     divided = [ReadTask(plan, share, _topics_of(share, topics)) for share in shares]
-    for share in _whole(plan.ranges, order, tasks):
+    for share in _dealt_whole(plan.ranges, order, tasks):
         line_ups: dict[int, LineUp] = {}
         for run in share:
             ordered = first_source(run.source)
@@ -133,7 +133,7 @@ def _topics_of(share: Sequence[SourceRun], topics: Mapping[int, str]) -> dict[in
     return {run.source: topics[run.source] for run in share}
 
 
-def _whole(
+def _dealt_whole(
     ranges: Sequence[SourceRun], order: Mapping[int, LineUp], tasks: int
 ) -> list[tuple[SourceRun, ...]]:
     """Deal the partitions that are read in order to tasks, each as a whole, the largest first.
@@ -145,15 +145,19 @@ def _whole(
         ordered = first_source(run.source)
         if ordered in order:
             sizes[ordered] += run.end - run.start
+    # by task, how many records it has so far
     dealt = [0] * min(tasks, len(sizes))
-    task_of: dict[int, int] = {}
+    task_by_source: dict[int, int] = {}
     for source in sorted(sizes, key=lambda source: (-sizes[source], source)):
-        task_of[source] = task = dealt.index(min(dealt))
+        task = dealt.index(min(dealt))
+        task_by_source[source] = task
         dealt[task] += sizes[source]
-    return [
-        tuple(run for run in ranges if task_of.get(first_source(run.source)) == task)
-        for task in range(len(dealt))
-    ]
+    shares: list[list[SourceRun]] = [[] for _ in dealt]
+    for run in ranges:  # in their order, so that each share ascends
+        ordered = first_source(run.source)
+        if ordered in task_by_source:
+            shares[task_by_source[ordered]].append(run)
+    return [tuple(share) for share in shares]
 
 
 def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
@@ -176,34 +180,40 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
     total = sum(run.end - run.start for run in ranges)
     if not total:
         return []
-    firsts = list(accumulate((run.end - run.start for run in ranges), initial=0))
-    share = total / max(1, pieces)
-    cuts = (_near_edge(ranges, firsts, round(share * i), share / 4) for i in range(1, max(1, pieces)))
-    edges = deque(sorted({*cuts} - {0, total}))
+    # ranges of 5, 3 and 2 positions begin at the indices 0, 5 and 8; 10 is behind the last one
+    range_indices = list(accumulate((run.end - run.start for run in ranges), initial=0))
+    share_size = total / max(1, pieces)
+    cuts: set[int] = set()
+    for number in range(1, max(1, pieces)):
+        index = round(share_size * number)
+        cuts.add(_near_edge(ranges, range_indices, index, reach=share_size / 4))
+    cuts_left = deque(sorted(cuts - {0, total}))
     shares: list[list[SourceRun]] = [[]]
-    for (source, start, end), first in zip(ranges, firsts[:-1], strict=True):
-        shift = start - first
-        while edges and (middle := edges[0] + shift) < end:
-            if start < middle:
-                shares[-1].append(SourceRun(source, start, middle))
+    for (source, start, end), first_index in zip(ranges, range_indices[:-1], strict=True):
+        shift = start - first_index  # from an index to a position of this range
+        while cuts_left and cuts_left[0] + shift < end:
+            cut_at = cuts_left.popleft() + shift
+            if start < cut_at:
+                shares[-1].append(SourceRun(source, start, cut_at))
             shares.append([])
-            start = middle
-            edges.popleft()
+            start = cut_at
         shares[-1].append(SourceRun(source, start, end))
     return [tuple(share) for share in shares]
 
 
-def _near_edge(ranges: Sequence[SourceRun], firsts: Sequence[int], index: int, reach: float) -> int:
+def _near_edge(ranges: Sequence[SourceRun], range_indices: Sequence[int], index: int, reach: float) -> int:
     """Return the nearest end of a range or of a wire block, if it is no farther than `reach`; else `index`.
 
-    `firsts` are the indices at which ranges begin, and behind them the index behind the last one.
+    `range_indices` are the indices at which ranges begin, and behind them the index behind the last one.
     """
-    row = min(bisect_right(firsts, index), len(ranges)) - 1
+    row = min(bisect_right(range_indices, index), len(ranges)) - 1
     start = ranges[row].start
-    inside = start + (index - firsts[row])
+    end = ranges[row].end
+    shift = range_indices[row] - start  # from a position of this range to its index
     block = 1 << WIRE_BLOCK_BITS
-    low = inside >> WIRE_BLOCK_BITS << WIRE_BLOCK_BITS
-    edges = [firsts[row], firsts[row + 1]]
-    edges += [firsts[row] + (edge - start) for edge in (low, low + block) if start < edge < ranges[row].end]
-    best = min(edges, key=lambda edge: (abs(edge - index), edge))
-    return best if abs(best - index) <= reach else index
+    block_start = (index - shift) >> WIRE_BLOCK_BITS << WIRE_BLOCK_BITS
+    edges = [range_indices[row], range_indices[row + 1]]
+    block_edges = [edge for edge in (block_start, block_start + block) if start < edge < end]
+    edges += [edge + shift for edge in block_edges]
+    nearest = min(edges, key=lambda edge: (abs(edge - index), edge))
+    return nearest if abs(nearest - index) <= reach else index

@@ -59,9 +59,10 @@ class SessionClock:
         self.sent()
 
     def sent(self) -> None:
-        """Note that a tick or an Init with the present clock is sent: the next adds at most `STEP_MS_MAX`.
+        """Record that a tick or an Init with the present clock is sent.
 
-        Else readings between two ticks and a sleep would add up, and a root time out up to 1.5 s late.
+        The next adds at most `STEP_MS_MAX`. Else readings between two ticks and a sleep would add up,
+        and a root time out up to 1.5 s late.
         """
         self._sent = self.now
 
@@ -72,7 +73,7 @@ class Answers:
     Later ones answer repetitions and contain nothing new.
     """
 
-    __slots__ = ("_asked_by", "_group", "_partitions", "_parts_so_far", "_sources", "_whole")
+    __slots__ = ("_asked_by", "_group", "_partitions", "_parts_so_far", "_sources", "_whole_answers")
 
     def __init__(self, group: str, asked_by: str, partitions: int, sources: Iterable[int]) -> None:
         """Wait for N answers to the `Take` of session `asked_by` that names some sources.
@@ -85,13 +86,13 @@ class Answers:
         self._sources = frozenset(sources)
         # by acker partition: the parts of the answer that is being read, and those of the whole answer
         self._parts_so_far: dict[int, list[Taken]] = {}
-        self._whole: dict[int, tuple[Taken, ...]] = {}
+        self._whole_answers: dict[int, tuple[Taken, ...]] = {}
 
     def read(self, partition: int, taken: Taken) -> bool:
         """Add one record of an acker partition; return whether it completes that partition's answer."""
         if taken.group != self._group or taken.asked_by != self._asked_by:
             return False
-        if partition in self._whole:
+        if partition in self._whole_answers:
             return False
         if taken.part == 0:
             self._parts_so_far[partition] = []
@@ -106,16 +107,17 @@ class Answers:
         answered_sources = {entry.source for part in parts for entry in part.sources}
         if not taken.refused and not self._sources <= answered_sources:
             return False
-        self._whole[partition] = tuple(parts)
+        self._whole_answers[partition] = tuple(parts)
         return True
 
     def has(self, partition: int) -> bool:
-        return partition in self._whole
+        return partition in self._whole_answers
 
     @property
     def missing(self) -> list[int]:
         """The acker partitions whose answer is not complete."""
-        return [partition for partition in range(self._partitions) if partition not in self._whole]
+        partitions = range(self._partitions)
+        return [partition for partition in partitions if partition not in self._whole_answers]
 
     @property
     def owner(self) -> SessionName:
@@ -126,7 +128,7 @@ class Answers:
     @property
     def refusals(self) -> dict[int, str]:
         """The reason of each partition that refused."""
-        reasons = {partition: parts[0].refused for partition, parts in self._whole.items()}
+        reasons = {partition: parts[0].refused for partition, parts in self._whole_answers.items()}
         return {partition: reason for partition, reason in reasons.items() if reason}
 
     @property
@@ -143,20 +145,20 @@ class Answers:
         """Return by acker partition that has answered the generation of each source that it knows."""
         return {
             partition: {entry.source: entry.generation for part in parts for entry in part.sources}
-            for partition, parts in self._whole.items()
+            for partition, parts in self._whole_answers.items()
         }
 
     def sources(self) -> dict[int, SourceHistory]:
         """Return each source as the ackers know it, merged from all answers."""
         entries_by_source: dict[int, list[tuple[int, TakenSource]]] = {}
-        for partition, parts in self._whole.items():
+        for partition, parts in self._whole_answers.items():
             for part in parts:
                 for entry in part.sources:
                     entries_by_source.setdefault(entry.source, []).append((partition, entry))
         return {source: _history(entries) for source, entries in entries_by_source.items()}
 
     def _parts(self) -> Iterable[Taken]:
-        return (taken for parts in self._whole.values() for taken in parts)
+        return (taken for parts in self._whole_answers.values() for taken in parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ COHORTS_MAX = 1_000
 
 
 class _Cohort(NamedTuple):
+    """What was emitted at one wall time, ms."""
+
     emitted_ms: int
     ranges: tuple[SourceRun, ...]
 
@@ -34,8 +36,8 @@ class Window:
     __slots__ = (
         "_cohorts",
         "_cohorts_max",
+        "_emitted_to",
         "_empty",
-        "_high",
         "_pending",
         "counts",
         "emitted",
@@ -46,7 +48,8 @@ class Window:
     def __init__(self) -> None:
         self._pending: dict[int, PositionSet] = {}
         self._empty: dict[int, PositionSet] = {}
-        self._high: dict[int, int] = {}
+        # by source, the position behind the highest emitted one
+        self._emitted_to: dict[int, int] = {}
         self._cohorts: deque[_Cohort] = deque()
         self._cohorts_max = COHORTS_MAX
         self.counts = Counter[Verdict]()
@@ -56,6 +59,7 @@ class Window:
 
     @property
     def pending(self) -> int:
+        """How many roots are pending."""
         return sum(len(pending) for pending in self._pending.values())
 
     @property
@@ -64,7 +68,8 @@ class Window:
         return sum(pending.holes for pending in self._pending.values())
 
     def pending_of(self, source: int) -> int:
-        return len(self._of(source))
+        """Return how many roots of a source are pending."""
+        return len(self._positions_of(source))
 
     def empty_of(self, source: int) -> int:
         """Return how many pending positions of a source are known to hold no record."""
@@ -76,21 +81,21 @@ class Window:
 
     def open_source(self, source: int, high: int) -> None:
         """Add a source: everything below `high` was emitted, and is settled unless `restore` names it."""
-        self._of(source)
-        self._high[source] = max(high, self._high.get(source, high))
+        self._positions_of(source)
+        self._emitted_to[source] = max(high, self._emitted_to.get(source, high))
 
     def restore(self, runs: Sequence[SourceRun], now_ms: int) -> None:
         """Add roots that an earlier process of this session emitted and that are still pending."""
         for source, start, end in runs:
-            self._of(source).add(start, end)
-            self._high[source] = max(end, self._high.get(source, 0))
+            self._positions_of(source).add(start, end)
+            self._emitted_to[source] = max(end, self._emitted_to.get(source, 0))
         self._remember(_Cohort(now_ms, tuple(runs)))
 
     def emit(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
-        """Note that ranges were emitted at a wall time: they are pending; those of `empty` hold no record."""
+        """Add ranges that were emitted at a wall time, and are pending; `empty` hold no record."""
         for source, start, end in runs:
-            self.emitted += self._of(source).add(start, end)
-            self._high[source] = max(end, self._high.get(source, 0))
+            self.emitted += self._positions_of(source).add(start, end)
+            self._emitted_to[source] = max(end, self._emitted_to.get(source, 0))
         for source, start, end in empty:
             self._empty.setdefault(source, PositionSet()).add(start, end)
         self._remember(_Cohort(now_ms, tuple(runs)))
@@ -98,24 +103,26 @@ class Window:
     def settle(self, source: int, runs: Iterable[PositionRun], verdict: Verdict) -> int:
         """Settle ascending, disjoint runs and return how many of their roots were pending."""
         runs = list(runs)
-        settled = self._of(source).remove_all(runs)
+        settled_count = self._positions_of(source).remove_all(runs)
         if source in self._empty:
             self._empty[source].remove_all(runs)
-        self.counts[verdict] += settled
-        above = self._high.get(source, 0)
-        unknown = sum(max(0, run.end - max(run.start, above)) for run in runs)
-        self.unknown += unknown
-        self.late += sum(run.end - run.start for run in runs) - settled - unknown
-        return settled
+        self.counts[verdict] += settled_count
+        emitted_to = self._emitted_to.get(source, 0)
+        # emitted up to 10: of [8, 13) three are unknown; 8 and 9 are late unless they were pending
+        unknown_count = sum(max(0, run.end - max(run.start, emitted_to)) for run in runs)
+        position_count = sum(run.end - run.start for run in runs)
+        self.unknown += unknown_count
+        self.late += position_count - settled_count - unknown_count
+        return settled_count
 
     def committable(self, source: int) -> int | None:
         """Return the position below which all that was emitted is settled; None before any emission."""
-        first = self._of(source).first
-        return self._high.get(source) if first is None else first
+        first_pending = self._positions_of(source).first
+        return self._emitted_to.get(source) if first_pending is None else first_pending
 
     def pending_within(self, source: int, start: int, end: int) -> list[PositionRun]:
         """Return the parts of [start, end) that are pending, ascending."""
-        return self._of(source).within(start, end)
+        return self._positions_of(source).within(start, end)
 
     def pending_roots(self) -> RootSet:
         """Return all roots that are pending."""
@@ -131,13 +138,16 @@ class Window:
         return None
 
     def _remember(self, cohort: _Cohort) -> None:
+        """Keep a cohort; of too many drop the settled ones, and keep room for as many again."""
         self._cohorts.append(cohort)
         if len(self._cohorts) > self._cohorts_max:
             self._cohorts = deque(filter(self._is_pending, self._cohorts))
             self._cohorts_max = max(COHORTS_MAX, 2 * len(self._cohorts))
 
     def _is_pending(self, cohort: _Cohort) -> bool:
-        return any(self._of(run.source).overlaps(run.start, run.end) for run in cohort.ranges)
+        """Return whether a root of a cohort is pending."""
+        return any(self._positions_of(source).overlaps(start, end) for source, start, end in cohort.ranges)
 
-    def _of(self, source: int) -> PositionSet:
+    def _positions_of(self, source: int) -> PositionSet:
+        """Return the pending positions of a source; one that was not known is added."""
         return self._pending.setdefault(source, PositionSet())

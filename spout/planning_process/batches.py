@@ -45,21 +45,25 @@ class _Choice(NamedTuple):
     Attributes:
         copies: the part of `portion` that was chosen first, of ordered partitions.
         gone: what is taken and left the log.
-        most: how many copies of each ordered partition may go to bolts; None: all of them.
+        copies_max: how many copies of each ordered partition may go to bolts; None: all of them.
         unreadable: sources that took no part, since nobody can say where their logs begin.
     """
 
     portion: Portion
     copies: Portion
     gone: Sequence[SourceRun]
-    most: int | None
+    copies_max: int | None
     unreadable: Collection[int] = ()
 
     def without(self, sources: Collection[int]) -> _Choice:
         """Return what is left without some sources."""
         gone = [run for run in self.gone if run.source not in sources]
-        portion, copies = self.portion.without(sources), self.copies.without(sources)
-        return _Choice(portion, copies, gone, self.most)
+        return _Choice(
+            portion=self.portion.without(sources),
+            copies=self.copies.without(sources),
+            gone=gone,
+            copies_max=self.copies_max,
+        )
 
 
 class _Planned(NamedTuple):
@@ -118,8 +122,10 @@ class Batches:
         offsets beyond which sources are not read, or `UNKNOWN_TARGET`.
         """
         self._order = order
+        # of the batch that is planned now: by source, how partitions go on that have their turn;
+        # the copies that were chosen of them; and where free positions end that go before others
         self._turns: dict[int, Turn] = {}
-        self._copies = Portion()
+        self._chosen_copies = Portion()
         self._gap_ends: Mapping[int, int] = {}
         self.count = 0
         self.replayed = 0
@@ -145,8 +151,8 @@ class Batches:
         is_paced = context.spec.paced and context.announcer is not None
         self._timeout_ms = context.spec.timeout_ms if is_paced else 0
         self.pace = BatchPace(self._timeout_ms)
-        self._last: _Planned | None = None
-        self._absences = 0
+        self._last_planned: _Planned | None = None
+        self._absent_seq = 0
         self.read_to: Mapping[TopicPartition, int] = {}
         self._ends_seen: Mapping[int, int] = {}
 
@@ -161,11 +167,13 @@ class Batches:
             Disagreement: a log ends before what was read of it.
             Unreachable: the broker does not answer; what was initialised is planned after a restart.
         """
-        if self._last is not None and start == self._last.start:
-            return self._last.end  # Spark did not journal it; the same batch again
+        if self._last_planned is not None and start == self._last_planned.start:
+            return self._last_planned.end  # Spark did not journal it; the same batch again
         self._now_ms = now_ms
         self.ended(now_ms)
-        self.read_to, self._ends_seen = {}, {}
+        self.read_to = {}
+        self._ends_seen = {}
+        # old: initialised before, by a process that died; new: initialised here
         old = self._unjournalled()
         old, choice, starts = self._with_starts(old, self._choose(limit, old.records))
         new = choice.portion
@@ -174,7 +182,8 @@ class Batches:
         now = self._tenure.look(now_ms)
         fresh = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone])
         self._initialise(fresh, choice, now, now_ms)
-        gone, holes = [*gone_before, *choice.gone], [*old.holes, *new.holes]
+        gone = [*gone_before, *choice.gone]
+        holes = [*old.holes, *new.holes]
         empty = [*old.empty, *new.empty]
         self._tenure.emit(fresh.runs(), now_ms, [*gone, *holes, *empty])
         self._settle_empty(gone, holes, now)
@@ -183,16 +192,16 @@ class Batches:
         if not ranges and not holes and not self._has_to_begin(start):
             self.read_to = self._all_read()
             return start
-        end = self._journal(ranges, choice.most, now, now_ms, tasks or self._spec.tasks)
-        self._last = _Planned(start, end)
+        end = self._journal(ranges, choice.copies_max, now, now_ms, tasks or self._spec.tasks)
+        self._last_planned = _Planned(start, end)
         self.count += 1
         records = _records_by_source(ranges, empty)
         self.replayed += sum(count for source, count in records.items() if is_replay(source))
-        self.pace.emitted(_worked(records, end.order, choice.most), now_ms)
+        self.pace.emitted(_worked(records, end.order, choice.copies_max), now_ms)
         return end
 
     def _initialise(self, roots: RootSet, choice: _Choice, now: int, now_ms: int) -> None:
-        """Let the ackers know of roots, durably: only then may a task read them."""
+        """Announce roots to the ackers, durably: only then may a task read them."""
         if self._announcer is None or not roots:
             return
         self._announcer.init(
@@ -216,7 +225,7 @@ class Batches:
         return wakes or not goes_on
 
     def _journal(
-        self, ranges: tuple[SourceRun, ...], most: int | None, now: int, now_ms: int, tasks: int
+        self, ranges: tuple[SourceRun, ...], copies_max: int | None, now: int, now_ms: int, tasks: int
     ) -> Journal:
         """Return the offset behind a batch that emits these ranges, as Spark journals it."""
         return Journal(
@@ -227,18 +236,19 @@ class Batches:
             sources=MappingProxyType(self._tenure.marks()),
             ranges=ranges,
             topics={spec.place.topic: spec.topic_id for spec in self._specs.values()},
-            order=self._line_ups(ranges, most),
+            order=self._line_ups(ranges, copies_max),
             at_ms=now_ms,
             waits=tuple(sorted(self._left_out)),
             cluster=self._cluster_id,
         )
 
     def progressed(self, now_ms: int) -> None:
-        """Note that verdicts came in: the first one of the last batch ends its time."""
-        if self._last is None or not self.pace.is_running:
+        """End the time of the last batch, if a verdict of it has come in."""
+        if self._last_planned is None or not self.pace.is_running:
             return
-        emitted = pending = 0
-        for run in self._last.end.ranges:
+        emitted = 0
+        pending = 0
+        for run in self._last_planned.end.ranges:
             emitted += run.end - run.start
             parts = self._tenure.window.pending_within(*run)
             pending += sum(part.end - part.start for part in parts)
@@ -246,9 +256,10 @@ class Batches:
             self.ended(now_ms)
 
     def ended(self, now_ms: int) -> None:
-        """Note that the last batch has ended, and say so when it took long."""
+        """End the time of the last batch, unless that was done; report it when it took long."""
         took_ms = self.pace.done(now_ms)
-        self.took_ms = self.took_ms if took_ms is None else took_ms
+        if took_ms is not None:
+            self.took_ms = took_ms
         timeout_ms = self._timeout_ms
         if took_ms is None or not timeout_ms or took_ms * 2 < timeout_ms:
             return
@@ -260,14 +271,14 @@ class Batches:
         self._report(event, {"took_ms": took_ms, "timeout_ms": timeout_ms, "next_step": cure})
 
     def is_last(self, end: Journal) -> bool:
-        """Whether the last batch that this process has planned ends there."""
-        return self._last is not None and self._last.end == end
+        """Return whether the last batch that this process has planned ends there."""
+        return self._last_planned is not None and self._last_planned.end == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
         """Return whether everything there is was planned: of the inputs, or of their replay topics.
 
         Of these a copy counts that is not visible yet: its tombstone may be, since each partition of a
-        transaction has a marker of its own. Of a partition in trouble nobody knows it.
+        transaction has a marker of its own. A partition in trouble makes it False: nobody knows it.
         """
         sources = [source for source, spec in self._specs.items() if spec.is_replay == replay]
         ends = self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)
@@ -295,10 +306,14 @@ class Batches:
         self._gap_ends = self._ends_of_gaps(runs)
         for source, end in self._gap_ends.items():
             self._turns[source] = self._turns[source]._replace(most=self._gap_below(source, end))
-        self._copies = self._all_copies(planned)
-        later = [run for run in runs if self._waits(run.source) or run.start >= self._gap_end(run)]
-        self._tenure.unjournalled += later
-        return self._chooser.sift([run for run in runs if run not in later])
+        self._chosen_copies = self._all_copies(planned)
+        taken: list[SourceRun] = []
+        for run in runs:
+            if self._waits(run.source) or run.start >= self._gap_end(run):
+                self._tenure.unjournalled.append(run)
+            else:
+                taken.append(run)
+        return self._chooser.sift(taken)
 
     def _ends_of_gaps(self, runs: Iterable[SourceRun]) -> dict[int, int]:
         """Return where free positions end that stand before others of an ordered partition.
@@ -324,10 +339,14 @@ class Batches:
         return self._gap_ends.get(run.source, run.end)
 
     def _gap_below(self, source: int, position: int) -> int:
+        """Return how many positions of a source are free below one."""
         return self._tenure.cursors[source].free_below(position)
 
     def _all_copies(self, planned: Mapping[int, int]) -> Portion:
         """Return the copies of ordered partitions that have their turn, all of them.
+
+        `planned` has by source how many positions were initialised before and wait for a batch.
+        A partition whose copies cannot be taken loses its turn: it is removed from `_turns`.
 
         A partition waits where there is no room for all of its copies, unless nothing of the input is
         pending: then there will be no more room than now. Of copies no more are out than `blocked_max`, but
@@ -336,27 +355,36 @@ class Batches:
         sources = [copies_source(source) for source, turn in self._turns.items() if turn.takes_copies]
         ends = self._readable(sources)
         window = self._tenure.window
-        pending, under_way = Counter[int](), Counter[int]()
+        # by input: how many records are pending, and how many positions beside this batch's
+        pending = Counter[int]()
+        under_way = Counter[int]()
         for source, spec in self._specs.items():
             pending[spec.input.id] += window.records_of(source)
-            waits = self._waits(source) or copies_source(first_source(source)) in sources
-            own = planned.get(source, 0) if waits else 0
-            under_way[spec.input.id] += window.pending_of(source) - own
-        old = {source: planned.get(source, 0) + planned.get(first_source(source), 0) for source in sources}
-        chosen: list[Portion] = []
+            under_way[spec.input.id] += window.pending_of(source)
+            if self._waits(source) or copies_source(first_source(source)) in sources:
+                under_way[spec.input.id] -= planned.get(source, 0)
         for source in sources:
             if source not in ends:  # it has no leader: how many copies there are is unknown
                 del self._turns[first_source(source)]
-        sources = [source for source in sources if source in ends]
-        for source in sorted(sources, key=lambda source: (not old[source], source)):
-            cursor, input = self._tenure.cursors[source], self._specs[source].input
+        # by source of copies: what was initialised before of its partition, records and copies
+        planned_of_partition: dict[int, int] = {}
+        for source in ends:
+            records = planned.get(first_source(source), 0)
+            planned_of_partition[source] = planned.get(source, 0) + records
+        # partitions of which something was initialised before come first
+        by_turn = sorted(ends, key=lambda source: (not planned_of_partition[source], source))
+        chosen: list[Portion] = []
+        for source in by_turn:
+            cursor = self._tenure.cursors[source]
+            input = self._specs[source].input
             runs = cursor.free_runs(cursor.position_of(ends[source]))
             copies = self._chooser.sift([SourceRun(source, *run) for run in runs])
-            if under_way[input.id] and pending[input.id] + copies.records > input.max_spout_pending:
+            has_room = pending[input.id] + copies.records <= input.max_spout_pending
+            if under_way[input.id] and not has_room:
                 del self._turns[first_source(source)]
                 continue
             pending[input.id] += copies.records
-            under_way[input.id] += copies.records + old[source]
+            under_way[input.id] += copies.records + planned_of_partition[source]
             chosen.append(copies)
         return joined_portions(chosen)
 
@@ -364,32 +392,43 @@ class Batches:
         return self._order is not None and self._specs[source].input.ordered
 
     def _waits(self, source: int) -> bool:
+        """Return whether a source is of an ordered partition that does not have its turn."""
         return self._is_ordered(source) and first_source(source) not in self._turns
 
-    def _line_ups(self, ranges: Iterable[SourceRun], most: int | None) -> dict[int, LineUp]:
-        sources = {first_source(run.source) for run in ranges if self._is_ordered(run.source)}
-        return {source: replace(self._turns[source].line_up, most=most) for source in sorted(sources)}
+    def _line_ups(self, ranges: Iterable[SourceRun], copies_max: int | None) -> dict[int, LineUp]:
+        """Return for each ordered partition of ranges which of its records are blocked."""
+        ordered = {first_source(run.source) for run in ranges if self._is_ordered(run.source)}
+        line_ups: dict[int, LineUp] = {}
+        for source in sorted(ordered):
+            line_ups[source] = replace(self._turns[source].line_up, most=copies_max)
+        return line_ups
 
     def _choose(self, limit: int | None, taken: int) -> _Choice:
         """Choose what is free beside `taken` records.
 
         The copies of ordered partitions are chosen already, all of them; those that are too many are blocked.
         """
-        limits = [most for most in (limit, self.pace.allowed()) if most is not None]
+        limits = [records for records in (limit, self.pace.allowed()) if records is not None]
         total = max(0, min(limits) - taken) if limits else None
-        copies, self._copies = self._copies, Portion()
+        copies = self._chosen_copies
+        self._chosen_copies = Portion()
         chosen = _records_by_source(copies.ranges, copies.empty)
         by_input = self._room_beside(chosen)
         self.limit_hits += not all(by_input.values())
         if total == 0 or not any(by_input.values()):
             granted = chosen.total() if total is None else total
-            return _Choice(copies, copies, [], _most_of_each(chosen, granted))
-        self._ends_seen = ends = self._readable(list(self._specs))
-        free = self._free(ends)
+            return _Choice(copies, copies, gone=[], copies_max=_copies_max(chosen, granted))
+        self._ends_seen = self._readable(list(self._specs))
+        free = self._free(self._ends_seen)
         caps = {source: turn.most for source, turn in self._turns.items()}
         portion, granted = self._chooser.choose(free.runs, Room(total, by_input, caps, chosen))
-        most = _most_of_each(chosen, granted)
-        return _Choice(joined_portions([copies, portion]), copies, free.gone, most, free.unreadable)
+        return _Choice(
+            portion=joined_portions([copies, portion]),
+            copies=copies,
+            gone=free.gone,
+            copies_max=_copies_max(chosen, granted),
+            unreadable=free.unreadable,
+        )
 
     def _free(self, ends: Mapping[int, int]) -> _Free:
         """Return what is free below the ends of sources, and what of that is no longer in the log."""
@@ -402,7 +441,7 @@ class Batches:
         for source, start, end in _still_there(in_question, gone):
             runs[source].append(PositionRun(start, end))
         passed = [run._replace(end=min(run.end, run.start + HOLE_POSITIONS_MAX)) for run in gone]
-        return _Free(runs, passed, free.keys() - starts.keys())
+        return _Free(runs, gone=passed, unreadable=free.keys() - starts.keys())
 
     def _free_below(self, ends: Mapping[int, int]) -> dict[int, Sequence[PositionRun]]:
         """Return the free positions of sources that take part and have some."""
@@ -437,7 +476,8 @@ class Batches:
         A partition of an ordered input may wait for its turn, and one with a target is not read to its end.
         Of one in trouble it is where it will be read on: a reader that waits there gets its next record.
         """
-        ends, cursors = dict(self._ends_seen), self._tenure.cursors
+        ends = dict(self._ends_seen)
+        cursors = self._tenure.cursors
         if self._order is not None or self._targets or self._tenure.unjournalled or not ends:
             return {}
         for source, cursor in cursors.items():
@@ -465,10 +505,9 @@ class Batches:
         for source, end in ends.items():
             if self._targets.get(source) == UNKNOWN_TARGET:
                 self._targets[source] = end
-        return {
-            source: end if is_replay(source) else min(end, self._targets.get(source, 0))
-            for source, end in ends.items()
-        }
+            if not is_replay(source):  # copies of what is read may come later
+                ends[source] = min(end, self._targets.get(source, 0))
+        return ends
 
     def compare(self, now_ms: int) -> bool:
         """Compare all logs with what was read of them now; return whether one was cut. Raises as `plan`.
@@ -484,14 +523,16 @@ class Batches:
     def _compare(
         self, epochs: Mapping[TopicPartition, int], ends: Mapping[int, int], *, knows_ends: bool
     ) -> Collection[int]:
-        """Let sources whose logs were cut begin again; return those of which that is not known yet.
+        """Begin sources again whose logs were cut; return those of which that is not known yet.
 
         `knows_ends`: the ends are those of the logs, and not only how far they were read.
         """
         compared = self.continuity.compare(epochs, self._now_ms)
         cuts = {cut.source: cut for cut in compared.cuts}
         if knows_ends:
-            cuts |= {cut.source: cut for cut in self._shortened(ends) if cut.source not in cuts}
+            for cut in self._shortened(ends):
+                # what epochs have found goes before: such a log may have grown again
+                cuts.setdefault(cut.source, cut)
         for source, cut in cuts.items():
             if source not in self.begins_again:
                 self._begin_again(cut, ends.get(source))
@@ -504,42 +545,45 @@ class Batches:
         """
         read_to = {source: offset_of(self._tenure.cursors[source].next) for source in ends}
         short = [source for source, end in ends.items() if end < read_to[source]]
+        if not short:
+            return []
+        # these ends may be those of the last decided transactions: the logs are asked for their own
         cuts: list[Cut] = []
-        for source, end in self._ends(short, self._log, Bound.END).items() if short else ():
+        for source, end in self._ends(short, self._log, Bound.END).items():
             if end < read_to[source]:
                 cursor = self._tenure.cursors[source]
-                cuts.append(Cut(source, cursor.position_of(end), cursor.next))
+                cuts.append(Cut(source, start=cursor.position_of(end), end=cursor.next))
         return cuts
 
     def _begin_again(self, cut: Cut, end: int | None) -> None:
-        """Let a source whose log was cut begin a new generation at the first lost offset, or stop.
+        """Begin a new generation of a source whose log was cut, at the first lost offset, or stop.
 
         What is pending from there on is in no log any more: it is ABSENT. `end` is where the log ends now, as
         far as that is known. An ordered input stops: nobody could say what waits behind what.
         """
         spec = self._specs[cut.source]
         if spec.input.fails_on_loss(self._spec.fail_on_data_loss) or spec.input.ordered:
-            raise log_was_cut(spec, offset_of(cut.first), offset_of(cut.next), end)
+            raise log_was_cut(spec, offset_of(cut.start), offset_of(cut.end), end)
         cursor = self._tenure.cursors[cut.source]
         # a gap before it was never initialised, and a generation has no gaps but its own
-        first = min(cut.first, cursor.first_free)
-        generation = generation_of(first) + 1
+        goes_on_from = min(cut.start, cursor.first_free)
+        generation = generation_of(goes_on_from) + 1
         if generation > GENERATION_MAX:
             raise UsageError(
                 f"{spec} began {GENERATION_MAX:,} generations, the most there can be; give the input a new id"
                 " in topics.yaml"
             )
-        self.begins_again[cut.source] = position_at(generation, offset_of(first))
-        pending = self._tenure.window.pending_within(cut.source, cut.first, cut.next)
+        self.begins_again[cut.source] = position_at(generation, offset_of(goes_on_from))
+        pending = self._tenure.window.pending_within(cut.source, cut.start, cut.end)
         lost = [SourceRun(cut.source, *run) for run in pending]
         self._report_absent(lost, self._tenure.look(self._now_ms))
         self.lost_from_log += positions_in(lost)
         fields = {
             "partition": str(spec),
-            "first_lost": offset_of(cut.first),
-            "read_to": offset_of(cut.next),
+            "first_lost": offset_of(cut.start),
+            "read_to": offset_of(cut.end),
             "open_roots": positions_in(lost),
-            "goes_on_from": offset_of(first),
+            "goes_on_from": offset_of(goes_on_from),
         }
         self._report("log_was_cut", fields)
 
@@ -549,15 +593,19 @@ class Batches:
         return self._by_source(sources, self._bounds(sources, reach, bound))
 
     def _bounds(self, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
+        """Return where the logs of sources begin or end, by partition; note those in trouble."""
         answers = reach.bounds(bound, [self._specs[source].place for source in sources])
         self._troubles.note(answers)
         return answers
 
     def _by_source(self, sources: Iterable[int], answers: OffsetAnswers) -> dict[int, int]:
-        places = {source: self._specs[source].place for source in sources}
-        return {
-            source: answers.offsets[place] for source, place in places.items() if place in answers.offsets
-        }
+        """Return the offsets of sources, by source; those without an answer are missing."""
+        offsets: dict[int, int] = {}
+        for source in sources:
+            place = self._specs[source].place
+            if place in answers.offsets:
+                offsets[source] = answers.offsets[place]
+        return offsets
 
     def _epochs_but_of(self, copies: Collection[int]) -> dict[int, int]:
         """Return an epoch of each source in which its log had all that is planned now.
@@ -585,18 +633,18 @@ class Batches:
         for source in list(left_out):
             if self._is_ordered(source):
                 left_out |= {first_source(source), copies_source(first_source(source))}
-        self._tenure.unjournalled += [
-            run for run in map(self._without_lost, (*old.ranges, *old.holes)) if run.source in left_out
-        ]
+        for run in (*old.ranges, *old.holes):
+            if run.source in left_out:
+                self._tenure.unjournalled.append(self._without_lost(run))
         return old.without(left_out), choice.without(left_out), starts
 
     def _without_lost(self, run: SourceRun) -> SourceRun:
         """Return the part of a run that is still in its log, where that was cut."""
-        first = self.begins_again.get(run.source)
-        if first is None or generation_of(run.start) == generation_of(first):
+        new_start = self.begins_again.get(run.source)
+        if new_start is None or generation_of(run.start) == generation_of(new_start):
             return run
-        lost = position_at(generation_of(run.start), offset_of(first))
-        return run._replace(start=min(run.start, lost), end=min(run.end, lost))
+        first_lost = position_at(generation_of(run.start), offset_of(new_start))
+        return run._replace(start=min(run.start, first_lost), end=min(run.end, first_lost))
 
     def _gone(self, runs: Sequence[SourceRun], starts: Mapping[int, int]) -> list[SourceRun]:
         """Return what of chosen runs left the log; `DataLoss` if something did and `on_data_loss` is fail.
@@ -606,35 +654,38 @@ class Batches:
         gone: list[SourceRun] = []
         for source, start, end in runs:
             spec = self._specs[source]
-            first = position_at(generation_of(start), starts[source])
-            if first <= start:
+            log_start = position_at(generation_of(start), starts[source])
+            if log_start <= start:
                 continue
+            gone_to = min(log_start, end)
             if spec.input.fails_on_loss(self._spec.fail_on_data_loss):
                 raise DataLoss(
-                    f"{spec} no longer holds offsets {offset_of(start)} to {offset_of(min(first, end)) - 1},"
+                    f"{spec} no longer holds offsets {offset_of(start)} to {offset_of(gone_to) - 1},"
                     f" which input {spec.input.name} has not read; set on_data_loss: skip to go on without"
                     " them, or raise the topic's retention"
                 )
-            gone.append(SourceRun(source, start, min(first, end)))
+            gone.append(SourceRun(source, start, gone_to))
         return gone
 
     def _settle_empty(self, gone: Sequence[SourceRun], holes: Sequence[SourceRun], now: int) -> None:
-        """Contribute that what left the log is absent, and holes: as all that is initialised, they need a
-        verdict.
+        """Contribute that what left the log, and holes, are absent; report what left the log.
+
+        As all that is initialised they need a verdict.
         """
         self._report_absent([*gone, *holes], now)
         if gone:
             self.lost_from_log += positions_in(gone)
-            lost = {"records": positions_in(gone), "ranges": [tuple(run) for run in gone]}
-            self._report("records_left_the_log", lost)
+            fields = {"records": positions_in(gone), "ranges": [tuple(run) for run in gone]}
+            self._report("records_left_the_log", fields)
 
     def _report_absent(self, runs: Sequence[SourceRun], now: int) -> None:
+        """Contribute that the log has no record of runs; without any nothing is sent."""
         if not runs:
             return
-        self._absences += 1
+        self._absent_seq += 1
         if self._announcer is not None:
             roots = RootSet.of_runs(runs)
-            self._announcer.absent(self._tenure.name, self._lane, self._absences, now, roots)
+            self._announcer.absent(self._tenure.name, self._lane, self._absent_seq, now, roots)
 
 
 def _still_there(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[SourceRun]:
@@ -643,8 +694,12 @@ def _still_there(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[S
     So each run of `gone` begins as one of `runs` does: of [5, 20) and gone [5, 9) it leaves [9, 20).
     """
     gone_to = {(run.source, run.start): run.end for run in gone}
-    cut = (run._replace(start=gone_to.get((run.source, run.start), run.start)) for run in runs)
-    return [run for run in cut if run.start < run.end]
+    remaining: list[SourceRun] = []
+    for source, start, end in runs:
+        start_in_log = gone_to.get((source, start), start)
+        if start_in_log < end:
+            remaining.append(SourceRun(source, start_in_log, end))
+    return remaining
 
 
 def _records_by_source(ranges: Iterable[SourceRun], empty: Iterable[SourceRun]) -> Counter[int]:
@@ -657,15 +712,21 @@ def _records_by_source(ranges: Iterable[SourceRun], empty: Iterable[SourceRun]) 
     return records
 
 
-def _most_of_each(chosen: Counter[int], granted: int) -> int | None:
-    """Return how many copies of each ordered partition may go to bolts, where there is not room for all."""
+def _copies_max(chosen: Counter[int], granted: int) -> int | None:
+    """Return how many copies of each ordered partition may go to bolts; None: all of them.
+
+    `chosen` has by source how many copies the batch has; `granted` of them have room.
+    """
     return max(1, granted // len(chosen)) if chosen.total() > granted else None
 
 
-def _worked(records: Mapping[int, int], ordered: Collection[int], most: int | None) -> int:
-    """Return how many records bolts get of a batch: of an ordered partition's copies at most `most`."""
+def _worked(records: Mapping[int, int], ordered: Collection[int], copies_max: int | None) -> int:
+    """Return how many records bolts get of a batch: of a partition's copies at most so many."""
     counts: list[int] = []
     for source, count in records.items():
-        is_bounded = most is not None and is_replay(source) and first_source(source) in ordered
-        counts.append(min(count, most) if is_bounded and most is not None else count)
+        are_copies = is_replay(source) and first_source(source) in ordered
+        if copies_max is not None and are_copies:
+            counts.append(min(count, copies_max))
+        else:
+            counts.append(count)
     return sum(counts)

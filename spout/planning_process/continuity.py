@@ -39,11 +39,11 @@ One that keeps it is of a cluster whose metadata began again."""
 
 
 class Cut(NamedTuple):
-    """A log that was cut: positions [first, next) of a source were read, and are others now, or gone."""
+    """A log that was cut: positions [start, end) of a source were read, and are others or gone."""
 
     source: int
-    first: int
-    next: int
+    start: int
+    end: int
 
 
 class Compared(NamedTuple):
@@ -53,11 +53,11 @@ class Compared(NamedTuple):
     unknown: Collection[int] = ()
 
 
-class _Before(NamedTuple):
+class _Kept(NamedTuple):
     """What was kept of a source, if less than was initialised; it says nothing of a new generation."""
 
     generation: int
-    read: ReadTo
+    read_to: ReadTo
 
 
 class Continuity:
@@ -67,26 +67,26 @@ class Continuity:
         self._log = log
         self._specs = specs
         self._tenure = tenure
-        self._before: dict[int, _Before] = {}
+        self._kept_by_source: dict[int, _Kept] = {}
         # it looks once a batch, so between two looks much time may pass; a clock that is set counts for half
         self._passed = PassedTime(between_ms_max=OLDER_LEADER_MS_MAX // 2)
         self._older_since_ms: dict[int, int] = {}
 
-    def restore(self, kept: Mapping[int, ReadTo]) -> None:
+    def restore(self, read_to_by_source: Mapping[int, ReadTo]) -> None:
         """Begin with what was kept of sources: by a journal, or with the group's commits.
 
         It may be less than the ackers know to be initialised, and is then compared as it is. Where it is
         more, the group was rewound since, and it says nothing of what is read now.
         """
-        for source, read in kept.items():
+        for source, read_to in read_to_by_source.items():
             cursor = self._tenure.cursors.get(source)
             if cursor is None:
                 continue
             next_offset = offset_of(cursor.next)
-            if read.offset == next_offset:
-                cursor.leader_epoch = read.leader_epoch
-            elif offset_of(cursor.from_) < read.offset < next_offset:
-                self._before[source] = _Before(generation_of(cursor.from_), read)
+            if read_to.offset == next_offset:
+                cursor.leader_epoch = read_to.leader_epoch
+            elif offset_of(cursor.from_) < read_to.offset < next_offset:
+                self._kept_by_source[source] = _Kept(generation_of(cursor.from_), read_to)
 
     def compare(self, epochs: Mapping[TopicPartition, int], now_ms: int) -> Compared:
         """Compare logs whose leaders have other epochs than are kept; keep those of the ones that are whole.
@@ -95,54 +95,60 @@ class Continuity:
         """
         passed_ms = self._passed.read(now_ms)
         to_compare: dict[int, ReadTo] = {}
-        older: set[int] = set()
+        unknown: set[int] = set()
         for source, cursor in self._tenure.cursors.items():
             spec = self._specs.get(source)
-            if spec is None or (epoch := epochs.get(spec.place)) is None:
+            epoch = None if spec is None else epochs.get(spec.place)
+            if spec is None or epoch is None:
                 continue
-            read = self._read_of(source, cursor)
-            if read is None:
+            read_to = self._read_to(source, cursor)
+            if read_to is None:
                 cursor.leader_epoch = epoch
-            elif epoch < read.leader_epoch:
-                older.add(source)
-                self._require_patience(spec, read.leader_epoch, passed_ms)
-            elif epoch > read.leader_epoch:
-                to_compare[source] = read
+            elif epoch < read_to.leader_epoch:
+                # the leader is an older one than that which was read from
+                unknown.add(source)
+                self._require_patience(spec, read_to.leader_epoch, passed_ms)
+            elif epoch > read_to.leader_epoch:
+                to_compare[source] = read_to
             else:
                 self._keep(source, cursor, epoch)
-        self._older_since_ms = {s: since for s, since in self._older_since_ms.items() if s in older}
+        for source in self._older_since_ms.keys() - unknown:
+            del self._older_since_ms[source]
         if not to_compare:
-            return Compared((), older)
-        answers = self._log.intact_to(
-            {self._specs[source].place: read for source, read in to_compare.items()}
-        )
+            return Compared((), unknown)
         cuts: list[Cut] = []
-        for source, read in to_compare.items():
-            place, cursor = self._specs[source].place, self._tenure.cursors[source]
-            intact = answers.get(place)
-            if intact is None:
-                older.add(source)
-            elif intact < read.offset:
-                first = position_at(generation_of(cursor.from_), intact)
-                cuts.append(Cut(source, first, cursor.next))
+        intact_to_by_place = self._log.intact_to(
+            {self._specs[source].place: read_to for source, read_to in to_compare.items()}
+        )
+        for source, read_to in to_compare.items():
+            place = self._specs[source].place
+            cursor = self._tenure.cursors[source]
+            intact_to = intact_to_by_place.get(place)
+            if intact_to is None:
+                unknown.add(source)
+            elif intact_to < read_to.offset:
+                first_lost = position_at(generation_of(cursor.from_), intact_to)
+                cuts.append(Cut(source, start=first_lost, end=cursor.next))
             else:
                 self._keep(source, cursor, epochs[place])
-        return Compared(tuple(cuts), older)
+        return Compared(tuple(cuts), unknown)
 
-    def _read_of(self, source: int, cursor: SourceCursor) -> ReadTo | None:
+    def _read_to(self, source: int, cursor: SourceCursor) -> ReadTo | None:
         """Return what is to be compared of a source; None where no epoch is known."""
-        before = self._before.get(source)
-        if before is not None and before.generation == generation_of(cursor.from_):
-            return before.read
+        restored = self._kept_by_source.get(source)
+        if restored is not None and restored.generation == generation_of(cursor.from_):
+            return restored.read_to
         if cursor.leader_epoch == NO_EPOCH:
             return None
         return ReadTo(offset_of(cursor.next), cursor.leader_epoch)
 
     def _keep(self, source: int, cursor: SourceCursor, epoch: int) -> None:
-        self._before.pop(source, None)
+        """Keep the epoch of a leader whose log has all that was read of a source."""
+        self._kept_by_source.pop(source, None)
         cursor.leader_epoch = epoch
 
     def _require_patience(self, spec: SourceSpec, epoch: int, passed_ms: int) -> None:
+        """Raise `Disagreement` where the leader has been older than `epoch` for too long."""
         since_ms = self._older_since_ms.setdefault(spec.source, passed_ms)
         if passed_ms - since_ms >= OLDER_LEADER_MS_MAX:
             raise unknown_epoch(spec.place, epoch)
@@ -155,11 +161,11 @@ def kept_by(
 
     A journal of another generation says nothing: who rewound the group has decided where it goes on.
     """
-    kept = dict(committed)
+    read_to_by_source = dict(committed)
     for source, mark in journal.sources.items():
         cursor = cursors.get(source)
         if cursor is None or generation_of(mark.from_) != generation_of(cursor.from_):
             continue
         if mark.leader_epoch != NO_EPOCH:
-            kept[source] = ReadTo(offset_of(mark.next), mark.leader_epoch)
-    return kept
+            read_to_by_source[source] = ReadTo(offset_of(mark.next), mark.leader_epoch)
+    return read_to_by_source

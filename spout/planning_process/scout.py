@@ -73,36 +73,41 @@ class _View:
     misses: int = 0
     is_over: bool = False
 
-    def leads_to(self, first: int) -> bool:
+    def leads_to(self, offset: int) -> bool:
         """Return whether it tells of an offset, or will once its reader has come through."""
-        return self.start <= first <= self.to or (self.start <= first and self.is_blank)
+        return self.start <= offset <= self.to or (self.start <= offset and self.is_blank)
 
     @property
     def is_blank(self) -> bool:
         """Whether nothing has come yet."""
         return self.to == self.start and not self.is_over
 
-    def forget_below(self, first: int) -> None:
-        if self.start < first <= self.to:
-            self.start = first
-            self.offsets = [offset for offset in self.offsets if offset >= first]
+    def forget_below(self, start: int) -> None:
+        """Begin at a later offset, if the view has come as far as that."""
+        if self.start < start <= self.to:
+            self.start = start
+            self.offsets = [offset for offset in self.offsets if offset >= start]
 
     def is_enough(self, request: SightRequest) -> bool:
         """Return whether there is no need to read on for these records."""
         if self.is_over or self.to >= request.end or len(self.offsets) >= request.records:
             return True
-        size, records = self.to - self.start, len(self.offsets)
+        size = self.to - self.start
+        records = len(self.offsets)
+        # of 100 offsets 10 may be empty
         return records >= SAMPLE_MIN and (size - records) * SPARSE_SHARE <= size
 
     def add(self, offsets: Sequence[int], position: int) -> bool:
-        """Add what was read; return whether anything was."""
+        """Add what was read up to a position; return whether that is farther than before."""
         has_moved = position > self.to
-        self.misses = 0 if has_moved else self.misses
+        if has_moved:
+            self.misses = 0
         self.offsets += offsets
         self.to = max(self.to, position)
         return has_moved
 
     def seen(self) -> Sighting:
+        """Return what is known, by offsets."""
         return Sighting(self.start, self.to, np.array(self.offsets, np.int64))
 
 
@@ -114,16 +119,16 @@ class Scout:
         self._reader: OffsetReader | None = None
         self._views: dict[TopicPartition, _View] = {}
         self._assigned: dict[TopicPartition, _View] = {}
-        self._rests = 0
+        self._rests_left = 0  # how many plannings go without a look, after an error
 
     def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Look as far as it is cheap; of partitions that cannot be read nothing is returned."""
-        if self._rests:
-            self._rests -= 1
+        if self._rests_left:
+            self._rests_left -= 1
             return Looked({}, ())
         served = dict(islice(requests.items(), PLACES_MAX))
         for place, request in served.items():
-            self._view_from(place, request.first)
+            self._view_from(place, request.start)
         try:
             waits = self._read_on(served)
         except WindhoverError:
@@ -134,10 +139,10 @@ class Scout:
     def follow(self, nexts: Mapping[TopicPartition, int]) -> None:
         """Begin to fetch what comes next of partitions, and of no others."""
         followed = dict(islice(nexts.items(), PLACES_MAX))
-        for place, first in followed.items():
-            self._view_from(place, first)
+        for place, offset in followed.items():
+            self._view_from(place, offset)
         self._views = {place: self._views[place] for place in followed}
-        if self._rests or (self._reader is None and not followed):
+        if self._rests_left or (self._reader is None and not followed):
             return
         try:
             self._read(self._assign(followed), POLL_RECORDS_MAX, 0)
@@ -153,14 +158,15 @@ class Scout:
     def _give_up(self) -> None:
         """Do not look for a while: the broker does not answer, say; those who need the records will tell."""
         self.close()
-        self._rests = PATIENCE
+        self._rests_left = PATIENCE
 
-    def _view_from(self, place: TopicPartition, first: int) -> None:
+    def _view_from(self, place: TopicPartition, offset: int) -> None:
+        """Begin the view of a partition at an offset; anew, where it does not lead there."""
         view = self._views.get(place)
-        if view is None or not view.leads_to(first):
-            self._views[place] = _View(first, first)
+        if view is None or not view.leads_to(offset):
+            self._views[place] = _View(start=offset, to=offset)
         else:
-            view.forget_below(first)
+            view.forget_below(offset)
 
     def _assign(self, places: Collection[TopicPartition]) -> OffsetReader:
         """Read these partitions, each from where its look has come to; return the reader."""
@@ -173,27 +179,31 @@ class Scout:
 
     def _read_on(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
         """Read until enough is known of partitions, or it takes too long; return those to wait for."""
-        waited_ms, left = 0, RECORDS_MAX
+        waited_ms = 0
+        records_left = RECORDS_MAX
         unknown = self._unknown(requests)
-        while unknown and left > 0 and waited_ms < self._patience_ms(requests, unknown):
-            read = self._read(self._assign(unknown), POLL_RECORDS_MAX, POLL_MS)
-            left -= read
-            waited_ms += 0 if read else POLL_MS
+        while unknown and records_left > 0 and waited_ms < self._patience_ms(requests, unknown):
+            read_count = self._read(self._assign(unknown), POLL_RECORDS_MAX, POLL_MS)
+            records_left -= read_count
+            if not read_count:
+                waited_ms += POLL_MS
             unknown = self._unknown(requests)
-        blank = [self._views[place] for place in unknown if self._views[place].is_blank]
-        for view in blank:
-            view.misses += 1
+        for place in unknown:
+            if self._views[place].is_blank:
+                self._views[place].misses += 1
         return [place for place in unknown if 0 < self._views[place].misses <= PATIENCE]
 
     def _unknown(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
+        """Return the partitions of which not enough is known for their requests."""
         return [place for place, request in requests.items() if not self._views[place].is_enough(request)]
 
     def _patience_ms(self, requests: Collection[TopicPartition], unknown: Collection[TopicPartition]) -> int:
         """Return how long to wait: long for a first answer, or if there is nothing else to plan."""
         blank = [self._views[place] for place in unknown if self._views[place].is_blank]
-        is_first = any(not view.misses for view in blank)
-        is_all = len(blank) == len(requests) and all(view.misses < PATIENCE for view in blank)
-        return WAIT_MS if is_first or is_all else POLL_MS
+        is_first_wait = any(not view.misses for view in blank)
+        are_all_blank = len(blank) == len(requests)
+        has_nothing_else = are_all_blank and all(view.misses < PATIENCE for view in blank)
+        return WAIT_MS if is_first_wait or has_nothing_else else POLL_MS
 
     def _read(self, reader: OffsetReader, records_max: int, wait_ms: int) -> int:
         """Read once; return how many records came, at least 1 where anything was learnt."""
@@ -207,8 +217,10 @@ class Scout:
             for view in troubled:
                 view.is_over = True
             return 1
-        moved = 0
+        moved_count = 0
         for place, view in views.items():
-            moved += view.add(offsets.get(place, ()), reader.position(place))
+            has_moved = view.add(offsets.get(place, ()), reader.position(place))
+            moved_count += has_moved
         # a view that moved over markers alone has learnt something, too
-        return max(sum(map(len, offsets.values())), moved)
+        record_count = sum(map(len, offsets.values()))
+        return max(record_count, moved_count)

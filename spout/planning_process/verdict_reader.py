@@ -45,11 +45,13 @@ class VerdictReader:
         self._is_drained = True
         self._watch = StandingWatch(log, Bound.STABLE_END)
         self._on_damage = damage_passed_over(log)
-        self._began = log.ends([TopicPartition(topics.verdict, p) for p in range(partitions)])
+        places = [TopicPartition(topics.verdict, partition) for partition in range(partitions)]
+        self._first_offsets = log.ends(places)
         self._reader = log.reader(committed=True, patient=True)  # last: nobody closes it if a question fails
-        self._reader.assign(self._began)
+        self._reader.assign(self._first_offsets)
 
     def poll(self, wait_ms: int) -> Sequence[Record]:
+        """Return the next records, at most `POLL_RECORDS_MAX`; wait for them at most so long."""
         records = poll_past_damage(self._reader, wait_ms, POLL_RECORDS_MAX, self._on_damage)
         self._is_drained = len(records) < POLL_RECORDS_MAX
         return records
@@ -61,15 +63,18 @@ class VerdictReader:
             By acker partition the offset behind the last verdict of a lost root, as in
             `DueWatch.has_replayed_all`. None: the broker was too slow; call it again.
         """
-        # verdicts from `began` on are this process's own, which knows by itself what they lost
-        unread = [place for place, began in self._began.items() if taken_over[place.partition] < began]
+        # verdicts from the first offset on are this process's own, which knows by itself what they lost
+        unread: list[TopicPartition] = []
+        for place, first_offset in self._first_offsets.items():
+            if taken_over[place.partition] < first_offset:
+                unread.append(place)
         if not unread:
             return {}
-        first_offsets = {
+        begin_at = {
             place: max(start, taken_over[place.partition])
             for place, start in self._log.starts(unread).items()
         }
-        follower = Follower(self._log, unread, sys.maxsize, first=first_offsets, on_damage=self._on_damage)
+        follower = Follower(self._log, unread, sys.maxsize, first=begin_at, on_damage=self._on_damage)
         lost_below: dict[int, int] = {}
         with closing(follower):
             for record in follower.read():
@@ -85,23 +90,25 @@ class VerdictReader:
         Raises `Unreachable`: the broker had more, and sent nothing for `patience_ms`.
         """
         sources = set(roots.sources())
-        owners = roots.by_acker_partition(len(self._began)).keys()
-        places = [place for place in self._began if place.partition in owners]
-        first = self._log.offsets_at(places, max(0, wall_ms))
+        owners = roots.by_acker_partition(len(self._first_offsets)).keys()
+        places = [place for place in self._first_offsets if place.partition in owners]
         follower = Follower(
             self._log,
             places,
             sys.maxsize,
-            first=first,
+            first=self._log.offsets_at(places, max(0, wall_ms)),
             patience_ms=patience_ms,
             on_damage=self._on_damage,
         )
         with closing(follower):
             for record in follower.read():
-                is_old = record.offset < self._began[TopicPartition(record.topic, record.partition)]
+                place = TopicPartition(record.topic, record.partition)
+                is_old = record.offset < self._first_offsets[place]
                 event = self.decode(record) if is_old else None
-                runs = event.acked if isinstance(event, Verdicts) else ()
-                acked = RootSet.of_runs(run for run in runs if run.source in sources) & roots
+                if not isinstance(event, Verdicts):
+                    continue
+                acked_of_sources = [run for run in event.acked if run.source in sources]
+                acked = RootSet.of_runs(acked_of_sources) & roots
                 if acked:
                     return acked.runs()[0]
             if not follower.is_whole:
@@ -109,12 +116,12 @@ class VerdictReader:
         return None
 
     def step(self, now_ms: int) -> StandingNews:
-        """Look now and then whether the broker's N is still ours; it raises as `__init__` does.
+        """Return which partitions stand, or go on again.
 
-        Return which partitions stand, or go on again.
+        From time to time it compares the broker's N with ours, and raises as `__init__` does.
         """
         self._counts.step(now_ms)
-        positions = {place: self._reader.position(place) for place in self._began}
+        positions = {place: self._reader.position(place) for place in self._first_offsets}
         return self._watch.look(positions, now_ms, is_drained=self._is_drained)
 
     def standing(self) -> tuple[StandingPartition, ...]:
@@ -122,7 +129,7 @@ class VerdictReader:
         return self._watch.standing()
 
     def decode(self, record: Record) -> Taken | Verdicts | None:
-        """Read one record; None for one that no acker wrote.
+        """Return what a record says; None: no acker wrote it, and it is counted as passed over.
 
         Raises `UnknownVersion` for a newer acker's: what a verdict in it settles would stay pending for ever.
         Raises `Disagreement` for one that was written in another cluster, and mirrored: it would settle other
@@ -142,12 +149,14 @@ class VerdictReader:
         if not isinstance(event, Verdicts | Taken):
             self._pass_over(record, f"{type(event).__name__} does not belong into this topic")
             return None
-        if wrong := wrong_verdicts(event) if isinstance(event, Verdicts) else wrong_taken(event):
-            self._pass_over(record, wrong)
+        why_wrong = wrong_verdicts(event) if isinstance(event, Verdicts) else wrong_taken(event)
+        if why_wrong:
+            self._pass_over(record, why_wrong)
             return None
         return event
 
     def _pass_over(self, record: Record, why: str) -> None:
+        """Count a record that no acker wrote; report the first of its kind."""
         self.undecodable += 1
         if self._logged.is_first(record.topic, why):
             self._report("undecodable", {"record": record.place, "error": why})

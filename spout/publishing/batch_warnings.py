@@ -1,11 +1,12 @@
-"""What the driver logs of a batch by name: bolts that left roots open, and records that were isolated.
+"""What the driver logs of a batch by name: bolts that left roots open, and records that were
+isolated.
 
-A bolt leaves a tuple open when it neither acks nor fails it, so that its root waits for its timeout; Storm
-says nothing until then (S81). A report lists, as outstanding, every tuple that a bolt left open, and what
-was emitted on it; the bolt that is named is the one that received the tuple. Tuples that are held on purpose
-(`spout.hold`, `spout.keyed`) are listed apart, and so are those that the bolt of `spout.ack_anchors` or one
-behind a keyed bolt leaves open: their records may be of earlier batches. A record is isolated when it ended
-or hung a process.
+A bolt leaves a tuple open when it neither acks nor fails it, so that its root waits for its
+timeout; Storm says nothing until then (S81). A report lists, as outstanding, every tuple that a
+bolt left open, and what was emitted on it; the bolt that is named is the one that received the
+tuple. Tuples that are held on purpose (`spout.hold`, `spout.keyed`) are listed apart, and so are
+those that the bolt of `spout.ack_anchors` or one behind a keyed bolt leaves open: their records may
+be of earlier batches. A record is isolated when it ended or hung a process.
 
 Source: docs/design/protocol.md, sections 3 (rule 11) and 5.2.
 """
@@ -34,79 +35,114 @@ from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
 
 WARN_MS: Final = 60_000
-"""A bolt that goes on leaving tuples open is logged this often."""
+"""A bolt that leaves tuples open is logged again after this time at the earliest."""
 
 LOGGED_MAX: Final = 100
 """Isolated records of one batch that are logged by name; more are counted only."""
 
-_NONE: I64 = np.empty(0, np.int64)
 _ISOLATED: Final = (WORKER_DIED, HUNG)
 _LOGGER = logging.getLogger("windhover.spout")
 
 
+class _OpenRoots(NamedTuple):
+    """What one bolt left open: how many roots, the place of the first, and when that times out."""
+
+    bolt: str
+    root_count: int
+    first_place: str
+    when: str
+
+
 class LeftOpen:
-    """Logs what the bolts of one stream leave open: of each one at once, and then once a minute at most."""
+    """Logs what the bolts of one stream leave open.
+
+    A bolt is logged at once, and then once in `WARN_MS` at most, with all roots that it left open
+    since.
+    """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
         self._now_ms = now_ms
-        self._logged_ms: dict[tuple[str, str], int] = {}
-        self._unlogged: dict[tuple[str, str], int] = {}
+        # both by query id and bolt
+        self._logged_at_ms: dict[tuple[str, str], int] = {}
+        self._unlogged_counts: dict[tuple[str, str], int] = {}
 
     def warn(
         self, query: str, evaluations: Sequence[Evaluated], outcome: BatchOutcome, inputs: Sequence[Input]
     ) -> None:
         """Warn of the bolts that left roots of a batch open; `query` is the id of who runs it."""
-        timeout_ms, place = outcome.plan.timeout_ms, places(outcome.plan, inputs)
-        own = left_open(evaluations, outcome).items()
-        after = f"after {duration_text(timeout_ms)}"
-        found = [(bolt, len(roots), place(int(roots[0])), after) for bolt, roots in own]
-        longest_ms = max((one.timeout_ms + one.held_longer_ms for one in inputs), default=timeout_ms)
-        within = f"within {duration_text(longest_ms)}"  # they were emitted before, and held since
-        for bolt, named in held_open(outcome).items():
-            found.append((bolt, len(named), record_place(*named[0], inputs), within))
-        for bolt, roots, first, when in found:
-            key = query, bolt
-            count = self._unlogged[key] = self._unlogged.get(key, 0) + roots
+        timeout_ms = outcome.plan.timeout_ms
+        for open_roots in _open_roots(evaluations, outcome, inputs):
+            key = query, open_roots.bolt
+            count = self._unlogged_counts.get(key, 0) + open_roots.root_count
+            self._unlogged_counts[key] = count
             now_ms = self._now_ms()
-            if key in self._logged_ms and now_ms - self._logged_ms[key] < WARN_MS:
+            if key in self._logged_at_ms and now_ms - self._logged_at_ms[key] < WARN_MS:
                 continue
-            self._logged_ms[key], self._unlogged[key] = now_ms, 0
+            self._logged_at_ms[key] = now_ms
+            self._unlogged_counts[key] = 0
+            if timeout_ms:
+                outlook = f"they time out, the first {open_roots.when}, and are replayed"
+            else:
+                outlook = "they stay open, since their input has no timeout"
             _LOGGER.warning(
                 "left_open operator=%s roots=%d first=%s: bolt '%s' neither acked nor failed tuples of these"
                 " roots; %s",
-                UntrustedName(bolt),
+                UntrustedName(open_roots.bolt),
                 count,
-                first,
-                UntrustedName(bolt),
-                f"they time out, the first {when}, and are replayed"
-                if timeout_ms
-                else "they stay open, since their input has no timeout",
+                open_roots.first_place,
+                UntrustedName(open_roots.bolt),
+                outlook,
             )
 
 
+def _open_roots(
+    evaluations: Iterable[Evaluated], outcome: BatchOutcome, inputs: Sequence[Input]
+) -> Iterator[_OpenRoots]:
+    """Yield what bolts left open: of the batch's own tuples, then of those that had been held."""
+    place_of = places(outcome.plan, inputs)
+    timeout_ms = outcome.plan.timeout_ms
+    after = f"after {duration_text(timeout_ms)}"
+    for bolt, roots in left_open(evaluations, outcome).items():
+        yield _OpenRoots(bolt, len(roots), place_of(int(roots[0])), after)
+    # they were emitted before, and held since: they time out within the longest time of any input
+    input_timeouts_ms = (input.timeout_ms + input.held_longer_ms for input in inputs)
+    within = f"within {duration_text(max(input_timeouts_ms, default=timeout_ms))}"
+    for bolt, held_roots in held_open(outcome).items():
+        yield _OpenRoots(bolt, len(held_roots), record_place(*held_roots[0], inputs), within)
+
+
 def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[str, I64]:
-    """Return the roots, `(n,) int64`, that each bolt left open, without failed and best-effort ones."""
+    """Return the roots of the batch that each bolt left open, as ascending indices into the plan.
+
+    Bolts ascend; one that left none open is missing. Failed and best-effort roots are left out, and
+    so is what bolts behind a keyed one left open.
+    """
     failed_roots = outcome.marks.of(RootMark.FAILED).roots()
     open_marks = outcome.marks.of(RootMark.OUTSTANDING).but(failed_roots).ascending()
-    waiting = outcome.plan.index().find_roots(open_marks.sources, open_marks.positions)
-    own = (each.report for each in evaluations if each.report.keyed_roots is None)
-    found = by_key(pair for report in own for pair in left_by(report))
-    # an evaluation that does not count has left open nothing of these
-    here = {bolt: distinct(np.concatenate(parts)) for bolt, parts in found.items()}
-    kept = {bolt: roots[among(roots, waiting)] for bolt, roots in sorted(here.items())}
-    return {bolt: roots for bolt, roots in kept.items() if len(roots)}
+    open_roots = outcome.plan.index().find_roots(open_marks.sources, open_marks.positions)
+    reports = (evaluation.report for evaluation in evaluations)
+    indexed_reports = (report for report in reports if report.keyed_roots is None)
+    parts_by_bolt = by_key(pair for report in indexed_reports for pair in left_by(report))
+    roots_by_bolt: dict[str, I64] = {}
+    for bolt, parts in sorted(parts_by_bolt.items()):
+        roots = distinct(np.concatenate(parts))
+        # an evaluation that does not count may have left open what is acked
+        roots = roots[among(roots, open_roots)]
+        if len(roots):
+            roots_by_bolt[bolt] = roots
+    return roots_by_bolt
 
 
 def held_open(outcome: BatchOutcome) -> dict[str, list[tuple[int, int]]]:
-    """Return source and position of the roots of tuples that were held, and left open, by bolt, ascending.
+    """Return the roots, source and position, of held tuples that each bolt left open, ascending.
 
     Those that failed are left out.
     """
     failed_roots = outcome.marks.of(RootMark.FAILED).roots()
     roots_by_bolt: dict[str, set[tuple[int, int]]] = {}
-    for source, position, _, _, cause in outcome.marks.of(RootMark.LEFT_OPEN).but(failed_roots).rows():
-        if cause is not None:
-            roots_by_bolt.setdefault(cause.operator, set()).add((source, position))
+    for row in outcome.marks.of(RootMark.LEFT_OPEN).but(failed_roots).rows():
+        if row.cause is not None:  # each such mark has one: the bolt
+            roots_by_bolt.setdefault(row.cause.operator, set()).add((row.source, row.position))
     return {bolt: sorted(roots) for bolt, roots in sorted(roots_by_bolt.items())}
 
 
@@ -118,15 +154,16 @@ class IsolatedRecord(NamedTuple):
 
 
 def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
-    """Name what was isolated in a batch; a record of another input has its source's number."""
+    """Yield what was isolated in a batch; a record of another input has its source's number."""
     for cause, marks in outcome.own(RootMark.FAILED).by_cause():
-        if cause.error in _ISOLATED:
-            for source, position in zip(marks.sources.tolist(), marks.positions.tolist(), strict=True):
-                yield IsolatedRecord(record_place(source, position, inputs), cause)
+        if cause.error not in _ISOLATED:
+            continue
+        for source, position in zip(marks.sources.tolist(), marks.positions.tolist(), strict=True):
+            yield IsolatedRecord(record_place(source, position, inputs), cause)
 
 
 def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
-    """Return what names a root's record, by its index, as `record_place` does."""
+    """Return a function that names a root's record, by its index, as `record_place` does."""
     index = plan.index()
 
     def place(root: int) -> str:
@@ -136,7 +173,7 @@ def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
 
 
 def counted(outcome: BatchOutcome) -> Mapping[str, int]:
-    """Count the isolated records of a batch, by error."""
+    """Return how many records of a batch were isolated, by error."""
     isolated = Counter[str]()
     for cause, marks in outcome.own(RootMark.FAILED).by_cause():
         if cause.error in _ISOLATED:

@@ -1,8 +1,8 @@
 """A task's report as bytes, small enough to travel in an accumulator: usually some hundred bytes.
 
-Plain builtins are pickled and deflated. Edges of held tuples follow as they are, and marks, unless these are
-few: deflate would take longer than all else, and edges are random. Only the tasks of our own queries write
-blobs, and only the driver that started them reads them.
+Plain builtins are pickled and deflated. Edges of held tuples follow as they are, and marks, unless
+these are few: deflate would take longer than all else, and edges are random. Only the tasks of our
+own queries write blobs, and only the driver that started them reads them.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -34,14 +34,16 @@ from spout.tuples.tuple import StreamId
 VERSION = 19
 
 REPORT_BYTES_MAX = 1 << 30
-"""Most unpacked bytes of a report, besides edges and marks: ten numbers of each of ten million records."""
+"""Most unpacked bytes of a report, besides edges and marks: ten numbers of each of ten million
+records."""
 
 _Steps = tuple[int, str, bytes]
-"""A column: its first number, the type of its differences, and these."""
+"""A column: its first number, the type of its differences, one of `_WIDTHS`, and these."""
 
 _WIDTHS = ("<i1", "<i2", "<i4", "<i8")
 
-# What the standard library raises on bytes that are no pickle of ours, and what comes of one that is wrong.
+# What the standard library raises on bytes that are no pickle of ours, and what comes of one that
+# is wrong.
 _GARBAGE = (
     zlib.error,
     pickle.UnpicklingError,
@@ -56,6 +58,8 @@ _GARBAGE = (
 
 
 def encode(report: TaskReport) -> bytes:
+    """Return a report as bytes: deflated builtins, then edges of held tuples, then many marks."""
+    # `_report` reads the fields in this order; another order, or other fields, is another `VERSION`
     plan, held = report.plan, report.held
     marks = report.marks.packed()
     is_small = len(report.marks) <= COMPRESSED_ROWS
@@ -78,12 +82,15 @@ def encode(report: TaskReport) -> bytes:
         _pack(report.touched),
         tuple(report.took),
         tuple(report.gave),
-        [(str(what), name, tuple(of), tuple(m)) for (what, name, of), m in report.counts.items()],
+        [
+            (str(counted.what), counted.component, tuple(counted.stream), tuple(measure))
+            for counted, measure in report.counts.items()
+        ],
         [tuple(error) for error in report.errors],
         (_steps(held.indices), _steps(held.until_ms), held.fails_late),
         _pack(report.untracked),
         [_lined_fields(lined) for lined in report.lined],
-        [tuple(each) for each in report.raised],
+        [tuple(raised) for raised in report.raised],
         report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
         (len(marks), marks if is_small else b""),
         [tuple(run) for run in report.damaged],
@@ -98,7 +105,11 @@ def encode(report: TaskReport) -> bytes:
 
 
 def decode(blob: bytes) -> TaskReport:
-    """Decode a task's report; raise TrackingError if executor and driver run different versions."""
+    """Return the report that `encode` wrote.
+
+    Raises `TrackingError`: executor and driver run different versions, or the bytes are something
+    else.
+    """
     try:
         inflate = zlib.decompressobj()
         inflated = inflate.decompress(blob, REPORT_BYTES_MAX)
@@ -118,7 +129,7 @@ def decode(blob: bytes) -> TaskReport:
 
 
 class _PlainTexts(pickle.Pickler):
-    """Pickles a member of an enumeration, which a bolt or a stream may be called by, as a plain text."""
+    """Pickles a member of an enumeration, as a bolt or a stream may be called, as a plain text."""
 
     def reducer_override(self, value: Any) -> Any:
         return (str, (str.__str__(value),)) if isinstance(value, str) else NotImplemented
@@ -133,21 +144,24 @@ class _Builtins(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a report")
 
 
-def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
+def _report(content: list[Any], edges_and_marks: bytes) -> TaskReport:
+    """Return a report from its fields, in the order of `encode`, and the bytes behind them."""
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, failures, outstanding, touched, *content = content
     took, gave, counts, errors, held, untracked, lined, raised, keyed, *content = content
     marks, damaged, newest, passed = content
-    indices, until_ms, fails_late = _from_steps(*held[0]), _from_steps(*held[1]), held[2]
-    edges = np.frombuffer(as_they_are, np.uint64, len(indices))
+    held_indices, held_until_ms, fails_late = held
+    indices = _from_steps(*held_indices)
+    edges = np.frombuffer(edges_and_marks, np.uint64, len(indices))
     marks_bytes, few_marks = marks
-    packed_marks = few_marks or as_they_are[edges.nbytes :]
+    # few marks are among the fields; many ones follow the edges
+    packed_marks = few_marks or edges_and_marks[edges.nbytes :]
     if len(packed_marks) != marks_bytes:
         raise ValueError(f"{len(packed_marks):,} bytes of marks, which are {marks_bytes:,}")
-    bits = None
+    is_received = None
     if received is not None:
         count, packed_bits = received
-        bits = np.unpackbits(np.frombuffer(packed_bits, np.uint8), count=count).view(np.bool_)
+        is_received = np.unpackbits(np.frombuffer(packed_bits, np.uint8), count=count).view(np.bool_)
     return TaskReport(
         operator=operator,
         upstream=upstream,
@@ -156,21 +170,21 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
         ranges=tuple(SourceRun(*run) for run in ranges),
         absent=tuple(SourceRun(*run) for run in absent),
         lost=lost,
-        received=bits,
+        received=is_received,
         failures=tuple((Cause(*cause), _unpack(packed)) for cause, packed in failures),
         outstanding={path: _unpack(packed).reshape(-1, 1 + len(path)) for path, packed in outstanding},
         touched=_unpack(touched),
         took=Fingerprint(*took),
         gave=Fingerprint(*gave),
-        counts={Counted(What(what), name, StreamId(*of)): Measure(*m) for what, name, of, m in counts},
+        counts={
+            Counted(What(what), component, StreamId(*stream)): Measure(*measure)
+            for what, component, stream, measure in counts
+        },
         errors=tuple(Cause(*error) for error in errors),
-        held=Held(indices, edges, until_ms, fails_late),
+        held=Held(indices, edges, _from_steps(*held_until_ms), fails_late),
         untracked=_unpack(untracked),
-        lined=tuple(
-            Lined(place, by, np.stack([_from_steps(*index), _unpack(line), _from_steps(*origin)], axis=1))
-            for place, by, index, line, origin in lined
-        ),
-        raised=tuple(Raised(*each) for each in raised),
+        lined=tuple(_lined(*fields) for fields in lined),
+        raised=tuple(Raised(*fields) for fields in raised),
         keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
         marks=RootMarks.unpacked(packed_marks),
         damaged=tuple(DamagedRun(*run) for run in damaged),
@@ -180,25 +194,36 @@ def _report(content: list[Any], as_they_are: bytes) -> TaskReport:
 
 
 def _lined_fields(lined: Lined) -> tuple[str, str, _Steps, bytes, _Steps]:
-    """Write each column by itself: indices and origins, which mostly ascend by one, by their differences.
+    """Return place, operator and the three columns of records in lines.
 
-    So they shrink to nothing, and deflate takes a third of the time.
+    Indices and origins mostly ascend by one. By their differences they shrink to nothing, and
+    deflate takes a third of the time. Lines are hashes, so that differences would not help.
     """
-    index, line, origin = lined.rows.T
-    return lined.place, lined.operator, _steps(index), _pack(line), _steps(origin)
+    indices, lines, origins = lined.rows.T
+    return lined.place, lined.operator, _steps(indices), _pack(lines), _steps(origins)
+
+
+def _lined(place: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps) -> Lined:
+    """Return what `_lined_fields` took apart."""
+    columns = [_from_steps(*indices), _unpack(lines), _from_steps(*origins)]
+    return Lined(place, operator, np.stack(columns, axis=1))
 
 
 def _steps(column: I64) -> _Steps:
-    """Write a column by its first number and its differences, all in as few bytes as the largest needs."""
+    """Return a column by its first number and its differences, in the narrowest type that fits.
+
+    The first difference is 0: the column 7, 8, 10 becomes 7, "<i1" and the bytes of 0, 1, 2.
+    """
     steps = np.diff(column, prepend=column[:1])
     low, high = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
-    width = next(each for each in _WIDTHS if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
+    width = next(width for width in _WIDTHS if np.iinfo(width).min <= low and high <= np.iinfo(width).max)
     return int(column[0]) if len(column) else 0, width, steps.astype(width).tobytes()
 
 
-def _from_steps(first: int, width: str, packed: bytes) -> I64:
+def _from_steps(first_number: int, width: str, packed: bytes) -> I64:
+    """Return the column that `_steps` took apart."""
     column = np.cumsum(np.frombuffer(packed, width), dtype=np.int64)
-    column += first
+    column += first_number
     return column
 
 
@@ -211,8 +236,10 @@ def _places(fields: tuple[bytes, bytes]) -> RootPositions:
 
 
 def _pack(array: I64) -> bytes:
+    """Return the numbers of an array, row by row, 8 bytes each, the lowest byte first."""
     return array.astype("<i8", copy=False).tobytes()
 
 
 def _unpack(packed: bytes) -> I64:
+    """Return the numbers that `_pack` wrote, as one row."""
     return np.frombuffer(packed, "<i8").astype(np.int64, copy=False)

@@ -1,8 +1,8 @@
 """Delayed acks: tuples that Spark's state holds across micro-batches; pure.
 
-The batch that *holds* a tuple publishes its root with this one edge outstanding. The later batch that
-*releases* it contributes the edge to the root. Spark does not say which tuples a watermark drops, so each
-held tuple brings the event time from which on one drops it, and the driver compares.
+The batch that *holds* a tuple publishes its root with this one edge outstanding. The later batch
+that *releases* it contributes the edge to the root. Spark does not say which tuples a watermark
+drops, so each held tuple brings the event time from which on one drops it, and the driver compares.
 
 Source: docs/design/protocol.md, sections 2 ("The fold"), 4 ("Wire") and 5.2 ("Acks that wait").
 """
@@ -42,7 +42,8 @@ class HighestTime(NamedTuple):
     """The highest time that a task has seen of one kind, and where the record with it lies.
 
     Attributes:
-        name: of a column with times, or of a `hold`, which has the time from which a watermark drops a tuple.
+        name: of a column with times, or of a `hold`, which has the time from which a watermark
+            drops a tuple.
         is_held: whether it is of a `hold`.
         run: the record, as a run of one position; or the chunk of records that it is in.
     """
@@ -54,36 +55,42 @@ class HighestTime(NamedTuple):
 
 
 class RootPositions(NamedTuple):
-    """Positions of sources, one for one."""
+    """Roots as two columns, ``(n,) int64``: in each row a root's source and its position there."""
 
     sources: I64
     positions: I64
 
     @classmethod
     def together(cls, parts: Iterable[RootPositions]) -> RootPositions:
-        listed = list(parts)
+        """Return the rows of all parts, one part behind the other."""
+        tables = list(parts)
+        # an empty column goes ahead, since NumPy concatenates no empty list
         return cls(
-            np.concatenate([_no_numbers(), *(each.sources for each in listed)]),
-            np.concatenate([_no_numbers(), *(each.positions for each in listed)]),
+            np.concatenate([_no_numbers(), *(table.sources for table in tables)]),
+            np.concatenate([_no_numbers(), *(table.positions for table in tables)]),
         )
 
     def at(self, rows: np.typing.NDArray[np.bool_] | I64 | slice) -> RootPositions:
+        """Return some rows: those of a mask, those with some numbers, or a slice."""
         return RootPositions(self.sources[rows], self.positions[rows])
 
     def by_source(self) -> Iterator[tuple[int, I64]]:
         """Yield each source, ascending, with the indices of its rows."""
         for source in distinct(self.sources).tolist():
-            yield source, np.flatnonzero(self.sources == source)
+            rows = np.flatnonzero(self.sources == source)
+            yield source, rows
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one task handed to Spark's state: roots, as indices into the batch's plan, and edges.
+    """The tuples that one task handed to Spark's state: three columns, with a row for each tuple.
 
     Attributes:
-        until_ms: event time; a watermark at or above it drops the tuple. -1: it is dropped in any case;
-            `NEVER_MS`: in none.
-        fails_late: whether a dropped one fails its root; otherwise it is acked.
+        indices: the tuple's root, as an index into the batch's plan.
+        edges: the tuple's edge, which its root lacks until the tuple is released.
+        until_ms: event time, ms; a watermark at or above it drops the tuple. -1: every one does;
+            `NEVER_MS`: none does.
+        fails_late: whether a tuple that is dropped fails its root; otherwise it is acked.
     """
 
     indices: I64 = field(default_factory=_no_numbers)
@@ -93,19 +100,26 @@ class Held:
 
     @classmethod
     def together(cls, parts: Sequence[Held], *, fails_late: bool = False) -> Held:
+        """Return the tuples of all parts, one part behind the other."""
         return cls(
-            np.concatenate([_no_numbers(), *(each.indices for each in parts)]),
-            np.concatenate([_no_edges(), *(each.edges for each in parts)]),
-            np.concatenate([_no_numbers(), *(each.until_ms for each in parts)]),
+            np.concatenate([_no_numbers(), *(held.indices for held in parts)]),
+            np.concatenate([_no_edges(), *(held.edges for held in parts)]),
+            np.concatenate([_no_numbers(), *(held.until_ms for held in parts)]),
             fails_late,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRoots:
-    """Roots of what a keyed bolt emitted. The number of each is the edge of the emission's anchor, as int64.
+    """Roots of what a keyed bolt emitted, each under a number: the edge of the emission's anchor,
+    as int64.
 
-    Bolts behind the keyed bolt name roots by these numbers, since the roots may be of earlier batches.
+    Bolts behind the keyed bolt name roots by these numbers. An index into the batch's plan would
+    not do, since a root may be of an earlier batch.
+
+    Attributes:
+        numbers: of the roots; ascending, where `together` made the table.
+        places: source and position of the root of each number, row by row.
     """
 
     numbers: I64 = field(default_factory=_no_numbers)
@@ -114,28 +128,38 @@ class KeyedRoots:
     @classmethod
     def together(cls, parts: Iterable[KeyedRoots]) -> KeyedRoots:
         """Return the roots of all parts, by ascending numbers."""
-        listed = list(parts)
-        every = np.concatenate([_no_numbers(), *(each.numbers for each in listed)])
-        numbers, first = np.unique(every, return_index=True)
-        return cls(numbers, RootPositions.together(each.places for each in listed).at(first))
+        tables = list(parts)
+        repeated_numbers = np.concatenate([_no_numbers(), *(table.numbers for table in tables)])
+        repeated_places = RootPositions.together(table.places for table in tables)
+        # tasks of one batch name the same root by the same number: its first row is as good as any
+        numbers, first_rows = np.unique(repeated_numbers, return_index=True)
+        return cls(numbers, repeated_places.at(first_rows))
 
     def find(self, numbers: I64) -> RootPositions:
-        """Return the roots of some numbers.
+        """Return the roots of some numbers, one for one.
 
         Raises `TrackingError`: a keyed bolt emitted nothing with such a root.
         """
-        rows = rows_among(numbers, self.numbers)
-        unknown = int(np.count_nonzero(rows < 0))
-        if unknown:
+        rows = rows_among(numbers, self.numbers)  # -1 for a number that is missing
+        unknown_count = int(np.count_nonzero(rows < 0))
+        if unknown_count:
             raise TrackingError(
-                f"{unknown:,} tuples behind a keyed bolt have roots on which it emitted nothing:"
+                f"{unknown_count:,} tuples behind a keyed bolt have roots on which it emitted nothing:"
                 " nobody can tell which records they are of"
             )
         return self.places.at(rows)
 
 
 class Split(NamedTuple):
-    """What was done to tuples that had been held: of this batch's own roots, by index, and of older ones."""
+    """What a batch did to tuples that Spark's state had held.
+
+    Attributes:
+        edges: the tuples that it released of its own roots: the root's index in the plan, and the
+            tuple's edge, row by row.
+        failures: its own roots that it failed, as indices in the plan, by cause.
+        touched: its own roots whose timeout it reset, as indices in the plan.
+        older: the marks of roots of earlier batches.
+    """
 
     edges: tuple[I64, U64]
     failures: list[tuple[Cause, I64]]
@@ -144,19 +168,27 @@ class Split(NamedTuple):
 
 
 def split(plan: PlanIndex, reported: RootMarks) -> Split:
-    """Separate a batch's own roots from older ones.
+    """Separate what a batch did to held tuples of its own roots from what it did to those of older
+    ones.
 
-    An anchor of several rows, as a join makes them of one tuple, is acked once: two equal edges are one
-    tuple, and would cancel. It is not acked if one of these rows was left open. A root of the batch's own
-    that is held on is among what it holds.
+    A join makes several rows of one tuple, so that several rows ack one anchor. That tuple is
+    released once: its edge would cancel itself otherwise. It is not released at all if one of these
+    rows was left open.
     """
-    released = _each_once(reported.of(RootMark.RELEASED), reported.of(RootMark.LEFT_OPEN))
+    released = _released_once(reported.of(RootMark.RELEASED), reported.of(RootMark.LEFT_OPEN))
     failed, touched = reported.of(RootMark.FAILED), reported.of(RootMark.TOUCHED)
     own_released, older_released = _own_and_older(plan, released)
     own_failed, older_failed = _own_and_older(plan, failed)
     own_touched, older_touched = _own_and_older(plan, touched)
+    # the batch's own roots that are held on are in its `Held` as well, so those marks say nothing
+    # more
     _, older_held_on = _own_and_older(plan, reported.of(RootMark.HELD_ON))
-    older = [_sums(older_released), older_failed.once(), older_touched.once(), older_held_on.once()]
+    older = [
+        _summed_by_root(older_released),
+        older_failed.once(),
+        older_touched.once(),
+        older_held_on.once(),
+    ]
     return Split(
         edges=(_indices(plan, own_released), own_released.edges),
         failures=[(cause, _indices(plan, marks)) for cause, marks in own_failed.by_cause()],
@@ -165,62 +197,85 @@ def split(plan: PlanIndex, reported: RootMarks) -> Split:
     )
 
 
-def _sums(released: RootMarks) -> RootMarks:
-    """Sum up the edges of what was released for each root; of some they cancel."""
-    sums = []
+def _summed_by_root(released: RootMarks) -> RootMarks:
+    """Return one mark a root, ascending, with the XOR of the edges that were released of it.
+
+    A root whose edges cancel has none.
+    """
+    summed = []
     for source, rows in RootPositions(released.sources, released.positions).by_source():
         positions, values = xor_sums(released.positions[rows], released.edges[rows])
         sources = np.full(len(positions), source, np.int64)
-        sums.append(RootMarks.of_roots(RootMark.RELEASED, (sources, positions), values))
-    return RootMarks.together(sums)
+        summed.append(RootMarks.of_roots(RootMark.RELEASED, (sources, positions), values))
+    return RootMarks.together(summed)
 
 
 def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key, in their order."""
-    found: dict[K, list[V]] = {}
+    """Return the values of each key, keys and values in the order in which they come."""
+    values_by_key: dict[K, list[V]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        values_by_key.setdefault(key, []).append(value)
+    return values_by_key
 
 
-def _each_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
-    """Return the released tuples, each of them once, without those that a row left open."""
+def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
+    """Return one row for each released tuple, without the tuples of which some row was left open.
+
+    Two rows are of one tuple if they have one root and one edge.
+    """
     if left_open:
         released = released.at(~np.isin(released.edges, left_open.edges))
     if len(distinct(released.values)) == len(released):  # what aggregates write, and most joins
         return released
+    # Sorted, rows of one tuple are neighbours: the first of them differs in some column from the
+    # row above.
     order = np.lexsort((released.values, released.positions, released.sources))
     columns = [column[order] for column in (released.sources, released.positions, released.values)]
-    first = np.ones(len(order), np.bool_)
-    first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    return released.at(order[first])
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return released.at(order[is_first])
 
 
 def _own_and_older(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:
+    """Return the marks of roots that are in the plan, and those of roots of earlier batches."""
     return marks.apart(_indices(plan, marks) >= 0)
 
 
 def _indices(plan: PlanIndex, marks: RootMarks) -> I64:
-    """Return the index of each root in the plan; -1: it is of an earlier batch."""
+    """Return the index in the plan of the root of each mark; -1: the root is of an earlier
+    batch."""
     return plan.find_roots(marks.sources, marks.positions)
 
 
 def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:
-    """Compute the edges of held tuples, with `places`, paths' `subscriptions` (at most one) and `ordinals`.
+    """Return the edges of held tuples, row by row.
 
-    Two rows that Spark's operators made of one tuple must not have one edge, or they would cancel; so each
-    counts as a delivery of its own, named by the task's partition and the row's number in it (`entry`).
+    Spark's operators may make two rows of one tuple. With one edge they would cancel; so each row
+    is a delivery of its own, with the task's partition and the number of the row in it as its last
+    two ordinals.
+
+    Args:
+        places: the roots of the tuples.
+        subscriptions: the path that led to each tuple: none, or one subscription.
+        ordinals: of the tuples, among the deliveries of that subscription.
+        entry: where they are held.
     """
     edges = root_edges(places.sources, places.positions)
     for subscription in subscriptions:
         edges = child_edges(edges, subscription, ordinals)
     edges = child_edges(edges, entry.subscription, np.array([entry.partition]))
-    return child_edges(edges, entry.subscription, entry.first + np.arange(len(edges)))
+    return child_edges(edges, entry.subscription, entry.first_row + np.arange(len(edges)))
 
 
 class HeldAt(NamedTuple):
-    """Where tuples are held: the subscription's key, the task's partition, the first row's number in it."""
+    """Where a task holds a run of tuples.
+
+    Attributes:
+        subscription: the key of the subscription by which Spark's state receives them.
+        partition: of the task, in its stage.
+        first_row: the number in that partition of the first of the tuples.
+    """
 
     subscription: int
     partition: int
-    first: int
+    first_row: int

@@ -1,9 +1,10 @@
 """What tasks report, and how it folds: the ledger beside the data.
 
-The contribution of a batch to a root is the XOR, over every tuple of its tree that was acked, of the
-tuple's edge and the edges of what was emitted on it. Summed over a tree of which all is acked, that is the
-root's edge: every other edge comes twice. So nobody computes edges that cancel. A task reports what is
-*outstanding*, the deliveries whose edges are missing from that sum, and the driver computes
+The contribution of a batch to a root is the XOR, over every tuple of its tree that was acked, of
+the tuple's edge and the edges of what was emitted on it. Summed over a tree of which all is acked,
+that is the root's edge: every other edge comes twice. So nobody computes edges that cancel. A task
+reports what is *outstanding*, the deliveries whose edges are missing from that sum, and the driver
+computes
 
     ``value(root) = root edge  ^  XOR of the edges of its outstanding deliveries``
 
@@ -14,6 +15,7 @@ Source: docs/design/protocol.md, sections 2 ("The fold") and 5.2.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -45,7 +47,7 @@ from spout.tuples.failures import ERRORS_MAX, Cause
 from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.tuple import Delivery
 
-_NONE: I64 = np.empty(0, np.int64)
+_NO_ROOTS: I64 = np.empty(0, np.int64)
 
 Subscriptions = tuple[int, ...]
 """The keys of the subscriptions along a path, from the spout on."""
@@ -56,34 +58,42 @@ class TaskReport:
     """What one task did with its share of a batch.
 
     Attributes:
-        operator: the pass that ran, named by its bolts, ``first+second``; the first one's name identifies it.
-        upstream: the tracked pass whose rows it received directly; empty for a read task, and behind
-            Spark's own operators.
-        consumer: the bolt that receives its rows directly; empty when Spark's operators or the sink do.
+        operator: the pass that ran, named by its bolts, ``first+second``; the first one's name
+            identifies it.
+        upstream: the tracked pass whose rows it received directly; empty for a read task, and
+            behind Spark's own operators.
+        consumer: the bolt that receives its rows directly; empty when Spark's operators or the sink
+            do.
         plan: the batch's whole plan; read tasks only, as is `ranges`, the share that was read.
         absent: positions of the share for which the log holds no record.
-        received: which roots a first bolt behind Spark's operators received, by index; else None.
-        failures: failed roots, by cause, as indices into the plan; a root may stand under several.
-        outstanding: deliveries whose edges the sum misses, by subscriptions: rows of index and ordinals.
+        received: a flag for each root by index, up to the last one that a first bolt behind Spark's
+            operators received: whether it did. None: the task ran no such bolt.
+        failures: failed roots, by cause, as indices into the plan; a root may have several causes.
+        outstanding: deliveries whose edges the sum misses, by their subscriptions. A delivery is a
+            row: the root's index, then the ordinal on each subscription.
         touched: indices of roots whose timeout was reset.
         took: fingerprint of the rows that came from `upstream`.
         gave: fingerprint of the rows that went to `consumer`.
         lost: how many of `absent` have left the log since the batch was planned.
+        counts: what its bolts did, by component and stream.
         damaged: offsets that a read task could not read; their roots are failed, or `absent`.
-        errors: what bolts reported, the first ones.
+        errors: what bolts reported, at most `ERRORS_MAX` of each bolt, the earliest.
         raised: the first traceback of each kind of exception by which they failed tuples.
         held: tuples that were handed to Spark's state.
-        untracked: indices of roots that are best effort: acked with the batch, whatever was done to them.
-        lined: what a read task read in order: which records stood in which lines. Where nothing goes on to
-            other tasks, it has only those lines in which a record failed or is open.
-        keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its failures,
-            what it touched and what is outstanding name roots by such numbers, not by indices of the plan.
-        marks: what the task did to roots that it knows by their positions: to tuples that Spark's state had
-            held, of this batch or of earlier ones; and of a read task, when copies were emitted first, and
-            the traces of records, where the driver writes spans.
-        newest: the highest time of each column with times, of a read task whose rows Spark's operators get.
-        passed: roots of calls for several rows that hung or ended their process, and passed when they came
-            again, divided; by cause, which fails none of them.
+        untracked: indices of roots that are best effort: acked with the batch, whatever was done to
+            them.
+        lined: what a read task read in order: which records stood in which lines. Where nothing
+            goes on to other tasks, it has only those lines in which a record failed or is open.
+        keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its
+            failures, what it touched and what is outstanding name roots by such numbers, not by
+            indices of the plan.
+        marks: what the task did to roots that it knows by their positions: to tuples that Spark's
+            state had held, of this batch or of earlier ones; and of a read task, when copies were
+            emitted first, and the traces of records, where the driver writes spans.
+        newest: the highest time of each column with times, of a read task whose rows Spark's
+            operators get.
+        passed: roots of calls for several rows that hung or ended their process, and passed when
+            they came again, divided; by cause, which fails none of them.
     """
 
     operator: str
@@ -95,14 +105,14 @@ class TaskReport:
     received: npt.NDArray[np.bool_] | None = None
     failures: tuple[tuple[Cause, I64], ...] = ()
     outstanding: Mapping[Subscriptions, I64] = field(default_factory=dict)
-    touched: I64 = field(default_factory=_NONE.copy)
+    touched: I64 = field(default_factory=_NO_ROOTS.copy)
     took: Fingerprint = field(default_factory=Fingerprint)
     gave: Fingerprint = field(default_factory=Fingerprint)
     lost: int = 0
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
     held: Held = field(default_factory=Held)
-    untracked: I64 = field(default_factory=_NONE.copy)
+    untracked: I64 = field(default_factory=_NO_ROOTS.copy)
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
     keyed_roots: KeyedRoots | None = None
@@ -119,11 +129,12 @@ class TaskReport:
 
     @property
     def head(self) -> str:
+        """The name of the first bolt of the pass, which identifies it."""
         return self.operator.partition("+")[0]
 
 
 class Evaluated(NamedTuple):
-    """A report, and Spark's name of the task that made it."""
+    """A report, and Spark's name of its task; if the task is repeated, `attempt` is higher."""
 
     stage: int
     attempt: int
@@ -136,11 +147,13 @@ class BatchOutcome:
     """The outcome of a batch, ready to be published.
 
     Attributes:
-        marks: what became of its roots, and of roots of earlier batches. What has none is acked. A kind
-            stands once with a root, except for `LEFT_OPEN`, of each bolt, and `FAILED` of an earlier batch.
+        marks: what became of its roots, and of roots of earlier batches. A root of the batch
+            without a mark is acked. A root has each kind at most once, with two exceptions:
+            `LEFT_OPEN` once for each bolt, and `FAILED` of an earlier batch once for each cause.
         absent: positions without a record, ascending.
         lost: how many of them have left the log since the batch was planned.
-        errors: what bolts reported, the first ones of each task.
+        counts: what its bolts did, by component and stream.
+        errors: what bolts reported, the earliest of each task.
         lined: of each partition that was read in order, which records are in which lines.
         late: how many tuples a watermark dropped that `hold` would have held.
         newest: the highest times that tasks have seen, of columns and of what they held.
@@ -164,7 +177,7 @@ class BatchOutcome:
 
     @property
     def stops_for_damage(self) -> bool:
-        """Whether the query is to end once the batch is published, since a part of it could not be read."""
+        """Whether the query must end after this batch, since a part of it could not be read."""
         return any(cause.error in UNREADABLE_CAUSES for cause in self.marks.of(RootMark.FAILED).used_causes())
 
     def own(self, *kinds: RootMark) -> RootMarks:
@@ -174,9 +187,13 @@ class BatchOutcome:
 
 
 class LateNote(NamedTuple):
-    """What a batch says of a watermark: `rows` are those of which nobody knows the records.
+    """What a watermark dropped of a batch.
 
-    Times are ms, `wall_ms` of the clock, and `watermark_ms` of the events. `mover` None: nobody knows it.
+    Attributes:
+        wall_ms: wall clock.
+        watermark_ms: event time at which the watermark stood.
+        rows: how many rows it dropped of which nobody knows the records.
+        mover: what had moved it there; None: nobody knows.
     """
 
     wall_ms: int
@@ -186,96 +203,130 @@ class LateNote(NamedTuple):
 
 
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
-    """Group deliveries by the subscriptions along their paths, as `TaskReport.outstanding` has them."""
-    grouped: dict[Subscriptions, list[tuple[int, ...]]] = {}
+    """Return deliveries by their subscriptions, as `TaskReport.outstanding` has them.
+
+    A path is of pairs (subscription, ordinal): root 5 by (A, 0) and (B, 2) is a row 5, 0, 2 of (A,
+    B).
+    """
+    rows_by_path: dict[Subscriptions, list[tuple[int, ...]]] = {}
     for root, path in deliveries:
-        row = (root, *(ordinal for _, ordinal in path))
-        grouped.setdefault(tuple(subscription for subscription, _ in path), []).append(row)
-    return {path: np.array(rows, np.int64) for path, rows in grouped.items()}
+        subscriptions = tuple(subscription for subscription, _ in path)
+        ordinals = (ordinal for _, ordinal in path)
+        rows_by_path.setdefault(subscriptions, []).append((root, *ordinals))
+    return {path: np.array(rows, np.int64) for path, rows in rows_by_path.items()}
 
 
 def not_done(report: TaskReport) -> I64:
     """Return the roots that a report fails, or leaves open, as ascending indices into the plan."""
-    failed = [indices for _, indices in report.failures]
-    return distinct(np.concatenate([_NONE, *failed, *(rows[:, 0] for rows in report.outstanding.values())]))
+    failed_roots = [indices for _, indices in report.failures]
+    open_roots = [rows[:, 0] for rows in report.outstanding.values()]
+    return distinct(np.concatenate([_NO_ROOTS, *failed_roots, *open_roots]))
 
 
 def left_by(report: TaskReport) -> Iterator[tuple[str, I64]]:
-    """Yield the bolts that left tuples open, with their roots, as the report names these."""
+    """Yield bolts that left tuples open, with the roots of these, as the report names roots.
+
+    What a bolt emitted on a tuple that it left open is outstanding, too, though the next bolt may
+    be done with it. So only a delivery counts whose parent, one hop up its path, is not outstanding
+    itself: with rows 5, 0 of (A,) and 5, 0, 2 of (A, B), only the bolt of A left root 5 open.
+
+    A bolt comes several times if tuples reached it on several paths.
+    """
     if not report.outstanding:
         return
-    receivers = {
+    bolts_by_subscription = {
         subscription_key(stream.component, stream.stream, bolt): bolt
         for what, bolt, stream in report.counts
         if what is What.EXECUTED
     }
-    found = {path: set(map(tuple, rows.tolist())) for path, rows in report.outstanding.items()}
+    rows_by_path = {path: set(map(tuple, rows.tolist())) for path, rows in report.outstanding.items()}
     for path, rows in report.outstanding.items():
-        parents = found.get(path[:-1], set()) if path else set()
-        own = [row[0] for row in rows.tolist() if tuple(row[:-1]) not in parents]
-        if own:
-            bolt = receivers.get(path[-1], report.operator) if path else report.head
-            yield bolt, np.array(own, np.int64)
+        # the empty path is the root itself, as the first bolt received it
+        parents = rows_by_path.get(path[:-1], set()) if path else set()
+        roots = [row[0] for row in rows.tolist() if tuple(row[:-1]) not in parents]
+        if not roots:
+            continue
+        bolt = bolts_by_subscription.get(path[-1], report.operator) if path else report.head
+        yield bolt, np.array(roots, np.int64)
 
 
 def failures_of(failures: Iterable[tuple[int, Cause]]) -> tuple[tuple[Cause, I64], ...]:
-    by_cause = by_key((cause, index) for index, cause in failures)
-    return tuple((cause, np.array(indices, np.int64)) for cause, indices in by_cause.items())
+    """Return failed roots, as pairs of index and cause, in the form of `TaskReport.failures`."""
+    indices_by_cause = by_key((cause, index) for index, cause in failures)
+    return tuple((cause, np.array(indices, np.int64)) for cause, indices in indices_by_cause.items())
 
 
 def merged(reports: Sequence[TaskReport]) -> TaskReport:
-    """Join at least one report of what one task did bit by bit, in order.
+    """Return the report of a task that reported bit by bit: `reports`, at least one, in order.
 
-    Each has what the others do not. They name no plan, and hold and release nothing.
+    No two of them have the same tuple. They name no plan, and hold and release nothing.
     """
     failures = by_key(pair for report in reports for pair in report.failures)
     outstanding = by_key(pair for report in reports for pair in report.outstanding.items())
     return replace(
         reports[0],
-        failures=tuple((cause, np.concatenate(found)) for cause, found in failures.items()),
-        outstanding={path: np.concatenate(rows) for path, rows in outstanding.items()},
+        failures=tuple((cause, np.concatenate(parts)) for cause, parts in failures.items()),
+        outstanding={path: np.concatenate(parts) for path, parts in outstanding.items()},
         touched=distinct(np.concatenate([report.touched for report in reports])),
         took=reduce(Fingerprint.plus, (report.took for report in reports)),
         gave=reduce(Fingerprint.plus, (report.gave for report in reports)),
         counts=added(report.counts for report in reports),
         errors=_first_errors(reports),
-        raised=first_of_each(each for report in reports for each in report.raised),
+        raised=first_of_each(raised for report in reports for raised in report.raised),
     )
 
 
 def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
-    kept: list[Cause] = []
-    for error in (error for report in reports for error in report.errors):
-        if sum(each.operator == error.operator for each in kept) < ERRORS_MAX:
-            kept.append(error)
-    return tuple(kept)
+    """Return the earliest `ERRORS_MAX` errors of each bolt, in order."""
+    first_errors: list[Cause] = []
+    counts_by_operator = Counter[str]()
+    for report in reports:
+        for error in report.errors:
+            counts_by_operator[error.operator] += 1
+            if counts_by_operator[error.operator] <= ERRORS_MAX:
+                first_errors.append(error)
+    return tuple(first_errors)
 
 
 def placed(report: TaskReport, roots: KeyedRoots, *, counts: bool = True) -> TaskReport:
-    """Name the roots of a report from behind a keyed bolt by their positions.
+    """Return a report with the roots from behind a keyed bolt named by their positions, as `marks`.
 
-    What is outstanding there is as if it had been released: its edge is missing from the sum of the root.
-    A report that does not count has released nothing, and reset no timeout.
+    What is outstanding there is marked `RELEASED`: the root may be of an earlier batch, and this is
+    the mark whose edge is added to the sum of such a root.
+
+    Args:
+        report: of any task; one that was behind no keyed bolt keeps its roots by index.
+        roots: what keyed bolts emitted in the batch.
+        counts: whether the report is of the evaluation that counts; otherwise it released nothing,
+            and reset no timeout.
     """
     marks = report.marks
     if not counts:
         marks = marks.of(RootMark.FAILED, RootMark.LEFT_OPEN)
-        report = replace(report, marks=marks, touched=_NONE)
+        report = replace(report, marks=marks, touched=_NO_ROOTS)
     if report.keyed_roots is None:
         return report
-    more = [RootMarks.of_roots(RootMark.TOUCHED, roots.find(report.touched))]
+    parts = [marks, RootMarks.of_roots(RootMark.TOUCHED, roots.find(report.touched))]
     for path, rows in report.outstanding.items():
-        edges = _edges_along(rows[:, 0].astype(np.uint64), path, rows)
-        more.append(RootMarks.of_roots(RootMark.RELEASED, roots.find(rows[:, 0]), edges))
+        numbers = rows[:, 0]
+        # the number is the edge of the anchor, from which the path begins
+        edges = _edges_along(numbers.astype(np.uint64), path, rows)
+        parts.append(RootMarks.of_roots(RootMark.RELEASED, roots.find(numbers), edges))
     for cause, numbers in report.failures:
-        more.append(RootMarks.of_roots(RootMark.FAILED, roots.find(numbers), cause=cause))
-    marks = RootMarks.together([marks, *more])
-    return replace(report, marks=marks, failures=(), outstanding={}, touched=_NONE)
+        parts.append(RootMarks.of_roots(RootMark.FAILED, roots.find(numbers), cause=cause))
+    together = RootMarks.together(parts)
+    return replace(report, marks=together, failures=(), outstanding={}, touched=_NO_ROOTS)
 
 
-def _edges_along(first: U64, subscriptions: Subscriptions, rows: I64) -> U64:
-    """Return the edge at the end of each path: `first` at its begin, the ordinals of its hops in `rows`."""
-    edges = first
+def _edges_along(start_edges: U64, subscriptions: Subscriptions, rows: I64) -> U64:
+    """Return the edge at the end of each path.
+
+    Args:
+        start_edges: the edges from which the paths begin, ``(n,)``.
+        subscriptions: along each of the paths, ``h`` of them.
+        rows: ``(n, 1 + h)``; after the root, the ordinal on each subscription.
+    """
+    edges = start_edges
     for hop, subscription in enumerate(subscriptions, start=1):
         edges = child_edges(edges, subscription, rows[:, hop])
     return edges
@@ -291,14 +342,23 @@ def residuals(
     outstanding: Iterable[Mapping[Subscriptions, I64]],
     further: Sequence[tuple[I64, U64]] = (),
 ) -> tuple[I64, U64]:
-    """XOR, for each root, the edges of outstanding deliveries, and further ones with their roots' indices.
+    """Return the roots that lack edges, as ascending indices, and the XOR of these edges for each.
 
-    Returns ascending indices of roots whose sum is not 0, and the sums.
+    A root whose edges cancel is left out.
+
+    Args:
+        plan: of the batch.
+        outstanding: deliveries that were not acked, as each report has them.
+        further: other edges that roots lack: the roots' indices, and the edges, row by row.
     """
-    indices: list[I64] = [roots for roots, _ in further]
-    edges: list[U64] = [edge for _, edge in further]
-    for terms in outstanding:
-        for subscriptions, rows in terms.items():
-            indices.append(rows[:, 0])
-            edges.append(_edges_along(plan_root_edges(plan, rows[:, 0]), subscriptions, rows))
-    return xor_sums(np.concatenate([_NONE, *indices]), np.concatenate([np.empty(0, np.uint64), *edges]))
+    root_parts: list[I64] = [_NO_ROOTS]
+    edge_parts: list[U64] = [np.empty(0, np.uint64)]
+    for roots, edges in further:
+        root_parts.append(roots)
+        edge_parts.append(edges)
+    for rows_by_path in outstanding:
+        for subscriptions, rows in rows_by_path.items():
+            roots = rows[:, 0]
+            root_parts.append(roots)
+            edge_parts.append(_edges_along(plan_root_edges(plan, roots), subscriptions, rows))
+    return xor_sums(np.concatenate(root_parts), np.concatenate(edge_parts))

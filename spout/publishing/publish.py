@@ -1,11 +1,13 @@
-"""From the outcome of a micro-batch to records on the ack topics: the only place that acks and fails.
+"""From the outcome of a micro-batch to records on the ack topics: the only place that acks and
+fails.
 
-One `Acks` and at most one `Fails` for each block of 32,768 positions of one source. Records are canonical:
-everything ascending, every root whose contribution is its root edge in a run. So a batch that is published
-again is recognised by its bytes.
+One `Acks` and at most one `Fails` for each block of 32,768 positions of one source. Records are
+canonical: everything ascending, every root whose contribution is its root edge in a run. So a batch
+that is published again is recognised by its bytes.
 
-An outcome has one table of marks, of roots of the batch and of earlier ones. `fold` groups each kind of them
-by source and block, and what has no mark is acked. Roots of earlier batches may be in blocks of their own.
+An outcome has one table of marks, of roots of the batch and of earlier ones. `fold` groups each
+kind of them by source and block, and what has no mark is acked. Roots of earlier batches may be in
+blocks of their own.
 
 Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 """
@@ -14,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ from acker.wire.passed_calls import passed_calls_header, read_passed_calls
 from acker.wire.stacks import CauseKey, Stacks, key_of, stacks_header
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan
+from spout.publishing.delayed import by_key
 from spout.publishing.fold import BatchOutcome, LateNote
 from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
 from spout.tuples.failures import Cause
@@ -53,16 +55,22 @@ CAUSES_MAX = 256
 """Causes in one record; 256 messages of 500 bytes and 32,768 positions stay below 900,000 bytes."""
 
 NOT_ACKED_MAX = 100_000
-"""Roots of a batch that the planning process learns of one by one; of more, it waits for all verdicts."""
+"""Roots of a batch that the planning process learns of one by one; of more, it waits for all
+verdicts."""
 
 HELD_RUNS_MAX = 10_000
-"""Runs of held roots of a batch that the planning process learns of; of more, all of it counts as held."""
+"""Runs of held roots of a batch that the planning process learns of; of more, all of it counts as
+held."""
 
 HELD_LANE = "held"
-"""What the name of a lane ends with whose records move the deadlines of what Spark's state holds."""
+"""What the name of a lane ends with whose records move the deadlines of what Spark's state
+holds."""
 
 BATCH_SKIPPED = "BATCH_SKIPPED"
 """The error of roots whose batch the sink had written before; see `spout.skipped`."""
+
+BlockKey = tuple[int, int]
+"""A block of 32,768 positions: the source, and the number of the block in it."""
 
 _NO_POSITIONS: I64 = np.empty(0, np.int64)
 
@@ -72,21 +80,25 @@ class Publication:
     """The records of one batch. `fails` must be durable before the first of `acks` is sent.
 
     Attributes:
-        held: they move the deadlines of roots that Spark's state holds, in a lane of their own.
-        firsts: by source and block of some of `acks`, the positions of copies, and when their records were
-            emitted first.
-        traces: in the same way, positions of roots and the ids of their traces.
-        too_late: by source and block of some of `acks`, what a watermark dropped of the batch.
+        held: records that move the deadlines of roots that Spark's state holds, in a lane of their
+            own.
+        firsts: of copies, their positions, ``(n,)``, and when their records were emitted first,
+            ``(n,)``, wall clock, ms. By source and number of the block, for some of `acks`.
+        traces: of roots, their positions, ``(n,)``, and the ids of their traces, ``(n, 3)``. By
+            source and number of the block, for some of `acks`.
+        too_late: what a watermark dropped of the batch, by source and number of the block, for some
+            of `acks`.
         stacks: of the exceptions behind `fails`, by their causes.
-        note: a header of some records of `acks`, or of `fails` where there is none: calls that passed.
+        note: the header about calls that passed, which some of `acks` get; of `fails`, if there are
+            no `acks`. Empty: no call passed.
     """
 
     fails: tuple[Fails, ...]
     acks: tuple[Acks, ...]
-    firsts: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
-    traces: Mapping[tuple[int, int], tuple[I64, I64]] = field(default_factory=dict)
+    firsts: Mapping[BlockKey, tuple[I64, I64]] = field(default_factory=dict)
+    traces: Mapping[BlockKey, tuple[I64, I64]] = field(default_factory=dict)
     held: tuple[Acks, ...] = ()
-    too_late: Mapping[tuple[int, int], TooLate] = field(default_factory=dict)
+    too_late: Mapping[BlockKey, TooLate] = field(default_factory=dict)
     stacks: Stacks = field(default_factory=dict)
     note: Headers = ()
 
@@ -99,12 +111,13 @@ class BatchLane(NamedTuple):
 
 
 def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchOutcome:
-    """Return the outcome of a batch that the sink skipped: every root that has a record is failed."""
+    """Return the outcome of a batch that the sink skipped: each root with a record is failed."""
     message = (
         "the sink skipped this batch: it had written it before, and its bolts may have done something else"
         " this time; or it had another checkpoint's batch under this id"
     )
-    holes = RootSet.of_runs(absent)  # of several evaluations, between which records may have left the log
+    # the union, as of several evaluations: between these, records may have left the log
+    holes = RootSet.of_runs(absent)
     records = RootSet.of_runs(plan.ranges) - holes
     cause = Cause.of("sink", BATCH_SKIPPED, message)
     marks = RootMarks.of_roots(RootMark.FAILED, records.each_root(), cause=cause)
@@ -114,8 +127,8 @@ def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchO
 def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """Return which roots of a batch that is read in order its publication does not ack.
 
-    None: nobody knows their lines, since the sink skipped the batch, or some could not be read; or there are
-    more than `NOT_ACKED_MAX`.
+    None: nobody knows their lines, since the sink skipped the batch, or a part of it could not be
+    read; or there are more than `NOT_ACKED_MAX`.
     """
     if not outcome.lined or outcome.stops_for_damage:
         return None
@@ -127,14 +140,21 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     sources, positions = roots.each_root()
     indices = outcome.plan.index().find_roots(sources, positions)
     rows = np.concatenate([lined.rows for lined in outcome.lined])
-    line_of = {index: (line, origin) for index, line, origin in rows[among(rows[:, 0], indices)].tolist()}
-    named = zip(indices.tolist(), sources.tolist(), positions.tolist(), strict=True)
-    none: tuple[int | None, int] = None, -1
-    return [NotAcked(source, at, *line_of.get(index, none)) for index, source, at in named]
+    rows_not_acked = rows[among(rows[:, 0], indices)]
+    lines_by_index = {index: (line, origin) for index, line, origin in rows_not_acked.tolist()}
+    no_line: tuple[int | None, int] = None, -1
+    not_acked_roots: list[NotAcked] = []
+    for index, source, position in zip(indices.tolist(), sources.tolist(), positions.tolist(), strict=True):
+        line, origin = lines_by_index.get(index, no_line)
+        not_acked_roots.append(NotAcked(source, position, line, origin))
+    return not_acked_roots
 
 
 def held_runs(outcome: BatchOutcome) -> Sequence[SourceRun] | None:
-    """Return which roots of its own a batch leaves in Spark's state; None: more runs than `HELD_RUNS_MAX`."""
+    """Return the roots of its own that a batch leaves in Spark's state, as runs.
+
+    None: there are more runs than `HELD_RUNS_MAX`.
+    """
     held = outcome.marks.of(RootMark.HELD).roots()
     return held.runs() if len(held.table) <= HELD_RUNS_MAX else None
 
@@ -150,33 +170,45 @@ def publication_of(
     Args:
         outcome: what became of the batch.
         lane: who publishes it.
-        held_longer_ms: by input id, how much longer a root may stay open that Spark's state holds; 0, or no
-            entry: no longer than others.
+        held_longer_ms: by input id, how much longer a root may stay open that Spark's state holds;
+            0, or no entry: no longer than others.
         late: what a watermark dropped; None: nothing.
     """
     failed_roots = outcome.marks.of(RootMark.FAILED).roots()
-    first_emissions = outcome.marks.of(RootMark.FIRST_EMITTED).but(failed_roots).by_block()
-    firsts = {block: (marks.positions, marks.values) for block, marks in first_emissions.items()}
-    traced = outcome.marks.of(RootMark.TRACED).but(failed_roots).by_block()
-    # a root has a row for each of the three numbers of its trace
-    traces = {block: (marks.positions[::3], marks.values.reshape(-1, 3)) for block, marks in traced.items()}
+    firsts: dict[BlockKey, tuple[I64, I64]] = {}
+    first_emitted = outcome.marks.of(RootMark.FIRST_EMITTED).but(failed_roots)
+    for block, marks in first_emitted.by_block().items():
+        firsts[block] = marks.positions, marks.values
+    traces: dict[BlockKey, tuple[I64, I64]] = {}
+    traced = outcome.marks.of(RootMark.TRACED).but(failed_roots)
+    for block, marks in traced.by_block().items():
+        # a root has three rows in succession, one for each number of its trace
+        traces[block] = marks.positions[::3], marks.values.reshape(-1, 3)
     too_late = {} if late is None else _too_late(outcome, lane, late)
     fails, acks = fold(outcome, lane, noted=traces.keys() | too_late.keys())
-    held = tuple(_held_acks(outcome, lane, held_longer_ms))
-    stacks = {CauseKey.of(*raised.kind): raised.text for raised in outcome.raised}
-    note = passed_calls_header(lane.name, lane.seq, outcome.passed)
-    return Publication(fails, acks, firsts, traces, held, too_late, stacks, note)
+    return Publication(
+        fails=fails,
+        acks=acks,
+        firsts=firsts,
+        traces=traces,
+        held=tuple(_held_acks(outcome, lane, held_longer_ms)),
+        too_late=too_late,
+        stacks={CauseKey.of(*raised.kind): raised.text for raised in outcome.raised},
+        note=passed_calls_header(lane.name, lane.seq, outcome.passed),
+    )
 
 
-def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tuple[int, int], TooLate]:
-    """Return what each block of a batch says of what a watermark dropped; the first one counts its rows.
+def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[BlockKey, TooLate]:
+    """Return what the records of a batch say of what a watermark dropped, by block, ascending.
 
-    A block without such a root says it where rows were dropped: any of its records may have been among them.
+    A block has such a note if a root of it is late. If Spark dropped rows of which nobody knows the
+    records, each block has one, since any record of the batch may have been among them. Each note
+    has the number of these rows; they are counted by the one that is marked as the `first`.
     """
     late_roots = outcome.marks.of(RootMark.LATE).roots().by_block()
     emitted = RootSet.of_runs(outcome.plan.ranges).by_block() if late.rows else {}
     mover = late.mover or Mover(0, ())
-    notes: dict[tuple[int, int], TooLate] = {}
+    notes: dict[BlockKey, TooLate] = {}
     for block in sorted(late_roots.keys() | emitted.keys()):
         notes[block] = TooLate(
             outcome.plan.group,
@@ -194,45 +226,61 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[tu
 
 
 def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, int]) -> Iterator[Acks]:
-    """Yield the records that move the deadlines of what Spark's state holds, ascending by source and block.
+    """Yield the records that move the deadlines of held roots, ascending by source and block.
 
-    A deadline becomes `touched_at` and the timeout of the root. So a `touched_at` that lies `longer_ms`
-    ahead gives the root so much more, by what every acker understands; once, when it is held, since a quiet
-    topic has no batch that could do it again. A record has one `touched_at`, and roots of the same block may
-    have had their timeout reset by a bolt: so these records are of a lane of their own.
+    An acker sets the deadline of a touched root to `touched_at` plus the root's timeout. So a
+    `touched_at` that lies 60 s ahead gives the root 60 s more, also by an acker that knows nothing
+    of what is held. That is done once, when the tuple is held, since a quiet topic has no batch
+    that could do it again.
+
+    A record has one `touched_at`, and a bolt may have reset the timeout of other roots of the
+    block. So these records are of a lane of their own.
     """
     plan = outcome.plan
     own_lane = lane._replace(name=f"{lane.name}/{HELD_LANE}")
     held, held_on = outcome.marks.of(RootMark.HELD), outcome.marks.of(RootMark.HELD_ON)
-    # Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes longer.
-    longer = [s for s in distinct(held.sources).tolist() if longer_ms.get(input_id_of(s), 0)]
-    moved = RootMarks.together([held.at(np.isin(held.sources, longer)), held_on]).ascending()
+    # Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
+    # longer.
+    longer_sources = [
+        source for source in distinct(held.sources).tolist() if longer_ms.get(input_id_of(source), 0)
+    ]
+    held_longer = held.at(np.isin(held.sources, longer_sources))
+    moved = RootMarks.together([held_longer, held_on]).ascending()
     for (source, number), marks in moved.by_block().items():
         ahead_ms = longer_ms.get(input_id_of(source), 0)
         head = _head(plan, own_lane, source, number)
-        touched = pack_positions(marks.positions)
-        yield Acks(*head, (), b"", b"", (), touched, touched_at=plan.now + ahead_ms)
+        yield Acks(
+            *head,
+            runs=(),
+            positions=b"",
+            values=b"",
+            absent=(),
+            touched=pack_positions(marks.positions),
+            touched_at=plan.now + ahead_ms,
+        )
 
 
 def fold(
-    outcome: BatchOutcome, lane: BatchLane, noted: Collection[tuple[int, int]] = ()
+    outcome: BatchOutcome, lane: BatchLane, noted: Collection[BlockKey] = ()
 ) -> tuple[tuple[Fails, ...], tuple[Acks, ...]]:
-    """Group the marks of a batch by source and block, and write each group as records, ascending.
+    """Return the records of a batch, `Fails` and `Acks`, each ascending by source and block.
 
     Args:
-        noted: blocks, by source and number, that have an `Acks` though it may say nothing: a header does.
+        noted: blocks, by source and number, that have an `Acks` though it may say nothing: a header
+            does.
     """
     plan, marks = outcome.plan, outcome.marks
     failed, touched = marks.of(RootMark.FAILED), marks.of(RootMark.TOUCHED)
     outstanding, released = marks.of(RootMark.OUTSTANDING), marks.of(RootMark.RELEASED)
-    planned, open_roots, failed_roots = RootSet.of_runs(plan.ranges), outstanding.roots(), failed.roots()
-    whole, absent = _whole_and_absent(outcome, planned, failed_roots, open_roots)
+    planned = RootSet.of_runs(plan.ranges)
+    open_roots, failed_roots = outstanding.roots(), failed.roots()
+    acked_whole, absent = _whole_and_absent(outcome, planned, failed_roots, open_roots)
     # a root that is acked whole has no timeout to reset
     reset = _not_failed(touched.but(planned - open_roots), failed_roots)
 
     planned_runs = planned.runs_by_block()
     # of most batches all is acked, and its runs are cut already
-    whole_runs = planned_runs if whole is planned else whole.runs_by_block()
+    acked_runs = planned_runs if acked_whole is planned else acked_whole.runs_by_block()
     absent_runs = absent.runs_by_block()
     failed_blocks = failed.ascending().by_block()
     outstanding_blocks = _not_failed(outstanding, failed_roots).ascending().by_block()
@@ -251,7 +299,7 @@ def fold(
         )
         record = Acks(
             *head,
-            runs=whole_runs.get(block, ()),
+            runs=acked_runs.get(block, ()),
             positions=pack_positions(positions),
             values=pack_values(values),
             absent=absent_runs.get(block, ()),
@@ -265,24 +313,25 @@ def fold(
 
 
 def _not_failed(marks: RootMarks, failed: RootSet) -> RootMarks:
-    """Return the marks that may be acked: whatever else became of a root that failed, it is failed alone."""
+    """Return the marks that may be acked: a failed root is failed, whatever else became of it."""
     return marks.but(failed)
 
 
 def _whole_and_absent(
     outcome: BatchOutcome, planned: RootSet, failed: RootSet, open_roots: RootSet
 ) -> tuple[RootSet, RootSet]:
-    """Return the planned roots whose contribution is their root edge, and those without a record."""
+    """Return the planned roots that contribute their root edge, and those without a record."""
     absent = RootSet.of_runs(outcome.absent)
-    # One that failed in one evaluation may have left the log before the next: it is lost, not absent.
+    # One that failed in one evaluation may have left the log before the next: it is lost, not
+    # absent.
     return planned - absent - failed - open_roots, absent - failed
 
 
 def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> tuple[I64, U64]:
-    """Return the roots of one block to which the batch contributes another value than their root edge.
+    """Return the roots of one block that do not get their root edge, and the values that they get.
 
-    Positions ascend, and no value is 0. A root of the batch itself lacks the edges that are outstanding, and
-    one of an earlier batch gets those that were outstanding then.
+    Positions ascend, and no value is 0. A root of the batch itself lacks the edges that are
+    outstanding, and one of an earlier batch gets those that were outstanding then.
     """
     positions = outstanding.positions
     values = root_edges(source, positions) ^ outstanding.edges
@@ -298,6 +347,7 @@ def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> 
 
 
 def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:
+    """Return the causes of failed roots of one block, at most `CAUSES_MAX`, with positions."""
     causes = merge_causes([(cause, marks.positions) for cause, marks in failed.by_cause()])
     return tuple(FailCause(*cause, pack_positions(positions)) for cause, positions in causes)
 
@@ -305,53 +355,67 @@ def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:
 def _head(
     plan: BatchPlan, lane: BatchLane, source: int, number: int
 ) -> tuple[str, int, str, str, int, int, int]:
-    """Return the first fields of the records of one block."""
+    """Return the first fields of the records of one block, whose `number` is that in its source."""
     return *lane, plan.group, plan.session, plan.epoch, source, number
 
 
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:
-    """Bring causes down to a limit: more of one operator and error share an entry, "and n more, first: …".
+    """Return at most `limit` causes, ascending, with all the positions, ascending.
 
-    Returns them ascending, each with ascending positions.
+    If there are more, each kind, one operator and error, gets an equal share. With 256 entries for
+    3 kinds, a kind keeps its first 84 of more than 85, and the rest share an entry, "and n more,
+    first: …". If there are more kinds than entries, all share one entry.
     """
     ascending = sorted(causes, key=lambda pair: pair[0])
     if len(causes) <= limit:
         return ascending
-    kinds = [list(same) for _, same in groupby(ascending, lambda pair: (pair[0].operator, pair[0].error))]
-    share = limit // len(kinds)
+    causes_by_kind = by_key(((cause.operator, cause.error), (cause, roots)) for cause, roots in ascending)
+    share = limit // len(causes_by_kind)
     if not share:
-        return [_shared([pair for kind in kinds for pair in kind])]
+        return [_one_entry(ascending)]
     merged: list[tuple[Cause, I64]] = []
-    for kind in kinds:
-        merged += kind if len(kind) <= share else [*kind[: share - 1], _shared(kind[share - 1 :])]
+    for causes_of_kind in causes_by_kind.values():
+        if len(causes_of_kind) <= share:
+            merged += causes_of_kind
+        else:
+            merged += causes_of_kind[: share - 1]
+            merged.append(_one_entry(causes_of_kind[share - 1 :]))
     return sorted(merged, key=lambda pair: pair[0])
 
 
-def _shared(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
-    first = causes[0][0]
-    cause = Cause.of(first.operator, first.error, f"{and_more(len(causes) - 1)}, first: {first.message}")
-    return cause, np.sort(np.concatenate([p for _, p in causes]))
+def _one_entry(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
+    """Return one cause for several, called after the first of them, with the positions of all."""
+    example = causes[0][0]
+    message = f"{and_more(len(causes) - 1)}, first: {example.message}"
+    positions = np.sort(np.concatenate([positions for _, positions in causes]))
+    return Cause.of(example.operator, example.error, message), positions
 
 
 def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:
-    """Say what came too late, and of as many roots as there is room for when they were emitted first, and
-    their traces.
+    """Return further headers of a record that takes `value_bytes` already.
+
+    They have what came too late; then when roots were emitted first, and the traces of roots, each
+    of as many roots as the record has room for.
     """
-    key, room = (record.source, record.block), RECORD_BYTES_MAX - value_bytes
+    block = record.source, record.block
+    room = RECORD_BYTES_MAX - value_bytes
     headers: list[tuple[str, bytes | None]] = []
-    if (note := publication.too_late.get(key)) is not None:
-        name, value = too_late_header(note)
+    too_late = publication.too_late.get(block)
+    if too_late is not None:
+        name, value = too_late_header(too_late)
         room -= len(value)
         headers.append((name, value))
-    for name, named, size in (
+    for name, numbers_by_block, root_bytes in (
         (FIRST_EMISSIONS, publication.firsts, FIRST_EMISSION_BYTES),
         (TRACES, publication.traces, TRACE_BYTES),
     ):
-        at, values = named.get(key, (_NO_POSITIONS, _NO_POSITIONS))
-        count = min(len(at), room // size)
+        positions, numbers = numbers_by_block.get(block, (_NO_POSITIONS, _NO_POSITIONS))
+        # below 0 if what came too late took more than there was room for
+        count = min(len(positions), room // root_bytes)
         if count > 0:
-            headers.append((name, pack_root_numbers(record.source, at[:count], values[:count])))
-            room -= count * size
+            packed = pack_root_numbers(record.source, positions[:count], numbers[:count])
+            headers.append((name, packed))
+            room -= count * root_bytes
     return tuple(headers)
 
 
@@ -360,35 +424,46 @@ def _bytes_of(headers: Headers) -> int:
 
 
 def _fitting(headers: Headers, room: int) -> Headers:
-    """Return headers where a record has room for them; else none: they decide nothing."""
+    """Return headers if they fit into `room` bytes; else none: no verdict depends on them."""
     return headers if _bytes_of(headers) <= room else ()
 
 
 def _acker_of(record: Acks | Fails, partitions: int) -> int:
+    """Return the acker partition of a record's block, of so many partitions."""
     return acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
 
 
 def _noted_records(publication: Publication, partitions: int) -> set[int]:
-    """Return the `id` of each record that gets the note of a batch; empty: it has none.
+    """Return the Python `id` of each record that gets the note of passed calls; none without a note.
 
-    For each acker partition that has a root of such a call it is the first record there, so that who follows
-    one root finds the note beside its verdict. Where the batch has no record there, it is the first of all.
-    No other one has it, since the acker passes on what each of them has.
+    Of each acker partition that has a root of such a call, the first record gets it, so that
+    whoever follows a root finds the note beside its verdict. If the batch has no record in any of
+    them, the first record of all gets it. No further one does, since an acker passes on each note
+    that it reads.
     """
     records: Sequence[Acks | Fails] = publication.acks or publication.fails
     if not publication.note or not records:  # as of nearly every batch
         return set()
     note = read_passed_calls(publication.note)
-    firsts: dict[int, Acks | Fails] = {}
+    first_records: dict[int, Acks | Fails] = {}
     for record in records:
-        firsts.setdefault(_acker_of(record, partitions), record)
-    ackers = {
+        first_records.setdefault(_acker_of(record, partitions), record)
+    ackers: set[int] = set()
+    for call in () if note is None else note.calls:
+        for run in call.runs:
+            ackers |= _ackers_of(run, partitions)
+    noted = {id(first_records[acker]) for acker in ackers if acker in first_records}
+    return noted or {id(records[0])}
+
+
+def _ackers_of(run: SourceRun, partitions: int) -> set[int]:
+    """Return the acker partitions, of so many, that have the blocks of a run."""
+    first_block = run.start >> WIRE_BLOCK_BITS
+    last_block = (run.end - 1) >> WIRE_BLOCK_BITS
+    return {
         acker_partition(run.source, block << WIRE_BLOCK_BITS, partitions)
-        for call in (() if note is None else note.calls)
-        for run in call.runs
-        for block in range(run.start >> WIRE_BLOCK_BITS, ((run.end - 1) >> WIRE_BLOCK_BITS) + 1)
+        for block in range(first_block, last_block + 1)
     }
-    return {id(firsts[acker]) for acker in ackers if acker in firsts} or {id(records[0])}
 
 
 class Publisher:
@@ -397,7 +472,13 @@ class Publisher:
     def __init__(
         self, open_log: Callable[[], Log], topics: AckTopics, *, durable_ms: int = UNREACHABLE_MS
     ) -> None:
-        """Prepare; the first batch opens the log."""
+        """Prepare; the first batch opens the log.
+
+        Args:
+            open_log: opens the log of the ack topics, which `close` closes.
+            topics: names of the ack topics.
+            durable_ms: how long `publish` waits for the brokers each time.
+        """
         self._durable_ms = durable_ms
         self._open_log = open_log
         self._topics = topics
@@ -406,7 +487,10 @@ class Publisher:
         self._producer: Producer | None = None
 
     def publish(self, publication: Publication, partitions: int) -> None:
-        """Write a batch's records for N acker partitions, and wait until they are durable; safe to repeat."""
+        """Write a batch's records, and wait until they are durable; safe to repeat.
+
+        `partitions`: how many acker partitions there are.
+        """
         if self._producer is None:
             self._log = self._open_log()
             self._producer = self._log.producer()
@@ -419,6 +503,8 @@ class Publisher:
             note = _fitting(publication.note, room) if id(fails) in noted else ()
             stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
             producer.send(sent._replace(headers=(*note, *stacks)))
+        # no ack is sent before the fails are durable: a crash in between must not ack half of a
+        # tree
         if publication.fails:
             producer.flush(self._durable_ms)
         for acks in publication.acks:
@@ -426,8 +512,8 @@ class Publisher:
             value_bytes = len(sent.value or b"")
             room = RECORD_BYTES_MAX - value_bytes
             note = _fitting(publication.note, room) if id(acks) in noted else ()
-            others = ack_headers(acks, publication, value_bytes + _bytes_of(note))
-            producer.send(sent._replace(headers=(*note, *others)))
+            root_headers = ack_headers(acks, publication, value_bytes + _bytes_of(note))
+            producer.send(sent._replace(headers=(*note, *root_headers)))
         for acks in publication.held:
             producer.send(self._outgoing(acks, partitions))
         if publication.acks or publication.held:
@@ -438,6 +524,7 @@ class Publisher:
         return Outgoing(topic, _acker_of(record, partitions), self._codec.encode(record))
 
     def close(self) -> None:
+        """Close the log and its producer, if they are open; the next batch opens them anew."""
         if self._producer is not None and self._log is not None:
             self._producer.close()
             self._log.close()

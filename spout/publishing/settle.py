@@ -1,12 +1,20 @@
 """From the reports of a micro-batch's tasks to the outcome of the batch.
 
-What could hide a lost tuple is checked instead of folded. An operator that Spark evaluates twice reports
-twice, with another stage or attempt; the newest complete evaluation counts, and a root that any one failed is
-failed. So it is by a partial one, and by an older attempt: where an executor was lost, its rows may be those
-that the sink got. For the same reason a root that any one left open is not acked. So it is, in a partition
-that is read in order, with what stands behind one that failed or is not done (`spout.planning.order`). Where
-two branches of one stream are joined, Spark reads the batch for each of them: the source is evaluated twice,
-and what holds each side once.
+What could hide a lost tuple is checked instead of folded.
+
+Spark may evaluate an operator several times in one batch. Each evaluation reports, with another
+stage or attempt:
+
+- The newest complete evaluation *counts*: its reports say what was acked, held, released and
+  touched.
+- A root is failed if any evaluation failed it, also a partial one or an older attempt. Where an
+  executor was lost, its rows may be those that the sink got. For the same reason a root is not
+  acked if any evaluation left it open.
+- In a partition that is read in order, a record is not acked either if an earlier one of its line
+  failed or is not done (`spout.planning.order`).
+
+Where two branches of one stream are joined, Spark reads the batch for each of them: the source is
+evaluated twice, and the operator that holds each side once.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -16,8 +24,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from acker.errors import TrackingError
 from acker.hot_paths import among, distinct
@@ -30,7 +40,7 @@ from acker.wire.events import SourceRun
 from acker.wire.passed_calls import PassedCall
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan, PlanIndex
-from spout.publishing.delayed import NEVER_MS, HighestTime, KeyedRoots, by_key, split
+from spout.publishing.delayed import NEVER_MS, Held, HighestTime, KeyedRoots, by_key, split
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
@@ -45,7 +55,16 @@ from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import added
 from spout.tuples.failures import Cause
 
-_NONE: I64 = np.empty(0, np.int64)
+_NO_ROOTS: I64 = np.empty(0, np.int64)
+
+Reports = list[TaskReport]
+"""The reports of one evaluation of an operator: of the tasks of one stage."""
+
+Stages = dict[int, Reports]
+"""The evaluations of an operator, complete or not, by the number of the stage."""
+
+Evaluations = dict[str, list[Reports]]
+"""The complete evaluations of each operator, newest first: the first one counts."""
 
 
 def settle(
@@ -54,266 +73,426 @@ def settle(
     tasks_of: Callable[[int], int | None],
     moment: Moment | None = None,
 ) -> BatchOutcome:
-    """Work out the outcome of a batch from all of its reports that arrived.
+    """Return the outcome of a batch, from all of its reports that arrived.
 
     Args:
+        evaluations: the reports, each with Spark's name of its task.
         expected: operators behind Spark's own ones that must have been evaluated.
         tasks_of: how many tasks a stage had, or None when nobody remembers.
         moment: what Spark's log says of the batch; needed where tuples are held or released.
 
-    Raises `TrackingError`: something of the batch is missing, was received twice, or was lost between bolts.
+    Raises `TrackingError`: something of the batch is missing, was received twice, or was lost
+    between bolts.
     """
-    reads = _newest_attempts(each for each in evaluations if each.report.plan is not None)
-    waiting = _by_operator(each for each in evaluations if each.report.plan is None)
-    for name, stages in waiting.items():
-        # stages of one name are evaluations of one operator: the same bolts between the same ones
-        ways = {(r.operator, r.upstream, r.consumer) for reports in stages.values() for r in reports}
-        if len(ways) > 1:
-            raise TrackingError(namesakes(name))
-    every = [each.report for each in evaluations]
-    keyed = KeyedRoots.together(each.keyed_roots for each in every if each.keyed_roots is not None)
-    found: dict[str, list[list[TaskReport]]] = {}
+    # 1. Sort the reports. Only that of a read task has the plan.
+    reads = _newest_attempts(read for read in evaluations if read.report.plan is not None)
+    waiting = _by_operator(bolt for bolt in evaluations if bolt.report.plan is None)
+    _refuse_namesakes_among(waiting)
+    reports = [evaluation.report for evaluation in evaluations]
+    keyed_parts = [report.keyed_roots for report in reports]
+    keyed = KeyedRoots.together(part for part in keyed_parts if part is not None)
+
+    # 2. Find the complete evaluations of each operator: from the source on, then behind Spark's
+    # operators.
+    complete: Evaluations = {}
     if moment is not None and not reads and not moment.plan.ranges:
-        plan, expected = moment.plan, ()  # nothing was emitted: a watermark moved, and state was evicted
+        # nothing was emitted: a watermark moved, and state was evicted
+        plan, expected = moment.plan, ()
     else:
-        complete = _complete_reads(reads)
-        source, its_plan = complete[0][0].operator, complete[0][0].plan
-        if its_plan is None:
+        complete_reads = _complete_reads(reads)
+        newest_read = complete_reads[0][0]
+        if newest_read.plan is None:
             raise TrackingError("a read task's report carries no plan")
-        plan, found[source] = its_plan, complete
-        _follow(source, found, waiting)
-    loose = (n for n, stages in waiting.items() if not any(r.upstream for s in stages.values() for r in s))
-    for name in sorted({*expected, *loose}):
-        _refuse_namesake(name, found)
-        found[name] = _complete_loose(name, waiting.get(name, {}), tasks_of)
-        _follow(name, found, waiting)
-    _check_received([stages[0] for stages in found.values()], plan.count)
-    newest = [report for stages in found.values() for report in stages[0]]
-    absent, lost, damaged = _missing(evaluations, newest)
-    late_ms = -1 if moment is None else moment.late_ms
-    counted = set(map(id, newest))
-    others = [placed(r, keyed, counts=False) for r in every if id(r) not in counted]
-    outcome = _summed(plan, [placed(r, keyed) for r in newest], others, late_ms)
-    open_marks = [report.marks.of(RootMark.LEFT_OPEN) for report in newest]
-    behind = (pair for r in newest if r.keyed_roots is not None for pair in left_by(r))
-    for bolt, numbers in behind:
-        opener = Cause.of(bolt, "", "")
-        open_marks.append(RootMarks.of_roots(RootMark.LEFT_OPEN, keyed.find(numbers), cause=opener))
-    passed = tuple(call for report in every for call in _passed(report, plan, keyed))
-    marks = RootMarks.together([outcome.marks, *open_marks])
-    return replace(outcome, marks=marks, absent=absent, lost=lost, damaged=damaged, passed=passed)
+        plan = newest_read.plan
+        complete[newest_read.operator] = complete_reads
+        _complete_consumers(newest_read.operator, complete, waiting)
+    reported = [operator for operator, stages in waiting.items() if not _has_upstream(stages)]
+    for operator in sorted({*expected, *reported}):
+        _refuse_namesake(operator, complete)
+        complete[operator] = _complete_behind_spark(operator, waiting.get(operator, {}), tasks_of)
+        _complete_consumers(operator, complete, waiting)
+    _check_received([stages[0] for stages in complete.values()], plan.count)
+
+    # 3. Sum up. The newest evaluation of each operator counts; in the others, roots only fail or
+    # are open.
+    counted = [report for stages in complete.values() for report in stages[0]]
+    counted_ids = set(map(id, counted))
+    uncounted = [report for report in reports if id(report) not in counted_ids]
+    outcome = _summed(
+        plan,
+        [placed(report, keyed) for report in counted],
+        [placed(report, keyed, counts=False) for report in uncounted],
+        -1 if moment is None else moment.late_ms,
+    )
+    missing = _missing(evaluations, counted)
+    passed_calls = tuple(call for report in reports for call in _passed_calls(report, plan, keyed))
+    return replace(
+        outcome,
+        marks=RootMarks.together([outcome.marks, *_left_open_marks(counted, keyed)]),
+        absent=missing.absent,
+        lost=missing.lost_count,
+        damaged=missing.damaged,
+        passed=passed_calls,
+    )
 
 
-def _passed(report: TaskReport, plan: BatchPlan, keyed: KeyedRoots) -> Iterator[PassedCall]:
-    """Yield the calls of one task that passed when they came again, with the positions of their roots.
-
-    A former life of the query may have left the note of such a call: roots that this batch does not have are
-    left out.
-    """
-    for cause, roots in report.passed:
+def _left_open_marks(counted: Iterable[TaskReport], keyed: KeyedRoots) -> list[RootMarks]:
+    """Return marks of the held tuples that bolts left open, and of what bolts behind a keyed one
+    did."""
+    open_marks = [report.marks.of(RootMark.LEFT_OPEN) for report in counted]
+    for report in counted:
         if report.keyed_roots is None:
-            named = RootSet.of_positions(*plan.index().roots(roots[(roots >= 0) & (roots < plan.count)]))
-        else:
-            named = RootSet.of_positions(*keyed.find(roots[np.isin(roots, keyed.numbers)]))
-        if named:
-            yield PassedCall(cause.operator, cause.error, cause.message, tuple(named.runs()))
+            continue
+        for bolt, numbers in left_by(report):
+            opener = Cause.of(bolt, "", "")
+            marks = RootMarks.of_roots(RootMark.LEFT_OPEN, keyed.find(numbers), cause=opener)
+            open_marks.append(marks)
+    return open_marks
 
 
-def _missing(
-    evaluations: Sequence[Evaluated], newest: Sequence[TaskReport]
-) -> tuple[tuple[SourceRun, ...], int, tuple[DamagedRun, ...]]:
-    """Return positions without a record, how many of them have left the log, and what could not be read.
+def _passed_calls(report: TaskReport, plan: BatchPlan, keyed: KeyedRoots) -> Iterator[PassedCall]:
+    """Yield the calls of one task that passed when they came again, with the positions of their
+    roots.
 
-    They are what some evaluation of the source could not read that counts, or that feeds one that does.
-    Both sides of a join read the batch, and what has left the log in between only one of them has seen.
+    A former life of the query may have left the note of such a call: roots that this batch does not
+    have are left out, and a call of which no root remains is, too.
     """
-    counted = set(map(id, newest))
-    stages = {evaluation.stage for evaluation in evaluations if id(evaluation.report) in counted}
+    for cause, numbers in report.passed:
+        if report.keyed_roots is None:
+            is_planned = (numbers >= 0) & (numbers < plan.count)
+            roots = RootSet.of_positions(*plan.index().roots(numbers[is_planned]))
+        else:
+            is_keyed = np.isin(numbers, keyed.numbers)
+            roots = RootSet.of_positions(*keyed.find(numbers[is_keyed]))
+        if roots:
+            yield PassedCall(cause.operator, cause.error, cause.message, tuple(roots.runs()))
+
+
+class _Missing(NamedTuple):
+    """What read tasks did not find, or could not read.
+
+    Attributes:
+        absent: positions without a record.
+        lost_count: how many of `absent` have left the log since the batch was planned.
+        damaged: offsets that could not be read.
+    """
+
+    absent: tuple[SourceRun, ...]
+    lost_count: int
+    damaged: tuple[DamagedRun, ...]
+
+
+def _missing(evaluations: Sequence[Evaluated], counted: Iterable[TaskReport]) -> _Missing:
+    """Return what some evaluation of the source missed that counts, or that feeds one that does.
+
+    Both sides of a join read the batch, and what has left the log in between only one of them has
+    seen.
+    """
+    counted_ids = set(map(id, counted))
+    stages = {evaluation.stage for evaluation in evaluations if id(evaluation.report) in counted_ids}
     # only a report of a read task has the plan
     reads = [read for read in evaluations if read.stage in stages and read.report.plan is not None]
-    lost = [sum(read.report.lost for read in reads if read.stage == stage) for stage in stages]
-    absent = tuple(RootSet.of_runs(run for read in reads for run in read.report.absent).runs())
+    lost_counts = [sum(read.report.lost for read in reads if read.stage == stage) for stage in stages]
+    absent = RootSet.of_runs(run for read in reads for run in read.report.absent)
     damaged = {run for read in reads for run in read.report.damaged}
-    return absent, max(lost, default=0), tuple(sorted(damaged))
+    return _Missing(
+        absent=tuple(absent.runs()),
+        # of two evaluations the later one misses all that the earlier one missed
+        lost_count=max(lost_counts, default=0),
+        damaged=tuple(sorted(damaged)),
+    )
 
 
 def namesakes(name: str) -> str:
-    """Say that two operators have one name, and the way out."""
+    """Return the message that two operators have one name, with the way out."""
     return (
-        f"two operators of the query are called {name!r}: one would count as another evaluation of the other,"
-        " and what it left open would be acked; give one of them a name of its own (name=...). A bolt with"
-        " two branches directly behind it counts as two: let them read one stream in a spout.TopologyBuilder"
+        f"two operators of the query are called {name!r}: one would count as another evaluation of"
+        " the other, and what it left open would be acked; give one of them a name of its own"
+        " (name=...). A bolt with two branches directly behind it counts as two: let them read one"
+        " stream in a spout.TopologyBuilder"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What Spark's offset log says of a batch: its plan, and the watermark at which tuples were late, ms."""
+    """What Spark's offset log says of a batch: its plan, and the watermark at which tuples were
+    late, ms."""
 
     plan: BatchPlan
     late_ms: int
 
 
+class _HeldByTask(NamedTuple):
+    """What one task handed to Spark's state, and which of these tuples a watermark dropped at
+    once."""
+
+    operator: str
+    held: Held
+    is_dropped: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of_report(cls, report: TaskReport, late_ms: int) -> _HeldByTask:
+        """Return what a task held in a batch whose watermark was at `late_ms`."""
+        return cls(report.operator, report.held, report.held.until_ms <= late_ms)
+
+    def dropped_roots(self) -> I64:
+        """Return the root of each tuple that was dropped, as indices into the plan, in any
+        order."""
+        return self.held.indices[self.is_dropped]
+
+    def staying(self) -> tuple[I64, U64]:
+        """Return root and edge of each tuple that the state holds now."""
+        if not self.is_dropped.any():  # as in most batches: nothing is copied
+            return self.held.indices, self.held.edges
+        return self.held.indices[~self.is_dropped], self.held.edges[~self.is_dropped]
+
+    def failure(self, late_ms: int) -> tuple[Cause, I64] | None:
+        """Return the roots that fail since a watermark dropped their tuples; None: there are
+        none."""
+        if not self.held.fails_late or not self.is_dropped.any():
+            return None
+        cause = Cause.of(self.operator, LATE, f"a watermark of {any_time_text(late_ms)} dropped it")
+        return cause, np.unique(self.dropped_roots())
+
+
 def _summed(
-    plan: BatchPlan, newest: Sequence[TaskReport], others: Sequence[TaskReport], late_ms: int
+    plan: BatchPlan, counted: Sequence[TaskReport], uncounted: Sequence[TaskReport], late_ms: int
 ) -> BatchOutcome:
-    """Work out the outcome; reports that do not count, `others`, fail roots and leave some open."""
-    every = [*newest, *others]
+    """Return the outcome of reports that name all roots by index or position.
+
+    Roots that a report of `uncounted` fails are failed, and those that it leaves open are open; it
+    has no other effect. Where a root has several fates, `spout.publishing.publish` lets a failure
+    go first.
+    """
+    reports = [*counted, *uncounted]
     index = plan.index()
-    released = split(index, RootMarks.together(report.marks for report in every))
-    late = [(report, report.held.until_ms <= late_ms) for report in newest if len(report.held.indices)]
-    staying = [(report.held, ~gone if gone.any() else slice(None)) for report, gone in late]
-    kept_on = [(held.indices[stays], held.edges[stays]) for held, stays in staying]
-    partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, released.edges])
-    held = _held(plan, newest, [*kept_on, released.edges], partial) if kept_on else _NONE
-    partial, residual = _left_open_too(plan, partial, residual, [r.outstanding for r in others])
-    late_roots = distinct(np.concatenate([_NONE, *(report.held.indices[gone] for report, gone in late)]))
-    too_late = [
-        (
-            Cause.of(r.operator, LATE, f"a watermark of {any_time_text(late_ms)} dropped it"),
-            np.unique(r.held.indices[gone]),
-        )
-        for r, gone in late
-        if r.held.fails_late and gone.any()
+    released = split(index, RootMarks.together(report.marks for report in reports))
+
+    # 1. Which roots are not complete: a tuple that was held and released in this batch cancels
+    # itself.
+    held_by_task = [_HeldByTask.of_report(report, late_ms) for report in counted if len(report.held.indices)]
+    staying = [task.staying() for task in held_by_task]
+    held_edges = [*staying, released.edges]
+    open_roots, open_sums = residuals(plan, (report.outstanding for report in counted), held_edges)
+    held_roots = _held_roots(plan, counted, held_edges, open_roots) if staying else _NO_ROOTS
+    open_roots, open_sums = _with_uncounted(
+        plan, open_roots, open_sums, [report.outstanding for report in uncounted]
+    )
+
+    # 2. Best-effort roots, of Storm's emit without a message id: nobody learns what becomes of
+    # them.
+    untracked = _distinct_roots(report.untracked for report in counted)
+    if len(untracked):
+        is_tracked = ~among(open_roots, untracked)
+        open_roots, open_sums = open_roots[is_tracked], open_sums[is_tracked]
+
+    # 3. What failed, and what is blocked behind it where a partition is read in order.
+    reported_failures = [failure for report in reports for failure in report.failures]
+    late_failures = [task.failure(late_ms) for task in held_by_task]
+    failures = [
+        *reported_failures,
+        *released.failures,
+        *(failure for failure in late_failures if failure is not None),
     ]
-    failures = [cause for report in every for cause in report.failures]
-    # Storm's emit without a message id: nobody learns what becomes of it
-    free = distinct(np.concatenate([_NONE, *(report.untracked for report in newest)]))
-    kept = ~among(partial, free) if len(free) else slice(None)
-    not_done = [*failures, *released.failures, *too_late]
-    failed = np.concatenate([_NONE, *(indices for _, indices in not_done)])
-    lined = tuple(each for report in every for each in report.lined)
-    blocked = behind(lined, failed, partial[kept], free) if lined else []
-    if len(held):
-        held = held[~among(held, distinct(np.concatenate([failed, free])))]
-    touched = distinct(np.concatenate([_NONE, *(report.touched for report in newest), released.touched]))
+    failed_roots = np.concatenate([_NO_ROOTS, *(indices for _, indices in failures)])
+    lined = tuple(lines for report in reports for lines in report.lined)
+    blocked = behind(lined, failed_roots, open_roots, untracked) if lined else []
+
+    # 4. One table of it all.
+    if len(held_roots):
+        settled_roots = distinct(np.concatenate([failed_roots, untracked]))
+        held_roots = held_roots[~among(held_roots, settled_roots)]
+    touched_roots = _distinct_roots([*(report.touched for report in counted), released.touched])
+    late_roots = _distinct_roots(task.dropped_roots() for task in held_by_task)
     marks = [
-        _one_cause_each(index, [*not_done, *blocked], free),
-        RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(partial[kept]), residual[kept]),
-        RootMarks.of_roots(RootMark.HELD, index.roots(held)),
-        RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched)),
+        _failed_marks(index, [*failures, *blocked], untracked),
+        RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(open_roots), open_sums),
+        RootMarks.of_roots(RootMark.HELD, index.roots(held_roots)),
+        RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched_roots)),
         RootMarks.of_roots(RootMark.LATE, index.roots(late_roots)),
-        *(report.marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED) for report in newest),
+        *(report.marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED) for report in counted),
         released.older,
     ]
     return BatchOutcome(
         plan,
         RootMarks.together(marks),
-        counts=added(report.counts for report in newest),
-        errors=tuple(error for report in newest for error in report.errors),
+        counts=added(report.counts for report in counted),
+        errors=tuple(error for report in counted for error in report.errors),
         lined=lined,
-        late=sum(int(gone.sum()) for _, gone in late),
-        newest=_newest(plan, newest),
+        late=sum(int(task.is_dropped.sum()) for task in held_by_task),
+        newest=_highest_times(plan, counted),
     )
 
 
-def _newest(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[HighestTime, ...]:
-    """Return the highest times of a batch: of each column that read tasks saw, and of each `hold`."""
-    highest: dict[tuple[str, bool], HighestTime] = {}
+def _distinct_roots(parts: Iterable[I64]) -> I64:
+    """Return the roots of all parts, each once, ascending."""
+    return distinct(np.concatenate([_NO_ROOTS, *parts]))
 
-    def see(found: HighestTime) -> None:
-        highest_so_far = highest.get((found.name, found.is_held))
-        if highest_so_far is None or found.at_ms > highest_so_far.at_ms:
-            highest[found.name, found.is_held] = found
 
+def _highest_times(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[HighestTime, ...]:
+    """Return the highest times of a batch: of each column that read tasks saw, and of each
+    `hold`."""
+    times: list[HighestTime] = []
     for report in reports:
-        for of_column in report.newest:
-            see(of_column)
-        # what no watermark drops, or one drops in any case, has no time
-        timed = np.flatnonzero((report.held.until_ms >= 0) & (report.held.until_ms < NEVER_MS))
-        if len(timed):
-            row = int(timed[report.held.until_ms[timed].argmax()])
-            source, position = plan.index().root(int(report.held.indices[row]))
-            run = SourceRun(source, position, position + 1)
-            see(HighestTime(report.operator, int(report.held.until_ms[row]), run, is_held=True))
+        times += report.newest
+        held_time = _highest_held_time(plan, report)
+        if held_time is not None:
+            times.append(held_time)
+    highest: dict[tuple[str, bool], HighestTime] = {}
+    for time in times:
+        highest_so_far = highest.get((time.name, time.is_held))
+        # of equal times the first one stays
+        if highest_so_far is None or time.at_ms > highest_so_far.at_ms:
+            highest[time.name, time.is_held] = time
     return tuple(highest.values())
 
 
-def _held(
-    plan: BatchPlan, newest: Sequence[TaskReport], edges: Sequence[tuple[I64, U64]], partial: I64
+def _highest_held_time(plan: BatchPlan, report: TaskReport) -> HighestTime | None:
+    """Return the highest time of what a task held; None: nothing that it held has a time."""
+    until_ms = report.held.until_ms
+    # what no watermark drops, or each one does, has no time
+    timed_rows = np.flatnonzero((until_ms >= 0) & (until_ms < NEVER_MS))
+    if not len(timed_rows):
+        return None
+    highest_row = int(timed_rows[until_ms[timed_rows].argmax()])
+    source, position = plan.index().root(int(report.held.indices[highest_row]))
+    run = SourceRun(source, position, position + 1)
+    return HighestTime(report.operator, int(until_ms[highest_row]), run, is_held=True)
+
+
+def _held_roots(
+    plan: BatchPlan,
+    counted: Iterable[TaskReport],
+    held_edges: Sequence[tuple[I64, U64]],
+    open_roots: I64,
 ) -> I64:
     """Return the roots of which Spark's state holds a tuple after the batch, as ascending indices.
 
-    `edges` are those of what was held and of what was released in the same batch, and `partial` all roots
-    that are not complete; where bolts left nothing open, these are the ones.
+    `held_edges` are those of what was held and of what was released in the same batch, and
+    `open_roots` all roots that are not complete; where bolts left nothing open, these are the ones.
     """
-    if not any(report.outstanding for report in newest):
-        return partial
-    return residuals(plan, (), edges)[0]
+    if not any(report.outstanding for report in counted):
+        return open_roots
+    held_roots, _ = residuals(plan, (), held_edges)
+    return held_roots
 
 
-def _left_open_too(
-    plan: BatchPlan, partial: I64, residual: U64, others: Iterable[Mapping[Subscriptions, I64]]
+def _with_uncounted(
+    plan: BatchPlan,
+    open_roots: I64,
+    open_sums: U64,
+    uncounted: Iterable[Mapping[Subscriptions, I64]],
 ) -> tuple[I64, U64]:
-    """Add roots that only other evaluations left open; each delivery once, or those of two would cancel."""
-    found = by_key(pair for each in others for pair in each.items())
-    if not found:
-        return partial, residual
-    each_once = {path: np.unique(np.concatenate(rows), axis=0) for path, rows in found.items()}
-    roots, sums = residuals(plan, [each_once])
-    further = ~among(roots, partial)
-    roots, sums = np.concatenate([partial, roots[further]]), np.concatenate([residual, sums[further]])
+    """Return the open roots and their sums, with the roots that only uncounted evaluations left
+    open.
+
+    Two of these may have left the same delivery open: it is taken once, or its edge would cancel
+    itself.
+    """
+    parts_by_path = by_key(pair for outstanding in uncounted for pair in outstanding.items())
+    if not parts_by_path:
+        return open_roots, open_sums
+    distinct_rows = {path: np.unique(np.concatenate(rows), axis=0) for path, rows in parts_by_path.items()}
+    roots, sums = residuals(plan, [distinct_rows])
+    is_further = ~among(roots, open_roots)
+    roots = np.concatenate([open_roots, roots[is_further]])
+    sums = np.concatenate([open_sums, sums[is_further]])
     order = np.argsort(roots)
     return roots[order], sums[order]
 
 
-Stages = dict[int, list[TaskReport]]
-
-
 def _newest_attempts(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
-    """Group reads by branch and stage; of those that a stage repeated the newest counts."""
-    newest: dict[tuple[str, int, object], Evaluated] = {}
-    for each in sorted(evaluations, key=lambda each: each.attempt):
-        report = each.report
+    """Return the reads by branch and stage; of a share that a stage read twice the newest attempt.
+
+    A branch is the pass that ran in the read task, with the bolt that received its rows, if any.
+    """
+    newest: dict[tuple[str, int, object], TaskReport] = {}
+    # a later attempt overwrites an earlier one
+    for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.attempt):
+        report = evaluation.report
         branch = f"{report.operator} (for {report.consumer})" if report.consumer else report.operator
-        newest[branch, each.stage, report.ranges] = each
-    return _by_stage((branch, stage, each.report) for (branch, stage, _), each in newest.items())
+        newest[branch, evaluation.stage, report.ranges] = report
+    return _by_stage((branch, stage, report) for (branch, stage, _), report in newest.items())
 
 
 def _by_operator(evaluations: Iterable[Evaluated]) -> dict[str, Stages]:
-    """Group reports by operator and stage; of a partition that was repeated the newest attempt counts."""
-    listed = list(evaluations)
+    """Return the reports by operator and stage; of a partition that was repeated the newest
+    attempt's.
+
+    One attempt may have several reports, in their order.
+    """
+    repeated = list(evaluations)
     newest: dict[tuple[str, int, int], int] = {}
-    for each in listed:
-        key = each.report.head, each.stage, each.partition
-        newest[key] = max(each.attempt, newest.get(key, 0))
-    return _by_stage(
-        (each.report.head, each.stage, each.report)
-        for each in listed
-        if each.attempt == newest[each.report.head, each.stage, each.partition]
-    )
+    for evaluation in repeated:
+        key = evaluation.report.head, evaluation.stage, evaluation.partition
+        newest[key] = max(evaluation.attempt, newest.get(key, 0))
+    reports: list[tuple[str, int, TaskReport]] = []
+    for evaluation in repeated:
+        operator = evaluation.report.head
+        if evaluation.attempt == newest[operator, evaluation.stage, evaluation.partition]:
+            reports.append((operator, evaluation.stage, evaluation.report))
+    return _by_stage(reports)
 
 
 def _by_stage(reports: Iterable[tuple[str, int, TaskReport]]) -> dict[str, Stages]:
+    """Return reports by name and stage; each comes with both."""
     by_name = by_key((name, (stage, report)) for name, stage, report in reports)
     return {name: by_key(pairs) for name, pairs in by_name.items()}
 
 
-def _refuse_namesake(name: str, found: Iterable[str]) -> None:
-    if name in found:
+def _refuse_namesake(name: str, complete: Evaluations) -> None:
+    if name in complete:
         raise TrackingError(namesakes(name))
 
 
-def _complete_reads(reads: dict[str, Stages]) -> list[list[TaskReport]]:
+def _refuse_namesakes_among(waiting: Mapping[str, Stages]) -> None:
+    """Raise `TrackingError` if two operators go by one name.
+
+    Stages of one name are evaluations of one operator: the same bolts between the same ones.
+    """
+    for name, stages in waiting.items():
+        ways = {
+            (report.operator, report.upstream, report.consumer)
+            for reports in stages.values()
+            for report in reports
+        }
+        if len(ways) > 1:
+            raise TrackingError(namesakes(name))
+
+
+def _has_upstream(stages: Stages) -> bool:
+    """Return whether an operator receives its rows from a tracked one, and not from one of
+    Spark's."""
+    return any(report.upstream for reports in stages.values() for report in reports)
+
+
+def _complete_reads(reads: dict[str, Stages]) -> list[Reports]:
+    """Return the complete evaluations of the source, newest first: at least one.
+
+    Raises `TrackingError`: there is none, or several branches read the batch.
+    """
     if not reads:
         raise TrackingError("no read task of the batch reported: nothing of it was evaluated to its end")
     if len(reads) > 1:
         raise TrackingError(
-            f"the batch was read more than once, by {' and '.join(sorted(reads))}: two branches behind one"
-            " read_stream, each with bolts of its own, and a root has one first bolt. Let several bolts read"
-            " one stream in a spout.TopologyBuilder, or let one bolt do both"
+            f"the batch was read more than once, by {' and '.join(sorted(reads))}: two branches"
+            " behind one read_stream, each with bolts of its own, and a root has one first bolt."
+            " Let several bolts read one stream in a spout.TopologyBuilder, or let one bolt do both"
         )
-    [(operator, stages)] = reads.items()
+    [(branch, stages)] = reads.items()
     complete = [stages[stage] for stage in sorted(stages, reverse=True) if _covers(stages[stage])]
     if not complete:
         raise TrackingError(
-            f"not every read task of {operator!r} reported: the sink evaluated a part of the batch only"
-            " (take, limit, first, show); let it write the whole batch, or evaluate the whole batch first"
+            f"not every read task of {branch!r} reported: the sink evaluated a part of the batch"
+            " only (take, limit, first, show); let it write the whole batch, or evaluate the whole"
+            " batch first"
         )
     return complete
 
 
 def _covers(reports: Sequence[TaskReport]) -> bool:
+    """Return whether the shares of read tasks are the whole plan, and no position is in two of
+    them."""
     plan = reports[0].plan
     shares = [run for report in reports for run in report.ranges]
     return (
@@ -327,73 +506,96 @@ def _sum(prints: Iterable[Fingerprint]) -> Fingerprint:
     return reduce(Fingerprint.plus, prints, Fingerprint())
 
 
-def _follow(name: str, found: dict[str, list[list[TaskReport]]], waiting: dict[str, Stages]) -> None:
-    while consumer := found[name][0][0].consumer:
-        gave = [_sum(report.gave for report in stage) for stage in found[name]]
-        _refuse_namesake(consumer, found)
+def _complete_consumers(operator: str, complete: Evaluations, waiting: dict[str, Stages]) -> None:
+    """Move the bolts that receive an operator's rows, one behind the other, from `waiting` to
+    `complete`.
+
+    An evaluation of a bolt is complete if it received the very rows that some complete evaluation
+    of the operator before it emitted. A bolt that got no rows need not have been evaluated.
+
+    Raises `TrackingError`: the rows reached no evaluation, or a bolt has the name of another
+    operator.
+    """
+    while consumer := complete[operator][0][0].consumer:
+        gave = [_sum(report.gave for report in reports) for reports in complete[operator]]
+        _refuse_namesake(consumer, complete)
         stages = waiting.pop(consumer, {})
-        complete = [
+        fed = [
             stages[stage]
             for stage in sorted(stages, reverse=True)
             if _sum(report.took for report in stages[stage]) in gave
         ]
-        if not complete and gave[0].rows:
+        if not fed and gave[0].rows:
             raise TrackingError(
-                f"bolt {consumer!r} did not receive, or not finish, the {gave[0].rows:,} tuples that"
-                f" {name!r} emitted: the sink evaluated a part of the batch only (take, limit, first, show)"
+                f"bolt {consumer!r} did not receive, or not finish, the {gave[0].rows:,} tuples"
+                f" that {operator!r} emitted: the sink evaluated a part of the batch only (take,"
+                " limit, first, show)"
             )
-        if not complete:
+        if not fed:
             return
-        found[consumer] = complete
-        name = consumer
+        complete[consumer] = fed
+        operator = consumer
 
 
-def _complete_loose(
-    name: str, stages: Stages, tasks_of: Callable[[int], int | None]
-) -> list[list[TaskReport]]:
+def _complete_behind_spark(
+    operator: str, stages: Stages, tasks_of: Callable[[int], int | None]
+) -> list[Reports]:
     """Return the complete evaluations, newest first, of a bolt behind Spark's own operators.
 
-    Where an executor was lost between two jobs of a batch, Spark runs under the name of a new stage what has
-    gone with it, and no more: what has fewer tasks counts behind what has more.
+    Where an executor was lost between two jobs of a batch, Spark runs under the name of a new stage
+    what has gone with it, and no more. So a stage with fewer tasks comes behind one with more,
+    whatever its number: stage 7 with 200 tasks goes before stage 9 with 3.
+
+    Raises `TrackingError`: there is none.
     """
     newest = sorted(stages, key=lambda stage: (len(stages[stage]), stage), reverse=True)
     complete = [stages[stage] for stage in newest if tasks_of(stage) in (None, len(stages[stage]))]
     if not complete:
         raise TrackingError(
-            f"bolt {name!r} was not evaluated to its end in this batch (take, limit, or a sink that does not"
-            " use its rows): its roots would be acked without it. Of branches that a union brings together"
-            " only one may have bolts; let several read one stream in a spout.TopologyBuilder"
+            f"bolt {operator!r} was not evaluated to its end in this batch (take, limit, or a sink"
+            " that does not use its rows): its roots would be acked without it. Of branches that a"
+            " union brings together only one may have bolts; let several read one stream in a"
+            " spout.TopologyBuilder"
         )
     return complete
 
 
 def _check_received(evaluations: Iterable[Sequence[TaskReport]], count: int) -> None:
-    seen = np.zeros(count, np.bool_)
+    """Raise `TrackingError` if first bolts behind Spark's operators received one of `count` roots
+    twice."""
+    is_received = np.zeros(count, np.bool_)
     for reports in evaluations:
         for report in reports:
             if report.received is None:
                 continue
-            here = seen[: len(report.received)]
-            if (here & report.received).any():
-                root = int(np.flatnonzero(here & report.received)[0])
+            # a task's bitmap ends with the last root that it received; a view, so that `|=` writes
+            is_received_before = is_received[: len(report.received)]
+            if (is_received_before & report.received).any():
+                root = int(np.flatnonzero(is_received_before & report.received)[0])
                 raise TrackingError(
-                    f"bolt {report.operator!r} received a root twice (number {root} of the batch): explode,"
-                    " union or two branches stand before it; put the bolt directly behind read_stream"
+                    f"bolt {report.operator!r} received a root twice (number {root} of the batch):"
+                    " explode, union or two branches stand before it; put the bolt directly behind"
+                    " read_stream"
                 )
-            here |= report.received
+            is_received_before |= report.received
 
 
-def _one_cause_each(index: PlanIndex, failures: Iterable[tuple[Cause, I64]], but: I64) -> RootMarks:
-    """Mark each failed root, `but` some, by the first of its causes, in their order; equal causes are one.
+def _failed_marks(index: PlanIndex, failures: Iterable[tuple[Cause, I64]], best_effort: I64) -> RootMarks:
+    """Return one mark for each failed root: by the first of its causes, as they ascend.
 
-    One pass over all of them: a batch may fail each of its records with a message of its own.
+    A root that only waited for others, `HELD`, has that cause if it has no other. Best-effort roots
+    have no mark. One pass over all of them: a batch may fail each of its records with a message of
+    its own.
     """
-    merged = by_key(failures)
-    if not merged:
+    parts_by_cause = by_key(failures)
+    if not parts_by_cause:
         return NO_MARKS
-    causes = sorted(merged, key=lambda cause: (cause.error == HELD, cause))  # what failed did not only wait
-    indices_by_cause = [np.concatenate(merged[cause]) for cause in causes]
-    roots, first = np.unique(np.concatenate(indices_by_cause), return_index=True)
-    numbers = np.repeat(np.arange(len(causes)), list(map(len, indices_by_cause)))[first]
-    counts = ~among(roots, but)
-    return RootMarks.of_causes(RootMark.FAILED, index.roots(roots[counts]), numbers[counts], causes)
+    causes = sorted(parts_by_cause, key=lambda cause: (cause.error == HELD, cause))
+    indices_by_cause = [np.concatenate(parts_by_cause[cause]) for cause in causes]
+    # `unique` returns the first row of each root, which is of the first of its causes
+    roots, first_rows = np.unique(np.concatenate(indices_by_cause), return_index=True)
+    cause_numbers_of_rows = np.repeat(np.arange(len(causes)), list(map(len, indices_by_cause)))
+    cause_numbers = cause_numbers_of_rows[first_rows]
+    is_tracked = ~among(roots, best_effort)
+    failed_roots = index.roots(roots[is_tracked])
+    return RootMarks.of_causes(RootMark.FAILED, failed_roots, cause_numbers[is_tracked], causes)

@@ -466,7 +466,7 @@ MUTANTS = (
     Mutant(
         "an-input-that-was-freed-goes-on-in-a-new-generation",
         "acker/ledger/sessions.py",
-        "was_freed = known is not None and known.group == FREE",
+        "was_freed = stored is not None and stored.group == FREE",
         "was_freed = False",
         "tests/unit/acker/service/test_freeing.py::test_an_id_that_a_stranger_claimed_is_had_again",
         "its owner would not get the input back",
@@ -976,8 +976,8 @@ MUTANTS = (
     Mutant(
         "a-setting-that-is-needed-is-never-left-out",
         "acker/provisioning/refused_settings.py",
-        "unavoidable = [setting for setting in refused if known_defaults.get(setting.name) != setting.value]",
-        "unavoidable = [setting for setting in refused if setting.name not in known_defaults]",
+        "unavoidable = [setting for setting in refused if default_values.get(setting.name) != setting.value]",
+        "unavoidable = [setting for setting in refused if setting.name not in default_values]",
         "tests/unit/acker/provisioning/test_refused_settings.py"
         "::test_the_error_names_the_setting_its_topics_and_what_happens_without_it",
         "ack topics would be made that delete open roots after seven days",

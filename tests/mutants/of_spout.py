@@ -16,8 +16,8 @@ MUTANTS = (
     Mutant(
         "verdicts-before-the-emission-leave-the-commit-behind",
         "spout/group/tenure.py",
-        "        self.window.open_source(source, cursor.next)\n\n    def _count_open",
-        "\n    def _count_open",
+        "        self.window.open_source(source, cursor.next)\n\n    def _count_pending",
+        "\n    def _count_pending",
         "tests/unit/spout/group/test_tenure.py::test_what_is_emitted_and_settled_agrees_with_plain_sets",
         "the group's commit would stand below records that are done",
     ),
@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-source-is-sent-before-the-one-below-it-is-durable",
         "spout/group/announce.py",
-        "if written and (first or wave > last):",
-        "if written and wave > last:",
+        "if has_sent and (start or wave > last_wave):",
+        "if has_sent and wave > last_wave:",
         "tests/unit/spout/group/test_announced_records.py"
         "::test_an_init_of_too_many_runs_is_cut_and_its_pieces_follow_each_other",
         "a crash between the two could leave the upper one initialised, and the lower one not",
@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "a-note-of-calls-stands-with-the-first-acker-alone",
         "spout/publishing/publish.py",
-        "return {id(firsts[acker]) for acker in ackers if acker in firsts} or {id(records[0])}",
+        "return noted or {id(records[0])}",
         "return {id(records[0])}",
         "tests/unit/spout/inspect/test_passed_calls.py"
         "::test_each_acker_of_such_a_record_has_the_note_beside_its_verdict",
@@ -355,16 +355,16 @@ MUTANTS = (
     Mutant(
         "a-commit-that-the-broker-forgot-stays-forgotten",
         "spout/group/commits.py",
-        "again = ours if is_time else ours - kept",
-        "again = ours if is_time else set()",
+        "to_repeat = ours if is_time else ours - kept_by_broker",
+        "to_repeat = ours if is_time else set()",
         "tests/unit/spout/group/test_commits.py::test_a_commit_that_the_broker_has_forgotten_is_made_again",
         "the next start of a quiet group would read all records again",
     ),
     Mutant(
         "commits-of-a-quiet-group-are-not-renewed",
         "spout/group/commits.py",
-        "again = ours if is_time else ours - kept",
-        "again = ours - kept",
+        "to_repeat = ours if is_time else ours - kept_by_broker",
+        "to_repeat = ours - kept_by_broker",
         "tests/unit/spout/group/test_commits.py"
         "::test_commits_of_a_quiet_group_are_renewed_before_they_are_forgotten",
         "a broker that keeps commits for a minute would forget them again and again",
@@ -372,8 +372,8 @@ MUTANTS = (
     Mutant(
         "a-commit-stops-at-a-hole",
         "spout/planning/window.py",
-        "return self._high.get(source) if first is None else first",
-        "return self._high.get(source)",
+        "return self._emitted_to.get(source) if first_pending is None else first_pending",
+        "return self._emitted_to.get(source)",
         "tests/unit/spout/planning/test_window.py"
         "::test_the_committable_position_is_the_first_unsettled_emitted_one",
         "a restart without ackers would pass over records that are not done",
@@ -381,8 +381,8 @@ MUTANTS = (
     Mutant(
         "a-commit-stops-before-what-is-free",
         "spout/group/tenure.py",
-        "settled_below[source] = cursor.first_free if settled is None else min(settled, cursor.first_free)",
-        "settled_below[source] = cursor.first_free if settled is None else settled",
+        "settled_below[source] = min(committable, cursor.first_free)",
+        "settled_below[source] = committable",
         "tests/unit/spout/group/test_commits.py::test_nothing_is_committed_beyond_what_was_never_emitted",
         "the commit would pass over records that were never emitted",
     ),
@@ -416,8 +416,8 @@ MUTANTS = (
     Mutant(
         "a-log-that-was-cut-and-grew-again-stops-the-query",
         "spout/planning_process/continuity.py",
-        "elif epoch > read.leader_epoch:\n                to_compare[source] = read",
-        "elif epoch > read.leader_epoch:\n                self._keep(source, cursor, epoch)",
+        "elif epoch > read_to.leader_epoch:\n                to_compare[source] = read_to",
+        "elif epoch > read_to.leader_epoch:\n                self._keep(source, cursor, epoch)",
         "tests/unit/spout/planning_process/test_cut_logs.py"
         "::test_a_log_that_was_cut_stops_the_query_with_its_first_lost_offset",
         "records that have the offsets of lost ones would never be read",
@@ -552,7 +552,7 @@ MUTANTS = (
     Mutant(
         "another-driver-at-its-last-batch-is-no-older-copy",
         "spout/planning_process/verdict_reader.py",
-        "is_old = record.offset < self._began[TopicPartition(record.topic, record.partition)]",
+        "is_old = record.offset < self._first_offsets[place]",
         "is_old = True",
         "tests/unit/spout/planning_process/test_older_checkpoint.py"
         "::test_another_driver_that_is_at_its_last_batch_is_no_sign_of_it",
@@ -586,7 +586,7 @@ MUTANTS = (
     Mutant(
         "parts-of-an-init-are-written-one-after-another",
         "spout/group/announce.py",
-        "                if written and (first or wave > last):\n                    self._flush()\n",
+        "                if has_sent and (start or wave > last_wave):\n                    self._flush()\n",
         "",
         "tests/unit/spout/group/test_announce.py"
         "::test_parts_of_one_source_stay_in_order_when_several_are_announced_together",
@@ -716,8 +716,9 @@ MUTANTS = (
     Mutant(
         "what-spark-did-not-journal-is-planned-again",
         "spout/planning_process/batches.py",
-        "if self._last is not None and start == self._last.start:\n            return self._last.end",
-        "if False:\n            return self._last.end",
+        "if self._last_planned is not None and start == self._last_planned.start:\n"
+        "            return self._last_planned.end",
+        "if False:\n            return self._last_planned.end",
         "tests/unit/spout/planning_process/test_planner.py"
         "::test_asking_again_before_spark_journalled_gives_the_same_batch",
         "records of a batch that Spark asked for twice would never be emitted",
@@ -875,7 +876,7 @@ MUTANTS = (
     Mutant(
         "a-session-is-silent-before-it-counts-as-gone",
         "spout/group/presence.py",
-        "return max(0, max(last) + SILENT_MS_MAX - self._now_ms)",
+        "return max(0, max(times_ms) + SILENT_MS_MAX - self._now_ms)",
         "return 0",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_group_whose_holder_died_is_taken_once_he_was_silent_for_the_limit_and_says_so",
@@ -884,7 +885,7 @@ MUTANTS = (
     Mutant(
         "signs-that-were-not-sent-yet-are-waited-for",
         "spout/group/presence.py",
-        "if name.epoch and not self._has_read:",
+        "if name.epoch and not self._has_read_earlier_signs:",
         "if False:",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_holder_whose_signs_the_broker_does_not_send_is_waited_for",
@@ -1072,8 +1073,8 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "for report in every for each in report.lined",
-        "for report in newest for each in report.lined",
+        "for report in reports for lines in report.lined",
+        "for report in counted for lines in report.lined",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
         "later records would be acked before one that failed when the batch was evaluated before",
@@ -1164,8 +1165,8 @@ MUTANTS = (
     Mutant(
         "of-a-repeated-partition-the-newest-attempt-counts",
         "spout/publishing/settle.py",
-        "newest[key] = max(each.attempt, newest.get(key, 0))",
-        "newest[key] = min(each.attempt, newest.get(key, each.attempt))",
+        "newest[key] = max(evaluation.attempt, newest.get(key, 0))",
+        "newest[key] = min(evaluation.attempt, newest.get(key, evaluation.attempt))",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open",
         "of a task that was repeated and failed tuples this time, all would be acked",
@@ -1173,8 +1174,8 @@ MUTANTS = (
     Mutant(
         "of-a-repeated-read-the-newest-attempt-counts",
         "spout/publishing/settle.py",
-        "for each in sorted(evaluations, key=lambda each: each.attempt):",
-        "for each in sorted(evaluations, key=lambda each: -each.attempt):",
+        "for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.attempt):",
+        "for evaluation in sorted(evaluations, key=lambda evaluation: -evaluation.attempt):",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open",
         "what the sink got and what is acked would be of two different runs",
@@ -1200,7 +1201,7 @@ MUTANTS = (
         "what-was-emitted-was-received",
         "spout/publishing/settle.py",
         "if _sum(report.took for report in stages[stage]) in gave",
-        "if _sum(report.took for report in stages[stage]).rows in {each.rows for each in gave}",
+        "if _sum(report.took for report in stages[stage]).rows in {rows.rows for rows in gave}",
         "tests/unit/spout/publishing/test_fold.py::test_rows_lost_or_repeated_between_bolts_fail_the_batch",
         "a stage that got other rows than were sent would count",
     ),
@@ -1224,7 +1225,7 @@ MUTANTS = (
     Mutant(
         "a-root-is-received-once",
         "spout/publishing/settle.py",
-        "if (here & report.received).any():",
+        "if (is_received_before & report.received).any():",
         "if False:",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_a_root_that_two_first_bolts_receive_fails_the_batch_by_name",
@@ -1233,8 +1234,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "failures = [cause for report in every for cause in report.failures]",
-        "failures = [cause for report in newest for cause in report.failures]",
+        "failures = [failure for report in reports for failure in report.failures]",
+        "failures = [failure for report in counted for failure in report.failures]",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1242,7 +1243,7 @@ MUTANTS = (
     Mutant(
         "what-another-evaluation-left-open-is-not-acked",
         "spout/publishing/settle.py",
-        "roots, sums = residuals(plan, [each_once])",
+        "roots, sums = residuals(plan, [distinct_rows])",
         "roots, sums = residuals(plan, [])",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that was left open where the sink got its rows could be acked",
@@ -1319,8 +1320,8 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "partial, residual = residuals(plan, (r.outstanding for r in newest), [*kept_on, released.edges])",
-        "partial, residual = residuals(plan, (r.outstanding for r in newest), [released.edges])",
+        "held_edges = [*staying, released.edges]",
+        "held_edges = [released.edges]",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
         "a record that waits in a window would be acked before the window is written",
@@ -1337,7 +1338,7 @@ MUTANTS = (
     Mutant(
         "held-rows-of-one-tuple-have-edges-of-their-own",
         "spout/publishing/delayed.py",
-        "return child_edges(edges, entry.subscription, entry.first + np.arange(len(edges)))",
+        "return child_edges(edges, entry.subscription, entry.first_row + np.arange(len(edges)))",
         "return edges",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_rows_that_sparks_operators_made_of_one_tuple_have_edges_of_their_own",
@@ -1346,8 +1347,8 @@ MUTANTS = (
     Mutant(
         "a-late-tuple-fails-where-it-shall",
         "spout/publishing/settle.py",
-        "if r.held.fails_late",
-        "if not r.held.fails_late",
+        "if not self.held.fails_late or",
+        "if self.held.fails_late or",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it",
         "records that a watermark drops would be acked although they shall fail",
@@ -2256,8 +2257,8 @@ MUTANTS = (
     Mutant(
         "a-new-session-leaves-a-wrong-clock-behind",
         "spout/group/opening.py",
-        "return max(now_ms, before_ms) if is_real else now_ms",
-        "return max(now_ms, before_ms)",
+        "return max(now_ms, former_ms) if is_real else now_ms",
+        "return max(now_ms, former_ms)",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_release_brings_a_group_back_whose_state_has_what_ackers_once_believed",
         "a group with a forged clock could not be had again",
@@ -2274,7 +2275,7 @@ MUTANTS = (
     Mutant(
         "acker-partitions-far-behind-are-led-up-in-steps",
         "spout/group/opening.py",
-        "for step in generation_steps(named, self._generations.get(partition, {})):",
+        "for step in generation_steps(takes, self._generations.get(partition, {})):",
         "for step in ():",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_generations_that_somebody_raised_in_one_acker_partition_are_spread_to_the_others",
@@ -2293,8 +2294,8 @@ MUTANTS = (
     Mutant(
         "what-is-held-has-a-later-deadline",
         "spout/publishing/publish.py",
-        "touched_at=plan.now + ahead_ms)",
-        "touched_at=plan.now)",
+        "touched_at=plan.now + ahead_ms,",
+        "touched_at=plan.now,",
         "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_what_the_state_holds_outlives_a_quiet_topic_and_what_a_bolt_left_open_does_not",
         "a topic that is quiet for longer than the timeout would be counted twice in its window",
@@ -2302,8 +2303,8 @@ MUTANTS = (
     Mutant(
         "what-a-bolt-left-open-has-no-later-deadline",
         "spout/publishing/settle.py",
-        "    if not any(report.outstanding for report in newest):\n        return partial",
-        "    if True:\n        return partial",
+        "    if not any(report.outstanding for report in counted):\n        return open_roots",
+        "    if True:\n        return open_roots",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_what_a_bolt_left_open_beside_what_is_held_has_no_later_deadline",
         "a record that a bolt forgot would come again after days",
@@ -2384,7 +2385,7 @@ MUTANTS = (
     Mutant(
         "a-verdict-partition-that-stands-is-noticed",
         "spout/planning_process/verdict_reader.py",
-        "for place in self._began}\n        return self._watch",
+        "for place in self._first_offsets}\n        return self._watch",
         "for place in ()}\n        return self._watch",
         "tests/unit/spout/planning_process/test_leaderless_sources.py"
         "::test_verdicts_of_the_others_are_read_and_the_partition_that_stands_is_told",
@@ -2473,16 +2474,16 @@ MUTANTS = (
     Mutant(
         "each-log-that-was-cut-is-found",
         "spout/planning_process/continuity.py",
-        "return Compared(tuple(cuts), older)",
-        "return Compared(tuple(cuts[:1]), older)",
+        "return Compared(tuple(cuts), unknown)",
+        "return Compared(tuple(cuts[:1]), unknown)",
         "tests/unit/spout/planning_process/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
         "with on_data_loss: skip the second log would be read on where the first one was cut",
     ),
     Mutant(
         "one-leader-that-does-not-know-yet-hides-no-other",
         "spout/planning_process/continuity.py",
-        "            if intact is None:\n                older.add(source)",
-        "            if intact is None:\n                older.add(source)\n                break",
+        "            if intact_to is None:\n                unknown.add(source)",
+        "            if intact_to is None:\n                unknown.add(source)\n                break",
         "tests/unit/spout/planning_process/test_continuity.py::test_each_source_is_judged_by_its_own_leader",
         "a log that was cut would not be found while another leader is being elected",
     ),

@@ -227,7 +227,10 @@ def passing_by() -> TopologyBuilder:
     ("made", "says"),
     [
         (chained(), "bolts 'pairs' and 'again' are KeyedBolts, and a topology has one: let one bolt do the"),
-        (passing_by(), "bolt 'both' reads from split and from behind 'pairs', .*let 'pairs' read split too"),
+        (
+            passing_by(),
+            "bolt 'both' reads split, and also what comes after 'pairs', .*Let 'pairs' read split, too",
+        ),
     ],
 )
 def test_what_cannot_stand_behind_a_keyed_bolt_is_refused_with_the_cure(

@@ -46,8 +46,9 @@ SOCKET_NAME: Final = "driver"
 GREETING_BYTES_MAX: Final = 512
 """The longest frame that is taken of somebody who has not shown yet that he knows the key."""
 
-MESSAGE_BYTES_MAX: Final = 64 << 20
-"""The longest frame that is taken at all."""
+MESSAGE_BYTES_MAX: Final = 16 << 20
+"""The longest frame that is taken at all. The longest message has some 9 MB: it names 100,000 roots
+(`spout.publishing.publish.NOT_ACKED_MAX`). What is longer takes longer to read than others wait."""
 
 GREETING_MS_MAX: Final = 10_000
 """Who has not said all of his greeting after this time is dropped."""

@@ -229,7 +229,7 @@ def test_a_stream_of_a_bolt_on_dataframes_is_refused_with_the_cure(hooks: tuple[
     assert roots == [5]
     assert error_class(cause.error) == "TupleError"
     assert cause.message.startswith(
-        "bolt 'Emits' named a stream in emit; a bolt on DataFrames has one stream"
+        "bolt 'Emits' named a stream in emit, and a bolt on DataFrames has one stream"
     )
     assert "TopologyBuilder" in cause.message
 
@@ -262,7 +262,7 @@ class Columns(ArrowBolt):
     ("stream", "says"),
     [
         ("default", "bolt 'Columns' emitted 2 columns, whose fields are word"),
-        ("other", "bolt 'Columns' named a stream in emit; a bolt on DataFrames has one stream"),
+        ("other", "bolt 'Columns' named a stream in emit, and a bolt on DataFrames has one stream"),
     ],
 )
 def test_an_arrow_bolt_is_told_the_same(stream: str, says: str) -> None:

@@ -611,8 +611,10 @@ MUTANTS = (
     Mutant(
         "a-state-counts-when-all-of-it-is-there",
         "acker/service/state.py",
-        "_loaded(log, codec, complete, is_last=complete == latest)",
-        "_loaded(log, codec, latest, is_last=complete == latest)",
+        "        if not is_last:\n"
+        "            parts = _parts(codec, complete)\n"
+        "        last_state = _loaded(log, codec, complete, parts, is_last=is_last)",
+        "        last_state = _loaded(log, codec, latest, parts, is_last=is_last)",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_a_bin_that_is_committed_without_its_state_counts_for_nothing",
         "contributions to roots that are open for long would be folded twice, or no acker would start again",

@@ -143,7 +143,7 @@ def _our_headers(due: Due, death: Death, missing: str, record: Record | None) ->
         (f"{KIP_PREFIX}offset", b"%d" % offset),
         (f"{KIP_PREFIX}group", due.group.encode()),
         (f"{KIP_PREFIX}delivery.count", b"%d" % due.attempt),
-        (f"{KIP_PREFIX}message", clipped(_why_given_up(due, death), CAUSE_BYTES_MAX).encode()),
+        (f"{KIP_PREFIX}message", clipped(_why_it_died(due, death), CAUSE_BYTES_MAX).encode()),
         (DEAD, death.reason.encode()),
         *missing_header,
         *story_headers(due, due.attempt, record),
@@ -151,7 +151,7 @@ def _our_headers(due: Due, death: Death, missing: str, record: Record | None) ->
     )
 
 
-def _why_given_up(due: Due, death: Death) -> str:
+def _why_it_died(due: Due, death: Death) -> str:
     """Return why a root was given up, and how its last emission was lost.
 
     Such as ``given up after 3 emissions; the last FAILED by parse: ValueError: no number``.

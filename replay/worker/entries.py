@@ -198,27 +198,29 @@ def _name(worker: Worker, root: Root) -> str:
 
 
 def entries_of(
-    worker: Worker, place: TopicPartition, wanted: Mapping[int, Due | None]
+    worker: Worker, place: TopicPartition, due_by_offset: Mapping[int, Due | None]
 ) -> Mapping[int, Due | None]:
     """Return the entry of `_ack_due` at each offset; None if it is unreadable and not about a root of ours.
 
-    `wanted` has by offset the entries in memory, or None. Entries after the stable end are left out: the
-    broker confirms a commit before it writes the markers. So are those that do not fit into one fetch: with
-    long histories they would take too much memory, and their payloads do not fit either.
+    `due_by_offset` has the entries that are in memory, else None. Entries after the stable end are left out:
+    the broker confirms a commit before it writes the markers. So are those that do not fit into one fetch:
+    with long histories they would take too much memory, and their payloads do not fit either.
 
     Raises `DataLoss`: an entry is missing; `UnknownVersion`.
     """
-    in_memory = {offset: due for offset, due in wanted.items() if due is not None}
-    if len(in_memory) == len(wanted):
+    in_memory = {offset: due for offset, due in due_by_offset.items() if due is not None}
+    if len(in_memory) == len(due_by_offset):
         return in_memory
     end = worker.log.stable_ends([place])[place]
-    missing = {RecordPlace(*place, offset) for offset in wanted if offset not in in_memory and offset < end}
+    missing = {
+        RecordPlace(*place, offset) for offset in due_by_offset if offset not in in_memory and offset < end
+    }
     worker.note_operation("reading what is due")
     answers = worker.fetcher.fetch(missing, why=False)
     entries: dict[int, Due | None] = dict(in_memory)
     for entry_place, answer in answers.items():
         entries[entry_place.offset] = _decoded(worker, entry_place, answer)
-    return {offset: entries[offset] for offset in wanted if offset in entries}
+    return {offset: entries[offset] for offset in due_by_offset if offset in entries}
 
 
 def _decoded(worker: Worker, place: RecordPlace, answer: Record | Absence) -> Due | None:

@@ -247,11 +247,11 @@ class Fetcher:
             starts, ends = self._log.starts(partitions), self._log.stable_ends(partitions)
         in_log: dict[TopicPartition, Sequence[int]] = {}
         for partition in partitions:
-            wanted = offsets[partition]
-            begin = bisect_left(wanted, starts[partition])
-            end = bisect_left(wanted, ends[partition])
+            sought = offsets[partition]
+            begin = bisect_left(sought, starts[partition])
+            end = bisect_left(sought, ends[partition])
             if begin < end:
-                in_log[partition] = wanted[begin:end]
+                in_log[partition] = sought[begin:end]
         return in_log
 
     def _without_missing_partitions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -269,12 +269,12 @@ def _by_partition(places: Iterable[RecordPlace]) -> _Offsets:
     offsets: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for topic, partition, offset in places:
         offsets[topic, partition].append(offset)
-    return {TopicPartition(*partition): sorted(set(wanted)) for partition, wanted in sorted(offsets.items())}
+    return {TopicPartition(*partition): sorted(set(sought)) for partition, sought in sorted(offsets.items())}
 
 
 def _places(offsets: _Offsets) -> Iterator[RecordPlace]:
-    for partition, wanted in offsets.items():
-        for offset in wanted:
+    for partition, sought in offsets.items():
+        for offset in sought:
             yield RecordPlace(*partition, offset)
 
 
@@ -289,23 +289,23 @@ class _Run:
     """One fetch in progress: the offsets still to be read of each partition, and the records found."""
 
     def __init__(
-        self, picker: Picker, wanted: _Offsets, gap_bytes: int, known_damage: Iterable[DamagedRun]
+        self, picker: Picker, sought: _Offsets, gap_bytes: int, lately_damaged: Iterable[DamagedRun]
     ) -> None:
-        """Begin with wanted offsets, which are in the log; known damage is not read to get behind it."""
+        """Begin with offsets sought that are in the log; damage met lately is not read to get behind it."""
         self._damage_ends: dict[TopicPartition, list[int]] = {}
-        for run in known_damage:
+        for run in lately_damaged:
             self._damage_ends.setdefault(TopicPartition(run.topic, run.partition), []).append(run.end)
-        self.unread = dict(wanted)
+        self.unread = dict(sought)
         self.records: dict[RecordPlace, Record] = {}
         self.damaged: list[DamagedRun] = []
         self.kept_bytes = 0
         self.passed_bytes = 0  # with `gap_bytes` for each skip
         self.read_bytes = 0
         self.read_records = 0
-        self._offsets = {name: frozenset(offsets) for name, offsets in wanted.items()}
+        self._offsets = {name: frozenset(offsets) for name, offsets in sought.items()}
         self._picker = picker
         self._gap_bytes = gap_bytes
-        self._positions = {name: offsets[0] for name, offsets in wanted.items()}
+        self._positions = {name: offsets[0] for name, offsets in sought.items()}
         picker.assign(self._positions)
 
     def read(self) -> bool:
@@ -327,12 +327,12 @@ class _Run:
         return self._settle()
 
     def _records_to_pick(self) -> int:
-        """Return how many records to read at once: up to the last wanted one that is near, gaps included."""
+        """Return how many records to read at once: up to the last one sought that is near, gaps included."""
         records, records_max = 0, _PICK_RECORDS if self.read_records else _PICK_FIRST
-        for name, wanted in self.unread.items():
+        for name, sought in self.unread.items():
             position = self._positions[name]
-            near = bisect_left(wanted, position + _PICK_RECORDS)  # how many of them are near
-            records += wanted[near - 1] - position + 1 if near else _PICK_RECORDS
+            near = bisect_left(sought, position + _PICK_RECORDS)  # how many of them are near
+            records += sought[near - 1] - position + 1 if near else _PICK_RECORDS
         return min(records, records_max)
 
     def _settle(self) -> bool:

@@ -43,7 +43,7 @@ class Narrowing:
     The broker does not say which record it refused. So the due roots are tried by halves: of 8 that were
     refused together the first 4, then 2, then 1, until one is refused alone. It is a suspect, and the others
     are tried twice as many at a time, until as many go together as ever. If the topic accepts none of several
-    that are tried alone, the topic is at fault, and no record.
+    that are tried alone, the fault is the topic's, and no record's.
 
     `suspects` has the roots that were refused alone, by their offset in `_ack_due`, each with the broker's
     words.

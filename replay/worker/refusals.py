@@ -194,7 +194,7 @@ class Refusals:
     def _conclude(self, input_id: int, narrowing: Narrowing, at_fault: AtFault) -> AtFault:
         """Draw the consequence of what a narrowing has found out; return it unchanged.
 
-        Records at fault become dead letters, or wait if they are only too old. If the topic is at fault, or
+        Suspects become dead letters, or wait if they are only too old. If the fault is the topic's, or
         nothing is suspected any more, the narrowing is over.
         """
         if at_fault is AtFault.RECORDS:

@@ -120,7 +120,7 @@ class ReplayService:
         `Disagreement`: a running worker cannot change something; it goes on as before.
         """
         limits = self._fixed_limits or topics.replay.limits
-        for name, now, wanted in (
+        for name, running, in_file in (
             ("kafka", self._topics.kafka, topics.kafka),
             ("acker.partitions", self._topics.acker.partitions, topics.acker.partitions),
             ("acker.topic_prefix", self._topics.ack_topics, topics.ack_topics),
@@ -128,7 +128,7 @@ class ReplayService:
             ("replay.limits.stop", self._limits.stop_ms, limits.stop_ms),
             ("replay.limits.step, or four times operation_timeout,", self._limits.hung_ms, limits.hung_ms),
         ):
-            if now != wanted:
+            if running != in_file:
                 raise Disagreement(f"{name} has changed, which a running worker cannot: start it again")
         for number in sorted(self._partitions):
             self._drop(number, "partition_left")

@@ -78,9 +78,9 @@ class Growth:
         context = self._context
         tracked = context.announcer is not None
         present, lack = find_sources(context.log, context.spec.inputs, tracked=tracked)
-        for source, known in context.sources.items():
-            if source in present and present[source].topic_id != known.topic_id:
-                raise re_created(present[source], known.topic_id, tracked=tracked)
+        for source, followed in context.sources.items():
+            if source in present and present[source].topic_id != followed.topic_id:
+                raise re_created(present[source], followed.topic_id, tracked=tracked)
         if lack and lack != self._reported_lack:
             context.report("new_partitions_wait", {"error": lack})
         self._reported_lack = lack

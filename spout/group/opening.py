@@ -559,7 +559,7 @@ def clock_after(former_ms: int, now_ms: int) -> int:
 
 
 def generation_steps(
-    takes: Sequence[TakeSource], known_generations: Mapping[int, int]
+    takes: Sequence[TakeSource], generation_by_source: Mapping[int, int]
 ) -> Iterator[tuple[TakeSource, ...]]:
     """Yield what has to be taken before `takes`, so that an acker partition accepts their generations.
 
@@ -569,11 +569,11 @@ def generation_steps(
 
     Args:
         takes: how the sources are to be taken in the end.
-        known_generations: the partition's generation of each source that it knows.
+        generation_by_source: the partition's generation of each source that it knows.
     """
     # of a source that it does not know, the first step leads to GENERATION_FIRST_MAX
     below_first = GENERATION_FIRST_MAX - GENERATION_STEP_MAX
-    reached = {take.source: known_generations.get(take.source, below_first) for take in takes}
+    reached = {take.source: generation_by_source.get(take.source, below_first) for take in takes}
     while True:
         step: list[TakeSource] = []
         for take in takes:

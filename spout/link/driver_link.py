@@ -76,7 +76,7 @@ class DriverLink:
         self._published: dict[str, BatchPublished] = {}
         self._own_state = PlannerState()
         self._connection: Connection | None = None
-        self._is_told = False  # over this connection, what holds
+        self._has_present_state = False  # over this connection, what holds
         self._has_state = address is None
         self._refusal: WindhoverError | None = None
         self._why_not = "it was not tried yet"
@@ -150,12 +150,12 @@ class DriverLink:
         except (OSError, EOFError, ValueError):  # the thread sees it, too, and says so
             with self._changed:
                 if self._connection is connection:
-                    self._is_told = False
+                    self._has_present_state = False
             return False
         return True
 
     def _is_settled(self) -> bool:
-        return self._is_told or self._address is None or not self._has_state
+        return self._has_present_state or self._address is None or not self._has_state
 
     def wait(self, since: int, wait_ms: int) -> None:
         """Wait until the driver says something more than `since` `changes`, or `wait_ms` have passed."""
@@ -174,7 +174,7 @@ class DriverLink:
             match message:
                 case DriverState():
                     self._driver_state = message
-                    self._has_state = self._is_told = True
+                    self._has_state = self._has_present_state = True
                 case BatchPublished():
                     self._published.pop(message.session, None)
                     self._published[message.session] = message
@@ -311,7 +311,7 @@ class DriverLink:
     def _note_why_not(self, error: Exception) -> None:
         with self._changed:
             was_connected, self._connection = self._connection is not None, None
-            self._is_told = False
+            self._has_present_state = False
             self._why_not = f"{type(error).__name__}: {error}"
             self._changed_once()
         if was_connected and not self._is_closed.is_set():

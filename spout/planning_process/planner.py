@@ -5,7 +5,7 @@
 3. `step` all the while: verdicts settle the window, ticks move the clock where roots are open, new partitions
    are added, and the prefix of what is settled is committed.
 
-What the session is at each moment, and what can happen to it, is in `spout.group.session_state`.
+The states of the session, and what can happen in each, stand in `spout.group.session_state`.
 
 Single-threaded; time is an argument. `poll` may run beside the other calls, `wait_for_records` beside `poll`
 and `step`.

@@ -129,16 +129,19 @@ def test_a_message_that_cannot_be_taken_ends_the_connection_and_all_is_said_agai
     driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """D305: nothing is passed over, and nobody listens to nothing for ever."""
-    planner, is_refused = driver.planner(), threading.Event()
+    is_to_refuse, is_refused = threading.Event(), threading.Event()
     hear = DriverLink.hear
 
     def refuse_once(link: DriverLink, frame: bytes) -> None:
-        if not is_refused.is_set():
+        if is_to_refuse.is_set() and not is_refused.is_set():
             is_refused.set()
             raise error
         hear(link, frame)
 
+    # before it connects: its thread may still take the first message with the method that was there then
     monkeypatch.setattr(DriverLink, "hear", refuse_once)
+    planner = driver.planner()
+    is_to_refuse.set()
     driver.link.deactivate()
     eventually(lambda: planner.is_inactive)
     assert is_refused.is_set()

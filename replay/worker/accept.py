@@ -212,7 +212,6 @@ def _input_of(root: LostRoot) -> int:
 
 def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
     lost, own_place = root.lost, location(*root.place)
-    age_ms = max(0, lost.decided_at - lost.emitted_at)
     return Aside(
         source=lost.source,
         position=root.position,
@@ -225,7 +224,7 @@ def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
         attempt=1,
         abandoned=0,
         first_emitted_ms=lost.emitted_wall,
-        history=extended((), _loss(lost, 1, age_ms, own_place)),
+        history=extended((), _loss(lost, 1, own_place)),
         error=lost.error,
         leader_epoch=leader_epoch,
         stack=root.stack,
@@ -255,7 +254,12 @@ def _lost_root(aside: Aside) -> LostRoot:
     return LostRoot(lost, aside.position, aside.leader_epoch, aside.stack)
 
 
-def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
+def _age_ms(lost: Lost) -> int:
+    """Return how long a root was pending, by the clock of its session."""
+    return max(0, lost.decided_at - lost.emitted_at)
+
+
+def _loss(lost: Lost, attempt: int, root: str) -> Loss:
     return Loss(
         attempt=attempt,
         reason=lost.reason,
@@ -263,7 +267,7 @@ def _loss(lost: Lost, attempt: int, age_ms: int, root: str) -> Loss:
         error=error_class(lost.error),
         message=lost.message,
         emitted_ms=max(0, lost.emitted_wall),
-        age_ms=age_ms,
+        age_ms=_age_ms(lost),
         root=root,
     )
 
@@ -352,13 +356,12 @@ def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
 
 def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
     lost, lineage = root.lost, past.lineage
-    age_ms = max(0, lost.decided_at - lost.emitted_at)
     first_ms = lost.emitted_wall if lineage.first_emitted_ms is None else lineage.first_emitted_ms
-    emission = _emission(lost, lineage, lived_ms=lost.emitted_wall + age_ms - first_ms)
+    emission = _emission(lost, lineage, lived_ms=lost.emitted_wall + _age_ms(lost) - first_ms)
     policy = worker.policies[worker.input_of(lost.source, lost.group).id]
     disposed = dispose(policy, emission, now_ms, worker.jitter())
     dead = past.dead or ("" if isinstance(disposed, Replay) else disposed.reason)
-    loss = _loss(lost, lineage.attempt, age_ms, location(*root.place))
+    loss = _loss(lost, lineage.attempt, location(*root.place))
     due_ms = disposed.due_ms if isinstance(disposed, Replay) and not dead else now_ms
     return Due(
         source=lost.source,

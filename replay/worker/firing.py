@@ -152,17 +152,22 @@ class Firings:
         return entries
 
     def _outcomes(self, dues: Mapping[int, Due], now_ms: int) -> Sequence[RootOutcome]:
+        """Build the copy or dead letter of each due root; `dues` are by their offsets in `_ack_due`.
+
+        Of a root whose copy or letter is committed already, by a transaction that was cut, it is that one.
+        """
         if not dues:
             return ()
         worker, given_up = self._worker, self._refusals.given_up
-        refused = {offset for offset in dues if offset in given_up}
-        why_refused = {_root_of(dues[offset]): given_up[offset] for offset in refused}
-        outcomes = outcomes_of(worker, list(dues.values()), why_refused, now_ms)
+        why_refused_by_root = {
+            _root_of(due): given_up[offset] for offset, due in dues.items() if offset in given_up
+        }
+        outcomes = outcomes_of(worker, list(dues.values()), why_refused_by_root, now_ms)
         wait_ms = worker.limits.operation_timeout_ms
         committed = self._cut.find_committed(worker.log, wait_ms, worker.note_operation)
         if not committed:
             return outcomes
-        return [_with_twin(outcome, committed) for outcome in outcomes]
+        return [_committed_or(outcome, committed) for outcome in outcomes]
 
     def _aside(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
         """Return the entry of a root that is put aside; None if its copy or dead letter is written."""
@@ -183,9 +188,9 @@ def _root_of(due: Due) -> Root:
     return Root(Source(due.source), Position(due.position))
 
 
-def _with_twin(outcome: RootOutcome, committed: Mapping[Root, SentCopy]) -> RootOutcome:
+def _committed_or(outcome: RootOutcome, committed: Mapping[Root, SentCopy]) -> RootOutcome:
     """Return an outcome, or in its place the copy or letter of its root that is committed already."""
-    twin = committed.get(outcome.root)
-    if twin is None:
+    copy = committed.get(outcome.root)
+    if copy is None:
         return outcome
-    return outcome._replace(written=twin.record, dead=twin.dead, is_there=True)
+    return outcome._replace(written=copy.record, dead=copy.dead, is_there=True)

@@ -112,14 +112,16 @@ class Refusals:
 
         It is empty if all of them are suspects: then `ran_out` tells what becomes of them.
         """
-        others = self.aside.others(due)
-        if len(others) < len(due):
+        not_aside = self.aside.others(due)
+        if len(not_aside) < len(due):
+            # what was put aside has its turn after `OTHERS_FIRST` turns of the rest, or if there is no rest
             self._turns_without_aside += 1
-            if not others or self._turns_without_aside >= OTHERS_FIRST:
+            if not not_aside or self._turns_without_aside >= OTHERS_FIRST:
                 self._turns_without_aside = 0
                 return self.aside.to_try(due)
-        narrowing = self._narrowings.get(inputs[0])  # an input with one is tried alone
-        return others if narrowing is None else narrowing.choose(others)
+        # an input whose refused record is searched for is tried alone, so it is the first of `inputs`
+        narrowing = self._narrowings.get(inputs[0])
+        return not_aside if narrowing is None else narrowing.choose(not_aside)
 
     # --- what came of it
 

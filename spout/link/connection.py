@@ -240,7 +240,9 @@ def _is_ready(end: socket.socket, event: int, wait_ms: int) -> bool:
 
 
 def greet_driver(connection: Connection, key: bytes, hello: bytes) -> None:
-    """Greet the driver, and say in `hello` who this is.
+    """Greet the driver, and say in `hello` who this is; then messages may follow.
+
+    Each end proves that it knows the key by a digest of both nonces, so that none can be sent twice.
 
     Raises `OtherVersion`, or `OSError`, `EOFError` or `ValueError`: nobody greets back who knows the key.
     """
@@ -250,10 +252,10 @@ def greet_driver(connection: Connection, key: bytes, hello: bytes) -> None:
     answer = _greeting_of(connection.next_greeting(deadline))
     if answer.get("version") != LINK_VERSION:
         raise OtherVersion(answer.get("version"))
-    both = nonce + _text_of(answer, "nonce")
-    if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "driver", both)):
+    both_nonces = nonce + _text_of(answer, "nonce")
+    if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "driver", both_nonces)):
         raise ConnectionRefusedError("who listens on the driver's socket does not know its key")
-    proof = _proof(key, "planner", both)
+    proof = _proof(key, "planner", both_nonces)
     connection.send(lambda: _greeting(proof=proof, hello=hello.decode()))
     connection.greeted()
 
@@ -269,11 +271,11 @@ def greet_planner(connection: Connection, key: bytes) -> bytes:
         connection.send(lambda: _greeting(version=LINK_VERSION))
         raise OtherVersion(greeting.get("version"))
     nonce = secrets.token_hex(_NONCE_BYTES)
-    both = _text_of(greeting, "nonce") + nonce
-    proof = _proof(key, "driver", both)
+    both_nonces = _text_of(greeting, "nonce") + nonce
+    proof = _proof(key, "driver", both_nonces)
     connection.send(lambda: _greeting(version=LINK_VERSION, nonce=nonce, proof=proof))
     answer = _greeting_of(connection.next_greeting(deadline))
-    if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "planner", both)):
+    if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "planner", both_nonces)):
         raise ConnectionRefusedError("who has connected does not know the driver's key")
     connection.greeted()
     return _text_of(answer, "hello").encode()

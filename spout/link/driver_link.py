@@ -23,7 +23,6 @@ from acker.errors import Unreachable, UsageError, WindhoverError
 from acker.wire.events import SourceRun
 from spout.link.connection import LINK_VERSION, Connection, DriverAddress, OtherVersion, connect, greet_driver
 from spout.link.messages import (
-    SESSIONS_MAX,
     BatchPublished,
     DriverState,
     Hello,
@@ -31,6 +30,7 @@ from spout.link.messages import (
     Published,
     batch_name,
     from_frame,
+    keep_latest,
     to_frame,
 )
 
@@ -176,10 +176,7 @@ class DriverLink:
                     self._driver_state = message
                     self._has_state = self._has_present_state = True
                 case BatchPublished():
-                    self._published.pop(message.session, None)
-                    self._published[message.session] = message
-                    while len(self._published) > SESSIONS_MAX:
-                        del self._published[next(iter(self._published))]
+                    keep_latest(self._published, message.session, message)
                 case PlannerState() | Hello():
                     raise ValueError(f"the driver says {type(message).__name__}")
             self._changed_once()

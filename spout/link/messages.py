@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
@@ -96,7 +96,17 @@ class Hello:
     process: str
 
 
+V = TypeVar("V")
+
 Message = DriverState | BatchPublished | PlannerState | Hello
+
+
+def keep_latest(by_session: dict[str, V], session: str, value: V) -> None:
+    """Keep what was said last of a session, and of no more than `SESSIONS_MAX` sessions, the latest ones."""
+    by_session.pop(session, None)
+    by_session[session] = value
+    while len(by_session) > SESSIONS_MAX:
+        del by_session[next(iter(by_session))]
 
 
 def batch_name(session: str, ranges: Sequence[SourceRun]) -> str:

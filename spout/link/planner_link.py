@@ -20,13 +20,13 @@ from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.link.connection import Connection
 from spout.link.messages import (
-    SESSIONS_MAX,
     BatchPublished,
     DriverState,
     PlannerState,
     Published,
     batch_name,
     from_frame,
+    keep_latest,
     mark_path,
     to_frame,
 )
@@ -91,10 +91,7 @@ class PlannerLink:
         name = batch_name(plan.session, plan.ranges)
         frame = to_frame(BatchPublished(plan.session, name, published))
         with self._changing:
-            self._published.pop(plan.session, None)
-            self._published[plan.session] = frame
-            while len(self._published) > SESSIONS_MAX:
-                del self._published[next(iter(self._published))]
+            keep_latest(self._published, plan.session, frame)
             connections = tuple(self._connected)
         for connection in connections:
             self._send_published(connection, plan.session)

@@ -788,7 +788,7 @@ MUTANTS = (
     Mutant(
         "who-connects-knows-the-key",
         "spout/link/connection.py",
-        'if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "planner", both)):',
+        'if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "planner", both_nonces)):',
         'if not _text_of(answer, "proof"):',
         "tests/unit/spout/link/test_connection.py::test_a_stranger_is_dropped_in_time_and_changes_nothing",
         "whoever may enter the folder could tell the driver what he likes",
@@ -796,7 +796,7 @@ MUTANTS = (
     Mutant(
         "who-listens-knows-the-key",
         "spout/link/connection.py",
-        'if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "driver", both)):',
+        'if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "driver", both_nonces)):',
         'if not _text_of(answer, "proof"):',
         "tests/unit/spout/link/test_connection.py"
         "::test_who_listens_in_the_driver_s_place_and_does_not_know_its_key_is_not_believed",

@@ -127,8 +127,8 @@ def test_a_dead_letter_tells_the_offset_of_the_first_emission() -> None:
 
 @pytest.mark.parametrize("reason", [Verdict.FAILED, Verdict.ABANDONED])
 def test_a_verdict_names_a_time_that_a_session_has_told(reason: Verdict) -> None:
-    def lost(*args: Any) -> Lost:
-        made = Lost(*args)
+    def lost(**fields: Any) -> Lost:
+        made = Lost(**fields)
         return made._replace(decided_at=0) if made.reason == reason else made
 
     assert fell("HonestDeadlines", f"is {reason} at 0", of=(acker.ledger.verdicts, "Lost", lost))

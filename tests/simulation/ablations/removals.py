@@ -59,9 +59,9 @@ def one_verdict() -> Replaced:
     """Settle what is named, whether it is open or not."""
     original = Roots.settle
 
-    def settle(self: Roots, at: I64) -> Hits:
-        original(self, at)
-        return at
+    def settle(self: Roots, indices: I64) -> Hits:
+        original(self, indices)
+        return indices
 
     return [(Roots, "settle", settle)]
 
@@ -211,7 +211,7 @@ def safe_position() -> Replaced:
 def settled_by_log() -> Replaced:
     """Leave the verdict log unread."""
 
-    def _settle(self: Restore, core: PartitionCore, state: object, verdict: object, end: int) -> None:
+    def _settle(self: Restore, core: PartitionCore, state: object, place: object, end: int) -> None:
         core.ledger.verdict_next = Pin(end, 0)
 
     return [(Restore, "_settle", _settle)]

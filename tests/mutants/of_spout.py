@@ -313,8 +313,8 @@ MUTANTS = (
     Mutant(
         "a-stopped-input-is-read-in-silence",
         "spout/inspect/readings.py",
-        'stopped = "" if lives.is_read else found.stopped',
-        "stopped = found.stopped",
+        'stopped = "" if lives.is_read else input.stopped',
+        "stopped = input.stopped",
         "tests/unit/spout/inspect/test_stopped_inputs.py::test_a_query_that_reads_it_all_the_same_is_named",
         "a query that goes on in spite of the key would have no alarms at all",
     ),
@@ -1542,8 +1542,8 @@ MUTANTS = (
     Mutant(
         "a-value-of-several-is-unknown-where-one-is",
         "spout/inspect/readings.py",
-        "if each.unknown:\n            return Reading(unknown=each.unknown)",
-        "if each.unknown and each.value is not None:\n            return Reading(unknown=each.unknown)",
+        "if reading.unknown:\n            return Reading(unknown=reading.unknown)",
+        "if reading.unknown and reading.value is not None:\n            return Reading(unknown=reading.unknown)",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait",
         "the status would show a number that nobody counted",

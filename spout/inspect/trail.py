@@ -671,7 +671,7 @@ class _Emissions:
 
 
 def _by_generation(emissions: Sequence[TracedEmission]) -> list[TracedEmission]:
-    """Put the copies of former generations before the present emission of their record.
+    """Return emissions with the copies of former generations before the present one of their record.
 
     A rewind emits the record again, whatever became of its copies. Only what was lost has copies of its own,
     and their histories have that loss.

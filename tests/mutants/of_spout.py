@@ -220,8 +220,8 @@ MUTANTS = (
     Mutant(
         "a-query-reads-all-inputs-of-its-group",
         "spout/inspect/overview.py",
-        "or one.id in query.inputs or one.stopped:",
-        "or True:",
+        "if query is None or not query.lives or input.stopped:",
+        "if True:",
         "tests/unit/spout/inspect/test_unread_inputs.py::test_an_input_that_the_query_reads_no_more_is_named",
         "nobody would hear that an input has no query",
     ),
@@ -2358,7 +2358,7 @@ MUTANTS = (
     Mutant(
         "a-log-that-was-cut-is-named",
         "spout/inspect/overview.py",
-        "if emitted_to > end_offset:",
+        "if emitted_to > end:",
         "if emitted_to < 0:",
         "tests/unit/spout/inspect/test_partition_troubles.py"
         "::test_a_log_that_was_cut_is_named_with_what_it_lost",
@@ -2854,8 +2854,8 @@ MUTANTS = (
     Mutant(
         "the-lag-ends-at-an-open-transaction",
         "spout/inspect/overview.py",
-        "self._each(ask, Bound.START, places), self._each(ask, Bound.STABLE_END, places)",
-        "self._each(ask, Bound.START, places), self._each(ask, Bound.END, places)",
+        "ends = self._bounds(ask, Bound.STABLE_END, places)",
+        "ends = self._bounds(ask, Bound.END, places)",
         "tests/unit/spout/group/test_open_transactions.py::test_the_lag_counts_what_can_be_read",
         "a group that has read all would have a lag",
     ),
@@ -2878,8 +2878,8 @@ MUTANTS = (
     Mutant(
         "a-view-goes-by-the-brokers-time",
         "spout/inspect/overview.py",
-        "snapshot = overview.snapshot(here_ms - clocks.correction_ms)",
-        "snapshot = overview.snapshot(here_ms)",
+        "snapshot = overview.snapshot(our_now_ms - clocks.correction_ms)",
+        "snapshot = overview.snapshot(our_now_ms)",
         "tests/unit/spout/group/test_wrong_clocks.py"
         "::test_a_view_by_a_wrong_clock_names_it_and_still_sees_the_query",
         "on a machine whose clock is wrong a living query would be called gone, and its release advised",

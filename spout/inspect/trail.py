@@ -693,7 +693,7 @@ def _by_generation(emissions: Sequence[TracedEmission]) -> list[TracedEmission]:
 
 
 def _is_nowhere(evidence: Evidence) -> bool:
-    """Return whether the last emission was lost and taken over, and neither waits nor has a copy or letter."""
+    """Return whether the last emission was lost and taken over, and is in no later topic yet."""
     if not evidence.emissions:
         return False
     newest = evidence.emissions[-1]

@@ -1543,7 +1543,8 @@ MUTANTS = (
         "a-value-of-several-is-unknown-where-one-is",
         "spout/inspect/readings.py",
         "if reading.unknown:\n            return Reading(unknown=reading.unknown)",
-        "if reading.unknown and reading.value is not None:\n            return Reading(unknown=reading.unknown)",
+        "if reading.unknown and reading.value is not None:\n"
+        "            return Reading(unknown=reading.unknown)",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait",
         "the status would show a number that nobody counted",

@@ -934,7 +934,7 @@ class KafkaClient:
             return None  # the refusal is raised all the same
         # A topic may hold records that are dated ahead, so the least of the
         # newest times is the marker's.
-        marker_ms = min(newest_times_ms)
+        marker_ms: int = min(newest_times_ms)
         if marker_ms <= 0:
             return None
         return _wall_ms() - marker_ms

@@ -819,8 +819,8 @@ MUTANTS = (
     Mutant(
         "the-leader-of-now-is-taken-for-the-silent-one",
         "acker/kafka/cluster.py",
-        "_Silent(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))",
-        "_Silent(error, now_s + SILENT_AGAIN_S, self._leaders_of(errors).get(place))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leaders(silent).get(place))",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_a_leader_that_is_new_while_the_old_one_is_waited_for_is_asked_next",
         "nobody would ask the new leader, since it would be silent by mistake",

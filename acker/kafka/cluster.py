@@ -267,7 +267,7 @@ class KafkaLog:
         # the consumer that asks what a group has committed, and the group
         self._asker: Consumer | None = None
         self._asker_group = ""
-        self._rights_lock = Lock()
+        self._asks_for_rights = Lock()
         self._silences: dict[TopicPartition, _Silence] = {}
         self._silent_brokers: dict[int, _Silence] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -777,22 +777,16 @@ class KafkaLog:
         return self._asker
 
     def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
-        """Return those of the named topics to which we have no right for an operation."""
-        kafka_operation = AclOperation[operation.name]
-
         def ask(timeout_s: float) -> list[str]:
             futures = self._connected().describe_topics(
                 TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
             )
             use = Use(Operation.DESCRIBE, topic=", ".join(names))
-            forbidden: list[str] = []
-            for name, future in futures.items():
-                allowed = settled(future, timeout_s, use).authorized_operations or ()
-                if kafka_operation not in allowed:
-                    forbidden.append(name)
-            return forbidden
+            allowed = {name: settled(f, timeout_s, use).authorized_operations for name, f in futures.items()}
+            requested = AclOperation[operation.name]
+            return [name for name, found in allowed.items() if requested not in (found or ())]
 
-        with self._rights_lock:  # calls side by side may be refused at the same time
+        with self._asks_for_rights:  # calls side by side may be refused at the same time
             return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
 
 

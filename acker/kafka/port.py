@@ -499,9 +499,8 @@ class Log(Protocol):
     def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls that wait for the broker, all at the same time where the client can.
 
-        Returns their results in the order of the calls. Each call has writers
-        and readers of its own. When this returns, or raises the error of the
-        first call that failed, all calls have ended.
+        Each has writers and readers of its own. None is under way any more when this returns, or raises the
+        error of the first that failed.
         """
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:

@@ -181,8 +181,8 @@ def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     """
     if wrong_source(root.source) or root.position < 0:
         return None
-    owner = worker.tracked(root.source)
-    if owner is None:
+    input = worker.tracked(root.source)
+    if input is None:
         return None
     if acker_partition(root.source, root.position, worker.partitions) != partition:
         return None
@@ -191,8 +191,8 @@ def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
         position=root.position,
         due_ms=0,
         dead=DeadReason.UNREADABLE,
-        group=owner.group,
-        topic=_topic(owner, root),
+        group=input.group,
+        topic=_topic(input, root),
         topic_id="",
         origin=_name(worker, root),
         attempt=1,
@@ -202,17 +202,17 @@ def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     )
 
 
-def _topic(owner: Input, root: Root) -> str:
+def _topic(input: Input, root: Root) -> str:
     """Return the topic that a root of an input was emitted from: its own, or that of the copies."""
-    return owner.replay_topic if is_replay(root.source) else owner.topic
+    return input.replay_topic if is_replay(root.source) else input.topic
 
 
 def _name(worker: Worker, root: Root) -> str:
     """Return what people call a root, such as ``sentences/3@1042``."""
-    owner = worker.tracked(root.source)
-    if owner is None:
+    input = worker.tracked(root.source)
+    if input is None:
         return f"source {root.source}, position {root.position}"
-    return location(_topic(owner, root), partition_of(root.source), offset_of(root.position))
+    return location(_topic(input, root), partition_of(root.source), offset_of(root.position))
 
 
 def entries_of(

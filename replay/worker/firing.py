@@ -109,8 +109,10 @@ class Firings:
         self._refusals: Final = refusals
         self._cut: Final = cut
 
-    def of(self, chosen: Sequence[DueRoot], in_memory: Mapping[int, Due | None], now_ms: int) -> Firing:
-        """Return what is written for chosen roots; `in_memory` has by offset their entries there, or None.
+    def prepare(self, chosen: Sequence[DueRoot], in_memory: Mapping[int, Due | None], now_ms: int) -> Firing:
+        """Return what is written for chosen roots.
+
+        `in_memory` has, by offset, the entries that are there; None for the others.
 
         1. Get the other entries from the log.
         2. Decide about roots that were put aside.
@@ -130,7 +132,7 @@ class Firings:
                 dues[offset] = due
         decisions = self._decided(asides, now_ms)
         outcomes = self._outcomes(dues, now_ms)
-        if self._refusals.has_some:
+        if self._refusals.has_refused_lately:
             outcomes, put_aside = self._parted(outcomes, dues, now_ms)
             decisions |= put_aside
         outcomes, inputs_to_pause = bounded(worker, outcomes, now_ms)

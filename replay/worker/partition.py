@@ -177,7 +177,7 @@ class VerdictPartition:
             self._worker.undecodable(*self.reads, record.offset, newer(self._worker.log, record, error))
             return
         except CodecError as error:
-            if marked_offset(record) is None:
+            if marked_offset(record) is None:  # a mark that lets a record pass is no flawed one
                 self._worker.undecodable(*self.reads, record.offset, str(error))
             return
         if not isinstance(event, Verdicts):
@@ -317,7 +317,7 @@ class VerdictPartition:
             self._conclude(input_id, self._refusals.ran_out(input_id), now_ms)
             return True
         try:
-            firing = self._firings.of(chosen, self.waiting.in_memory(chosen), now_ms)
+            firing = self._firings.prepare(chosen, self.waiting.in_memory(chosen), now_ms)
         except WindhoverError as error:
             self.waiting.put_back(chosen)
             if isinstance(error, DataLoss):
@@ -371,7 +371,8 @@ class VerdictPartition:
     def _put_off_strangers(self, not_done: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
         """Record roots that a strange group emitted; return by their offsets when they are looked at again.
 
-        Until then they take no place in a transaction. The input may get that group by a newer topics.yaml.
+        `not_done` are, by offset, the entries of roots that were due and are not done. Until they are looked
+        at again they take no place in a transaction. The input may get that group by a newer topics.yaml.
         """
         until_ms: dict[int, int] = {}
         for offset, due in not_done.items():
@@ -438,7 +439,7 @@ class VerdictPartition:
             if outcome.is_copy and outcome.is_sent:
                 copied_inputs.add(outcome.input.id)
         self._worker.works(firing.inputs, copied_inputs)
-        if self._refusals.has_some:
+        if self._refusals.has_refused_lately:
             for input_id in firing.inputs:
                 self._refusals.accepted(input_id, firing.accepted(input_id, were_aside))
         self._count_firing(firing, now_ms)

@@ -86,7 +86,7 @@ class Refusals:
         self._search_count = 0
 
     @property
-    def has_some(self) -> bool:
+    def has_refused_lately(self) -> bool:
         """Whether anything was refused lately; else nothing is to be learned from what is accepted."""
         return bool(
             self._in_a_row

@@ -161,14 +161,18 @@ class Worker:
             self.breakers[input_id].close()
 
     def input_of(self, source: int, group: str) -> Input:
-        """Return the input of a lost root; `Disagreement`: not in topics.yaml, or in another group there."""
-        owner = self._inputs.get(input_id_of(source))
-        if owner is None:
-            self._groups_of_unknown[input_id_of(source)] = group
-            raise Disagreement(self._unknown(input_id_of(source)))
-        if owner.group != group:
-            raise Disagreement(_of_another_group(owner, group))
-        return owner
+        """Return the input of a root that a group emitted.
+
+        Raises `Disagreement`: topics.yaml does not have the input, or has it with another group.
+        """
+        input_id = input_id_of(source)
+        input = self._inputs.get(input_id)
+        if input is None:
+            self._groups_of_unknown[input_id] = group
+            raise Disagreement(self._unknown(input_id))
+        if input.group != group:
+            raise Disagreement(_of_another_group(input, group))
+        return input
 
     def is_strangers(self, source: int, group: str) -> bool:
         """Return whether a root has the id of an input in topics.yaml, and another group emitted it."""
@@ -187,6 +191,7 @@ class Worker:
         return own
 
     def _unknown(self, input_id: int) -> str:
+        """Return what to do about roots of an input that topics.yaml does not have."""
         group = self._groups_of_unknown.get(input_id)
         return (
             f"topics.yaml has no input with id {input_id}{f', of group {group}' if group else ''}; give the"
@@ -427,17 +432,18 @@ def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) 
     return pairs
 
 
-def _of_another_group(owner: Input, group: str) -> str:
+def _of_another_group(input: Input, group: str) -> str:
     """Return what is wrong with lost roots that a group emitted under the id of another group's input."""
     return (
-        f"roots of input id {owner.id} were emitted by group {UntrustedName(group)}, and topics.yaml has it"
-        f" as {owner.name} of group {owner.group}; they wait until it has group {UntrustedName(group)} again;"
+        f"roots of input id {input.id} were emitted by group {UntrustedName(group)}, and topics.yaml has it"
+        f" as {input.name} of group {input.group}; they wait until it has group {UntrustedName(group)} again;"
         " what another group reads needs an input with its own id. `windhover replay drop` shows them, and"
         " drops them where nobody needs them"
     )
 
 
 def policy_of(input: Input) -> Policy:
+    """Return the policy by which lost roots of an input are replayed or given up."""
     retry = input.retry
     return Policy(
         attempts=retry.attempts,

@@ -61,16 +61,17 @@ class Narrowing:
         self.suspects: dict[int, str] = {}
         self._roots_max = roots_max
         self._refused_max = refused_max
-        self._in_a_row = in_a_row
-        self._search = search
+        self._refused_in_a_row = in_a_row
+        self._search_number = search
         self._refused_together = 0  # so many of those that are due first have a refused one among them
-        self._at_once = 1
-        self._credit = 0  # so many more may be given up, by what was accepted
+        self._try_count = 1  # so many are tried next
+        self._credit = 0  # so many more suspects may be given up, by what was accepted
 
     @property
     def is_over(self) -> bool:
-        """Whether as many roots are tried at once again as ever."""
-        return not self.suspects and not self._refused_together and self._at_once >= self._roots_max
+        """Whether as many roots are tried at once again as before the first refusal."""
+        is_searching = bool(self.suspects or self._refused_together)
+        return not is_searching and self._try_count >= self._roots_max
 
     @property
     def has_credit(self) -> bool:
@@ -84,56 +85,63 @@ class Narrowing:
 
     def choose(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return which of the due roots are tried next; none if all of them are suspects."""
-        others = [entry for entry in due if entry.offset not in self.suspects]
-        if not self.must_spread or not others:
-            return others[: self._at_once]
-        # with 3 suspects of 10 that are to be tried, what stands at 3 tenths; one further in the next search
-        place = len(others) * len(self.suspects) // self._refused_max + self._search
-        return [others[place % len(others)]]
+        unsuspected = [entry for entry in due if entry.offset not in self.suspects]
+        if not self.must_spread or not unsuspected:
+            return unsuspected[: self._try_count]
+        # With 3 suspects, where 10 refused ones are the topic's trouble, the root at 3 tenths of those that
+        # are due is tried; in the next search it is the one behind it.
+        place = len(unsuspected) * len(self.suspects) // self._refused_max + self._search_number
+        return [unsuspected[place % len(unsuspected)]]
 
-    def refused(self, count: int) -> None:
-        """Record that so many roots were refused together, two or more."""
-        self._refused_together = count
-        self._at_once = max(1, count // 2)
+    def refused(self, root_count: int) -> None:
+        """Record that so many roots were refused together, two or more; half of them are tried next."""
+        self._refused_together = root_count
+        self._try_count = max(1, root_count // 2)
 
     def refused_alone(self, offset: int, why: str) -> AtFault:
         """Record that a root was refused alone; return where the fault lies."""
         self.suspects[offset] = why
         self._refused_together = 0
-        self._at_once = 1
+        self._try_count = 1
         return self._at_fault()
 
     def letter_was_refused(self) -> None:
-        """Record that the dead letter of a root was refused alone: it tells nothing of copies."""
+        """Record that the dead letter of a root was refused alone: it shows nothing about copies."""
         self._refused_together = 0
-        self._at_once = 1
+        self._try_count = 1
 
-    def accepted(self, count: int, copies: int) -> AtFault:
+    def accepted(self, root_count: int, copy_count: int) -> AtFault:
         """Record that so many roots were accepted, some as copies; return where the fault lies."""
-        self._credit += copies * self._refused_max
+        self._credit += copy_count * self._refused_max
         if self.must_spread:
             return AtFault.UNKNOWN
-        self._refused_together = max(0, self._refused_together - count)
+        # of 8 that were refused together the first 4 are accepted: one of the other 4 is refused
+        self._refused_together = max(0, self._refused_together - root_count)
         if self._refused_together:
-            self._at_once = max(1, self._refused_together // 2)
+            self._try_count = max(1, self._refused_together // 2)
         else:
-            self._at_once = min(self._roots_max, 2 * max(count, self._at_once))
+            self._try_count = min(self._roots_max, 2 * max(root_count, self._try_count))
         return self._at_fault()
 
     def ran_out(self) -> AtFault:
         """Return where the fault lies when nothing is due but the suspects."""
-        if not self.has_credit and self._in_a_row + len(self.suspects) >= self._refused_max:
+        refused_in_a_row = self._refused_in_a_row + len(self.suspects)
+        if not self.has_credit and refused_in_a_row >= self._refused_max:
             return AtFault.TOPIC
         return AtFault.RECORDS
 
     def give_up_suspects(self) -> Mapping[int, str]:
-        """Return the suspects, which become dead letters, and go on without them."""
+        """Forget the suspects and go on without them; return them, with the broker's words by offset."""
         suspects, self.suspects = self.suspects, {}
-        self._in_a_row = 0 if self._credit else self._in_a_row + len(suspects)
+        if self._credit:  # a copy was accepted, which ends the row
+            self._refused_in_a_row = 0
+        else:
+            self._refused_in_a_row += len(suspects)
         self._credit = max(0, self._credit - len(suspects))
         return suspects
 
     def _at_fault(self) -> AtFault:
+        """Return where the fault lies, by the suspects and what was accepted."""
         if not self.suspects:
             return AtFault.UNKNOWN
         if self.has_credit:

@@ -76,7 +76,9 @@ class HangNotes:
                 written = file.read(NOTE_BYTES_MAX + 1)
         except OSError:
             return None
-        return None if len(written) > NOTE_BYTES_MAX else _note_of(written)
+        if len(written) > NOTE_BYTES_MAX:
+            return None
+        return _note_of(written)
 
     def remove(self) -> None:
         """Remove the note, if there is one: an attempt has done all, and has reported it."""
@@ -92,8 +94,11 @@ def _note_of(written: bytes) -> HangNote | None:
         return None
     if not isinstance(bolt, str) or not isinstance(roots, list):
         return None
-    return HangNote(bolt, tuple(roots)) if all(map(_is_root, roots)) else None
+    if not all(map(_is_root, roots)):
+        return None
+    return HangNote(bolt, tuple(roots))
 
 
 def _is_root(root: object) -> bool:
+    """Return whether a value of a file may be an index of a root: a whole number of 64 bits."""
     return isinstance(root, int) and not isinstance(root, bool) and -_INDEX_END <= root < _INDEX_END

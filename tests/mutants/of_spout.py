@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         "a-hang-that-passes-is-told-nobody",
         "spout/isolation/poison_finder.py",
-        "self._divided.append((call, Cause.of(call.bolt, error, how)))",
+        "self._divided.append(_DividedCall(call, Cause.of(call.bolt, error, how)))",
         "pass",
         "tests/unit/spout/isolation/test_isolation.py::test_a_hang_that_does_not_repeat_leaves_its_records",
         "a service that hangs now and then would be seen by nobody",
@@ -2047,8 +2047,8 @@ MUTANTS = (
     Mutant(
         "a-client-gets-a-quarter-of-new-records",
         "spout/standalone/service.py",
-        "kept = min(share.of(room), ahead.new.count) if competes else 0",
-        "kept = 0",
+        "room_for_new = min(share.of(room), ahead.new.count) if is_contested else 0",
+        "room_for_new = 0",
         "tests/unit/spout/standalone/test_kestrel_holes.py"
         "::test_copies_that_never_end_leave_a_quarter_to_new_records",
         "copies that fail again and again would be all that clients get",
@@ -2064,7 +2064,7 @@ MUTANTS = (
     Mutant(
         "a-spout-learns-of-a-fork",
         "spout/standalone/engine.py",
-        "self.lock = self.guard = self._requested = self._work = self.behind",
+        "self.lock = self.guard = self._requested = self._to_publish = self.behind",
         "_ = self.behind",
         "tests/unit/spout/standalone/test_forked_spouts.py::test_each_call_in_a_forked_child_says_what_to_do",
         "to close a spout in a forked worker would hang",
@@ -2089,7 +2089,7 @@ MUTANTS = (
     Mutant(
         "to-close-tells-of-what-was-not-published",
         "spout/standalone/engine.py",
-        "if self._error is not None and not self._is_raised:",
+        "if self._error is not None and not self._was_error_raised:",
         "if False:",
         "tests/unit/spout/standalone/test_kestrel_engine.py"
         "::test_to_close_raises_an_error_that_no_call_has_raised",
@@ -2466,8 +2466,8 @@ MUTANTS = (
     Mutant(
         "an-empty-partition-is-no-reason-for-a-reader-that-is-out-of-its-log",
         "spout/standalone/read_ahead.py",
-        "if at > self._buffers[place].end}",
-        "if at >= self._buffers[place].end}",
+        "if start > self._buffers[place].end\n",
+        "if start >= self._buffers[place].end\n",
         "tests/unit/spout/standalone/test_read_ahead.py"
         "::test_a_partition_that_was_cut_is_noticed_whatever_is_beside_it",
         "a log that was cut would be read on without an error, where another partition is empty",
@@ -2643,8 +2643,8 @@ MUTANTS = (
     Mutant(
         "who-looks-again-requests-no-more",
         "spout/standalone/store.py",
-        "self._now = max(self._now, count)",
-        "self._now += count",
+        "self._count_now = max(self._count_now, count)",
+        "self._count_now += count",
         "tests/unit/spout/standalone/test_waiting_clients.py"
         "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
         "a client that waits for 10 would keep hundreds ready, which only time out",
@@ -2661,8 +2661,8 @@ MUTANTS = (
     Mutant(
         "a-client-requests-what-it-may-open",
         "spout/standalone/client.py",
-        "requested = [(queue, queue.room(self._limits, count)) for queue in queues]",
-        "requested = [(queue, count) for queue in queues]",
+        "requests = [(queue, queue.room(self._limits, count)) for queue in queues]",
+        "requests = [(queue, count) for queue in queues]",
         "tests/unit/spout/standalone/test_waiting_clients.py"
         "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
         "what a client may not open would be planned, and time out",

@@ -272,15 +272,14 @@ def replay_first() -> Replaced:
     """Commit the progress, then the roots that wait."""
     original = VerdictPartition._transact
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> None:
+    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
         listed = list(records)
         progress = [record for record in listed if record.key == PROGRESS_KEY]
         rest = [record for record in listed if record.key != PROGRESS_KEY]
         if progress and rest:
             original(self, progress)
-            original(self, rest)
-        else:
-            original(self, listed)
+            return original(self, rest)
+        return original(self, listed)
 
     return [(VerdictPartition, "_transact", _transact)]
 
@@ -289,15 +288,15 @@ def replay_second() -> Replaced:
     """Commit the copies, then their tombstones."""
     original = VerdictPartition._transact
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> None:
+    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
         listed = list(records)
         due = self._worker.names.due
         tombstones = [record for record in listed if record.topic == due and record.value is None]
-        if tombstones:
-            original(self, [record for record in listed if record not in tombstones])
-            original(self, tombstones)
-        else:
-            original(self, listed)
+        if not tombstones:
+            return original(self, listed)
+        entry_offsets = original(self, [record for record in listed if record not in tombstones])
+        original(self, tombstones)
+        return entry_offsets
 
     return [(VerdictPartition, "_transact", _transact)]
 

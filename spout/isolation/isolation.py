@@ -219,7 +219,7 @@ class IsolatedRun:
         """Do in the child what `_ask` asks for."""
         if number == _FINISH:
             return Worked(run.finish(), run.report())
-        rows, anchors, run.arrived, slip = unpack_feed(packed)
+        rows, anchors, run.rows_arrived, slip = unpack_feed(packed)
         run.gate = None if slip is None else self._gate_of(slip)
         batch = run.feed(rows, anchors)
         return Worked([batch], run.take_report() if self._goes_on else None)

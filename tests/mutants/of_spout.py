@@ -1303,8 +1303,8 @@ MUTANTS = (
     Mutant(
         "a-row-that-is-left-open-acks-no-anchor",
         "spout/held/holding.py",
-        "acked = ~(touched | opened | ",
-        "acked = ~(touched | ",
+        "is_acked = ~(is_reset | is_open | ",
+        "is_acked = ~(is_reset | ",
         "tests/unit/spout/held/test_holding.py::test_a_row_that_its_bolt_leaves_open_acks_no_anchor",
         "what an ArrowBolt behind an aggregate leaves open would be acked",
     ),
@@ -1996,8 +1996,8 @@ MUTANTS = (
     Mutant(
         "a-key-has-the-time-of-its-tuples",
         "spout/held/keyed_rows.py",
-        "held[0].values.get(name, forms.localize(part)) if is_timed else part",
-        "forms.localize(part) if is_timed else part",
+        "values.append(held_tuple.values.get(name, forms.localize(value)))",
+        "values.append(forms.localize(value))",
         "tests/unit/spout/held/test_keyed_times.py::test_a_key_has_the_exact_time_of_its_tuples",
         "the second of two equal hours of autumn would be the first",
     ),
@@ -2012,7 +2012,7 @@ MUTANTS = (
     Mutant(
         "a-time-that-cannot-be-read-fails-alone",
         "spout/held/keyed_rows.py",
-        "unreadable.append((received, error))",
+        "arrived.unreadable.append((received, error))",
         "raise",
         "tests/unit/spout/held/test_keyed_times.py::test_a_tuple_that_cannot_be_read_fails_alone",
         "one record of the year 10000 would end the query at each start",

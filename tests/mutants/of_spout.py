@@ -1217,7 +1217,7 @@ MUTANTS = (
     Mutant(
         "a-fingerprint-is-of-whole-paths",
         "spout/tuples/places.py",
-        "            found *= np.uint64(PATH_WEIGHT)\n",
+        "            sums *= np.uint64(PATH_WEIGHT)\n",
         "",
         "tests/property/test_places.py::test_rows_that_exchanged_their_ordinals_have_another_fingerprint",
         "rows that were exchanged for others of the same roots could go unnoticed",
@@ -1303,8 +1303,8 @@ MUTANTS = (
     Mutant(
         "a-row-that-is-left-open-acks-no-anchor",
         "spout/held/holding.py",
-        "acked = ~(touched | opened | ",
-        "acked = ~(touched | ",
+        "is_acked = ~(is_reset | is_open | ",
+        "is_acked = ~(is_reset | ",
         "tests/unit/spout/held/test_holding.py::test_a_row_that_its_bolt_leaves_open_acks_no_anchor",
         "what an ArrowBolt behind an aggregate leaves open would be acked",
     ),
@@ -1400,8 +1400,8 @@ MUTANTS = (
     Mutant(
         "siblings-have-ordinals-of-their-own",
         "spout/tuples/tuple.py",
-        "self._born[subscription] = ordinal + 1",
-        "self._born[subscription] = 0",
+        "self._children_counts[subscription] = ordinal + 1",
+        "self._children_counts[subscription] = 0",
         "tests/unit/spout/tuples/test_tuple.py::test_ordinals_count_the_deliveries_of_their_parent",
         "two tuples emitted on one would cancel, and nobody would wait for them",
     ),
@@ -1434,7 +1434,7 @@ MUTANTS = (
     Mutant(
         "a-watched-batch-that-fails-takes-back-its-own-rows",
         "spout/execution/adapters.py",
-        "del self.collector.sent[before:]\n            causes",
+        "del self.collector.sent[sent_before:]\n            causes",
         "self.collector.sent.clear()\n            causes",
         "tests/unit/spout/execution/test_misbehaving_bolts.py"
         "::test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_it",
@@ -1443,8 +1443,8 @@ MUTANTS = (
     Mutant(
         "rows-that-spark-repeats-have-edges-of-their-own",
         "spout/execution/stage_run.py",
-        "return self._distinguished(places, frame.entry, first) if frame.entry else places",
-        "return places",
+        "            if frame.entry:\n                places = self._distinguished(",
+        "            if False:\n                places = self._distinguished(",
         "tests/unit/spout/execution/test_repeated_rows.py"
         "::test_rows_that_an_arrow_bolt_leaves_open_in_two_tasks_do_not_cancel",
         "a record that explode made two rows of would be acked while both are open",
@@ -1469,7 +1469,7 @@ MUTANTS = (
     Mutant(
         "a-hook-sees-what-is-emitted",
         "spout/execution/adapters.py",
-        "invoke(self._name, hook.emit, EmitInfo(sent.values, sent.stream, self._deliveries[sent.stream]))",
+        "invoke(self._name, hook.emit, EmitInfo(sent.values, sent.stream, task_count))",
         "pass",
         "tests/unit/spout/execution/test_watching.py"
         "::test_hooks_see_a_basic_bolts_tuples_in_the_order_in_which_things_happen",
@@ -1997,8 +1997,8 @@ MUTANTS = (
     Mutant(
         "a-key-has-the-time-of-its-tuples",
         "spout/held/keyed_rows.py",
-        "held[0].values.get(name, forms.localize(part)) if is_timed else part",
-        "forms.localize(part) if is_timed else part",
+        "values.append(held_tuple.values.get(name, forms.localize(value)))",
+        "values.append(forms.localize(value))",
         "tests/unit/spout/held/test_keyed_times.py::test_a_key_has_the_exact_time_of_its_tuples",
         "the second of two equal hours of autumn would be the first",
     ),
@@ -2013,7 +2013,7 @@ MUTANTS = (
     Mutant(
         "a-time-that-cannot-be-read-fails-alone",
         "spout/held/keyed_rows.py",
-        "unreadable.append((received, error))",
+        "arrived.unreadable.append((received, error))",
         "raise",
         "tests/unit/spout/held/test_keyed_times.py::test_a_tuple_that_cannot_be_read_fails_alone",
         "one record of the year 10000 would end the query at each start",
@@ -2151,8 +2151,8 @@ MUTANTS = (
     Mutant(
         "a-derived-hook-sees-its-events",
         "spout/execution/bolt_work.py",
-        "isinstance(only, TraceHook) and only.only_traces:",
-        "isinstance(only, TraceHook):",
+        "isinstance(only_hook, TraceHook) and only_hook.only_traces:",
+        "isinstance(only_hook, TraceHook):",
         "tests/unit/spout/runtime/test_tracing.py::test_a_hook_that_is_derived_sees_what_it_asks_for",
         "a user's own hook would silently see nothing",
     ),

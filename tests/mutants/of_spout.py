@@ -1286,7 +1286,7 @@ MUTANTS = (
     Mutant(
         "fails-are-durable-before-acks",
         "spout/publishing/publish.py",
-        "        if publication.fails:\n            producer.flush(self._durable_ms)\n",
+        "        if records.fails:\n            producer.flush(self._durable_ms)\n",
         "",
         "tests/unit/spout/publishing/test_publish.py::test_no_ack_is_sent_before_the_fails_are_durable",
         "a crash between the two would ack half of a tree that failed",

@@ -492,8 +492,9 @@ def records_of(publication: Publication, topics: AckTopics, partitions: int) -> 
         note = _fitting(publication.note, RECORD_BYTES_MAX - len(value)) if id(acked) in noted else ()
         headers = (*note, *ack_headers(acked, publication, len(value) + _bytes_of(note)))
         acks.append(Outgoing(topics.ack, _acker_of(acked, partitions), value, headers=headers))
-    for moved in publication.held:
-        acks.append(Outgoing(topics.ack, _acker_of(moved, partitions), codec.encode(moved)))
+    acks += [
+        Outgoing(topics.ack, _acker_of(moved, partitions), codec.encode(moved)) for moved in publication.held
+    ]
     return PublicationRecords(tuple(fails), tuple(acks))
 
 

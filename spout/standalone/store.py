@@ -100,8 +100,8 @@ class PendingStore:
         self._leases_by_block: dict[int, dict[Lease, None]] = {}
         # by client; no Counter: to store into one takes three times as long
         self._open_counts: dict[str, int] = {}
-        # A heap of leases with a deadline: the wall time at which it ends, a number, the lease. Numbers decide
-        # where two times are equal, since leases cannot be compared.
+        # A heap of leases with a deadline: the wall time at which it ends, a number, the lease. Numbers
+        # decide where two times are equal, since leases cannot be compared.
         self._deadlines: list[tuple[int, int, Lease]] = []
         self._deadline_numbers = counting()
 

@@ -321,7 +321,7 @@ MUTANTS = (
     Mutant(
         "a-stopped-input-begins",
         "spout/streaming/stream.py",
-        "own.require_not_stopped()",
+        "read_input.require_not_stopped()",
         "pass",
         "tests/unit/spout/inspect/test_stopped_inputs.py::test_nobody_begins_to_read_it",
         "a supervisor would start again what somebody stopped for a reason",
@@ -832,7 +832,7 @@ MUTANTS = (
     Mutant(
         "a-start-that-spark-refuses-takes-no-follower-away",
         "spout/sinks/follower.py",
-        "link.set_follower(before)",
+        "link.set_follower(former_message)",
         "link.set_follower(None)",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_a_second_start_that_spark_refuses_takes_the_follower_from_no_run",
@@ -922,9 +922,9 @@ MUTANTS = (
     Mutant(
         "a-tuple-that-runs-again-goes-the-same-way",
         "spout/topology/bundles.py",
-        "        elif (packed := _packed(batch)) is not None:\n            keys = packed.astype(np.uint64)\n",
-        "        elif (packed := _packed(batch)) is not None:\n"
-        "            keys = np.arange(first, first + len(packed)).astype(np.uint64)\n",
+        "        elif packed is not None:\n            keys = packed.astype(np.uint64)\n",
+        "        elif packed is not None:\n"
+        "            keys = np.arange(rows_before, rows_before + len(packed)).astype(np.uint64)\n",
         "tests/unit/spout/topology/test_bundles.py"
         "::test_a_tuple_that_runs_again_goes_the_same_way_and_all_tasks_have_their_share",
         "a task that runs again would send tuples twice, and lose others",
@@ -1055,8 +1055,8 @@ MUTANTS = (
     Mutant(
         "a-range-that-is-read-keeps-no-other-one-waiting",
         "spout/streaming/consume.py",
-        "if left and (whole := fetched - left.keys()):",
-        "if not left and (whole := fetched - left.keys()):",
+        "if progress.unread and read_places:",
+        "if not progress.unread and read_places:",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_partition_that_is_read_to_its_end_keeps_no_other_one_waiting",
         "a batch of a thousand records would first read all that one partition has",
@@ -1091,8 +1091,8 @@ MUTANTS = (
     Mutant(
         "the-commit-log-answers-where-no-progress-is-remembered",
         "spout/sinks/follower.py",
-        "last = planned if self._batches.is_committed(planned) else planned - 1",
-        "last = planned - 1",
+        "last_batch = planned if self._batches.is_committed(planned) else planned - 1",
+        "last_batch = planned - 1",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_the_commit_log_answers_where_spark_remembers_no_progress",
         "the last batch of a query would not be published, and its records would be written again",
@@ -1100,8 +1100,8 @@ MUTANTS = (
     Mutant(
         "a-batch-is-published-when-it-is-committed",
         "spout/sinks/follower.py",
-        "last = planned if self._batches.is_committed(planned) else planned - 1",
-        "last = planned",
+        "last_batch = planned if self._batches.is_committed(planned) else planned - 1",
+        "last_batch = planned",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_batches_that_end_between_two_looks_are_all_found_in_their_order",
         "records would be acked whose rows are not written yet, and a crash would lose them",
@@ -1383,8 +1383,8 @@ MUTANTS = (
     Mutant(
         "each-anchor-of-a-tuple-gets-an-edge",
         "spout/bolts/collectors.py",
-        "ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct])",
-        "ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct[:1]])",
+        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct])",
+        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct[:1]])",
         "tests/unit/spout/execution/test_multi_anchor.py"
         "::test_its_ack_completes_both_roots_and_its_failure_fails_both",
         "of a tuple with two anchors the second record would be acked without it",
@@ -1392,8 +1392,8 @@ MUTANTS = (
     Mutant(
         "a-tuple-is-delivered-under-each-of-its-anchors",
         "spout/bolts/collectors.py",
-        "for anchor, ordinal in zip(self.anchors, self.ordinals[first:], strict=False)",
-        "for anchor, ordinal in zip(self.anchors[:1], self.ordinals[first:], strict=False)",
+        "for anchor, ordinal in zip(self.anchors, self.ordinals[first_ordinal:], strict=False)",
+        "for anchor, ordinal in zip(self.anchors[:1], self.ordinals[first_ordinal:], strict=False)",
         "tests/unit/spout/tuples/test_tuple.py::test_an_emission_is_anchored_on_every_distinct_anchor_once",
         "a failure behind a join would replay one of two records",
     ),
@@ -1408,8 +1408,8 @@ MUTANTS = (
     Mutant(
         "a-failed-tuple-fails-each-of-its-roots",
         "spout/bolts/collectors.py",
-        "self.failures.extend((delivery.root, named) for delivery in received.deliveries)",
-        "self.failures.extend((delivery.root, named) for delivery in received.deliveries[:1])",
+        "self.failures.extend((delivery.root, cause) for delivery in received.deliveries)",
+        "self.failures.extend((delivery.root, cause) for delivery in received.deliveries[:1])",
         "tests/unit/spout/tuples/test_tuple.py::test_failing_fails_every_root_that_the_tuple_descends_from",
         "of a joined tuple that fails one record would time out instead",
     ),
@@ -2020,7 +2020,7 @@ MUTANTS = (
     Mutant(
         "a-type-that-is-none-is-refused-at-once",
         "spout/bolts/ddl.py",
-        "if _KIND.fullmatch(first) is None:",
+        "if _FIRST_WORD_OF_TYPE.fullmatch(first_word) is None:",
         "if False:",
         "tests/unit/spout/bolts/test_ddl.py::test_what_is_wrong_for_sure_is_refused_without_spark",
         "a misspelled type would be found when the query starts",
@@ -2177,7 +2177,7 @@ MUTANTS = (
         "a-range-goes-on-behind-an-end-that-comes-too-early",
         "spout/streaming/consume.py",
         "if end is not None and end >= self._end:",
-        "if end is not None and (fresh or end >= self._end):",
+        "if end is not None and (is_new or end >= self._end):",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early",
         "records that a follower or a new leader does not know as committed yet would be settled as absent",
@@ -2193,8 +2193,8 @@ MUTANTS = (
     Mutant(
         "ranges-are-not-read-together-for-ever",
         "spout/streaming/consume.py",
-        "while left and held < CHUNK_BYTES and time.monotonic() < until_s:",
-        "while left:",
+        "while progress.unread and held_bytes < CHUNK_BYTES and time.monotonic() < until_s:",
+        "while progress.unread:",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_ranges_are_not_read_together_without_end_where_the_leader_of_one_is_silent",
         "a task would hang where one leader is silent and others send on",
@@ -2508,9 +2508,9 @@ MUTANTS = (
     Mutant(
         "a-read-task-has-a-gate-for-each-partition",
         "spout/streaming/read_task.py",
-        '        gate = Gate(f"{ordered.topic}/{partition_of(source)}", ordered.name, line_up)',
+        '        gate = Gate(f"{ordered_input.topic}/{partition_of(source)}", ordered_input.name, line_up)',
         "        gate = next(iter(self._gates), None) or"
-        ' Gate(f"{ordered.topic}/{partition_of(source)}", ordered.name, line_up)',
+        ' Gate(f"{ordered_input.topic}/{partition_of(source)}", ordered_input.name, line_up)',
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_record_that_fails_holds_back_its_own_partition_alone",
         "a record that fails would hold back the other partitions of its task",

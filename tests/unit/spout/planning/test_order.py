@@ -38,7 +38,7 @@ from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.settle import settle
 from spout.standalone.kafka_spout import KafkaSpout
 from spout.streaming.ordered_read import Copies, Copy, origin_of
-from spout.streaming.stream import _source_options
+from spout.streaming.stream import _group_and_tracked
 from spout.tuples.failures import Cause
 from tests.support.odd_keys import KEYS
 from tests.support.outcomes import failed_by_cause
@@ -366,8 +366,8 @@ def test_a_kafka_spout_refuses_an_ordered_input_by_name() -> None:
 def test_a_stream_refuses_what_does_not_go_with_an_ordering(option: str) -> None:
     options = {option: option != "tracked"}
     with pytest.raises(UsageError, match=f"input lines has an ordering, which does not go with {option}="):
-        _source_options(ordered("ordering: partition"), ("lines",), options)  # type: ignore[arg-type]
-    _source_options(ordered("ordering: none"), ("lines",), options)  # type: ignore[arg-type]
+        _group_and_tracked(ordered("ordering: partition"), ("lines",), options)  # type: ignore[arg-type]
+    _group_and_tracked(ordered("ordering: none"), ("lines",), options)  # type: ignore[arg-type]
 
 
 def test_what_may_be_held_stays_within_what_may_be_pending() -> None:

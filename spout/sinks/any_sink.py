@@ -25,7 +25,8 @@ _NOT_MICRO_BATCHES = frozenset({"ContinuousTrigger", "RealTimeTrigger"})
 _REAL_TIME = "STREAMING_REAL_TIME_MODE"
 _NO_SUCH_SINK = "DATA_SOURCE_NOT_FOUND"
 _MICRO_BATCHES = (
-    "a tracked stream runs in micro-batches, since Spark has no Python sources in continuous and real-time"
+    "a tracked stream runs in micro-batches, since Spark has no Python sources in continuous"
+    " and real-time"
     ' mode; use trigger(processingTime="100 milliseconds"), or leave the trigger out'
 )
 
@@ -42,19 +43,23 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     >>> sorted(row.word for row in spark.read.parquet(f"{folder}/words").collect())
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    The acks and fails of a batch are published when Spark has committed the batch: then its rows are
-    in the sink, or an aggregate or a join has them in Spark's state store. A crash between Spark's commit and
-    this publication costs replays of that batch, never records. The next batch is planned after this one is
-    published. If it cannot be published, the query fails with the reason.
+    The acks and fails of a batch are published when Spark has committed the batch: then its
+    rows are in the sink, or an aggregate or a join has them in Spark's state store. A crash
+    between Spark's commit and this publication costs replays of that batch, never records. The
+    next batch is planned after this one is published. If it cannot be published, the query
+    fails with the reason.
 
     Args:
-        writer: what `writeStream` returned, with format, options, trigger and output mode; not started.
-        table: name of the table to write to, as `DataStreamWriter.toTable`; None: the writer's own sink.
+        writer: what `writeStream` returned, with format, options, trigger and output mode; not
+            started.
+        table: name of the table to write to, as `DataStreamWriter.toTable`; None: the writer's
+            own sink.
 
     Raises:
-        UsageError: the rows still have the hidden column, several tracked streams are read, a running query
-            reads the group, `limit` is applied to the stream, two operators have the same name, nothing acks
-            the rows of `spout.hold`, the trigger is continuous or real-time, or Spark has no such sink.
+        UsageError: the rows still have the hidden column, several tracked streams are read, a
+            running query reads the group, `limit` is applied to the stream, two operators have
+            the same name, nothing acks the rows of `spout.hold`, the trigger is continuous or
+            real-time, or Spark has no such sink.
     """
     rows = rows_of(writer)
     session = rows.sparkSession
@@ -65,8 +70,9 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     if len(streams) > 1:
         groups = ", ".join(sorted(stream.group for stream in streams))
         raise UsageError(
-            f"the query reads {len(streams)} tracked streams (groups {groups}); a query publishes one: read"
-            " several inputs of a group by one read_stream, or the others with tracked=False"
+            f"the query reads {len(streams)} tracked streams (groups {groups}); a query"
+            " publishes one: read several inputs of a group by one read_stream, or the others"
+            " with tracked=False"
         )
     stream = streams[0]
     application = Application.of(session)
@@ -91,8 +97,8 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
         if _NO_SUCH_SINK not in text:
             raise
         raise UsageError(
-            f"{text.strip()}: give Spark the sink's jars when it starts (spark.jars, or spark.jars.packages),"
-            f" made for Spark {session.version}"
+            f"{text.strip()}: give Spark the sink's jars when it starts (spark.jars, or"
+            f" spark.jars.packages), made for Spark {session.version}"
         ) from error
     # only a query that was started tells its trigger
     trigger = trigger_of(query)

@@ -29,7 +29,10 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
-    """A batch of a query that has ended; the name of `lane` is the query's id, its `seq` the batch's."""
+    """A batch of a query that has ended.
+
+    The name of `lane` is the query's id, its `seq` the batch's.
+    """
 
     application: Application
     lane: BatchLane
@@ -50,8 +53,9 @@ class BatchEnd:
         tracked = [stream for stream in reported if stream.tracked]
         if len(tracked) != 1:
             raise TrackingError(
-                f"batch {self.lane.seq} reads {len(tracked)} tracked streams; a query publishes one: write"
-                " the others in queries of their own, or read several inputs by one read_stream"
+                f"batch {self.lane.seq} reads {len(tracked)} tracked streams; a query publishes"
+                " one: write the others in queries of their own, or read several inputs by one"
+                " read_stream"
             )
         return tracked[0]
 
@@ -113,8 +117,9 @@ class BatchEnd:
             )
         for call in islice(outcome.passed, LOGGED_MAX):
             _LOGGER.warning(
-                "call_passed_again bolt=%s error=%s how=%r batch=%d records=%s: a call of the bolt for these"
-                " records ended so, and passed when it was made again for fewer of them; none fails for it",
+                "call_passed_again bolt=%s error=%s how=%r batch=%d records=%s: a call of the"
+                " bolt for these records ended so, and passed when it was made again for fewer"
+                " of them; none fails for it",
                 UntrustedName(call.bolt),
                 UntrustedName(call.error),
                 call.how,
@@ -136,7 +141,10 @@ class BatchEnd:
             )
 
     def _late_note(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
-        """Raise the stream's watermarks; return what to report of one, or None: nothing came too late."""
+        """Raise the stream's watermarks.
+
+        Return what to report of one, or None: nothing came too late.
+        """
         stream.watermarks.rise(outcome, dropped.watermarks)
         rows = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late)
         if not rows and not outcome.late:

@@ -1,10 +1,11 @@
 """How a sink finds out that its function has read all rows that Spark shuffled behind the last bolt.
 
-Behind a shuffle, a function that takes one row leaves the same reports of bolts as one that writes all of
-them. So the rows pass one more operator, the drain, whose tasks report the partitions that were read to their
-end. Only the partition's number goes through Python, in a filter that keeps every row. It travels with the
-rows, since a function may coalesce, join and repeat them in other tasks. A partition without rows cannot
-report its number, so those that nobody reported are checked for rows. Reports of several jobs count together.
+Behind a shuffle, a function that takes one row leaves the same reports of bolts as one that
+writes all of them. So the rows pass one more operator, the drain, whose tasks report the
+partitions that were read to their end. Only the partition's number goes through Python, in a
+filter that keeps every row. It travels with the rows, since a function may coalesce, join and
+repeat them in other tasks. A partition without rows cannot report its number, so those that
+nobody reported are checked for rows. Reports of several jobs count together.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -55,7 +56,8 @@ class Drain:
         keeps_all = arrow_udf(condition, BooleanType())  # type: ignore[call-overload]
         # Not deterministic: otherwise Spark would merge it with other conditions, or move it.
         keeps_all = keeps_all.asNondeterministic()
-        # In a column, which has the batch's partition; as an argument of the function it would be the task's.
+        # In a column, which has the batch's partition; as an argument of the function it would
+        # be the task's.
         numbered = rows.withColumn(PARTITION, sql.spark_partition_id())
         return numbered.filter(keeps_all(sql.col(PARTITION))).drop(PARTITION)
 
@@ -67,7 +69,10 @@ class Drain:
         return ended(list(reports_by_task.values()), self._run)
 
     def unread(self, rows: DataFrame) -> Unread:
-        """Return how much of a batch was not read to its end; what was read may have fewer columns."""
+        """Return how much of a batch was not read to its end.
+
+        What was read may have fewer columns.
+        """
         all_partitions = partitions_of(rows)
         unreported = sorted(set(range(all_partitions)) - self.ended)
         if not unreported:
@@ -90,7 +95,10 @@ def ended(reports: Iterable[Added], run: str) -> frozenset[int]:
 def follower(
     accumulator: Accumulator[Value], batch: Batch, run: str
 ) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
-    """Return the condition: true for each row; it reports its partition when the last row was taken."""
+    """Return the condition: true for each row.
+
+    It reports its partition when the last row was taken.
+    """
 
     def keep_all(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
         # each column has the partition's number in each row; None: no row has come

@@ -1,22 +1,23 @@
 """Publishes the batches of queries that write to Spark's own sinks, once Spark has committed them.
 
-A thread of its own follows each run of a query. It does not listen for Spark's events: all listeners of a
-session share one queue, in which a slow one holds up the others, and which drops events when it is full. The
-thread asks instead:
+A thread of its own follows each run of a query. It does not listen for Spark's events: all
+listeners of a session share one queue, in which a slow one holds up the others, and which drops
+events when it is full. The thread asks instead:
 
 1. Tasks of the next batch have reported: Spark's last progress, every `REPORTED_EVERY_S`. It is in memory,
    and has a batch only behind its entry in the commit log.
 2. Every `COMMITTED_EVERY_S`: whether the commit log has the batch that Spark has planned last. That answers
-   where no progress is remembered, and behind a query that was stopped before it could report its last batch.
-   Until Spark has committed the batch, this costs one look at the checkpoint's store.
+   where no progress is remembered, and behind a query that was stopped before it could report
+   its last batch. Until Spark has committed the batch, this costs one look at the checkpoint's
+   store.
 3. The run has ended: the same once more, then nobody follows it.
 
-Nobody sees what a thread raises. So the planning process hears of it: it waits for the publication of this
-batch before it plans the next one, and fails the query with that error.
+Nobody sees what a thread raises. So the planning process hears of it: it waits for the
+publication of this batch before it plans the next one, and fails the query with that error.
 
-A sink that has written a batch before (files, memory or Delta, after a crash before Spark's commit log) does
-not evaluate it again. The reports of the run that wrote the rows are lost, so its roots are failed, as by
-`spout.skipped`.
+A sink that has written a batch before (files, memory or Delta, after a crash before Spark's
+commit log) does not evaluate it again. The reports of the run that wrote the rows are lost, so
+its roots are failed, as by `spout.skipped`.
 
 Source: docs/design/protocol.md, section 5.2 ("For sinks without foreachBatch").
 """
@@ -57,7 +58,8 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("windhover.spout")
 
 REPORTED_EVERY_S = 0.01
-"""How often Spark's last progress is asked for while a batch is about to end; two calls to the JVM."""
+"""How often Spark's last progress is asked for while a batch is about to end; two calls to the
+JVM."""
 
 COMMITTED_EVERY_S = 0.2
 """How often the commit log is asked; on an object store that is a request of some 20 ms."""
@@ -111,7 +113,10 @@ class CommittedBatches:
         return self._take_to(last_batch)
 
     def _find_first(self) -> bool:
-        """Set `next_batch` to the first batch of the run; return False if it has planned none yet."""
+        """Set `next_batch` to the first batch of the run.
+
+        Return False if it has planned none yet.
+        """
         # in this order: a batch that is planned in between is later than the one that is reported
         planned = self._batches.last_planned()
         if planned is None:
@@ -201,7 +206,10 @@ class RunFollower:
     def register(
         self, stream: Stream, begin: Callable[[], StreamingQuery], holds: tuple[str, ...] = ()
     ) -> FollowedRun:
-        """Start a query, and note its run; the end of an older run of the stream waits meanwhile."""
+        """Start a query, and note its run.
+
+        The end of an older run of the stream waits meanwhile.
+        """
         link = self._application.link(stream)
         with self._registering:
             former_message = link.follower
@@ -220,8 +228,8 @@ class RunFollower:
     def publish(self, run: FollowedRun, batches: range) -> None:
         """Publish batches that Spark has committed, up to the first that cannot be published.
 
-        The planning process is told of that one, and ends the query; the records of the batches from there
-        on come again.
+        The planning process is told of that one, and ends the query; the records of the batches
+        from there on come again.
         """
         for batch in batches:
             try:
@@ -258,8 +266,8 @@ class RunFollower:
             return  # the JVM has ended, and all of its queries
         except Py4JError as error:
             message = (
-                f"Spark does not say which batches of group {run.stream.group} it has committed ({error});"
-                " what is not published comes again when the query is started again"
+                f"Spark does not say which batches of group {run.stream.group} it has committed"
+                f" ({error}); what is not published comes again when the query is started again"
             )
             _LOGGER.error("%s", message)
             self._application.link(run.stream).set_follower(message)
@@ -311,8 +319,8 @@ class RunFollower:
             return
         if run.has_ended_a_batch:  # only the first batch of a run may have run before
             raise TrackingError(
-                "none of its records was read: the query drops its source unread (limit(0), a condition that"
-                " is never true); take that out"
+                "none of its records was read: the query drops its source unread (limit(0), a"
+                " condition that is never true); take that out"
             )
         plan = plan_between(batch.start, batch.end, run.stream.group, run.stream.partitions)
         end.publish(run.stream, publish.skipped_outcome(plan))

@@ -1,7 +1,8 @@
 """The sink's wrapper: run the user's function, then publish the acks and fails of the batch.
 
-A batch may run several times; only the run whose rows the sink keeps is published. After a crash before
-Spark's commit log, the batch runs again under the same id, and the ackers recognise its records.
+A batch may run several times; only the run whose rows the sink keeps is published. After a
+crash before Spark's commit log, the batch runs again under the same id, and the ackers
+recognise its records.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -59,11 +60,11 @@ def skipped(batch_id: int) -> None:
     >>> query.awaitTermination()
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    The roots of the batch are failed, and so replayed, since their bolts may have emitted something else this
-    time; with ``deterministic=True`` the sink promises that they did not. A fresh checkpoint counts its
-    batches from 0 again, so keep its query's id beside the batch's:
-    ``batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")``. A batch that this query
-    cannot have written before is failed and replayed in any case.
+    The roots of the batch are failed, and so replayed, since their bolts may have emitted
+    something else this time; with ``deterministic=True`` the sink promises that they did not. A
+    fresh checkpoint counts its batches from 0 again, so keep its query's id beside the batch's:
+    ``batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")``. A batch that
+    this query cannot have written before is failed and replayed in any case.
 
     Raises `UsageError` if it was not called within the function of a `spout.sink`.
     """
@@ -76,7 +77,8 @@ def skipped(batch_id: int) -> None:
 class RunPlan(NamedTuple):
     """What the plan of a run of a query shows.
 
-    `may_shuffle` says whether it may shuffle behind the last bolt; `holds` are those of `watermark_holds`.
+    `may_shuffle` says whether it may shuffle behind the last bolt; `holds` are those of
+    `watermark_holds`.
     """
 
     may_shuffle: bool = False
@@ -110,9 +112,10 @@ class Sink:
 
         Raises:
             TrackingError: the batch was not evaluated to its end, so nothing of it may be acked.
-            UsageError: `limit` is applied to a tracked stream, two operators of the query have the same name,
-                or nothing acks the rows of `spout.hold`.
-            Unreachable: Kafka does not answer; the query stops, and runs the batch again when restarted.
+            UsageError: `limit` is applied to a tracked stream, two operators of the query have
+                the same name, or nothing acks the rows of `spout.hold`.
+            Unreachable: Kafka does not answer; the query stops, and runs the batch again when
+                restarted.
         """
         context = rows.sparkSession.sparkContext
         lane = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
@@ -166,7 +169,8 @@ class Sink:
             raise TrackingError(
                 f"batch {lane.seq} was evaluated in part only (take, limit, first, show): {_CURE}"
             )
-        # it has read nothing of a batch that has records, without a word: as if it had called `skipped`
+        # it has read nothing of a batch that has records, without a word: as if it had called
+        # `skipped`
         return WriteResult(has_skipped=True, dropped=dropped)
 
     def _call(self, rows: DataFrame, drain: Drain | None, batch_id: int) -> bool:
@@ -183,14 +187,18 @@ class Sink:
         return batch_id in skipped_batches
 
     def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
-        """Return the drain of a batch that Spark shuffled behind the last bolt; None: it did not."""
+        """Return the drain of a batch that Spark shuffled behind the last bolt.
+
+        None: it did not.
+        """
         execution = running(rows.sparkSession, end.lane.name)
         if not crosses_stages(execution.lastExecution().executedPlan()):
             return None
         if not stays(rows):
             raise TrackingError(
-                f"batch {end.lane.seq} was shuffled by its query and again before spout.sink got it, where"
-                " nobody can tell what was read: shuffle it within the function that spout.sink was given"
+                f"batch {end.lane.seq} was shuffled by its query and again before spout.sink"
+                " got it, where nobody can tell what was read: shuffle it within the function"
+                " that spout.sink was given"
             )
         return Drain(end.application.ledger, *end.lane)
 
@@ -199,16 +207,17 @@ class Sink:
         has_skipped = result.has_skipped
         reports = end.application.reports(*end.lane)
         if has_skipped and (self._is_deterministic or reports.plan is None):
-            # Evaluate it without writing it. What has arrived is kept: stages before a shuffle do not run
-            # again.
+            # Evaluate it without writing it. What has arrived is kept: stages before a shuffle
+            # do not run again.
             if partitions_of(rows):
                 rows.write.format("noop").mode("overwrite").save()
             reports = end.application.reports(*end.lane)
         stream = end.stream(reports)
         if stream is None:
             return
-        # An earlier run of the query planned what is run again, and may have written it. What a sink has of a
-        # batch that this run planned is another query's, or of a later state of the checkpoint.
+        # An earlier run of the query planned what is run again, and may have written it. What a
+        # sink has of a batch that this run planned is another query's, or of a later state of
+        # the checkpoint.
         plan = reports.plan
         if has_skipped and plan is not None and not self._emits_the_same(end.application.link(stream), plan):
             end.publish(stream, publish.skipped_outcome(plan, reports.absent))
@@ -232,10 +241,10 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     >>> query.awaitTermination()
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    The function gets the batch's rows, without the hidden column, and the batch's id. After it has returned,
-    the acks and fails of the bolts are published. On a tracked stream the function must write all rows of a
-    batch, and either append them or upsert them by row identity (the record's origin and the bolt's own
-    ordinal, emitted as fields).
+    The function gets the batch's rows, without the hidden column, and the batch's id. After it
+    has returned, the acks and fails of the bolts are published. On a tracked stream the
+    function must write all rows of a batch, and either append them or upsert them by row
+    identity (the record's origin and the bolt's own ordinal, emitted as fields).
 
     Args:
         write: called once for each micro-batch, and again with the same id after a crash.
@@ -245,7 +254,9 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
 
 
 def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
-    """Return whether a function has read all rows of a batch; False: it has read none, and run no job.
+    """Return whether a function has read all rows of a batch.
+
+    False: it has read none, and run no job.
 
     Raises `TrackingError`: it has read some.
     """
@@ -254,9 +265,9 @@ def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool)
     unread = drain.unread(rows)
     if unread.partitions:
         raise TrackingError(
-            f"batch {batch_id} was evaluated in part only (take, limit, first, show): {unread.partitions} of"
-            f" the {unread.all_partitions} partitions behind its last shuffle were not read to their end:"
-            f" {_CURE}"
+            f"batch {batch_id} was evaluated in part only (take, limit, first, show):"
+            f" {unread.partitions} of the {unread.all_partitions} partitions behind its last"
+            f" shuffle were not read to their end: {_CURE}"
         )
     return True
 

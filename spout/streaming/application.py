@@ -46,13 +46,17 @@ ERRORS_KEPT = 100
 
 _LOCK = "lock"
 _NO_CONNECT = (
-    "what bolts did comes back through an accumulator, which Spark Connect does not have. Run the driver"
+    "what bolts did comes back through an accumulator, which Spark Connect does not have. Run"
+    " the driver"
     ' beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a cluster'
 )
 
 
 def classic(session: object) -> SparkSession:
-    """Return a session that runs in its driver's process; `UsageError`: Spark Connect, or no session."""
+    """Return a session that runs in its driver's process.
+
+    Raises `UsageError`: Spark Connect, or no session.
+    """
     if isinstance(session, SparkSession):
         return session
     raise UsageError(
@@ -77,25 +81,26 @@ def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> N
 def refuse_workers(python: str, shipped_files: str) -> None:
     """Raise `UsageError` if Spark's Python workers cannot start, or could not import what is shipped.
 
-    The planning process on this machine is one of them. `shipped_files` are as for ``--py-files``: paths,
-    separated by commas.
+    The planning process on this machine is one of them. `shipped_files` are as for
+    ``--py-files``: paths, separated by commas.
     """
     wheels = [path for path in shipped_files.split(",") if path.strip().endswith(".whl")]
     if wheels:
         raise UsageError(
-            f"--py-files {wheels[0]}: Spark puts .zip, .egg, .jar and .py files on the path of its workers,"
-            " and no wheel. Install it into the environment of the workers; or ship its modules, if they are"
-            " all Python, as a zip: `pip install --no-deps --target modules` with it, then"
-            " `cd modules && zip -r ../modules.zip .`"
+            f"--py-files {wheels[0]}: Spark puts .zip, .egg, .jar and .py files on the path of"
+            " its workers, and no wheel. Install it into the environment of the workers; or"
+            " ship its modules, if they are all Python, as a zip: `pip install --no-deps"
+            " --target modules` with it, then `cd modules && zip -r ../modules.zip .`"
         )
     # a bare name, such as python3, is looked for in the PATH of each machine
     if "/" in python and not os.access(python, os.X_OK):
         raise UsageError(
-            f"{python}, the Python of Spark's workers (PYSPARK_PYTHON, spark.pyspark.python), is no program"
-            f" that this machine can run from {Path.cwd()}: one worker, which plans the batches, runs beside"
-            " the driver. Spark brings --files and --archives to executors alone: put a PEX here too, or the"
-            " unpacked archive, under the same relative path and executable, or name an interpreter that has"
-            " the same path on every machine"
+            f"{python}, the Python of Spark's workers (PYSPARK_PYTHON, spark.pyspark.python),"
+            f" is no program that this machine can run from {Path.cwd()}: one worker, which"
+            " plans the batches, runs beside the driver. Spark brings --files and --archives to"
+            " executors alone: put a PEX here too, or the unpacked archive, under the same"
+            " relative path and executable, or name an interpreter that has the same path on"
+            " every machine"
         )
 
 
@@ -115,7 +120,10 @@ class WorkDone:
     isolated: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, counts: Counts, errors: tuple[Cause, ...], isolated: Mapping[str, int]) -> None:
-        """Add a published batch; `isolated`: number of records that killed or hung a process, by error."""
+        """Add a published batch.
+
+        `isolated`: number of records that killed or hung a process, by error.
+        """
         self.counts = added([self.counts, counts])
         self.errors = (*self.errors, *errors)[-ERRORS_KEPT:]
         self.isolated = Counter(self.isolated) + Counter(isolated)
@@ -162,10 +170,16 @@ class Stream:
 
 
 class OwnFolder(TemporaryDirectory[str]):
-    """A temporary folder of this process, locked; the next process removes one that has lost its lock."""
+    """A temporary folder of this process, locked.
+
+    The next process removes one that has lost its lock.
+    """
 
     def __init__(self, prefix: str) -> None:
-        """Make the folder, and remove those of processes that have ended; `prefix` begins their names."""
+        """Make the folder, and remove those of processes that have ended.
+
+        `prefix` begins their names.
+        """
         _remove_orphans(prefix)
         super().__init__(prefix=prefix)
         self._is_owner = True  # not of a process that was forked since
@@ -183,7 +197,8 @@ class OwnFolder(TemporaryDirectory[str]):
     def restore(self) -> bool:
         """Make the folder and its lock again, if a cleaner of temporary files has removed them.
 
-        Return whether they are there: not in a process that was forked, nor when this one has cleaned up.
+        Return whether they are there: not in a process that was forked, nor when this one has
+        cleaned up.
         """
         has_cleaned_up = not self._finalizer.alive  # type: ignore[attr-defined]  # it cleans up
         if not self._is_owner or has_cleaned_up:
@@ -239,7 +254,8 @@ class Application:
     Attributes:
         started: the queries that `spout.start` started, by id, until their end is seen.
         sunk: run ids of the queries whose batches a `spout.sink` publishes.
-        follower: publishes the batches of the other queries; None until `spout.start` is called first.
+        follower: publishes the batches of the other queries; None until `spout.start` is called
+            first.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -302,7 +318,8 @@ class Application:
     def of(session: SparkSession) -> Application:
         """Return the application of a session's SparkContext; the first call creates it.
 
-        Raises `UsageError`: the session is of Spark Connect, or of the process that this one was forked from.
+        Raises `UsageError`: the session is of Spark Connect, or of the process that this one
+        was forked from.
         """
         context = classic(session).sparkContext
         application = _APPLICATIONS.get(context)
@@ -322,9 +339,18 @@ class Application:
             return self._session_numbers.setdefault(session_uuid(session), next_number)
 
     def new_stream(
-        self, session: SparkSession, topics: Topics, group: str, *, tracked: bool, carry: Carry = Carry.PACKED
+        self,
+        session: SparkSession,
+        topics: Topics,
+        group: str,
+        *,
+        tracked: bool,
+        carry: Carry = Carry.PACKED,
     ) -> Stream:
-        """Register a `read_stream` call; `UsageError`: a running query here reads the group already."""
+        """Register a `read_stream` call.
+
+        Raises `UsageError`: a running query here reads the group already.
+        """
         if tracked:
             self.refuse_second(group)
             for older in self._tracked_streams(group):
@@ -358,20 +384,24 @@ class Application:
         for stream in self._tracked_streams(group):
             if not stream.queries:
                 continue
-            # A session lists only its own queries, and a query runs in the session that read its stream.
+            # A session lists only its own queries, and a query runs in the session that read
+            # its stream.
             active_queries = {query.id for query in stream.session.streams.active}
             if stream.queries & active_queries:
                 raise UsageError(
-                    f"group {group!r} is read by a query of this application already; read several inputs of"
-                    " a group by one read_stream, or stop that query first"
+                    f"group {group!r} is read by a query of this application already; read"
+                    " several inputs of a group by one read_stream, or stop that query first"
                 )
 
     def reports(self, query: str, batch: int) -> Reports:
-        """Return what tasks reported about a batch in its newest run; `TrackingError`: some may be missing.
+        """Return what tasks reported about a batch in its newest run.
 
-        A run that ended between its tasks and its publication leaves its reports behind, and the next run
-        evaluates the batch again under the same id. A group has one run at a time, so if two streams of one
-        group have reports, those of the stream that was read later count.
+        Raises `TrackingError`: some may be missing.
+
+        A run that ended between its tasks and its publication leaves its reports behind, and
+        the next run evaluates the batch again under the same id. A group has one run at a time,
+        so if two streams of one group have reports, those of the stream that was read later
+        count.
         """
         reported_ids = self.ledger.streams(query, batch)
         reported = [stream for stream in self.all_streams() if stream.id in reported_ids]
@@ -382,13 +412,17 @@ class Application:
 
     @property
     def cores(self) -> int:
-        """How many tasks the executors can run at once at this moment; on a cluster executors come and go."""
+        """How many tasks the executors can run at once at this moment.
+
+        On a cluster executors come and go.
+        """
         return self._context.defaultParallelism
 
     def tasks_of(self, stage: int) -> int | None:
         """Return how many tasks a stage had; None when Spark has forgotten the stage.
 
-        A later attempt of a stage, after an executor was lost, runs only the tasks whose output was lost.
+        A later attempt of a stage, after an executor was lost, runs only the tasks whose output
+        was lost.
         """
         info = self._context.statusTracker().getStageInfo(stage)
         if info is None:
@@ -398,12 +432,16 @@ class Application:
         return int(info.numTasks)
 
     def all_streams(self) -> tuple[Stream, ...]:
-        """Return the streams as they are now; another thread may read one meanwhile, or end a batch."""
+        """Return the streams as they are now.
+
+        Another thread may read one meanwhile, or end a batch.
+        """
         return tuple(self.streams.values())
 
 
 _APPLICATIONS: Final[dict[SparkContext, Application]] = {}
-"""By context. A process has few contexts, and one at a time; an application knows its own to the end."""
+"""By context. A process has few contexts, and one at a time; an application knows its own to
+the end."""
 
 _MAKING: Final = threading.RLock()
 """Held where the first of several threads makes what an application has one of."""

@@ -1,7 +1,7 @@
 """Read from Spark's offset log what was planned for a micro-batch: its offsets, its watermark and its start.
 
-It is read for batches without input records (Spark runs one to evict state after the watermark has moved) and
-for batches with tuples that are held.
+It is read for batches without input records (Spark runs one to evict state after the watermark
+has moved) and for batches with tuples that are held.
 
 Source: docs/design/protocol.md, section 5.2; Spark's `OffsetSeqLog` and `OffsetSeqMetadata`.
 """
@@ -42,9 +42,10 @@ class Logged(NamedTuple):
     def now(self) -> int:
         """The session clock when the batch began, in ms; it is the `touched_at` of its acks.
 
-        A batch that emits nothing has no Init of its own. While roots are open, the session clock follows
-        wall time and is never faster, so a timeout that is reset never counts from too early a time. While
-        the query is down it stops: until the next Init, a timeout that is reset then ends later by that.
+        A batch that emits nothing has no Init of its own. While roots are open, the session
+        clock follows wall time and is never faster, so a timeout that is reset never counts
+        from too early a time. While the query is down it stops: until the next Init, a timeout
+        that is reset then ends later by that.
         """
         # at_ms 0: unknown
         if not self.emitted_nothing or not self.end.at_ms:
@@ -55,7 +56,10 @@ class Logged(NamedTuple):
 
 
 def logged(application: Application, lane: BatchLane) -> Logged | None:
-    """Return what is logged about a batch of a running query; None when the query reads no tracked stream."""
+    """Return what is logged about a batch of a running query.
+
+    None when the query reads no tracked stream.
+    """
     query = _running(application, lane.name)
     if query is None:
         return None
@@ -80,7 +84,8 @@ def refuse_repeats(application: Application, lane: BatchLane) -> None:
     mode = _APPEND if query is None else str(query.outputMode())
     if mode != _APPEND:
         raise TrackingError(
-            f"output mode {mode.lower()} writes a row of an aggregate again and again, and would ack its"
+            f"output mode {mode.lower()} writes a row of an aggregate again and again, and"
+            " would ack its"
             ' anchors as often; delayed acks need outputMode("append")'
         )
 
@@ -132,7 +137,10 @@ def _entry(log: Any, batch: int) -> _Entry:
 
 
 def batch_offset(reported: object) -> Journal | None:
-    """Parse an offset of a source; None when there is none, or when another kind of source wrote it."""
+    """Parse an offset of a source.
+
+    None when there is none, or when another kind of source wrote it.
+    """
     value = json.loads(reported) if isinstance(reported, str) else reported
     if isinstance(value, dict) and "session" in value and "ranges" in value:
         return journal_of(value)

@@ -1,21 +1,23 @@
 """Reads exact ranges of offsets from Kafka partitions, in a Spark task.
 
-A range may end in control records or in records of aborted transactions, which a client never returns. So
-reading ends with the first message at or behind the end of the range, or with an EOF event there. An EOF
-event before it is no end: the replica that is read may learn later than the planning process what is
-committed, as a follower does (`client.rack`), or a new leader.
+A range may end in control records or in records of aborted transactions, which a client never
+returns. So reading ends with the first message at or behind the end of the range, or with an
+EOF event there. An EOF event before it is no end: the replica that is read may learn later than
+the planning process what is committed, as a follower does (`client.rack`), or a new leader.
 
-A range may have a damaged batch. What lies before it and behind it is returned, and the offsets between are
-noted: whoever reads the range decides what becomes of them.
+A range may have a damaged batch. What lies before it and behind it is returned, and the offsets
+between are noted: whoever reads the range decides what becomes of them.
 
-A consumer has its first record 20 to 35 ms after it was created, so the worker process keeps a consumer whose
-position is where the next batch begins. A `seek` to any other position would take nearly as long, and would
-drop the records that were fetched ahead. Where none is kept, since another worker read the batch before, the
-consumer of a task's next share is created beside the work on the one before.
+A consumer has its first record 20 to 35 ms after it was created, so the worker process keeps a
+consumer whose position is where the next batch begins. A `seek` to any other position would
+take nearly as long, and would drop the records that were fetched ahead. Where none is kept,
+since another worker read the batch before, the consumer of a task's next share is created
+beside the work on the one before.
 
-Spark gives the task of a small batch to the worker that waits longest, whose consumers are where an earlier
-batch ended, and a task may have more ranges than consumers are kept. So small ranges are read together, by
-one consumer that stays connected and has no partitions between two tasks (`Together`).
+Spark gives the task of a small batch to the worker that waits longest, whose consumers are
+where an earlier batch ended, and a task may have more ranges than consumers are kept. So small
+ranges are read together, by one consumer that stays connected and has no partitions between two
+tasks (`Together`).
 
 Source: docs/design/protocol.md, section 5.1; docs/design/performance.md, "Latency".
 """
@@ -34,13 +36,20 @@ from acker.kafka import port
 from acker.kafka.client import CHECKED, DAMAGE, SILENT, TRANSIENT, Background, KafkaClient, Use
 from acker.kafka.damage import first_behind_damage
 from acker.kafka.port import DamagedRun, Operation
-from acker.kafka.reader import before_damage, by_partition, is_damage, ready_messages, too_large_runs
+from acker.kafka.reader import (
+    before_damage,
+    by_partition,
+    is_damage,
+    ready_messages,
+    too_large_runs,
+)
 
 CHUNK_RECORDS = 8_192
 """How many messages are taken at a time; it is also the size of the batches that bolts receive."""
 
 CHUNK_BYTES = 64 << 20
-"""A chunk with this many bytes of values is full, whatever else is fetched: Arrow has 2 GB for a column."""
+"""A chunk with this many bytes of values is full, whatever else is fetched: Arrow has 2 GB for
+a column."""
 
 WAIT_MS = 200
 """A chunk that is not full is passed on after this time."""
@@ -49,7 +58,8 @@ STALL_MS = 60_000
 """A broker that sends nothing for this long counts as unreachable."""
 
 CONSUMERS_KEPT = 4
-"""Idle consumers that a worker process keeps; each may take some MB of memory with records fetched ahead."""
+"""Idle consumers that a worker process keeps; each may take some MB of memory with records
+fetched ahead."""
 
 SETTINGS: Mapping[str, Any] = {
     "group.id": "windhover-read",  # the client requires it; nothing is ever committed under it
@@ -62,13 +72,14 @@ SETTINGS: Mapping[str, Any] = {
     **SILENT,
     # Without this the client idles for up to a second whenever its queue was full.
     "fetch.queue.backoff.ms": 5,
-    # What is fetched beyond a range is lost when another worker reads the next range. A tenth of the default
-    # is as fast, with 40 ms of slack at 250,000 records/s.
+    # What is fetched beyond a range is lost when another worker reads the next range. A tenth
+    # of the default is as fast, with 40 ms of slack at 250,000 records/s.
     "queued.min.messages": 10_000,
 }
 
 NOT_OURS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
-"""The client tries to find the coordinator of its group, which we never use; so it may fail to find it."""
+"""The client tries to find the coordinator of its group, which we never use; so it may fail to
+find it."""
 
 
 class Place(NamedTuple):
@@ -104,34 +115,37 @@ _KEPT = Kept()
 # Global, since nothing else in a worker process outlives a task.
 
 COPIES_WAIT_MS = 20
-"""How long the broker waits for records before it answers that there are none, where a reader expects so."""
+"""How long the broker waits for records before it answers that there are none, where a reader
+expects so."""
 
 TOGETHER_RECORDS = 65_536
 """At most this many records of several ranges are read together; all of them are in memory then."""
 
 TOGETHER_WAIT_MS = 1_000
-"""If nothing comes for this long, ranges that are read together are read one by one. A client may need as
-long to connect to a broker far away."""
+"""If nothing comes for this long, ranges that are read together are read one by one. A client
+may need as long to connect to a broker far away."""
 
 TOGETHER: Mapping[str, Any] = {
     **SETTINGS,
     # What is fetched beyond a range is thrown away.
     "max.partition.fetch.bytes": 262_144,
-    # What an answer unpacks to is then no more than what one batch may (`acker.kafka.reader.ONE_BATCH`).
+    # What an answer unpacks to is then no more than what one batch may
+    # (`acker.kafka.reader.ONE_BATCH`).
     "fetch.max.bytes": 1_048_576,
     "queued.min.messages": 1_000,
 }
 
 AT_ONCE: Mapping[str, Any] = {"fetch.wait.max.ms": COPIES_WAIT_MS}
-"""A fetch behind the end of a range may be under way when its task ends, and keeps the next task waiting."""
+"""A fetch behind the end of a range may be under way when its task ends, and keeps the next
+task waiting."""
 
 
 class Share(NamedTuple):
     """The offsets [start, end) of one partition.
 
-    `skips_loss`: records that have left the log are skipped. `of_copies`: the partition is a replay topic's,
-    where every transaction ends in a marker, so most ranges do. Only an answer without records shows that,
-    and by default the broker gives it after half a second.
+    `skips_loss`: records that have left the log are skipped. `of_copies`: the partition is a
+    replay topic's, where every transaction ends in a marker, so most ranges do. Only an answer
+    without records shows that, and by default the broker gives it after half a second.
     """
 
     topic: str
@@ -152,7 +166,8 @@ class Early(NamedTuple):
 class Together:
     """Reads small shares together, by a consumer that a worker process keeps.
 
-    Where anything is not as it should be it returns fewer records, and `RangeReader` finds out what is wrong.
+    Where anything is not as it should be it returns fewer records, and `RangeReader` finds out
+    what is wrong.
     """
 
     def __init__(self) -> None:
@@ -163,7 +178,10 @@ class Together:
         self._background = Background(time.monotonic)
 
     def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, Early]:
-        """Read shares to their ends, or up to the first trouble; of a partition only its first share."""
+        """Read shares to their ends, or up to the first trouble.
+
+        Of a partition only its first share.
+        """
         progress = _Progress(shares)
         consumer = self._connected(settings)
         try:
@@ -179,7 +197,7 @@ class Together:
         return progress.early_by_share
 
     def _look_up_topics(self, consumer: Consumer, topics: set[str]) -> None:
-        """Let the client find the leaders of topics that are new to it.
+        """Have the client find the leaders of topics that are new to it.
 
         A connected client looks for them by itself only once a second.
         """
@@ -188,17 +206,21 @@ class Together:
             self._known_topics.add(topic)
 
     def _fetch(self, consumer: Consumer, progress: _Progress) -> bool:
-        """Fetch until all shares are read, or something is wrong; return whether to keep the consumer."""
-        # Partitions that are read go on to send what is new, also where another one is silent: so the time
-        # counts from the last record that was wanted.
+        """Fetch until all shares are read, or something is wrong.
+
+        Return whether to keep the consumer.
+        """
+        # Partitions that are read go on to send what is new, also where another one is silent:
+        # so the time counts from the last record that was wanted.
         until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
         held_bytes = 0
         is_damaged = False
         while progress.unread and held_bytes < CHUNK_BYTES and time.monotonic() < until_s:
             message = consumer.poll(TOGETHER_WAIT_MS / 1000)
             if message is None:
-                # It may be unpacking a batch that takes longer, and would keep it while another client
-                # unpacks it again; but one that is only connecting is ready for the next task.
+                # It may be unpacking a batch that takes longer, and would keep it while another
+                # client unpacks it again; but one that is only connecting is ready for the next
+                # task.
                 return not self._has_received
             self._has_received = True
             messages = [message]
@@ -211,14 +233,15 @@ class Together:
             if progress.add_records(records):
                 until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
             progress.add_ends(events)
-            # Of batches larger than `max.partition.fetch.bytes` the broker sends one, and none of another
-            # partition: one that is read, and goes on to send, would keep the unread ones waiting.
+            # Of batches larger than `max.partition.fetch.bytes` the broker sends one, and none
+            # of another partition: one that is read, and goes on to send, would keep the unread
+            # ones waiting.
             read_places = progress.assigned - progress.unread.keys()
             if progress.unread and read_places:
                 consumer.incremental_unassign([TopicPartition(*place) for place in read_places])
                 progress.assigned -= read_places
-        # Of a damaged batch the client may go on in the middle, and stop there. Of a large one it keeps all
-        # that it has unpacked, while another client unpacks it again.
+        # Of a damaged batch the client may go on in the middle, and stop there. Of a large one
+        # it keeps all that it has unpacked, while another client unpacks it again.
         return not is_damaged and held_bytes < CHUNK_BYTES
 
     def _forget(self, consumer: Consumer) -> None:
@@ -278,7 +301,10 @@ class _Progress:
         return is_wanted
 
     def add_ends(self, events: list[Message]) -> None:
-        """Read no more of the partitions that have ended; one that ends too early has its rest unread."""
+        """Read no more of the partitions that have ended.
+
+        One that ends too early has its rest unread.
+        """
         for event in events:
             share = self.unread.pop((event.topic() or "", event.partition() or 0), None)
             if share is None:
@@ -316,8 +342,8 @@ def _before(messages: list[Message], end: int) -> list[Message]:
 def _receive(consumer: Consumer, messages_max: int) -> list[Message]:
     """Return `messages_max` messages, or fewer: an event came, `CHUNK_BYTES`, or no more within `WAIT_MS`.
 
-    `Consumer.consume` with a timeout waits it out unless all messages come, even behind the event that says
-    that the partition ends; so only `poll` waits here, for one message.
+    `Consumer.consume` with a timeout waits it out unless all messages come, even behind the
+    event that says that the partition ends; so only `poll` waits here, for one message.
     """
     messages: list[Message] = []
     held_bytes = 0
@@ -355,15 +381,18 @@ def _grouped(shares: Sequence[Share]) -> list[list[Share]]:
 
 
 def _is_small(group: Sequence[Share]) -> bool:
-    """Return whether a group of shares is read together; a single large one goes on where a batch ended."""
+    """Return whether a group of shares is read together.
+
+    A single large one goes on where a batch ended.
+    """
     return len(group) > 1 or group[0].end - group[0].start <= CHUNK_RECORDS
 
 
 class TaskReader:
     """Reads the shares of one task.
 
-    `lost` counts offsets that had left the log before they were read. `damaged` has those that cannot be
-    read, each run before the first chunk behind it is returned.
+    `lost` counts offsets that had left the log before they were read. `damaged` has those that
+    cannot be read, each run before the first chunk behind it is returned.
     """
 
     def __init__(
@@ -440,7 +469,11 @@ class RangeReader:
     """Reads a share of a batch; `lost` and `damaged` are as in `TaskReader`."""
 
     def __init__(
-        self, settings: Mapping[str, str], share: Share, kept: Kept = _KEPT, early: Early | None = None
+        self,
+        settings: Mapping[str, str],
+        share: Share,
+        kept: Kept = _KEPT,
+        early: Early | None = None,
     ) -> None:
         """Prepare; `early` is what was read of the share already, if anything was."""
         self.lost = 0
@@ -478,9 +511,11 @@ class RangeReader:
         """Yield the records of the range, in order, in lists of `CHUNK_RECORDS` or some `CHUNK_BYTES`.
 
         Raises:
-            DataLoss: the log begins behind the next offset, and the share does not skip lost records.
+            DataLoss: the log begins behind the next offset, and the share does not skip lost
+                records.
             Disagreement: the log ends before the range.
-            NotAuthenticated, NotAuthorized: the broker refuses our credentials, or we may not read the topic.
+            NotAuthenticated, NotAuthorized: the broker refuses our credentials, or we may not
+                read the topic.
             Unreachable: it sent nothing for a minute.
             LogError: the broker returned any other error.
         """
@@ -517,8 +552,8 @@ class RangeReader:
                     self._background.answered()
                 elif idle_ms >= STALL_MS or self._background.is_hopeless:
                     raise self._stalled(consumer, idle_ms)
-                # A kept consumer may still deliver the EOF event of the batch before. When nothing follows
-                # it, a new one sees where the partition ends now.
+                # A kept consumer may still deliver the EOF event of the batch before. When
+                # nothing follows it, a new one sees where the partition ends now.
                 if idle_ms and has_ended and not is_new:
                     consumer.close()
                     consumer = self._open()
@@ -558,9 +593,12 @@ class RangeReader:
         return consumer
 
     def _accept(self, messages: list[Message]) -> tuple[list[Message], int | None]:
-        """Return the records of the range, and the offset where the partition ended; None: it did not.
+        """Return the records of the range, and the offset where the partition ended.
 
-        Goes on behind the records. A loss or a damage that an event reports is kept for `_leave_out`.
+        None: it did not.
+
+        Goes on behind the records. A loss or a damage that an event reports is kept for
+        `_leave_out`.
         """
         end: int | None = None
         events, records = _split_events(messages)
@@ -576,7 +614,10 @@ class RangeReader:
         return records, end
 
     def _note_trouble(self, error: KafkaError) -> None:
-        """Record that the next offset is lost or damaged; raise any other error that concerns this reader."""
+        """Record that the next offset is lost or damaged.
+
+        Raise any other error that concerns this reader.
+        """
         code = error.code()
         if code in DAMAGE:
             self._damage = error
@@ -625,8 +666,9 @@ class RangeReader:
             raise self._cut(first, end)
         if not self._skips_loss:
             raise DataLoss(
-                f"{self._where()} left the log, which begins at {first}, after the batch was planned; set"
-                " on_data_loss: skip to go on without such records, or raise the topic's retention"
+                f"{self._where()} left the log, which begins at {first}, after the batch was"
+                " planned; set on_data_loss: skip to go on without such records, or raise the"
+                " topic's retention"
             )
         first_left = min(first, self._end)
         self.lost += first_left - self._next
@@ -651,8 +693,8 @@ class RangeReader:
     def _cut(self, first: int, end: int) -> Disagreement:
         """Return the error of a log that has not the offsets which the batch was planned with."""
         return Disagreement(
-            f"{self._where()}: the log holds {first} to {end}: the topic was created again, or cut; run"
-            " `windhover offsets reset` for its input"
+            f"{self._where()}: the log holds {first} to {end}: the topic was created again, or"
+            " cut; run `windhover offsets reset` for its input"
         )
 
     def _refusal(self, error: KafkaError) -> WindhoverError:

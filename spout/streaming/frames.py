@@ -1,7 +1,8 @@
 """How a DataFrame with bolts was built, kept beside it, so that one more bolt can be added to the same chain.
 
-A `Node` describes a DataFrame that this package built, for as long as that object lives. An operator of Spark
-returns a new object without a node; behind it, the metadata of the hidden column describes the anchors.
+A `Node` describes a DataFrame that this package built, for as long as that object lives. An
+operator of Spark returns a new object without a node; behind it, the metadata of the hidden
+column describes the anchors.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -64,7 +65,10 @@ class Node:
     id: str = field(default_factory=new_identity)
 
     def frame(self, *, anchored: bool = False) -> DataFrame:
-        """Build the DataFrame; `anchored`: its rows have the hidden column, if anything is tracked."""
+        """Build the DataFrame.
+
+        `anchored`: its rows have the hidden column, if anything is tracked.
+        """
         node = self.carrying() if anchored else self
         rows = node.read()
         if anchored and node.stream is not None and ANCHOR in rows.columns:
@@ -94,7 +98,8 @@ class Node:
         if self.chain is None:
             return replace(self, options=self.options and replace(self.options, anchored=True))
         has_packed_roots = not self.chain.has_rich_bolts and self.chain.roots_arrive
-        # A row that may be held needs only its root, no path: `spout.hold` computes a new edge for each row.
+        # A row that may be held needs only its root, no path: `spout.hold` computes a new edge
+        # for each row.
         has_roots = not self.chain.has_rich_bolts and self.chain.arrives is not Carry.HOPS
         may_be_held = self.stream.carry is Carry.WIDE and has_roots and not consumer
         carry = Carry.HOPS
@@ -124,7 +129,10 @@ class Node:
         )
 
     def grouped(self, step: Step, grouping: Grouping) -> Node:
-        """Return a node with one more bolt behind a shuffle; behind another bolt rows cross it in bundles."""
+        """Return a node with one more bolt behind a shuffle.
+
+        Behind another bolt rows cross it in bundles.
+        """
         producer = self.carrying(step.name)
         producer_chain = producer.chain
         if producer_chain is None:
@@ -157,8 +165,8 @@ class Node:
         if self.stream is None:
             return tried_twice("loading the source", reader.load)
         if self.chain is not None:
-            # all reads of one stream share this label: a source that is read twice is refused when its batch
-            # is settled
+            # all reads of one stream share this label: a source that is read twice is refused
+            # when its batch is settled
             reader = reader.option(BOLTS_OPTION, label(self.chain.name, "source"))
         reader = reader.option(STREAM_OPTION, self.stream.id)
         return tried_twice("loading the source", reader.load)
@@ -217,14 +225,15 @@ def streams_behind(rows: DataFrame) -> list[Stream]:
 def loose(rows: DataFrame, step: Step) -> Node:
     """Return a node for a bolt on any DataFrame: behind Spark's own operators, or rows of another source.
 
-    Raises `UsageError`: the rows come from a tracked stream, and the hidden column was dropped on the way.
+    Raises `UsageError`: the rows come from a tracked stream, and the hidden column was dropped
+    on the way.
     """
     session = rows.sparkSession
     if ANCHOR not in rows.columns:
         if rows.isStreaming and streams_read(rows):
             raise UsageError(
-                f"bolt {step.name!r} stands behind operators that dropped the hidden column {ANCHOR!r}, so"
-                " what it fails could not be replayed: select it too"
+                f"bolt {step.name!r} stands behind operators that dropped the hidden column"
+                f" {ANCHOR!r}, so what it fails could not be replayed: select it too"
                 f' (.select("value", "{ANCHOR}")), make the bolt before it with bolt(..., anchored=True), or'
                 " put this bolt directly behind that one"
             )
@@ -243,8 +252,9 @@ def hidden_column(rows: DataFrame, operator: str) -> tuple[Stream, Carry, tuple[
     """
     if {HELD, ANCHORS}.intersection(kinds_of(rows)):
         raise UsageError(
-            f"{operator!r} stands behind spout.hold, where tuples wait for a later batch: give a bolt to what"
-            " acks them, .transform(spout.ack_anchors(bolt)), or put it before the hold"
+            f"{operator!r} stands behind spout.hold, where tuples wait for a later batch: give"
+            " a bolt to what acks them, .transform(spout.ack_anchors(bolt)), or put it before"
+            " the hold"
         )
     about: Mapping[str, str] = {}
     if ANCHOR in rows.columns:
@@ -252,8 +262,8 @@ def hidden_column(rows: DataFrame, operator: str) -> tuple[Stream, Carry, tuple[
     stream = Application.of(rows.sparkSession).streams.get(about.get("stream", ""))
     if stream is None:
         raise UsageError(
-            f"bolt {operator!r}: the column {ANCHOR!r} lost what describes it; keep it as it is, neither"
-            " computed nor renamed"
+            f"bolt {operator!r}: the column {ANCHOR!r} lost what describes it; keep it as it"
+            " is, neither computed nor renamed"
         )
     subscriptions = tuple(int(key) for key in about["subscriptions"].split(",") if key)
     return stream, Carry(about["carry"]), subscriptions

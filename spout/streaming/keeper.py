@@ -1,9 +1,9 @@
 """A thread of the driver that serves its planning processes as long as the SparkContext lives.
 
-It makes the application's folder again where a cleaner of temporary files has removed it, and lets Spark run
-a first task for a planning process that asks for workers. The planning process emits nothing before: a root's
-timeout begins when it is emitted, and Spark may look for executors, or start Python on a busy machine, for
-minutes.
+It makes the application's folder again where a cleaner of temporary files has removed it, and
+lets Spark run a first task for a planning process that asks for workers. The planning process
+emits nothing before: a root's timeout begins when it is emitted, and Spark may look for
+executors, or start Python on a busy machine, for minutes.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
 """
@@ -32,7 +32,8 @@ KEEP_EVERY_S = 0.1
 """How often the thread looks: for one file, which nobody notices."""
 
 QUERIES_EVERY_S = 1.0
-"""How often it asks Spark for the queries that run: some calls of the JVM; a slow start takes 10 s."""
+"""How often it asks Spark for the queries that run: some calls of the JVM; a slow start takes
+10 s."""
 
 _JOB = "windhover: waits for Spark's first worker"
 
@@ -41,7 +42,10 @@ class Folder(Protocol):
     """The folder of the application."""
 
     def restore(self) -> bool:
-        """Make the folder again if it is gone; return whether it is there. False: it is removed for good."""
+        """Make the folder again if it is gone.
+
+        Return whether it is there. False: it is removed for good.
+        """
 
 
 class KeptStream(NamedTuple):
@@ -119,7 +123,10 @@ class Keeper:
             _LOGGER.debug("the queries cannot be listed: %s", error)
 
     def _answer(self, stream: KeptStream, process: str) -> None:
-        """Run a first task, and write to a planning process that Spark has workers; also if it has none."""
+        """Run a first task, and write to a planning process that Spark has workers.
+
+        Also if it has none.
+        """
         try:
             tried_twice("starting a first worker", lambda: self._start_worker(stream.session))
         except SPARK_ERRORS as error:
@@ -131,7 +138,10 @@ class Keeper:
 
 
 def start_a_worker(session: SparkSession) -> None:
-    """Run one task of Spark in Python, which also imports what a read task needs; return when it has run."""
+    """Run one task of Spark in Python, which also imports what a read task needs.
+
+    Return when it has run.
+    """
     session.sparkContext.setJobDescription(_JOB)
     session.range(0, 1, 1, 1).mapInArrow(_import_reading, "id long").collect()
 

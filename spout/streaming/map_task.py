@@ -28,7 +28,10 @@ from spout.tuples.rows import ArrowRows
 
 @dataclass(frozen=True, slots=True)
 class MapTask:
-    """The function that Spark's `mapInArrow` calls; without `stream` and `ledger` nothing is tracked."""
+    """The function that Spark's `mapInArrow` calls.
+
+    Without `stream` and `ledger` nothing is tracked.
+    """
 
     stage: StagePass
     stream: str = ""
@@ -59,7 +62,10 @@ class MapTask:
                 add(self.ledger, self.stream, replace(run.report(), received=marks))
 
     def _split(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
-        """Return the rows without the hidden column, and their anchors; None: nothing is tracked."""
+        """Return the rows without the hidden column, and their anchors.
+
+        None: nothing is tracked.
+        """
         column_index = batch.schema.get_field_index(ANCHOR)
         if column_index < 0:
             return ArrowRows(batch, came_from=frame.came_from), None
@@ -69,15 +75,19 @@ class MapTask:
             return rows, None
         if frame.arrives is not Carry.HOPS and column.null_count:
             raise TrackingError(
-                f"bolt {self.stage.name!r} received rows without anchors. Where an outer join or a union with"
-                " another stream stands before it, put the bolt before that; where the query ran with"
-                " tracked=False and ended in this batch, run it so once more until the batch is written"
+                f"bolt {self.stage.name!r} received rows without anchors. Where an outer join"
+                " or a union with another stream stands before it, put the bolt before that;"
+                " where the query ran with tracked=False and ended in this batch, run it so"
+                " once more until the batch is written"
             )
         return rows, Anchors(frame.arrives, column, frame.subscriptions)
 
 
 class Received:
-    """Which roots a first bolt received in one task; a root is its index in the plan of the batch."""
+    """Which roots a first bolt received in one task.
+
+    A root is its index in the plan of the batch.
+    """
 
     def __init__(self, operator: str) -> None:
         """`operator` is the bolt's name, for errors."""
@@ -86,7 +96,10 @@ class Received:
         self._marks: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def mark(self, roots: I64) -> None:
-        """Mark roots, `(n,) int64`, as received; `TrackingError`: one of them was received before."""
+        """Mark roots, `(n,) int64`, as received.
+
+        Raises `TrackingError`: one of them was received before.
+        """
         if not len(roots):
             return
         highest = int(roots.max())
@@ -97,8 +110,9 @@ class Received:
             self._marks = np.concatenate([self._marks, new_marks])
         if self._marks[roots].any() or len(distinct(roots)) != len(roots):
             raise TrackingError(
-                f"bolt {self._operator!r} received a root twice: explode, union or two branches stand before"
-                " it; put the bolt directly behind read_stream, and the operator behind the bolt"
+                f"bolt {self._operator!r} received a root twice: explode, union or two branches"
+                " stand before it; put the bolt directly behind read_stream, and the operator"
+                " behind the bolt"
             )
         self._marks[roots] = True
 

@@ -1,8 +1,8 @@
 """What a source needs, as one value that travels inside the data source's class.
 
-Spark pickles the class of the source for the planning process and for every read task, and they find the
-value there. Spark's own options do not serve: they are strings, and Spark shows them in its plans, which may
-be stored anywhere, while Kafka's client settings have secrets.
+Spark pickles the class of the source for the planning process and for every read task, and they
+find the value there. Spark's own options do not serve: they are strings, and Spark shows them
+in its plans, which may be stored anywhere, while Kafka's client settings have secrets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ BOLTS_OPTION = "windhover_bolts"
 class SealedStage:
     """A stage that travels as bytes: the planning process, which passes it on, imports nothing of it.
 
-    Else it would import a user's modules, and what runs bolts, while the query waits for its first batch.
+    Else it would import a user's modules, and what runs bolts, while the query waits for its
+    first batch.
     """
 
     __slots__ = ("_pickled", "_stage")
@@ -73,21 +74,24 @@ class SourceOptions:
     Attributes:
         stream: id of this `read_stream` call within its application; blobs refer to it.
         starting_offsets: None: the `start` of each input.
-        parallelism: cores that ran tasks when the stream was read, or None for those of the driver's machine;
-            `spout.streaming.options.tasks_now` counts those that came since.
+        parallelism: cores that ran tasks when the stream was read, or None for those of the
+            driver's machine; `spout.streaming.options.tasks_now` counts those that came since.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
-        application: name and id of the Spark application, which others that try to take the group are shown.
+        application: name and id of the Spark application, which others that try to take the
+            group are shown.
         status_path: file to which the planning process writes its status, or None.
         sink_folder: the folder of the application; empty: there is none.
         driver: where the planning process finds the driver; None: nobody tells it anything.
-        schema: what a read task returns: Spark's DDL, or a schema, whose names and nulls need no DDL.
+        schema: what a read task returns: Spark's DDL, or a schema, whose names and nulls need
+            no DDL.
         zone: the zone that the times of records have for bolts: the Spark session's.
         columns: columns that the source returns when no bolt runs inside it.
         anchored: whether each row ends with the hidden anchor column.
         traced: whether read tasks report the trace contexts of records.
         narrow: the bolts that run inside the read task, or None.
         ledger: the accumulator to which a tracked read task adds its blob, or None.
-        awaits_workers: whether nothing is emitted before Spark has run a task since the query began.
+        awaits_workers: whether nothing is emitted before Spark has run a task since the query
+            began.
     """
 
     topics: Topics
@@ -184,8 +188,8 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
 def tasks_now(options: SourceOptions, cores: int | None = None) -> int:
     """Return how many read tasks a batch that is planned now may have at most: one for each core.
 
-    On a cluster executors register after the query was built, and come and go; the driver tells after each
-    batch how many `cores` there are. None: no batch has ended yet.
+    On a cluster executors register after the query was built, and come and go; the driver tells
+    after each batch how many `cores` there are. None: no batch has ended yet.
     """
     known_cores = cores or options.parallelism or os.cpu_count() or 1
     return max(known_cores, options.min_partitions or 1)

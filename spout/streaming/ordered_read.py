@@ -1,7 +1,7 @@
 """How a read task puts the records of one partition in order: the copies first, sorted by their origins.
 
-The batch has all copies that are not settled (`spout.planning_process.order_watch`), and everything that was
-emitted before has a lower origin than what is new.
+The batch has all copies that are not settled (`spout.planning_process.order_watch`), and
+everything that was emitted before has a lower origin than what is new.
 
 Source: docs/design/protocol.md, section 5.1; `spout.planning.order`.
 """
@@ -20,8 +20,8 @@ from spout.tuples.failures import Cause
 from spout.tuples.messages import record_key
 
 COPIES_BYTES_MAX: Final = 256 << 20
-"""Memory for the copies that a task keeps while it sorts them; copies that come later in order fail, and come
-again.
+"""Memory for the copies that a task keeps while it sorts them; copies that come later in order
+fail, and come again.
 """
 
 RECORD_BYTES: Final = 600
@@ -51,7 +51,10 @@ def origin_of(headers: Headers, topic: str, partition: int) -> int | None:
 
 
 class LeftCopy(NamedTuple):
-    """A copy for which there was no room, without its value; `origin` and `key` None: it has none."""
+    """A copy for which there was no room, without its value.
+
+    `origin` and `key` None: it has none.
+    """
 
     origin: int | None
     position: int
@@ -73,7 +76,10 @@ class Copies:
         self.left_over: list[LeftCopy] = []
 
     def add(self, copies: Iterable[Copy]) -> None:
-        """Add copies; where memory ends, the last in order go to `left_over`, but one copy stays."""
+        """Add copies.
+
+        Where memory ends, the last in order go to `left_over`, but one copy stays.
+        """
         for copy in copies:
             if self._lowest_rank_left is not None and _rank(copy) > self._lowest_rank_left:
                 self._leave(copy)  # though there may be room: it would overtake those that are left over
@@ -100,7 +106,9 @@ class Copies:
             yield self._copies[begin : begin + copies_max]
 
     def refuse_left_over(self, gate: Gate, index_of: Callable[[int], int]) -> list[tuple[int, Cause]]:
-        """Refuse copies that are left over, and block what comes behind them; return roots with causes.
+        """Refuse copies that are left over, and block what comes behind them.
+
+        Return roots with causes.
 
         `index_of` takes a position; roots are indices in the plan.
         """

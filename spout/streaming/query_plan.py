@@ -36,7 +36,8 @@ from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
 
 _LABEL = "windhover "
-"""Begins the name that a plan shows for an operator of this package: ``windhover split+count #1f``."""
+"""Begins the name that a plan shows for an operator of this package: ``windhover split+count
+#1f``."""
 
 _COLUMNS_BETWEEN_STAGES = frozenset({TO, TASK, ANCHOR}), frozenset({TASK, BUNDLE})
 """Tuples cross from one stage of a topology to the next one by one, or in bundles."""
@@ -53,9 +54,10 @@ def refuse_limit(plan: JavaObject) -> None:
     for node in nodes(plan):
         if node.nodeName() in CUT_SHORT and any(map(stream_of, nodes(node))):
             raise UsageError(
-                f"{node.nodeName()} stands behind a tracked stream: records that it cuts off would be acked"
-                " without having been written. Filter by a condition, take the limit within the function"
-                " given to spout.sink from rows that were evaluated whole, or read with tracked=False"
+                f"{node.nodeName()} stands behind a tracked stream: records that it cuts off"
+                " would be acked without having been written. Filter by a condition, take the"
+                " limit within the function given to spout.sink from rows that were evaluated"
+                " whole, or read with tracked=False"
             )
 
 
@@ -119,8 +121,8 @@ def running(session: SparkSession, query: str) -> JavaObject:
     execution = execution_of(session, query)
     if execution is None:
         raise TrackingError(
-            f"Spark does not know query {query}, so nobody can tell whether its plan would ack records"
-            " without work"
+            f"Spark does not know query {query}, so nobody can tell whether its plan would ack"
+            " records without work"
         )
     return execution
 
@@ -148,7 +150,10 @@ def operators_in(label: str) -> list[str]:
 
 
 def operator_of(node: JavaObject) -> str:
-    """Return the label of an operator of this package, or of the source's bolts; empty for any other node."""
+    """Return the label of an operator of this package, or of the source's bolts.
+
+    Empty for any other node.
+    """
     if node.nodeName() == SOURCE:
         return option_of(node, BOLTS_OPTION)
     function_name = function_of(node)

@@ -50,7 +50,8 @@ from spout.tuples.raised import Tracebacks, first_of_each
 from spout.tuples.tuple import Tuple
 
 TRACED_MAX: Final = 10_000
-"""A task reports the traces of this many records at most, in 400 kB: a report is to stay below a megabyte."""
+"""A task reports the traces of this many records at most, in 400 kB: a report is to stay below
+a megabyte."""
 
 _UNITS_IN_A_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """How many of Arrow's units of time are in a second."""
@@ -59,15 +60,16 @@ _UNITS_IN_A_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_0
 def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) -> Iterator[pa.RecordBatch]:
     """Read a task's share of a batch, and yield the rows that its bolts emit.
 
-    The report is added after the last row was taken: an evaluation that stops early reports nothing.
-    `runs_again`: another process had planned the batch, and the query ended in it.
+    The report is added after the last row was taken: an evaluation that stops early reports
+    nothing. `runs_again`: another process had planned the batch, and the query ended in it.
     """
     running: AbstractContextManager[TaskRun | _BareSource] = nullcontext(_BareSource(options))
     if options.narrow is not None:
         running = running_stage(options.narrow.stage, options.safety, again=runs_again)
     with running as worker:
         with closing(_Reading(task, options, worker)) as reading, no_garbage_collection():
-            # a Python source hands its times out in UTC: Spark compares the types, names of zones included
+            # a Python source hands its times out in UTC: Spark compares the types, names of
+            # zones included
             for batch in _batches(task, reading, worker):
                 yield in_zone(batch, "UTC")
         if options.ledger is not None:
@@ -75,13 +77,15 @@ def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) ->
 
 
 UNTRACKED_CURE: Final = (
-    "set on_data_loss: skip for the input to go on without such batches; a query that is tracked goes on"
-    " behind them when it is started again"
+    "set on_data_loss: skip for the input to go on without such batches; a query that is"
+    " tracked goes on behind them when it is started again"
 )
 
 
 class _Chunk(NamedTuple):
-    """Records of one source that are read together; of each its message, its position and its index.
+    """Records of one source that are read together.
+
+    Of each its message, its position and its index.
 
     The index is the root's number within the plan of the batch.
     """
@@ -164,8 +168,8 @@ class _Reading:
     def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
         """Read a partition of an ordered input: its copies, sorted by their origins, then what is new.
 
-        Yields what the bolts emit. While they work, the worker's `gate` learns of each record that fails, and
-        blocks those behind it.
+        Yields what the bolts emit. While they work, the worker's `gate` learns of each record
+        that fails, and blocks those behind it.
         """
         ordered_input = self._options.input_of(source)
         gate = Gate(f"{ordered_input.topic}/{partition_of(source)}", ordered_input.name, line_up)
@@ -191,7 +195,10 @@ class _Reading:
         self._gates.append(gate)
 
     def _read_copies(self, source: int, gate: Gate) -> Copies:
-        """Read all copies that the task has of an ordered partition; `source` is that of its new records."""
+        """Read all copies that the task has of an ordered partition.
+
+        `source` is that of its new records.
+        """
         ordered_input = self._options.input_of(source)
         place = ordered_input.topic, partition_of(source)
         copies = Copies()
@@ -255,8 +262,9 @@ class _Reading:
     def _read(self, share: SourceRun, gate: Gate | None = None) -> Iterator[tuple[list[Message], I64]]:
         """Read a range; yield its records with their positions, and note those that there are not.
 
-        What cannot be read fails, or is absent where the input's `on_data_loss` is skip. Behind it the `gate`
-        of an ordered partition lets nothing pass, since nobody knows whose record it is.
+        What cannot be read fails, or is absent where the input's `on_data_loss` is skip. Behind
+        it the `gate` of an ordered partition lets nothing pass, since nobody knows whose record
+        it is.
         """
         expected = share.start
         for messages in self._task_reader.chunks(self._share_of(share)):
@@ -271,10 +279,12 @@ class _Reading:
             self._absent_runs.append(SourceRun(share.source, expected, share.end))
 
     def _note_damage(self, share: SourceRun, gate: Gate | None) -> None:
-        """Fail what of a range could not be read since the last call; stop what is behind it at the `gate`.
+        """Fail what of a range could not be read since the last call.
 
-        Where the input's `on_data_loss` is skip, nothing fails: `_read` finds it absent. Raises `Damaged`:
-        nobody would be told, since nothing of the stream is tracked.
+        Stop what is behind it at the `gate`.
+
+        Where the input's `on_data_loss` is skip, nothing fails: `_read` finds it absent. Raises
+        `Damaged`: nobody would be told, since nothing of the stream is tracked.
         """
         damaged_runs = self._task_reader.damaged[self._damage_noted :]
         self._damage_noted += len(damaged_runs)
@@ -311,7 +321,9 @@ class _Reading:
     def _feed(
         self, chunk: _Chunk, best_effort: Collection[int], causes_by_row: Mapping[int, Cause]
     ) -> Iterator[pa.RecordBatch]:
-        """Pass records to the bolts, and yield what these emit; rows that have a cause fail instead.
+        """Pass records to the bolts, and yield what these emit.
+
+        Rows that have a cause fail instead.
 
         The rows of `best_effort` are acked with the batch, whatever the bolts do.
         """
@@ -333,13 +345,13 @@ class _Reading:
         yield batch
 
     def _note_first_emissions(self, source: int, rows: MessageRows) -> None:
-        """Note when each copy's record was emitted for the first time, where its headers have that."""
+        """Record when the record of each copy was first emitted, if its headers have that."""
         copies, wall_ms = rows.first_emissions()
         roots = np.full(len(copies), source, np.int64), copies
         self._first_emissions.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
 
     def _note_traces(self, chunk: _Chunk) -> None:
-        """Note the traces of records that belong to one, of `TRACED_MAX` in the task at most."""
+        """Record the traces of records that belong to one, of `TRACED_MAX` in the task at most."""
         for message, position in zip(chunk.messages, chunk.positions.tolist(), strict=True):
             if len(self._traces) >= TRACED_MAX:
                 return
@@ -348,9 +360,10 @@ class _Reading:
                 self._traces.append((chunk.source, position, *ids))
 
     def _note_times(self, batch: pa.RecordBatch, source: int, positions: I64) -> None:
-        """Note the highest time of each column of rows that leave, and which of the records has it.
+        """Record the highest time of each column of rows that leave, and which of the records has it.
 
-        Bolts may emit any number of rows for a record, so behind them it is known of a chunk of records.
+        Bolts may emit any number of rows for a record, so behind them it is known of a chunk of
+        records.
         """
         for name in self._time_columns(batch.schema):
             column = batch.column(name)
@@ -387,7 +400,8 @@ class _Reading:
     ) -> Iterator[pa.RecordBatch]:
         """Pass records to the bolts, and fail the blocked ones; best effort is never blocked.
 
-        `origins` has of each record the offset of its first emission; None: it was in another partition.
+        `origins` has of each record the offset of its first emission; None: it was in another
+        partition.
         """
         best_effort, refused = self._apply_tracked_when(chunk)
         if not best_effort and not refused:
@@ -407,7 +421,8 @@ class _Reading:
     ) -> dict[int, Cause]:
         """Take records through the gate one by one; return the causes of the rows that do not pass.
 
-        A record that `tracked_when` has `refused` fails at its place in the line, and blocks those behind it.
+        A record that `tracked_when` has `refused` fails at its place in the line, and blocks
+        those behind it.
         """
         causes_by_row: dict[int, Cause] = {}
         records = zip(chunk.indices.tolist(), chunk.messages, list_of(origins), strict=True)
@@ -446,7 +461,10 @@ class _Reading:
         return best_effort, causes_by_row
 
     def _anchors(self, chunk: _Chunk) -> Anchors | None:
-        """Return the anchors of records as the stream's roots carry them; None: nothing is tracked."""
+        """Return the anchors of records as the stream's roots carry them.
+
+        None: nothing is tracked.
+        """
         if not self.tracked:
             return None
         carry = self._options.roots_carry
@@ -459,7 +477,9 @@ class _Reading:
 
 
 def _source_counts(options: SourceOptions, emitted: int) -> Counts:
-    """Return how many records `read_stream` emitted; empty: none, or the first stage has counted them.
+    """Return how many records `read_stream` emitted.
+
+    Empty: none, or the first stage has counted them.
 
     A topology counts the emissions of its spouts in its first stage.
     """
@@ -484,7 +504,10 @@ class _BareSource:
         self._carry = options.roots_carry
 
     def feed(self, rows: MessageRows, anchors: Anchors | None) -> pa.RecordBatch:
-        """Return the records' columns; without `anchors`, nothing is tracked, and that column has nulls."""
+        """Return the records' columns.
+
+        Without `anchors`, nothing is tracked, and that column has nulls.
+        """
         batch = rows.arrow(self._columns)
         if not self._is_anchored:
             return batch

@@ -1,9 +1,10 @@
 """The streaming source as Spark sees it: a thin shell around the planner, with one thread and one lock.
 
-Spark's source runner calls `latestOffset`, `partitions` and the others one after another in one thread. A
-second thread, a daemon, reads verdicts, ticks and commits all the time, since the session clock must move
-while a batch runs. The first callback with a session starts it; for a batch that runs again after a crash
-that is `partitions`. An error in the thread is raised by the next `latestOffset`, so that the query fails.
+Spark's source runner calls `latestOffset`, `partitions` and the others one after another in one
+thread. A second thread, a daemon, reads verdicts, ticks and commits all the time, since the
+session clock must move while a batch runs. The first callback with a session starts it; for a
+batch that runs again after a crash that is `partitions`. An error in the thread is raised by
+the next `latestOffset`, so that the query fails.
 
 The reader is pickled for the workers that read; only its options go with it.
 
@@ -50,29 +51,32 @@ POLL_MS = 50
 """How long the thread waits for verdicts before it checks the clock again."""
 
 IDLE_POLL_MS = TICK_EVERY_MS
-"""How long it waits where nothing is pending: then the session's clock stands still. The first tick may come
-this long after the first Init, as it may come this long after any other tick.
+"""How long it waits where nothing is pending: then the session's clock stands still. The first
+tick may come this long after the first Init, as it may come this long after any other tick.
 """
 
 DRIVER_WAIT_MS = 1_000
-"""How long a callback waits for the driver before it looks at the clock again; a message wakes it at once."""
+"""How long a callback waits for the driver before it looks at the clock again; a message wakes
+it at once."""
 
 IDLE_MS = 50
-"""How long `latestOffset` waits when there is nothing to do: with the default trigger Spark calls again at
-once.
+"""How long `latestOffset` waits when there is nothing to do: with the default trigger Spark
+calls again at once.
 """
 
 ASKING_SECONDS = 1.0
-"""After the last batch `latestOffset` asks for the ends of all partitions for this long, at each call. After
-that it waits until a record comes (`Arrivals.wait` has the reason for not doing so at once).
+"""After the last batch `latestOffset` asks for the ends of all partitions for this long, at
+each call. After that it waits until a record comes (`Arrivals.wait` has the reason for not
+doing so at once).
 """
 
 ARRIVAL_MS = 500
-"""How long `latestOffset` waits for a record before it returns to Spark, which may want to end the query.
-Each return costs some 1 ms of CPU."""
+"""How long `latestOffset` waits for a record before it returns to Spark, which may want to end
+the query. Each return costs some 1 ms of CPU."""
 
 ENDING_MS_MAX = 600_000
-"""How long Spark gets no batches while somebody ends the query, at most; that process may have died."""
+"""How long Spark gets no batches while somebody ends the query, at most; that process may have
+died."""
 
 WORKERS_MS_MAX = 600_000
 """How long the first batch waits for Spark's first task, at most: then timeouts may run."""
@@ -87,7 +91,10 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 class WindhoverSource(DataSource):
-    """The data source ``windhover``; `spout.read_stream` registers a class of its own for each stream."""
+    """The data source ``windhover``.
+
+    `spout.read_stream` registers a class of its own for each stream.
+    """
 
     FORMAT: ClassVar[str] = "windhover"
     source_options: ClassVar[SourceOptions | None] = None
@@ -97,7 +104,8 @@ class WindhoverSource(DataSource):
     def of(cls, options: SourceOptions, session: int) -> type[WindhoverSource]:
         """Return a subclass with options; it is pickled as a whole, since no module defines it.
 
-        It is for one Spark `session`, numbered from 1: a format name is registered in only one session.
+        It is for one Spark `session`, numbered from 1: a format name is registered in only one
+        session.
         """
         return type(cls.__name__, (cls,), {"source_options": options, "session": session})
 
@@ -245,7 +253,8 @@ class Runner:
     def begin_batch(self, end: Journal) -> bool:
         """Take the group for a batch that Spark is about to run.
 
-        Return whether another process had planned the batch; then the batch is marked as one that runs again.
+        Return whether another process had planned the batch; then the batch is marked as one
+        that runs again.
         """
         self._driver.require()
         if not self._planner.is_open:
@@ -258,7 +267,10 @@ class Runner:
         return runs_again
 
     def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
-        """Take the group for the session of an offset, unless that is done already; see `Planner.open`."""
+        """Take the group for the session of an offset, unless that is done already.
+
+        See `Planner.open`.
+        """
         with self._lock:
             if self._planner.is_open or self._error is not None:
                 return
@@ -275,9 +287,12 @@ class Runner:
         self._planner.stop_at_ends()
 
     def plan(self, start: Journal, rows_max: int | None) -> Journal:
-        """Plan the next batch and return its end; `start`: there is nothing to do, or the driver ends us.
+        """Plan the next batch and return its end.
 
-        Waits until the ackers are ready and until the batch before is published. `rows_max` None: no limit.
+        `start`: there is nothing to do, or the driver ends us.
+
+        Waits until the ackers are ready and until the batch before is published. `rows_max`
+        None: no limit.
         """
         self._driver.require()
         self._driver.catch_up()
@@ -306,7 +321,10 @@ class Runner:
             return end
 
     def _plan_or_wait(self, start: Journal, rows_max: int | None) -> Journal:
-        """Plan a batch; with nothing to plan, wait once and try again, or wait for the end of the query."""
+        """Plan a batch.
+
+        With nothing to plan, wait once and try again, or wait for the end of the query.
+        """
         end = self._plan(start, rows_max)
         if end != start:
             return end
@@ -350,8 +368,8 @@ class Runner:
             self._warn_of_wait(
                 wait,
                 event,
-                "Spark has run no task yet. Nothing is emitted and no timeout runs; see in Spark's UI whether"
-                " it has executors, and what they do",
+                "Spark has run no task yet. Nothing is emitted and no timeout runs; see in"
+                " Spark's UI whether it has executors, and what they do",
             )
         self._has_workers = True
 
@@ -366,7 +384,9 @@ class Runner:
             _LOGGER.warning("%s group=%s waited_s=%d: %s", event, self._options.group, waited_s, text)
 
     def _waits_in_vain(self) -> bool:
-        """Wait for a record, if there was nothing to plan for `ASKING_SECONDS`; return whether none came.
+        """Wait for a record, if there was nothing to plan for `ASKING_SECONDS`.
+
+        Return whether none came.
 
         False also where it did not wait: then the caller asks for the ends of all partitions.
         """
@@ -383,7 +403,9 @@ class Runner:
         return True
 
     def _plan_last(self, start: Journal, rows_max: int | None) -> Journal:
-        """Wait for a replay to plan, or until nothing is pending or due; return `start` when the query ends.
+        """Wait for a replay to plan, or until nothing is pending or due.
+
+        Return `start` when the query ends.
 
         Spark kills this process when the query ends, so the last status is written here.
         """
@@ -426,7 +448,10 @@ class Runner:
         return self._planner.plan(start, rows_max, _now_ms(), tasks_max)
 
     def _wait_for_the_end(self) -> None:
-        """Tell the driver that no batch will be planned; wait as long as it ends the query for good."""
+        """Report to the driver that no batch will be planned.
+
+        Wait as long as it ends the query for good.
+        """
         self._driver.put_idle()
         deadline_ms = self._clock_ms() + ENDING_MS_MAX
         wait = LongWait()
@@ -456,8 +481,8 @@ class Runner:
             self._warn_of_wait(
                 wait,
                 "waits_for_publication",
-                "Spark has ended a batch, and the driver has not published yet what it acked and failed; see"
-                " the driver's log, and whether the broker answers",
+                "Spark has ended a batch, and the driver has not published yet what it acked"
+                " and failed; see the driver's log, and whether the broker answers",
             )
 
     def _pass_on_held_roots(self) -> None:
@@ -470,13 +495,19 @@ class Runner:
             self._planner.note_held(published.held)
 
     def _wait_for_driver(self, changes_seen: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
-        """Wait for a message of the driver beyond the `changes_seen` first ones; do not hold the lock."""
+        """Wait for a message of the driver beyond the `changes_seen` first ones.
+
+        Do not hold the lock.
+        """
         self._raise_error()
         self._driver.wait(changes_seen, min(wait_ms, DRIVER_WAIT_MS))
         self._raise_error()
 
     def _wait(self, wait_ms: int) -> None:
-        """Wait for a step of the thread, and raise its error; the lock, which is held, is free meanwhile."""
+        """Wait for a step of the thread, and raise its error.
+
+        The lock, which is held, is free meanwhile.
+        """
         self._raise_error()
         self._lock.wait(wait_ms / 1000)
         self._raise_error()
@@ -513,8 +544,8 @@ class Runner:
     def _write_status(self, now_ms: int, *, force: bool = False) -> None:
         """Write the status file, at most every `STATUS_EVERY_MS` unless `force`.
 
-        A driver that ends the query once nothing is pending reads this status, and then Spark kills this
-        process; so the settled offsets are committed before.
+        A driver that ends the query once nothing is pending reads this status, and then Spark
+        kills this process; so the settled offsets are committed before.
         """
         path = self._options.status_path
         if path is None:

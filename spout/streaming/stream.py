@@ -1,8 +1,9 @@
 """The public entry: from topics to DataFrames, and from DataFrames to bolts.
 
-A bolt directly behind `read_stream`, or directly behind another bolt, joins it: the DataFrame is built again
-with one more bolt in the same Python pass, inside the source's read task where possible. Behind Spark's own
-operators a bolt runs in its own `mapInArrow`, and finds its roots by the hidden column ``_windhover``.
+A bolt directly behind `read_stream`, or directly behind another bolt, joins it: the DataFrame
+is built again with one more bolt in the same Python pass, inside the source's read task where
+possible. Behind Spark's own operators a bolt runs in its own `mapInArrow`, and finds its roots
+by the hidden column ``_windhover``.
 
 Source: docs/design/protocol.md, sections 5.1 and 5.2.
 """
@@ -59,7 +60,10 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 class ReadOptions(TypedDict, total=False):
-    """Options of `read_stream`; an option of Spark's Kafka connector has the same name and meaning here."""
+    """Options of `read_stream`.
+
+    An option of Spark's Kafka connector has the same name and meaning here.
+    """
 
     startingOffsets: str
     maxOffsetsPerTrigger: int
@@ -80,15 +84,19 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Topics:
     >>> topics.kafka["bootstrap.servers"], topics.input("sentences").group
     ('kafka-1:9092', 'word-count')
 
-    `environ` has the values for ``${NAME}`` in the file; None: the environment of this process. Raises
-    `ConfigError`: a value is not possible; the message has the file, the key, the value and the cure.
+    `environ` has the values for ``${NAME}`` in the file; None: the environment of this process.
+    Raises `ConfigError`: a value is not possible; the message has the file, the key, the value
+    and the cure.
     """
     environ = os.environ if environ is None else environ
     return topics_yaml.load_topics(Path(path), environ, _LOGGER.warning)
 
 
 def read_stream(
-    spark: SparkSession, topics: Topics, inputs: str | Sequence[str], **options: Unpack[ReadOptions]
+    spark: SparkSession,
+    topics: Topics,
+    inputs: str | Sequence[str],
+    **options: Unpack[ReadOptions],
 ) -> DataFrame:
     """Read inputs of one group as a stream.
 
@@ -100,25 +108,27 @@ def read_stream(
         spark: the session; a classic one, not Spark Connect.
         topics: topics.yaml, as `load` returns it.
         inputs: name of an input, or of several of one group.
-        options: ``startingOffsets`` (earliest, latest or an ISO 8601 time, for a group without history),
-            ``maxOffsetsPerTrigger``, ``minPartitions``, ``includeHeaders``, ``failOnDataLoss``; ``tracked``
-            (False: this query takes no part in the guarantee), ``tracked_when`` (a function of a tuple: a
-            record for which it is false is best effort, as Storm's emit without a message id: whatever its
-            bolts do, it is acked with its micro-batch; one for which it raises fails), ``delayed_acks``
-            (True: rows may be held across micro-batches by `spout.hold`; 16 bytes more per row),
-            ``take_over`` (True: take the group even from a query that is alive, which then ends; and go on
-            with a new session from a checkpoint that is refused, or older than what its query did),
-            ``status_path`` (a file for the planner's status; without it only `spout.stream_status` finds the
-            status).
+        options: ``startingOffsets`` (earliest, latest or an ISO 8601 time, for a group without
+            history), ``maxOffsetsPerTrigger``, ``minPartitions``, ``includeHeaders``,
+            ``failOnDataLoss``; ``tracked`` (False: this query takes no part in the guarantee),
+            ``tracked_when`` (a function of a tuple: a record for which it is false is best
+            effort, as Storm's emit without a message id: whatever its bolts do, it is acked
+            with its micro-batch; one for which it raises fails), ``delayed_acks`` (True: rows
+            may be held across micro-batches by `spout.hold`; 16 bytes more per row),
+            ``take_over`` (True: take the group even from a query that is alive, which then
+            ends; and go on with a new session from a checkpoint that is refused, or older than
+            what its query did), ``status_path`` (a file for the planner's status; without it
+            only `spout.stream_status` finds the status).
 
     Returns:
-        A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``. Write
-        it by ``foreachBatch(spout.sink(...))``, or start it with `spout.start`: a query that ends a batch
-        without one of them is stopped with an error.
+        A DataFrame with the columns of Spark's Kafka connector, and the hidden column
+        ``_windhover``. Write it by ``foreachBatch(spout.sink(...))``, or start it with
+        `spout.start`: a query that ends a batch without one of them is stopped with an error.
 
     Raises:
-        UsageError: no such input, inputs of several groups, an unknown option, or a running query of this
-            application reads the group already; or Spark would end a worker before `bolt_timeout`.
+        UsageError: no such input, inputs of several groups, an unknown option, or a running
+            query of this application reads the group already; or Spark would end a worker
+            before `bolt_timeout`.
     """
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     group, tracked = _group_and_tracked(topics, names, options)
@@ -136,8 +146,9 @@ def read_stream(
     stream.status_path = Path(options.get("status_path") or link.status_path)
     if tracked and tried_once(context.master or ""):
         _LOGGER.warning(
-            "tasks_are_tried_once master=%s: a record that kills or hangs the worker ends the query, and is"
-            " isolated when it is started again; with local[2,3], or on a cluster, it is isolated at once",
+            "tasks_are_tried_once master=%s: a record that kills or hangs the worker ends the"
+            " query, and is isolated when it is started again; with local[2,3], or on a"
+            " cluster, it is isolated at once",
             context.master,
         )
     types_by_column = dict(SOURCE_COLUMNS)
@@ -176,7 +187,10 @@ def read_stream(
 
 
 def _check_idle_limit(spark: SparkSession, read_inputs: Sequence[Input]) -> None:
-    """Raise `UsageError` if Spark would end a worker before `bolt_timeout`; warn if it may end one later."""
+    """Raise `UsageError` if Spark would end a worker before `bolt_timeout`.
+
+    Warn if it may end one later.
+    """
     idle_ms = idle_limit_ms(spark.conf.getAll)
     refuse_idle_limit(limit_ms(read_inputs), idle_ms)
     warning = idle_warning(idle_ms)
@@ -206,7 +220,10 @@ def let_workers_be_this_python(context: SparkContext) -> None:
 
 
 def _group_and_tracked(topics: Topics, names: Sequence[str], options: ReadOptions) -> tuple[str, bool]:
-    """Return the group of some inputs, and whether they are tracked; check the options of `read_stream`."""
+    """Return the group of some inputs, and whether they are tracked.
+
+    Check the options of `read_stream`.
+    """
     argument: object = topics
     if not isinstance(argument, Topics):
         raise UsageError(f'read_stream reads {argument!r}; give it what spout.load("topics.yaml") returns')
@@ -273,8 +290,9 @@ def _check_ordering(read_inputs: Sequence[Input], options: ReadOptions) -> None:
         wrong_option = "delayed_acks=True"
     if wrong_option:
         raise UsageError(
-            f"input {ordered_names[0]} has an ordering, which does not go with {wrong_option}: its next batch"
-            " waits for the verdicts of the one before; leave the option out, or set ordering: none"
+            f"input {ordered_names[0]} has an ordering, which does not go with {wrong_option}:"
+            " its next batch waits for the verdicts of the one before; leave the option out, or"
+            " set ordering: none"
         )
 
 
@@ -296,15 +314,17 @@ def bolt(
 
     Args:
         instance: the bolt; every task works on a copy of it.
-        grouping: `fields` or `shuffle` to send tuples to other tasks first; None: they stay where they are.
+        grouping: `fields` or `shuffle` to send tuples to other tasks first; None: they stay
+            where they are.
         name: the bolt's name in causes and metrics, unique in the topology; None: its class's name.
-        anchored: whether its rows keep the hidden column, for another bolt behind Spark's own operators.
-        hooks: observers of the bolt, called for each tuple; every task works on copies of them. Its counts
-            need no hook: see `spout.stream_status`.
+        anchored: whether its rows keep the hidden column, for another bolt behind Spark's own
+            operators.
+        hooks: observers of the bolt, called for each tuple; every task works on copies of them.
+            Its counts need no hook: see `spout.stream_status`.
 
     Raises:
-        UsageError: `instance` is no bolt, one of its methods would never run (a generator, `async`), or the
-            name is not allowed.
+        UsageError: `instance` is no bolt, one of its methods would never run (a generator,
+            `async`), or the name is not allowed.
     """
     name_of_bolt = bolt_name(instance, name)
     check_bolt(name_of_bolt, instance)

@@ -1,7 +1,7 @@
 """Names the rules of `causes` that can fit nothing, when a query starts: a bolt's name may be misspelt.
 
-Whether a class of exceptions exists, nobody knows before it is raised. Which bolts a query has, its plan
-says.
+Whether a class of exceptions exists, nobody knows before it is raised. Which bolts a query has,
+its plan says.
 """
 
 from __future__ import annotations

@@ -1383,8 +1383,8 @@ MUTANTS = (
     Mutant(
         "each-anchor-of-a-tuple-gets-an-edge",
         "spout/bolts/collectors.py",
-        "ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct])",
-        "ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct[:1]])",
+        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct])",
+        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct[:1]])",
         "tests/unit/spout/execution/test_multi_anchor.py"
         "::test_its_ack_completes_both_roots_and_its_failure_fails_both",
         "of a tuple with two anchors the second record would be acked without it",
@@ -1392,8 +1392,8 @@ MUTANTS = (
     Mutant(
         "a-tuple-is-delivered-under-each-of-its-anchors",
         "spout/bolts/collectors.py",
-        "for anchor, ordinal in zip(self.anchors, self.ordinals[first:], strict=False)",
-        "for anchor, ordinal in zip(self.anchors[:1], self.ordinals[first:], strict=False)",
+        "for anchor, ordinal in zip(self.anchors, self.ordinals[first_ordinal:], strict=False)",
+        "for anchor, ordinal in zip(self.anchors[:1], self.ordinals[first_ordinal:], strict=False)",
         "tests/unit/spout/tuples/test_tuple.py::test_an_emission_is_anchored_on_every_distinct_anchor_once",
         "a failure behind a join would replay one of two records",
     ),
@@ -1408,8 +1408,8 @@ MUTANTS = (
     Mutant(
         "a-failed-tuple-fails-each-of-its-roots",
         "spout/bolts/collectors.py",
-        "self.failures.extend((delivery.root, named) for delivery in received.deliveries)",
-        "self.failures.extend((delivery.root, named) for delivery in received.deliveries[:1])",
+        "self.failures.extend((delivery.root, cause) for delivery in received.deliveries)",
+        "self.failures.extend((delivery.root, cause) for delivery in received.deliveries[:1])",
         "tests/unit/spout/tuples/test_tuple.py::test_failing_fails_every_root_that_the_tuple_descends_from",
         "of a joined tuple that fails one record would time out instead",
     ),
@@ -2021,7 +2021,7 @@ MUTANTS = (
     Mutant(
         "a-type-that-is-none-is-refused-at-once",
         "spout/bolts/ddl.py",
-        "if _KIND.fullmatch(first) is None:",
+        "if _FIRST_WORD_OF_TYPE.fullmatch(first_word) is None:",
         "if False:",
         "tests/unit/spout/bolts/test_ddl.py::test_what_is_wrong_for_sure_is_refused_without_spark",
         "a misspelled type would be found when the query starts",

@@ -24,6 +24,7 @@ PROFILES: dict[str, Profile] = {
     "ordered": Profile(orders=1.0),
     "forged": Profile(always=MappingProxyType({"forged": 0.1})),
     "cut": Profile(always=MappingProxyType({"cut": 0.02})),
+    "lagging": Profile(always=MappingProxyType({"lagging": 0.7})),
 }
 """What `--profile` may say, besides the name of an ablation."""
 

@@ -474,7 +474,7 @@ class PublicationRecords(NamedTuple):
     acks: tuple[Outgoing, ...]
 
 
-def records_of(publication: Publication, topics: AckTopics, partitions: int) -> PublicationRecords:
+def publication_records(publication: Publication, topics: AckTopics, partitions: int) -> PublicationRecords:
     """Return what is written for a publication, with headers, of so many acker partitions."""
     codec = wire_codec()
     noted = _noted_records(publication, partitions)
@@ -492,10 +492,10 @@ def records_of(publication: Publication, topics: AckTopics, partitions: int) -> 
         note = _fitting(publication.note, RECORD_BYTES_MAX - len(value)) if id(acked) in noted else ()
         headers = (*note, *ack_headers(acked, publication, len(value) + _bytes_of(note)))
         acks.append(Outgoing(topics.ack, _acker_of(acked, partitions), value, headers=headers))
-    acks += [
+    held = [
         Outgoing(topics.ack, _acker_of(moved, partitions), codec.encode(moved)) for moved in publication.held
     ]
-    return PublicationRecords(tuple(fails), tuple(acks))
+    return PublicationRecords(tuple(fails), (*acks, *held))
 
 
 class Publisher:
@@ -522,7 +522,7 @@ class Publisher:
 
         `partitions`: how many acker partitions there are.
         """
-        self.write(records_of(publication, self._topics, partitions))
+        self.write(publication_records(publication, self._topics, partitions))
 
     def write(self, records: PublicationRecords) -> None:
         """Write the records of a publication, and wait until they are durable; safe to repeat."""

@@ -602,8 +602,8 @@ MUTANTS = (
     Mutant(
         "what-waits-for-its-init-is-read-by-each-restart",
         "acker/service/snapshot.py",
-        "(needs_verdicts and needs_verdicts.verdict_pin, ledger.ahead_pin)",
-        "(needs_verdicts and needs_verdicts.verdict_pin,)",
+        "[ledger.ahead_pin, pinning.verdict_pin if pinning else None]",
+        "[pinning.verdict_pin if pinning else None]",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_without_their_inits_are_known_until_all_of_these_were_read_again",
         "a second crash would give a second verdict",
@@ -685,7 +685,7 @@ MUTANTS = (
     Mutant(
         "a-moved-deadline-survives-a-restart",
         "acker/service/snapshot.py",
-        "cohort.load_touched(_int32(carried_values.touched), deadlines_ms)",
+        "cohort.load_touched(_int32(carried_range.touched), deadlines_ms)",
         "pass",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
@@ -694,7 +694,7 @@ MUTANTS = (
     Mutant(
         "the-safe-position-is-that-of-the-oldest-open-root",
         "acker/service/snapshot.py",
-        "safe_offset = needs_acks.ack_pin.offset if needs_acks and needs_acks.ack_pin else core.ack_next",
+        "safe_offset = pinning.ack_pin.offset if pinning and pinning.ack_pin else core.ack_next",
         "safe_offset = core.ack_next",
         "tests/unit/acker/service/test_acker_restart.py::test_logs_are_shortened_to_what_a_restart_needs",
         "contributions to open roots would be lost with a crash",

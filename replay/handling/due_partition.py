@@ -22,7 +22,8 @@ def due_records(log: Log, topics: Topics, number: int) -> Iterator[Record]:
     """
     own_cluster = log.cluster_id()
     place = TopicPartition(topics.ack_topics.due, number)
-    start, end = log.starts([place])[place], log.stable_ends([place])[place]
+    start = log.starts([place])[place]
+    end = log.stable_ends([place])[place]
     wait_ms = topics.replay.limits.operation_timeout_ms
     for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
         require_cluster(record.place, record.headers, record.value, own_cluster)

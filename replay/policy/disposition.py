@@ -71,15 +71,16 @@ def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
 
 
 def _exponential(backoff: Backoff, exponent: int) -> float:
+    """Return ``initial_ms * multiplier ** exponent``, at most `max_ms`, in ms."""
     if backoff.initial_ms >= backoff.max_ms:
         return backoff.max_ms
     if backoff.initial_ms <= 0:
         return 0
     if backoff.multiplier <= 1.0:
         return backoff.initial_ms
-    enough = math.log(backoff.max_ms / backoff.initial_ms) / math.log(backoff.multiplier)
+    exponent_of_max = math.log(backoff.max_ms / backoff.initial_ms) / math.log(backoff.multiplier)
     # without this limit the power overflows
-    if exponent >= enough:
+    if exponent >= exponent_of_max:
         return backoff.max_ms
     return min(backoff.initial_ms * backoff.multiplier**exponent, backoff.max_ms)
 
@@ -240,18 +241,20 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
     if lost.attempt < 1 or min(lost.abandoned, lost.timed_out, lost.blocked) < 0:
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")
     if lost.is_blocked:
-        return Replay((now_ms // policy.hold_ms + 1) * policy.hold_ms)
+        next_multiple = now_ms // policy.hold_ms + 1
+        return Replay(next_multiple * policy.hold_ms)
     rule = _rule_for(policy, lost)
-    given_up = _given_up(policy, rule, lost)
-    if given_up is not None:
-        return GiveUp(given_up)
+    reason = _reason_to_give_up(policy, rule, lost)
+    if reason is not None:
+        return GiveUp(reason)
     failures = _failures(lost)
-    return Replay(
-        now_ms + (delay_ms(rule.backoff or policy.backoff, failures, jitter) if failures > 0 else 0)
-    )
+    if failures <= 0:
+        return Replay(now_ms)
+    return Replay(now_ms + delay_ms(rule.backoff or policy.backoff, failures, jitter))
 
 
 def _rule_for(policy: Policy, lost: LostEmission) -> Rule:
+    """Return the rule for a root's cause; one that retries if it has no cause, or no rule fits it."""
     match lost.reason:
         case Verdict.FAILED:
             return rule_of(policy.rules, lost.operator, lost.error)
@@ -272,7 +275,8 @@ def _failures(lost: LostEmission) -> int:
             assert_never(lost.reason)
 
 
-def _given_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadReason | None:
+def _reason_to_give_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadReason | None:
+    """Return why a root is given up, by the rules above from 1 to 4; None: it is replayed."""
     if rule.then is not Action.RETRY:
         return DeadReason.DROPPED if rule.then is Action.DROP else DeadReason.CAUSE
     match lost.reason:
@@ -291,14 +295,20 @@ def _given_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadReason | No
 
 
 def _used_up(policy: Policy, lost: LostEmission) -> int:
-    """Return how many of its attempts a root has used up."""
-    free = lost.blocked + (0 if policy.count_abandoned else lost.abandoned)
-    free += 0 if policy.count_timed_out else lost.timed_out
+    """Return how many of its attempts a root has used up: all emissions without those that do not count.
+
+    That is 1 or more, since the last emission itself counts; only a timed-out one may not.
+    """
+    uncounted = lost.blocked
+    if not policy.count_abandoned:
+        uncounted += lost.abandoned
+    if not policy.count_timed_out:
+        uncounted += lost.timed_out
     match lost.reason:
         case Verdict.TIMED_OUT:
-            least = 1 if policy.count_timed_out else 0
+            used_min = 1 if policy.count_timed_out else 0
         case Verdict.FAILED | Verdict.ABANDONED:
-            least = 1
+            used_min = 1
         case _:
             assert_never(lost.reason)
-    return max(least, lost.attempt - free)
+    return max(used_min, lost.attempt - uncounted)

@@ -232,7 +232,7 @@ class IsolatedRun:
         if number == _FINISH:
             return Worked(run.finish(), run.report())
         feed = unpack_feed(packed)
-        run.arrived = feed.rows_before
+        run.rows_arrived = feed.rows_before
         run.gate = None if feed.slip is None else self._gate_of(feed.slip)
         batch = run.feed(feed.rows, feed.anchors)
         report = run.take_report() if self._goes_on else None

@@ -69,20 +69,21 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
             " several inputs of a group by one read_stream, or the others with tracked=False"
         )
     stream = streams[0]
-    Application.of(session).refuse_second(stream.group)
+    application = Application.of(session)
+    application.refuse_second(stream.group)
     plan = logical_plan(rows)
     refuse_query(plan)
-    name_unfit_rules_of(plan, Application.of(session))
+    name_unfit_rules_of(plan, application)
     if ANCHOR in rows.columns:
         raise UsageError(
             f"the hidden column {ANCHOR!r} would be written too; take it out before:"
             f' rows.drop("{ANCHOR}").writeStream'
         )
     try:
-        query = RunFollower.of(Application.of(session)).start(stream, begin, watermark_holds(plan))
+        query = RunFollower.of(application).start(stream, begin, watermark_holds(plan))
     except PySparkException as error:
-        is_of_mode = (error.getCondition() or "").startswith(_REAL_TIME)
-        if not (is_of_mode or isinstance(error, UnsupportedOperationException)):
+        is_real_time = (error.getCondition() or "").startswith(_REAL_TIME)
+        if not is_real_time and not isinstance(error, UnsupportedOperationException):
             raise
         raise UsageError(f"Spark refuses the query ({error}); {_MICRO_BATCHES}") from error
     except Py4JJavaError as error:
@@ -93,7 +94,9 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
             f"{text.strip()}: give Spark the sink's jars when it starts (spark.jars, or spark.jars.packages),"
             f" made for Spark {session.version}"
         ) from error
-    if (trigger := trigger_of(query)) in _NOT_MICRO_BATCHES:
+    # only a query that was started tells its trigger
+    trigger = trigger_of(query)
+    if trigger in _NOT_MICRO_BATCHES:
         query.stop()
         raise UsageError(f"{trigger}: {_MICRO_BATCHES}")
     return query

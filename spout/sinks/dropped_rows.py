@@ -23,13 +23,12 @@ def dropped_rows(execution: JavaObject, holds: tuple[str, ...]) -> Dropped:
     if batch is None:
         return Dropped()
     counts = counts_of_plan(batch.executedPlan())
-    seen = counts.watermarks
-    names = holds if len(holds) == len(seen) else ("",) * len(seen)  # Spark may have taken one out
-    return Dropped(
-        counts.dropped,
-        tuple(
-            WatermarkStats(count.column, hold, count.delay_ms, count.highest_ms)
-            for count, hold in zip(seen, names, strict=True)
-            if count is not None
-        ),
-    )
+    # Spark may have taken a watermark out: then nobody can tell which hold is before which
+    hold_names = holds
+    if len(holds) != len(counts.watermarks):
+        hold_names = ("",) * len(counts.watermarks)
+    stats: list[WatermarkStats] = []
+    for count, hold in zip(counts.watermarks, hold_names, strict=True):
+        if count is not None:
+            stats.append(WatermarkStats(count.column, hold, count.delay_ms, count.highest_ms))
+    return Dropped(counts.dropped, tuple(stats))

@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         "no-broker-is-down-whatever-the-numbers",
         "acker/kafka/client.py",
-        "self._down_since = self._clock() if self._down_since is None else self._down_since",
-        'self._down_since = None if text.startswith("0/") else self._down_since or self._clock()',
+        "if self._down_since_s is None:\n            self._down_since_s = ",
+        'if not text.startswith("0/"):\n            self._down_since_s = ',
         "tests/unit/acker/kafka/test_kafka_outage.py"
         "::test_who_waits_when_all_brokers_are_said_to_be_down_asks_whatever_the_numbers_are",
         "a reader would wait for a broker that is gone, in silence",
@@ -784,7 +784,7 @@ MUTANTS = (
     Mutant(
         "what-is-not-acknowledged-is-raised-by-the-flush",
         "acker/kafka/writer.py",
-        "if left:\n            raise self._unacknowledged(",
+        "if queued_count:\n            raise self._unacknowledged(",
         "if False:\n            raise self._unacknowledged(",
         "tests/unit/acker/kafka/test_kafka_producer.py"
         "::test_a_record_without_a_report_is_not_taken_for_written",
@@ -819,8 +819,8 @@ MUTANTS = (
     Mutant(
         "the-leader-of-now-is-taken-for-the-silent-one",
         "acker/kafka/cluster.py",
-        "_Silent(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))",
-        "_Silent(error, now_s + SILENT_AGAIN_S, self._leaders_of(errors).get(place))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leaders(silent).get(place))",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_a_leader_that_is_new_while_the_old_one_is_waited_for_is_asked_next",
         "nobody would ask the new leader, since it would be silent by mistake",
@@ -864,7 +864,7 @@ MUTANTS = (
     Mutant(
         "a-function-of-tokens-never-raises-into-the-client",
         "acker/kafka/tokens.py",
-        "            return _ENDED",
+        "            return _ENDED_TOKEN",
         "            raise",
         "tests/unit/acker/kafka/test_tokens.py::test_a_function_that_fails_later_ends_no_process",
         "the process would end when a token is renewed",
@@ -1013,7 +1013,7 @@ MUTANTS = (
     Mutant(
         "what-waits-behind-others-in-a-reader-does-not-stand",
         "acker/kafka/standing.py",
-        "(is_drained or self._passed - progress.passed > QUEUED_MAX)",
+        "(is_drained or self._read_count - progress.read_count > QUEUED_MAX)",
         "True",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_a_partition_behind_others_in_a_slow_reader_does_not_stand",
@@ -1066,7 +1066,7 @@ MUTANTS = (
     Mutant(
         "a-reader-that-catches-up-does-not-stand",
         "acker/kafka/standing.py",
-        "since_ms = now_ms - self._limit_ms if is_first else now_ms",
+        "since_ms = now_ms - self._limit_ms if is_first_look else now_ms",
         "since_ms = now_ms - self._limit_ms",
         "tests/unit/spout/doctor/test_monitor.py"
         "::test_who_catches_up_is_not_taken_for_one_that_stands_by_who_looks_again",
@@ -1075,8 +1075,8 @@ MUTANTS = (
     Mutant(
         "a-view-waits-for-a-silent-broker-again-and-again",
         "acker/kafka/client.py",
-        "if timeout_ms is None and self._waited_ms is not None and is_one_silent:",
-        "if False:",
+        "        if is_one_silent:\n",
+        "        if False:\n",
         "tests/unit/acker/kafka/test_kafka_outage.py"
         "::test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once",
         "who looks what is wrong would wait for the one broker that cannot say it",
@@ -1084,8 +1084,8 @@ MUTANTS = (
     Mutant(
         "a-service-gives-up-where-one-broker-is-silent",
         "acker/kafka/client.py",
-        "if timeout_ms is None and self._waited_ms is not None and is_one_silent:",
-        "if timeout_ms is None and is_one_silent:",
+        "if self._shared_wait_ms is None:",
+        "if self._shared_wait_ms is None and not is_one_silent:",
         "tests/unit/acker/kafka/test_kafka_outage.py"
         "::test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once",
         "an acker would end for a broker that others take the place of in nine seconds",
@@ -1169,8 +1169,8 @@ MUTANTS = (
     Mutant(
         "a-poll-takes-few-large-records",
         "acker/kafka/reader.py",
-        "while len(messages) < most and bytes_left > 0:",
-        "while len(messages) < most:",
+        "while len(messages) < count_max and bytes_left > 0:",
+        "while len(messages) < count_max:",
         "tests/unit/acker/kafka/test_taken_bytes.py::test_no_more_is_copied_than_the_bound_and_a_few_records",
         "a batch that unpacks to a gigabyte would be copied as a whole beside itself",
     ),
@@ -1291,8 +1291,8 @@ MUTANTS = (
     Mutant(
         "a-reader-that-stands-does-so-by-a-clock-that-was-set-back",
         "acker/kafka/standing.py",
-        "since_ms = min(since_ms, now_ms)",
-        "pass",
+        "since_ms = min(seen.since_ms, now_ms)",
+        "since_ms = seen.since_ms",
         "tests/unit/acker/kafka/test_standing.py::test_a_reader_that_catches_up_slowly_does_not_stand_for_who_looks_by_any_clock",
         "an acker that stands would be named an hour later",
     ),

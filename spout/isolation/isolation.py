@@ -96,11 +96,11 @@ class IsolatedRun:
         self._memory = CallMemory([bolt_pass.name for bolt_pass in pass_.bolts])
         self._child: ChildProcess | None = None
         # True: what a child returned is kept; False: each child does everything, from the first row on
-        self._goes_on = goes_on(pass_)
-        self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._goes_on, hung=hung)
+        self._keeps_blocks = goes_on(pass_)
+        self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._keeps_blocks, hung=hung)
         # rows of a block, the most that is done again; 0: a feed is one block
         has_arrow_bolt = any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in pass_.bolts)
-        self._block_rows = BLOCK_ROWS if self._goes_on and not has_arrow_bolt else 0
+        self._block_rows = BLOCK_ROWS if self._keeps_blocks and not has_arrow_bolt else 0
         self._rows_fed = 0
         self._blocks_fed = 0
         self._spool = _Spool()  # all blocks, for further children that do everything
@@ -117,7 +117,7 @@ class IsolatedRun:
 
     def finish(self) -> list[pa.RecordBatch]:
         """Let a child do what was put aside, and clean up; return the rows that leave by that."""
-        if self._goes_on:
+        if self._keeps_blocks:
             return self._keep(self._ask_until_answered(_FINISH, b""))
         while True:
             try:
@@ -144,7 +144,7 @@ class IsolatedRun:
         if self.gate is not None and block.anchors is not None:
             block = block._replace(slip=self.gate.slip(block.anchors.roots().tolist()))
         packed = pack_feed(block)
-        if not self._goes_on:
+        if not self._keeps_blocks:
             self._spool.add(packed)
             return []
         self._blocks_fed += 1
@@ -235,7 +235,7 @@ class IsolatedRun:
         run.rows_arrived = feed.rows_before
         run.gate = None if feed.slip is None else self._gate_of(feed.slip)
         batch = run.feed(feed.rows, feed.anchors)
-        report = run.take_report() if self._goes_on else None
+        report = run.take_report() if self._keeps_blocks else None
         return Worked([batch], report)
 
     def _gate_of(self, slip: Slip) -> Gate:

@@ -1,11 +1,14 @@
 """Drops lost roots that nobody will ever replay: ``windhover replay drop``.
 
-A stranger may emit roots under the id of an input that he has no right to, or under one that no input has.
-When they are lost, the replay workers put them aside, since they cannot know whether a newer topics.yaml has
-their input. Here an operator says that none will. A root of an input's own group is never dropped.
+A stranger may emit roots under the id of an input that he has no right to, or
+under one that no input has. When they are lost, the replay workers put them
+aside, since they cannot know whether a newer topics.yaml has their input. Here
+an operator says that none will. A root of an input's own group is never
+dropped.
 
-This takes each partition of `_ack_due` with such roots over (`replay.handling.due_partition`). It reads once
-more what waits there, now that nobody else writes, writes a tombstone for each root, and leaves.
+This takes each partition of `_ack_due` with such roots over
+(`replay.handling.due_partition`). It reads once more what waits there, now
+that nobody else writes, writes a tombstone for each root, and leaves.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ class Dropping:
     """Finds and drops the roots of strangers under one input id.
 
     Attributes:
-        group: only those of this group; None: of every group but the input's own.
+        group: only those of this group; None: of every group but the input's
+            own.
     """
 
     log: Log
@@ -70,14 +74,16 @@ class Dropping:
     def drop(self, why: str, by: str) -> int:
         """Drop them; return how many there were.
 
-        Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError` (`_ack_due` is missing).
+        Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError`
+        (`_ack_due` is missing).
         """
         dropped_count = 0
         timeout_ms = self.topics.replay.limits.operation_timeout_ms
         for seen in self.look():
             number = seen.place.partition
             with owned(self.log, self.topics, number) as transactions:
-                # read again, now that the replay worker is fenced: it may have fired one of them before
+                # read again, now that the replay worker is fenced: it may have
+                # fired one of them before
                 roots = self._read_strange_roots(number).roots
                 for begin in range(0, len(roots), DROPPED_MAX):
                     transactions.begin()

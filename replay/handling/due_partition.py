@@ -1,7 +1,8 @@
 """One partition of `_ack_due`, for commands: what it has, and how to write there.
 
-Only the owner of the partition's transactional id writes to it. A command that does takes it over as a new
-replay worker would: it ends and fences the transaction of its owner, which starts again after its pause.
+Only the owner of the partition's transactional id writes to it. A command that
+does takes it over as a new replay worker would: it ends and fences the
+transaction of its owner, which starts again after its pause.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Looks through the dead-letter topic of one input for the letters that are meant.
 
-Each partition is read to its end, since a letter's mark comes after it. Payloads are not kept. If there are
-more letters than are kept, handled ones keep out later ones until their marks come; then the partition is
-read once more, from the first letter that was left out.
+Each partition is read to its end, since a letter's mark comes after it.
+Payloads are not kept. If there are more letters than are kept, handled ones
+keep out later ones until their marks come; then the partition is read once
+more, from the first letter that was left out.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ class LetterBox:
         self._letters: dict[str, Letter] = {}  # by their places
         self.left_out = 0
         self.others = 0
-        # of the partition that is read: how many were left out before it, the first letter of it that was,
-        # and the offsets of letters whose marks came behind that one
+        # of the partition that is read: how many were left out before it, the
+        # first letter of it that was, and the offsets of letters whose marks
+        # came behind that one
         self._left_out_before = 0
         self._first_left_out: Letter | None = None
         self._marked_offsets = array("q")
-        # these offsets, ascending, while a partition is read again; None: it is read for the first time
+        # these offsets, ascending, while a partition is read again; None: it
+        # is read for the first time
         self._handled: Sequence[int] | None = None
 
     @property
@@ -86,8 +89,9 @@ class LetterBox:
     def read_again(self) -> int | None:
         """End a partition; return the offset from which it is to be put in once more, None if it is not.
 
-        With room for 2 letters, of A, B, C and a mark on A, the letter C is left out though A makes room. So
-        the partition is read again from C, and what the marks say is known then.
+        With room for 2 letters, of A, B, C and a mark on A, the letter C is
+        left out though A makes room. So the partition is read again from C,
+        and what the marks say is known then.
         """
         first_left_out = self._first_left_out
         marked_offsets = self._marked_offsets
@@ -95,7 +99,8 @@ class LetterBox:
         self._first_left_out = None
         self._marked_offsets = array("q")
         self._handled = None
-        # without a mark there is no more room; and who means handled letters leaves them where they are
+        # without a mark there is no more room; and who means handled letters
+        # leaves them where they are
         is_needed = bool(marked_offsets) and not self._filter.handled
         if first_left_out is None or was_read_again or not is_needed:
             self._left_out_before = self.left_out
@@ -122,9 +127,11 @@ def find_letters(
 ) -> LetterBox:
     """Read the letters of an input that are meant.
 
-    `waits`: for the ends of open transactions, behind which there may be marks that nobody sees until then.
+    `waits`: for the ends of open transactions, behind which there may be marks
+    that nobody sees until then.
 
-    Raises `TopicError`: its dead-letter topic does not exist; `Unreachable`: nothing came for `wait_ms`.
+    Raises `TopicError`: its dead-letter topic does not exist; `Unreachable`:
+    nothing came for `wait_ms`.
     """
     box = LetterBox(chosen, kept_max)
     starts = _starts(log, input.dead_letter.topic, input.name, chosen)
@@ -151,7 +158,8 @@ def find_letters(
 def _starts(log: Log, topic: str, name: str, chosen: Filter) -> Mapping[TopicPartition, int]:
     """Return the partitions of a topic that may have letters which are meant, and where to begin in each.
 
-    Raises `TopicError`: the topic, of the input with this name, does not exist.
+    Raises `TopicError`: the topic, of the input with this name, does not
+    exist.
     """
     info = log.topics([topic]).get(topic)
     if info is None:
@@ -175,8 +183,8 @@ def _starts(log: Log, topic: str, name: str, chosen: Filter) -> Mapping[TopicPar
 def _first_offsets(topic: str, partitions: int, chosen: Filter) -> dict[TopicPartition, int]:
     """Return the partitions that the named letters may be in, and from which offset on to read them.
 
-    A name is the place of a letter in this topic, or that of its record in another one: then the letter may
-    be anywhere in a few partitions.
+    A name is the place of a letter in this topic, or that of its record in
+    another one: then the letter may be anywhere in a few partitions.
     """
     first_offsets: dict[TopicPartition, int] = {}
     for location in chosen.places:
@@ -193,7 +201,8 @@ def _first_offsets(topic: str, partitions: int, chosen: Filter) -> dict[TopicPar
 def letters_of(origin_partition: int, partitions: int) -> set[int]:
     """Return the partitions of a dead-letter topic that may have the letter of a record.
 
-    It was written when the topic had as many `partitions` as now, or fewer: that of a record of partition 5
-    is in 0, 1 or 2 of three partitions, since 5 % 1 = 0, 5 % 2 = 1 and 5 % 3 = 2.
+    It was written when the topic had as many `partitions` as now, or fewer:
+    that of a record of partition 5 is in 0, 1 or 2 of three partitions, since
+    5 % 1 = 0, 5 % 2 = 1 and 5 % 3 = 2.
     """
     return {origin_partition % count for count in range(1, partitions + 1)}

@@ -1,9 +1,10 @@
 """Lets dead letters be emitted again, or gives them up for good; each of them once.
 
-A command that does so may die half-way and be repeated, and two people may give it at the same time. So every
-copy is written in one transaction with the mark of its letter, under one transactional id for each
-dead-letter topic. It begins by ending and fencing the transaction of an earlier handler; only then it reads
-which letters have a mark.
+A command that does so may die half-way and be repeated, and two people may
+give it at the same time. So every copy is written in one transaction with the
+mark of its letter, under one transactional id for each dead-letter topic. It
+begins by ending and fencing the transaction of an earlier handler; only then
+it reads which letters have a mark.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class LetterHandling:
     Attributes:
         done: how many letters were handled.
         left: by why, how many letters were tried and left as they are.
-        left_out: how many were not even tried, since there are too many at once.
+        left_out: how many were not even tried, since there are too many at
+            once.
     """
 
     def __init__(
@@ -96,7 +98,8 @@ class LetterHandling:
     def open(self) -> int:
         """Fence other handlers, and return how many letters are meant.
 
-        Raises `TopicError`: a topic is missing; `Unreachable`: a transaction stays open among the letters.
+        Raises `TopicError`: a topic is missing; `Unreachable`: a transaction
+        stays open among the letters.
         """
         topic = self._input.replay_topic
         self._replay_topic = self._log.topics([topic], settings=True).get(topic)
@@ -126,24 +129,28 @@ class LetterHandling:
     def step(self, room: int, now_ms: int) -> int:
         """Handle letters in one transaction; return how many, at most `CHUNK_MAX`, without those left out.
 
-        A transaction that the broker refuses for one of its letters is written by halves, one a step, until
-        the letter is alone: it is left as it is, and the others are handled.
+        A transaction that the broker refuses for one of its letters is written
+        by halves, one a step, until the letter is alone: it is left as it is,
+        and the others are handled.
 
         Raises:
             Aborted: nothing of the transaction was written; repeat the order.
             Fenced: somebody else handles letters of this topic now.
-            Unreachable: it is not known whether the transaction was committed; repeat the order.
-            TopicError: too many letters in a row are refused, each alone; correct the topic, then repeat.
+            Unreachable: it is not known whether the transaction was committed;
+                repeat the order.
+            TopicError: too many letters in a row are refused, each alone;
+                correct the topic, then repeat.
         """
         chunk = list(islice(self._letters, min(room, self._chunk_max)))
         copies = self._copies(chunk)
         marks: list[Outgoing] = []
         copies_to_write: list[Outgoing] = []
-        left: list[Left] = []
-        # `copies` may be shorter: then the letters behind it have their turn in the next step
+        whys_left: list[Left] = []
+        # `copies` may be shorter: then the letters behind it have their turn
+        # in the next step
         for letter, copy in zip(chunk, copies, strict=False):
             if isinstance(copy, Left):
-                left.append(copy)
+                whys_left.append(copy)
                 continue
             marks.append(self._mark(letter, now_ms))
             if copy is not None:
@@ -160,7 +167,7 @@ class LetterHandling:
             self._refused_in_a_row = 0
         for _ in copies:
             self._letters.popleft()
-        self.left.update(left)
+        self.left.update(whys_left)
         self.done += len(marks)
         return len(marks)
 
@@ -188,7 +195,8 @@ class LetterHandling:
     def _copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
         """Return for each letter its copy, why it is left as it is, or None if it is dropped.
 
-        Letters whose payload did not fit into one fetch, and those after them, are left out.
+        Letters whose payload did not fit into one fetch, and those after them,
+        are left out.
         """
         if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)
@@ -229,8 +237,9 @@ class LetterHandling:
     def write(self, records: Sequence[Outgoing], copies: Sequence[Outgoing] = ()) -> None:
         """Write copies, then records in one transaction of the handler; it raises what `step` does.
 
-        The copies are in the log before a mark is sent: if a part of the transaction is committed alone
-        (`acker.service.partition` says when), no letter counts as handled whose copy is not there.
+        The copies are in the log before a mark is sent: if a part of the
+        transaction is committed alone (`acker.service.partition` says when),
+        no letter counts as handled whose copy is not there.
         """
         timeout_ms = self._limits.operation_timeout_ms
         self._transactions.begin()
@@ -243,7 +252,8 @@ class LetterHandling:
 class RateLimit:
     """How many letters may be handled now, so that there are at most `rate` in a second; None: no limit.
 
-    Time in which none was handled, since they were looked for or too many were open, is not made up for.
+    Time in which none was handled, since they were looked for or too many were
+    open, is not made up for.
     """
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
@@ -258,7 +268,8 @@ class RateLimit:
     def room(self, now_ms: int) -> int:
         """Return how many letters may be handled now.
 
-        With a rate of 10, and the next one allowed since 250 ms, these are 3: those of 0, 100 and 200 ms.
+        With a rate of 10, and the next one allowed since 250 ms, these are 3:
+        those of 0, 100 and 200 ms.
         """
         if self._rate is None:
             return self._room_max

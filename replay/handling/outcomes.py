@@ -1,7 +1,8 @@
 """Follows what became of the letters that redrives of one input wrote to its replay topic.
 
-A redrive's copy is a new root. Its verdict, the copies that a replay worker makes of it, and the dead letter
-that it becomes name it, so the log shows the outcome of each letter at any time, to any process.
+A redrive's copy is a new root. Its verdict, the copies that a replay worker
+makes of it, and the dead letter that it becomes name it, so the log shows the
+outcome of each letter at any time, to any process.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def find_redrives(log: Log, input: Input, *, wait_ms: int, since_ms: int = 0) ->
             begun[event.redrive] = event
         elif event is not None:
             ended.setdefault(event.redrive, event)
-    # redrives of an input follow each other: a later one shows that those before it are over
+    # redrives of an input follow each other: a later one shows that those
+    # before it are over
     newest_redrive = next(reversed(begun), "")
     redrives: list[RedriveRecord] = []
     for redrive, begun_record in begun.items():
@@ -99,7 +101,8 @@ class RedriveOutcomes:
     def __init__(self, log: Log, topics: Topics, input: Input, redrives: Iterable[RedriveBegun]) -> None:
         """Begin where the first of some redrives began; errors as for `existing_places`."""
         redrives = list(redrives)
-        # by redrive, for each followed topic, the end of each partition when the redrive began
+        # by redrive, for each followed topic, the end of each partition when
+        # the redrive began
         verdict_ends = {begun.redrive: begun.verdicts_from for begun in redrives}
         letter_ends = {begun.redrive: begun.letters_from for begun in redrives}
         copy_ends = {begun.redrive: begun.copies_from for begun in redrives}
@@ -113,11 +116,12 @@ class RedriveOutcomes:
         self._verdicts = _follower(log, first_verdicts)
         self._letters = _follower(log, first_letters)
         self._copies = _follower(log, first_copies)
-        # what was read and is not compared with the copies yet: their verdicts, and by partition and offset
-        # those that became dead letters
+        # what was read and is not compared with the copies yet: their
+        # verdicts, and by partition and offset those that became dead letters
         self._settled: list[_SettledCopies] = []
         self._dead: list[tuple[int, int]] = []
-        # by partition and offset of each copy, the letter that it descends from
+        # by partition and offset of each copy, the letter that it descends
+        # from
         self._letter_of_copy: dict[int, dict[int, _Letter]] = {}
         self._outcomes: dict[_Letter, LetterOutcome] = {}
         self._handled: dict[_Letter, LetterAction] = {}
@@ -133,10 +137,12 @@ class RedriveOutcomes:
         for place in places:
             needed: list[int] = []
             for redrive, ends in ends_by_redrive.items():
-                # a partition that the topic got later was empty when the redrive began
+                # a partition that the topic got later was empty when the
+                # redrive began
                 end = ends[place.partition] if place.partition < len(ends) else 0
                 needed.append(end)
-                # behind the end of a topic that was created again, what was there is gone
+                # behind the end of a topic that was created again, what was
+                # there is gone
                 if not log_starts[place] <= end <= log_ends[place]:
                     self._cut.add(redrive)
             earliest = max(log_starts[place], min(needed, default=0))
@@ -176,7 +182,8 @@ class RedriveOutcomes:
         """Record the outcome of those letters whose copies are among some that have a verdict."""
         start, end = settled.start, settled.end
         letters = self._letter_of_copy.get(settled.partition, {})
-        # whichever is shorter: the run of the verdict, or the redrive's copies in the partition
+        # whichever is shorter: the run of the verdict, or the redrive's copies
+        # in the partition
         offsets = range(start, end) if end - start < len(letters) else list(letters)
         for offset in offsets:
             if start <= offset < end and offset in letters:
@@ -241,7 +248,8 @@ class RedriveOutcomes:
             self._outcomes.setdefault(letter, LetterOutcome.OPEN)
             letters[record.offset] = letter
         elif history := parse_history(ours.get(HISTORY)):
-            # the last loss names the copy before this one, which descends from the same letter
+            # the last loss names the copy before this one, which descends from
+            # the same letter
             topic, partition, offset = parse_location(history[-1].root) or ("", -1, -1)
             if topic != self._input.replay_topic:
                 return

@@ -1,13 +1,19 @@
 """A redrive: an order carried out for some inputs, slowly enough to see what becomes of the letters.
 
-Drive it with `step` until it `is_done`; whoever drives it may `cancel` it between two steps.
+Drive it with `step` until it `is_done`; whoever drives it may `cancel` it
+between two steps.
 
-1. For each input: fence other handlers, find the letters, write that the redrive began.
-2. Handle letters in transactions, as the rate limit allows, and no more than `at_once` that are not settled.
-3. Stop when `died_max` of them died again, or when none of those that are open is settled for `stalled_ms`.
-4. Wait at most `wait_ms` until the last ones are settled; write how the redrive ended.
+1. For each input: fence other handlers, find the letters, write that the
+   redrive began.
+2. Handle letters in transactions, as the rate limit allows, and no more than
+   `at_once` that are not settled.
+3. Stop when `died_max` of them died again, or when none of those that are open
+   is settled for `stalled_ms`.
+4. Wait at most `wait_ms` until the last ones are settled; write how the
+   redrive ended.
 
-A redrive that is killed has no end in the log. Its successor handles the letters that it did not.
+A redrive that is killed has no end in the log. Its successor handles the
+letters that it did not.
 """
 
 from __future__ import annotations
@@ -130,17 +136,17 @@ class Redrive:
     @property
     def progress(self) -> RedriveProgress:
         """How far it is, as of the last `step`."""
-        before = self._progress_before
+        earlier = self._progress_before
         current = RedriveProgress() if self._current is None else self._current.progress
         end: RedriveEnd | None = None
         if self.is_done:
             end = self._early_end or RedriveEnd.DONE
         return RedriveProgress(
-            letters=before.letters + current.letters,
-            done=before.done + current.done,
-            left=before.left + current.left,
-            left_out=before.left_out + current.left_out,
-            outcomes=before.outcomes + current.outcomes,
+            letters=earlier.letters + current.letters,
+            done=earlier.done + current.done,
+            left=earlier.left + current.left,
+            left_out=earlier.left_out + current.left_out,
+            outcomes=earlier.outcomes + current.outcomes,
             end=end,
         )
 
@@ -152,9 +158,12 @@ class Redrive:
         """Go on, by one transaction at most; return how many ms to wait before the next step.
 
         Raises:
-            Aborted: nothing of the last transaction was written; begin another redrive.
-            Fenced: somebody else handles letters of the input now, or has cancelled this redrive.
-            Unreachable: it is not known whether the transaction was committed; begin another redrive.
+            Aborted: nothing of the last transaction was written; begin another
+                redrive.
+            Fenced: somebody else handles letters of the input now, or has
+                cancelled this redrive.
+            Unreachable: it is not known whether the transaction was committed;
+                begin another redrive.
             TopicError: a topic is missing.
         """
         if self._current is None:
@@ -198,7 +207,8 @@ class _RedriveOfInput:
         self._handling = LetterHandling(
             log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits
         )
-        # of letters that are replayed; None: they are dropped, or it has not begun
+        # of letters that are replayed; None: they are dropped, or it has not
+        # begun
         self._outcomes: RedriveOutcomes | None = None
         self._begun: RedriveBegun | None = None
         self._letter_count = 0
@@ -222,7 +232,8 @@ class _RedriveOfInput:
     def step(self, pace: RateLimit, early_end: RedriveEnd | None, now_ms: int) -> int:
         """Go on, by one transaction at most, or end, where there is an `early_end` or a reason for it.
 
-        Return how many ms to wait before the next step; raises as `Redrive.step`.
+        Return how many ms to wait before the next step; raises as
+        `Redrive.step`.
         """
         if self._begun is None:
             self._begin(now_ms)
@@ -246,7 +257,8 @@ class _RedriveOfInput:
             pace.spend(self._handling.step(room, now_ms))
             self._handled_at_ms = self._passed.ms
             return min(STEP_MS_MAX, pace.wait_ms(now_ms))
-        # it waits for outcomes, which are read every `STEP_MS_MAX`, or for the pace
+        # it waits for outcomes, which are read every `STEP_MS_MAX`, or for the
+        # pace
         wait_ms = pace.wait_ms(now_ms) or STEP_MS_MAX
         return max(1, min(STEP_MS_MAX, wait_ms))
 
@@ -302,13 +314,15 @@ class _RedriveOfInput:
     def _must_stop(self, open_count: int, idle_ms: int) -> RedriveEnd | None:
         """Return why it stops before all letters are handled; None: it goes on.
 
-        `open_count` letters have no outcome yet, and for `idle_ms` none was handled.
+        `open_count` letters have no outcome yet, and for `idle_ms` none was
+        handled.
         """
         if self._handling.is_done:
             return None
         if self._count_outcomes()[LetterOutcome.DIED] >= self._limits.died_max:
             return RedriveEnd.DIED_AGAIN
-        # one that is settled makes room, and is followed by the next one: so a slow query stalls nothing
+        # one that is settled makes room, and is followed by the next one: so a
+        # slow query stalls nothing
         is_full = open_count >= self._limits.at_once
         if is_full and idle_ms >= self._limits.stalled_ms:
             return RedriveEnd.STALLED
@@ -338,7 +352,8 @@ def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str
     Raises `UsageError`: there is no such redrive, or it has ended.
     """
     wait_ms = topics.replay.limits.operation_timeout_ms
-    # this handles no letter: the order is there for the handler, which fences and writes
+    # this handles no letter: the order is there for the handler, which fences
+    # and writes
     order = Order(LetterAction.REPLAYED, which=Filter(), by=by, why="", redrive=redrive)
     handling = LetterHandling(log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits)
     with closing(handling):

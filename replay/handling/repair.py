@@ -1,7 +1,7 @@
 """Finds what stops the readers of the ack topics, and marks it so that all readers pass over it.
 
-That is a record of an unknown version in the topics whose readers act by what it says, and a damaged batch in
-any topic that a service of ours reads.
+That is a record of an unknown version in the topics whose readers act by what
+it says, and a damaged batch in any topic that a service of ours reads.
 
 Source: `acker.service.passed_over`; docs/design/protocol.md, section 4.
 """
@@ -145,7 +145,8 @@ def _of_events(
                 unknown_version.append(record)
             except CodecError:
                 continue
-    # only now are all marks noted: they stand behind the records that they are about
+    # only now are all marks noted: they stand behind the records that they are
+    # about
     for record in unknown_version:
         yield _unreadable(place, record, kind_of(record.value), marks)
 
@@ -153,7 +154,8 @@ def _of_events(
 def _of_state(place: TopicPartition, records: Iterator[Record], marks: list[range]) -> Iterator[Unreadable]:
     """Yield the unreadable records among the last ones under the keys of State."""
     codec = state_codec()
-    # by part of State: the unreadable records that no sound one follows, each with what is wrong
+    # by part of State: the unreadable records that no sound one follows, each
+    # with what is wrong
     unreadable: dict[int, list[tuple[Record, str]]] = {}
     for record in records:
         part = part_of_key(place.partition, record.key)

@@ -1,15 +1,18 @@
 """The breaker: pauses an input before a worker turns all records of a broken stream into dead letters.
 
-Each input has one breaker. It opens when `max_consecutive` records in a row became dead letters and one more
-would; or when the next one would make more than `max_ratio` of the roots settled in a window dead letters, if
-the window has enough of them.
+Each input has one breaker. It opens when `max_consecutive` records in a row
+became dead letters and one more would; or when the next one would make more
+than `max_ratio` of the roots settled in a window dead letters, if the window
+has enough of them.
 
-The window is the last minute, say. A small stream settles few roots in a minute, and would never have enough.
-So where they are fewer than `settled_min`, the window reaches back until it has so many: of ten records an
+The window is the last minute, say. A small stream settles few roots in a
+minute, and would never have enough. So where they are fewer than
+`settled_min`, the window reaches back until it has so many: of ten records an
 hour the last hundred count, which are those of ten hours.
 
 When a breaker allows no more dead letters, the worker pauses the input
-(`replay.worker.partition`), and a person resumes it. A breaker's counts are lost when the process ends.
+(`replay.worker.partition`), and a person resumes it. A breaker's counts are
+lost when the process ends.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -43,8 +46,9 @@ class Breaker:
     """Counts acked roots and dead letters of one input.
 
     Attributes:
-        max_ratio: 0 to 1; highest share of dead letters among the roots settled in `window_ms`, or the last
-            `settled_min`, if these go back further; with fewer than `dead_min` dead letters, or as long as
+        max_ratio: 0 to 1; highest share of dead letters among the roots
+            settled in `window_ms`, or the last `settled_min`, if these go back
+            further; with fewer than `dead_min` dead letters, or as long as
             there were not so many roots, the share does not count.
         why: why it is open; empty while it is closed.
     """
@@ -92,7 +96,8 @@ class Breaker:
     def used(self, now_ms: int) -> float:
         """Return which share it has seen of the dead letters that it allows, 0 to 1; at 1 it opens.
 
-        With 3 dead letters in a row and room for 1 more that is 3/4; the rule with the larger share counts.
+        With 3 dead letters in a row and room for 1 more that is 3/4; the rule
+        with the larger share counts.
         """
         self._forget_old(now_ms)
         _, dead_in_window = self._counts()
@@ -135,8 +140,9 @@ class Breaker:
     def _room_in_window(self) -> int:
         """Return how many more may die by `max_ratio`, or since there are too few roots for a share.
 
-        With n more dead letters the share is (dead + n) / (acked + dead + n), which may be `max_ratio` at
-        most. With a ratio of 0.5, 10 acked and 4 dead there is room for 6: then 10 of 20 are dead.
+        With n more dead letters the share is (dead + n) / (acked + dead + n),
+        which may be `max_ratio` at most. With a ratio of 0.5, 10 acked and 4
+        dead there is room for 6: then 10 of 20 are dead.
         """
         acked, dead = self._counts()
         settled = acked + dead

@@ -1,7 +1,8 @@
 """Damaged batches that a worker has met: the roots that lie in them wait, alone, and are tried again.
 
-A worker knows what it met itself, and forgets it when the roots are tried again: another replica may lead the
-partition by then. A new owner of a verdict partition meets it anew.
+A worker knows what it met itself, and forgets it when the roots are tried
+again: another replica may lead the partition by then. A new owner of a verdict
+partition meets it anew.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class DamagedBatches:
     def note(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
         """Record what a fetch has passed over.
 
-        Of a batch that is known in part the rest is tried again together with that, and not later: else a
-        batch through which others are read all the time would never be tried again.
+        Of a batch that is known in part the rest is tried again together with
+        that, and not later: else a batch through which others are read all the
+        time would never be tried again.
         """
         for run in runs:
             held_up = self._without_past((run.topic, run.partition), now_ms)

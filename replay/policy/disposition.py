@@ -2,24 +2,31 @@
 
 The rules, in this order:
 
-0. A blocked root (cause ``HELD``: it waits behind an earlier record, and no bolt has received it) is not a
-   failure. It is replayed at the next multiple of `hold_ms`, so that all blocked roots come back together.
-1. A failed root is given up at once if a rule for its cause demands it. The first matching rule decides; a
-   rule matches by the exception's class or one of its parents, by the bolt that failed the tuple, or by both.
-   A rule that retries may have `attempts` and a back-off of its own for rule 4: those of the rule that
-   matches the last failure hold. All lost emissions count, whatever their causes were.
-2. A root that failed or timed out at least `time_limit_ms` after its first emission is given up.
-3. A root that was abandoned is replayed `max_abandoned` times, since a takeover is not the record's fault:
-   the first time at once, later with back-off.
-4. A root is given up when `attempts` of its emissions were lost, the first emission included. Failed
-   emissions always count; timed-out ones do not if `count_timed_out` is off; abandoned ones do only if
-   `count_abandoned` is on; blocked ones never do.
+0. A blocked root (cause ``HELD``: it waits behind an earlier record, and no
+   bolt has received it) is not a failure. It is replayed at the next multiple
+   of `hold_ms`, so that all blocked roots come back together.
+1. A failed root is given up at once if a rule for its cause demands it. The
+   first matching rule decides; a rule matches by the exception's class or one
+   of its parents, by the bolt that failed the tuple, or by both. A rule that
+   retries may have `attempts` and a back-off of its own for rule 4: those of
+   the rule that matches the last failure hold. All lost emissions count,
+   whatever their causes were.
+2. A root that failed or timed out at least `time_limit_ms` after its first
+   emission is given up.
+3. A root that was abandoned is replayed `max_abandoned` times, since a
+   takeover is not the record's fault: the first time at once, later with
+   back-off.
+4. A root is given up when `attempts` of its emissions were lost, the first
+   emission included. Failed emissions always count; timed-out ones do not if
+   `count_timed_out` is off; abandoned ones do only if `count_abandoned` is on;
+   blocked ones never do.
 
 A root that is not given up is replayed when its back-off is over.
 
-Source: docs/design/protocol.md, section 3 rule 9 and section 5.4; Storm's KafkaSpoutRetryExponentialBackoff,
-whose power overflows from the 44th failure on and then retries at once; Spring Kafka's fatal exceptions,
-JetStream's ``AckTerm``, Kafka's REJECT.
+Source: docs/design/protocol.md, section 3 rule 9 and section 5.4; Storm's
+KafkaSpoutRetryExponentialBackoff, whose power overflows from the 44th failure
+on and then retries at once; Spring Kafka's fatal exceptions, JetStream's
+``AckTerm``, Kafka's REJECT.
 """
 
 from __future__ import annotations
@@ -39,10 +46,13 @@ class Backoff:
     """Exponential back-off, or a list of delays.
 
     Attributes:
-        multiplier: each further delay is the one before times this, at least 1.
+        multiplier: each further delay is the one before times this, at least
+            1.
         max_ms: the longest delay, before jitter.
-        jitter: 0 to 1; up to this share of the delay is added, so that roots that failed together spread.
-        delays_ms: a list, whose last one is repeated, in place of the first three; empty: no list.
+        jitter: 0 to 1; up to this share of the delay is added, so that roots
+            that failed together spread.
+        delays_ms: a list, whose last one is repeated, in place of the first
+            three; empty: no list.
     """
 
     initial_ms: int
@@ -99,7 +109,8 @@ class Action(StrEnum):
 class Rule:
     """One rule. If `error` or `operator` is None, it matches any.
 
-    A rule that retries may have attempts and a back-off of its own; None: those of the policy.
+    A rule that retries may have attempts and a back-off of its own; None:
+    those of the policy.
     """
 
     error: str | None
@@ -170,8 +181,9 @@ class DeadReason(StrEnum):
 class Policy:
     """When an input's roots are given up, and how long each waits before a replay; see the rules above.
 
-    `attempts` and `hold_ms` are at least 1; `time_limit_ms` 0 is no limit. Set one if `count_timed_out` is
-    off, or a record that always times out is replayed forever.
+    `attempts` and `hold_ms` are at least 1; `time_limit_ms` 0 is no limit. Set
+    one if `count_timed_out` is off, or a record that always times out is
+    replayed forever.
     """
 
     attempts: int
@@ -189,8 +201,9 @@ class LostEmission:
     """A lost emission, and the counts of those before it, this one included.
 
     Attributes:
-        lived_ms: time from the first emission of the record to this verdict. The verdict's time counts, not
-            the worker's, so nothing is given up because a worker was down for an hour.
+        lived_ms: time from the first emission of the record to this verdict.
+            The verdict's time counts, not the worker's, so nothing is given up
+            because a worker was down for an hour.
         operator: the bolt that failed it; empty if no bolt did.
         error: the exception's class, in the form of the wire.
     """
@@ -297,7 +310,8 @@ def _reason_to_give_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadRe
 def _used_up(policy: Policy, lost: LostEmission) -> int:
     """Return how many of its attempts a root has used up: all emissions without those that do not count.
 
-    That is 1 or more, since the last emission itself counts; only a timed-out one may not.
+    That is 1 or more, since the last emission itself counts; only a timed-out
+    one may not.
     """
     uncounted = lost.blocked
     if not policy.count_abandoned:

@@ -235,6 +235,7 @@ class RedriveOutcomes:
         if isinstance(entry, Mark) and entry.redrive:
             self._handled[entry.redrive, entry.letter] = entry.action
         elif isinstance(entry, Letter) and entry.history:
+            # the last loss names the root that died, by its place
             topic, partition, offset = parse_location(entry.history[-1].root) or ("", -1, -1)
             if topic == self._input.replay_topic:
                 self._dead.append((partition, offset))

@@ -24,8 +24,9 @@ def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
         fold = progress_and_pauses()
         for record in due_records(log, topics, number):
             fold.put(record)
-        if inputs := fold.paused():
-            paused[number] = inputs
+        pauses_by_input = fold.paused()
+        if pauses_by_input:
+            paused[number] = pauses_by_input
     return paused
 
 

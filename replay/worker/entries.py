@@ -80,9 +80,9 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
         meaning = fold.put(record)
         match meaning:
             case DueStep() | Pause():
-                pass
+                pass  # the fold has put it into `owned`, or remembers the pause
             case Progress():
-                owned.behind.clear()
+                owned.behind.clear()  # only what comes behind the last one counts
             case Flawed(why, root):
                 worker.undecodable(*due, record.offset, why)
                 if root is not None and len(owned.spoiled) < SPOILED_MAX:

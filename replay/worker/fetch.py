@@ -170,6 +170,7 @@ class Fetcher:
     """Fetches records with one `Picker` that stays open; counts all that it read, gaps included."""
 
     def __init__(self, log: Log, limits: ReplayLimits) -> None:
+        """Prepare; the first fetch opens the picker."""
         self._log = log
         self._limits = limits
         self._picker: Picker | None = None

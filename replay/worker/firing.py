@@ -128,7 +128,7 @@ class Firings:
         5. Leave out what the breakers do not allow now.
         """
         worker = self._worker
-        entries = self._entries(in_memory)
+        entries = self._take_entries(in_memory)
         asides: dict[int, Aside] = {}
         dues: dict[int, Due] = {}
         for offset, due in entries.items():
@@ -179,11 +179,12 @@ class Firings:
                 put_aside[offset] = self._new_entry(refused)
         return written, put_aside
 
-    def _entries(self, in_memory: Mapping[int, Due | None]) -> Mapping[int, Due | None]:
-        """Return the entries of chosen roots, by offset; those that are put aside for a topic only in turn.
+    def _take_entries(self, in_memory: Mapping[int, Due | None]) -> Mapping[int, Due | None]:
+        """Return the entries of chosen roots, by offset, in memory or from the log.
 
-        One that a former owner of the partition put aside is noted as such,
-        and left out this time.
+        An entry that a former owner of the partition put aside for a topic is
+        left out, and joins those that are put aside: it has its turn with
+        them.
         """
         entries = dict(entries_of(self._worker, self._due, in_memory))
         for offset, due in list(entries.items()):

@@ -190,21 +190,25 @@ class Worker:
         return input_of_id is not None and input_of_id.group != group
 
     def own_dues(self, dues: Sequence[Due]) -> list[Due]:
-        """Return due roots without those that another group emitted: they hold up none of the input's own."""
-        own: list[Due] = []
+        """Return due roots without those that another group emitted; note of these what is wrong.
+
+        So they hold up none of the input's own.
+        """
+        dues_of_group: list[Due] = []
         for due in dues:
             input_id = input_id_of(due.source)
             if self.is_strangers(due.source, due.group):
                 self.strangers[input_id] = _of_another_group(self._inputs[input_id], due.group)
             else:
-                own.append(due)
-        return own
+                dues_of_group.append(due)
+        return dues_of_group
 
     def _unknown(self, input_id: int) -> str:
         """Return what to do about roots of an input that topics.yaml does not have."""
         group = self._groups_of_unknown.get(input_id)
+        of_group = f", of group {group}" if group else ""
         return (
-            f"topics.yaml has no input with id {input_id}{f', of group {group}' if group else ''}; give the"
+            f"topics.yaml has no input with id {input_id}{of_group}; give the"
             " replay workers a topics.yaml with all inputs of the installation, then send them SIGHUP or"
             f" start them again; where no input ever had it, `windhover replay drop --id {input_id}` shows"
             " the roots, and drops them"
@@ -244,9 +248,11 @@ class Worker:
         """
         if isinstance(error, Unreachable):
             self._require_broker()
-        former = self._troubles.get(input_id)
         wait_ms_max = self.limits.input_retry_ms
-        wait_ms = wait_ms_max // _FIRST_SHARE if former is None else min(wait_ms_max, 2 * former.wait_ms)
+        wait_ms = wait_ms_max // _FIRST_SHARE
+        former = self._troubles.get(input_id)
+        if former is not None:
+            wait_ms = min(wait_ms_max, 2 * former.wait_ms)
         self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
 
     def _require_broker(self) -> None:

@@ -380,10 +380,10 @@ class InputAhead(NamedTuple):
         """
         if self.copies.count < count:
             self.copies.poll(0, count - self.copies.count)
-        lacks = self.copies.count + self.new.count < count
+        are_too_few = self.copies.count + self.new.count < count
         if self.new.count < count:
-            self.new.poll(wait_ms if lacks else 0, count - self.new.count)
-        return lacks
+            self.new.poll(wait_ms if are_too_few else 0, count - self.new.count)
+        return are_too_few
 
     def look(self, now_ms: int) -> StandingNews:
         """Look whether partitions of either stand still; see `ReadAhead.look`."""

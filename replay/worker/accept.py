@@ -1,15 +1,17 @@
 """From a verdict to `_ack_due`: finds the history of each lost root, and decides what becomes of it.
 
-A root of a source topic is a first emission. A root of a replay topic is a copy, whose record is read once
-here, since its headers contain its origin, attempt and history. Some roots never had a record: the marker of
-a transaction has an offset, too, which may be initialised and lost with its session. Such a root is ignored,
-unless the verdict proves that there was a record (`replay.records.due.was_read`).
+A root of a source topic is a first emission. A root of a replay topic is a
+copy, whose record is read once here, since its headers contain its origin,
+attempt and history. Some roots never had a record: the marker of a transaction
+has an offset, too, which may be initialised and lost with its session. Such a
+root is ignored, unless the verdict proves that there was a record
+(`replay.records.due.was_read`).
 
-A root whose input cannot go on is put aside: `_ack_due` gets its verdict unchanged (`Aside`). It is decided
-when its input can go on (`decided`).
+A root whose input cannot go on is put aside: `_ack_due` gets its verdict
+unchanged (`Aside`). It is decided when its input can go on (`decided`).
 
-A verdict record may have more lost roots than one transaction should have. So a `Batch` may end in the middle
-of a record.
+A verdict record may have more lost roots than one transaction should have. So
+a `Batch` may end in the middle of a record.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ _POSITION_BYTES: Final = 8
 class LostRoot(NamedTuple):
     """One lost root: its position, and the entry of the verdict record that it shares with others.
 
-    `leader_epoch` is one in which it was emitted, or `NO_EPOCH`. `stack` is that of the exception that failed
-    it, where it came with the verdict.
+    `leader_epoch` is one in which it was emitted, or `NO_EPOCH`. `stack` is
+    that of the exception that failed it, where it came with the verdict.
     """
 
     lost: Lost
@@ -93,7 +95,8 @@ class _VerdictRecord:
 class Intake:
     """A queue of verdict records from which single roots are taken.
 
-    `progress` is what was committed; everything below the offset `read_to` was read.
+    `progress` is what was committed; everything below the offset `read_to` was
+    read.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -114,8 +117,9 @@ class Intake:
     def peek(self, limit: int) -> Batch:
         """Return up to `limit` roots, and the progress once they are accepted; remove nothing.
 
-        With records of 5 and 4 roots at the offsets 7 and 8, and a limit of 6, these are the 5 roots of the
-        one and the first of the other. The progress is then offset 8, of which 1 root is to be skipped.
+        With records of 5 and 4 roots at the offsets 7 and 8, and a limit of 6,
+        these are the 5 roots of the one and the first of the other. The
+        progress is then offset 8, of which 1 root is to be skipped.
         """
         roots: list[LostRoot] = []
         skip = self.progress.skip  # so many roots of the first record are accepted already
@@ -126,7 +130,8 @@ class Intake:
                 return Batch(roots, Progress(record.offset, skip + room))
             skip = 0
         if self.read_to == self.progress.next:
-            # a record that is half accepted was perhaps not read again yet: its roots may not be skipped
+            # a record that is half accepted was perhaps not read again yet:
+            # its roots may not be skipped
             return Batch(roots, self.progress)
         return Batch(roots, Progress(self.read_to, 0))
 
@@ -162,12 +167,13 @@ class Past(NamedTuple):
 def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
     """Decide what becomes of lost roots: one `Due` for each, in order, except for roots without a record.
 
-    A root gets an `Aside` if topics.yaml does not have its input, or if its replay topic, or the batch of the
-    copy there, cannot be read now.
+    A root gets an `Aside` if topics.yaml does not have its input, or if its
+    replay topic, or the batch of the copy there, cannot be read now.
     """
     owned_lost_ids = _note_strangers(worker, roots, now_ms)
     pasts = _pasts_of_copies(worker, roots, owned_lost_ids, now_ms)
-    # an older session or acker did not say in which epoch a root was emitted: that of now is the next best
+    # an older session or acker did not say in which epoch a root was emitted:
+    # that of now is the next best
     epochs_now = _epochs_now(worker, [root for root in roots if root.leader_epoch == NO_EPOCH])
     dues: list[Due] = []
     for root in roots:
@@ -189,9 +195,10 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
 
 
 def _note_strangers(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
-    """Note why inputs that are not ours cannot go on; return the `id` of each `Lost` whose input is ours.
+    """Return the `id` of each `Lost` whose input is ours; note why the inputs of others cannot go on.
 
-    All roots of one verdict entry share their `Lost`, so the input is looked up once for each of these.
+    All roots of one verdict entry share their `Lost`, so the input is looked
+    up once for each of these.
     """
     lost_by_id = {id(root.lost): root.lost for root in roots}
     owned_lost_ids: set[int] = set()
@@ -206,7 +213,8 @@ def _pasts_of_copies(
 ) -> Mapping[RecordPlace, Past | None]:
     """Return what was before those roots that are copies, by their places; None: there never was a record.
 
-    Copies whose input cannot go on, or whose record cannot be read now, are missing.
+    Copies whose input cannot go on, or whose record cannot be read now, are
+    missing.
     """
     lost_copies: list[LostRoot] = []
     for root in roots:
@@ -224,7 +232,8 @@ def _pasts_of_copies(
 def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, Due | None]:
     """Decide what becomes of roots that were put aside, by the same keys; None if there never was a record.
 
-    The keys are the offsets of their entries in `_ack_due`. Roots whose input still cannot go on are missing.
+    The keys are the offsets of their entries in `_ack_due`. Roots whose input
+    still cannot go on are missing.
     """
     roots = [_lost_root(aside) for aside in asides.values()]
     dues_by_root = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
@@ -234,8 +243,9 @@ def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping
         if isinstance(due, Aside):
             continue
         if due is not None and due.due_ms <= now_ms:
-            # It keeps the time at which it was put aside: else what was lost after it, and accepted by a
-            # worker that had its input, would be replayed before it.
+            # It keeps the time at which it was put aside: else what was lost
+            # after it, and accepted by a worker that had its input, would be
+            # replayed before it.
             due = replace(due, due_ms=min(aside.due_ms, now_ms))
         decisions[offset] = due
     return decisions
@@ -284,7 +294,8 @@ def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
 def _lost_root(aside: Aside) -> LostRoot:
     """Return a root that was put aside as it was lost.
 
-    Of its times only the age is known still: it is as if it was emitted at 0 and decided at its age.
+    Of its times only the age is known still: it is as if it was emitted at 0
+    and decided at its age.
     """
     loss = aside.history[-1]
     lost = Lost(
@@ -341,7 +352,8 @@ def _pasts(worker: Worker, lost_copies: Sequence[LostRoot], now_ms: int) -> Mapp
             to_read.add(root.place)
         else:
             pasts[root.place] = Past.of_missing_copy(root.place, DeadReason.RECREATED)
-    # a fetch returns what fits into memory; of its records only the pasts are kept
+    # a fetch returns what fits into memory; of its records only the pasts are
+    # kept
     while to_read:
         worker.note_operation("reading what was lost")
         answers = worker.fetch_readable(to_read, now_ms)
@@ -379,14 +391,16 @@ def _past(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> P
 def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, int]:
     """Return the epochs that the leaders of the roots' partitions have now, where they say so.
 
-    Their records are there now, or were: in another leader's time others may be in their places.
+    Their records are there now, or were: in another leader's time others may
+    be in their places.
     """
     partitions_by_topic: dict[str, set[TopicPartition]] = {}
     for root in roots:
         partitions_by_topic.setdefault(root.lost.topic, set()).add(root.place.log)
     epochs: dict[TopicPartition, int] = {}
     for partitions in partitions_by_topic.values():
-        # asked by topic: of one that is gone, or forbidden to us, whoever fetches from it finds that out
+        # asked by topic: of one that is gone, or forbidden to us, whoever
+        # fetches from it finds that out
         with suppress(*OF_AN_INPUT):
             epochs |= worker.log.bounds(Bound.END, sorted(partitions)).epochs
     return epochs
@@ -448,12 +462,14 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         origin=lineage.origin,
         attempt=lineage.attempt,
         abandoned=emission.abandoned,
-        # the time limit begins when a bolt first receives the record: while it was blocked, nobody tried it
+        # the time limit begins when a bolt first receives the record: while it
+        # was blocked, nobody tried it
         first_emitted_ms=due_ms if was_always_blocked else first_emitted_ms,
         history=extended(past.history, loss),
         timed_out=emission.timed_out,
         held=emission.blocked,
         leader_epoch=past.leader_epoch,
-        # what is replayed fails again with a stack of its own, unless the broker refuses its copy
+        # what is replayed fails again with a stack of its own, unless the
+        # broker refuses its copy
         stack=root.stack if dead else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),
     )

@@ -1,13 +1,16 @@
 """Copies of a transaction that was refused, or in doubt: a part of them may be committed all the same.
 
-A request to commit that was delayed on its way ends the next transaction early (`acker.service.partition`).
-If it comes among the copies, those before it are committed, and the rest is refused: the roots of all of them
-still wait in `_ack_due`. So before such a root gets a copy, the worker looks for the one that it wrote first;
-and likewise for dead letters, which are called copies here, too.
+A request to commit that was delayed on its way ends the next transaction early
+(`acker.service.partition`). If it comes among the copies, those before it are
+committed, and the rest is refused: the roots of all of them still wait in
+`_ack_due`. So before such a root gets a copy, the worker looks for the one
+that it wrote first; and likewise for dead letters, which are called copies
+here, too.
 
-It looks only after a transaction that did not end well, and only behind an end of the topic that it noted
-before it wrote. In doubt it writes a second copy: a copy too many is better than a lost record. Another
-worker that becomes the owner meanwhile does not know of these copies, and writes them again.
+It looks only after a transaction that did not end well, and only behind an end
+of the topic that it noted before it wrote. In doubt it writes a second copy: a
+copy too many is better than a lost record. Another worker that becomes the
+owner meanwhile does not know of these copies, and writes them again.
 """
 
 from __future__ import annotations
@@ -49,19 +52,22 @@ class DoubtfulCopy(NamedTuple):
 ENDS_MS: Final = 10_000
 """The ends of topics are asked for again before copies are written, if they were asked for longer ago.
 
-To ask takes 2 ms each time. With an older end, a look for copies has more to read.
+To ask takes 2 ms each time. With an older end, a look for copies has more to
+read.
 """
 
 
 class CutCopies:
     """What one verdict partition knows of copies whose transactions did not end well.
 
-    It outlives `VerdictPartition`, which is made anew after each of them. Copies are kept without values.
+    It outlives `VerdictPartition`, which is made anew after each of them.
+    Copies are kept without values.
     """
 
     def __init__(self) -> None:
         """Begin with no copy in doubt."""
-        # where each topic partition ended, as the broker was asked at `_ends_asked_ms`, wall time
+        # where each topic partition ended, as the broker was asked at
+        # `_ends_asked_ms`, wall time
         self._ends: dict[TopicPartition, int] = {}
         self._ends_asked_ms = 0
         # by their roots, which wait in `_ack_due`
@@ -90,7 +96,8 @@ class CutCopies:
     def refused(self, copies: Iterable[tuple[Root, SentCopy]]) -> None:
         """Record the copies of a transaction that did not commit, or perhaps did not."""
         for root, copy in copies:
-            # key and headers are enough to know it again, and a value may have a megabyte
+            # key and headers are enough to know it again, and a value may have
+            # a megabyte
             without_value = copy._replace(record=copy.record._replace(value=None))
             self._doubtful[root] = DoubtfulCopy(without_value, self._ends[copy.place])
         self._ends = {}  # so that the next look does not read what was written before
@@ -106,8 +113,8 @@ class CutCopies:
     ) -> Mapping[Root, SentCopy]:
         """Read the topics for the doubtful copies; return, by root, all that are known to be committed.
 
-        Their roots wait nevertheless. Afterwards no copy is in doubt any more: of a partition that cannot be
-        read each root gets a second copy.
+        Their roots wait nevertheless. Afterwards no copy is in doubt any more:
+        of a partition that cannot be read each root gets a second copy.
 
         `wait_ms` is how long the broker may send nothing.
         """

@@ -1,12 +1,15 @@
 """Reads the entries of `_ack_due`: all of them for a new owner of the partition, later those that are due.
 
-A new owner decodes only the due time of a waiting root; the rest is decoded when it is due.
+A new owner decodes only the due time of a waiting root; the rest is decoded
+when it is due.
 
-Only replay workers may write to `_ack_due`. If there is garbage under a root's key, compaction will sooner or
-later remove the entry that a worker wrote before it. So a new owner of the partition reads the topic once
-more and writes that entry again while it is still there. If no sound entry is left, the root becomes a dead
-letter without payload, since its topic id and attempt are lost: one dead letter too many is better than a
-record that is lost silently. A key that is not of a root of a tracked input is ignored.
+Only replay workers may write to `_ack_due`. If there is garbage under a root's
+key, compaction will sooner or later remove the entry that a worker wrote
+before it. So a new owner of the partition reads the topic once more and writes
+that entry again while it is still there. If no sound entry is left, the root
+becomes a dead letter without payload, since its topic id and attempt are lost:
+one dead letter too many is better than a record that is lost silently. A key
+that is not of a root of a tracked input is ignored.
 
 Source: docs/design/protocol.md, section 3 rule 5 and section 5.4.
 """
@@ -50,9 +53,10 @@ class Mend(NamedTuple):
 class Restored(NamedTuple):
     """The contents of a partition of `_ack_due`: the roots that wait are in `table`, except those in `mends`.
 
-    `progress` is None if no verdict was ever accepted; `pauses` are by the id of the input. Roots with an
-    entry or a tombstone `behind` the progress are accepted, too, though it may not say so: a transaction
-    was cut. Of an entry that has ended, compaction leaves only the tombstone.
+    `progress` is None if no verdict was ever accepted; `pauses` are by the id
+    of the input. Roots with an entry or a tombstone `behind` the progress are
+    accepted, too, though it may not say so: a transaction was cut. Of an entry
+    that has ended, compaction leaves only the tombstone.
     """
 
     table: DueTable
@@ -65,7 +69,8 @@ class Restored(NamedTuple):
 def restore(worker: Worker, due: TopicPartition) -> Restored:
     """Read a partition of `_ack_due` to its stable end; the last record of each key counts.
 
-    Raises `Disagreement`: a record was written in another cluster, where it is about other records.
+    Raises `Disagreement`: a record was written in another cluster, where it is
+    about other records.
     """
     own_cluster = worker.log.cluster_id()
     owned = _OwnedRoots()
@@ -75,9 +80,9 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
         meaning = fold.put(record)
         match meaning:
             case DueStep() | Pause():
-                pass
+                pass  # the fold has put it into `owned`, or remembers the pause
             case Progress():
-                owned.behind.clear()
+                owned.behind.clear()  # only what comes behind the last one counts
             case Flawed(why, root):
                 worker.undecodable(*due, record.offset, why)
                 if root is not None and len(owned.spoiled) < SPOILED_MAX:
@@ -138,8 +143,9 @@ def _stored_records(worker: Worker, due: TopicPartition) -> Iterator[Record]:
 def _mends(worker: Worker, place: TopicPartition, spoiled: Collection[Root]) -> Sequence[Mend]:
     """Return what to write under the keys of some roots, whose last record is flawed.
 
-    That is the last sound entry or tombstone that is still there. If there is none, it is the entry of a dead
-    letter; but nothing if the key is not of a root of ours.
+    That is the last sound entry or tombstone that is still there. If there is
+    none, it is the entry of a dead letter; but nothing if the key is not of a
+    root of ours.
     """
     sound = _SoundEntries()
     fold = DueFold(whole_entry, sound, wants=of_roots(spoiled))
@@ -176,8 +182,9 @@ class _SoundEntries:
 def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     """Return an entry that makes a dead letter of a root of which only the key is left.
 
-    None if the key is not of a tracked input, or does not belong to this partition: a worker wrote no such
-    key, and there is no record to make a dead letter of.
+    None if the key is not of a tracked input, or does not belong to this
+    partition: a worker wrote no such key, and there is no record to make a
+    dead letter of.
     """
     if wrong_source(root.source) or root.position < 0:
         return None
@@ -220,10 +227,11 @@ def entries_of(
 ) -> Mapping[int, Due | None]:
     """Return the entry of `_ack_due` at each offset; None if it is unreadable and not about a root of ours.
 
-    `due_by_offset` has the entries that are in memory, and None for each that must be read. Left out are
-    entries after the stable end, since the broker confirms a commit before it writes the markers; and those
-    that do not fit into one fetch, since with long histories they would take too much memory, and their
-    payloads do not fit either.
+    `due_by_offset` has the entries that are in memory, and None for each that
+    must be read. Left out are entries after the stable end, since the broker
+    confirms a commit before it writes the markers; and those that do not fit
+    into one fetch, since with long histories they would take too much memory,
+    and their payloads do not fit either.
 
     Raises `DataLoss`: an entry is missing; `UnknownVersion`.
     """
@@ -240,17 +248,19 @@ def entries_of(
     entries: dict[int, Due | None] = dict(in_memory)
     for entry_place, answer in answers.items():
         entries[entry_place.offset] = _decoded(worker, entry_place, answer)
-    # in the order in which they were asked for, which is that of their due times
+    # in the order in which they were asked for, which is that of their due
+    # times
     return {offset: entries[offset] for offset in due_by_offset if offset in entries}
 
 
 def _decoded(worker: Worker, place: RecordPlace, answer: Record | Absence) -> Due | None:
     """Return the entry that was read at a place of `_ack_due`.
 
-    One that is flawed is reported, and becomes an entry of a dead letter; None if its key is not of a root
-    of ours.
+    One that is flawed is reported, and becomes an entry of a dead letter; None
+    if its key is not of a root of ours.
 
-    Raises `Damaged`, `DataLoss` or `UnknownVersion`: the entry cannot be read, is missing, or is newer.
+    Raises `Damaged`, `DataLoss` or `UnknownVersion`: the entry cannot be read,
+    is missing, or is newer.
     """
     if cannot_be_read(answer):
         raise Damaged(*place, "a root waits in it", DAMAGE_CURE)

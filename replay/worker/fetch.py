@@ -1,7 +1,8 @@
 """Fetches single records by topic, partition and offset.
 
-A gap between two requested offsets of a partition is read if it has at most `fetch_gap_bytes`, estimated by
-the mean size of the records read; a larger one is skipped.
+A gap between two requested offsets of a partition is read if it has at most
+`fetch_gap_bytes`, estimated by the mean size of the records read; a larger one
+is skipped.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ _PLACE: Callable[[Record], tuple[str, int, int]] = itemgetter(0, 1, 2)
 def took_the_place(record: Record, leader_epoch: int) -> bool:
     """Return whether a record took the place of one that was there in an epoch, in a log that was cut.
 
-    A record has the epoch of the leader that wrote it. Where the lost one was there in epoch 3, it has 3 or
-    less, and what is written after an unclean election has 4 or more. Without epochs nobody knows.
+    A record has the epoch of the leader that wrote it. Where the lost one was
+    there in epoch 3, it has 3 or less, and what is written after an unclean
+    election has 4 or more. Without epochs nobody knows.
     """
     return leader_epoch != NO_EPOCH and record.leader_epoch > leader_epoch
 
@@ -83,13 +85,15 @@ record_place = tuple_maker(RecordPlace)
 def lost_in_a_cut(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPlace]:
     """Return which of some places without a record had one perhaps, before their log was cut.
 
-    `emitted` has the leader's epoch in which each was emitted. A marker of a transaction may have taken the
-    place of a record that was cut off. While the leader is the one of then, nothing was cut. Else the leader
-    says how far its log is that of then; where it cannot say so, the place counts as lost: a dead letter too
-    many is better than a loss that nobody names.
+    `emitted` has the leader's epoch in which each was emitted. A marker of a
+    transaction may have taken the place of a record that was cut off. While
+    the leader is the one of then, nothing was cut. Else the leader says how
+    far its log is that of then; where it cannot say so, the place counts as
+    lost: a dead letter too many is better than a loss that nobody names.
 
-    For example, a record was emitted at offset 90 in epoch 3. The leader has epoch 4 now, and says that epoch
-    3 ends at 80 in its log. What was at 90 was cut off, and what is there now is another leader's.
+    For example, a record was emitted at offset 90 in epoch 3. The leader has
+    epoch 4 now, and says that epoch 3 ends at 80 in its log. What was at 90
+    was cut off, and what is there now is another leader's.
 
     Raises `Unreachable`: the broker does not answer.
     """
@@ -106,7 +110,8 @@ def lost_in_a_cut(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPla
 
     lost: set[RecordPlace] = set()
     for epoch, places in doubtful_by_epoch.items():
-        # one question for each partition, about its highest offset: places ascend, so that one stays
+        # one question for each partition, about its highest offset: places
+        # ascend, so that one stays
         read_to = {place.log: ReadTo(place.offset + 1, epoch) for place in places}
         intact_to: Mapping[TopicPartition, int] = {}
         with suppress(Disagreement):  # the leader knows no such epoch: then nothing counts as intact
@@ -119,16 +124,19 @@ class Absence(Enum):
     """Why there is no record at an offset.
 
     ``GONE``
-        The record is no longer in the log (retention, compaction), or the log ends before it (truncation).
+        The record is no longer in the log (retention, compaction), or the log
+        ends before it (truncation).
     ``NEVER``
-        There never was one: the offset is that of a transaction's marker, or of an aborted record. In a
-        compacted topic compaction may have removed it, so there it is GONE. A topic that was compacted only
-        in the past gives NEVER; a caller that has proof of a record must correct that
+        There never was one: the offset is that of a transaction's marker, or
+        of an aborted record. In a compacted topic compaction may have removed
+        it, so there it is GONE. A topic that was compacted only in the past
+        gives NEVER; a caller that has proof of a record must correct that
         (`replay.records.due.was_a_record`).
     ``DAMAGED``
         Its batch cannot be read now. It may be some day, by another replica.
     ``OVERSIZED``, ``NOT_UNPACKED``
-        It cannot be read, since it was written so: `acker.errors.UnreadableKind`.
+        It cannot be read, since it was written so:
+        `acker.errors.UnreadableKind`.
     """
 
     GONE = "gone"
@@ -162,6 +170,7 @@ class Fetcher:
     """Fetches records with one `Picker` that stays open; counts all that it read, gaps included."""
 
     def __init__(self, log: Log, limits: ReplayLimits) -> None:
+        """Prepare; the first fetch opens the picker."""
         self._log = log
         self._limits = limits
         self._picker: Picker | None = None
@@ -175,14 +184,16 @@ class Fetcher:
     def fetch(self, places: Iterable[RecordPlace], *, why: bool = True) -> Answers:
         """Read committed records; return each, or why there is none.
 
-        What does not fit into `fetch_bytes_max`, or comes behind `fetch_passed_bytes_max` of others, is left
-        out, but at least one of `places` is in the answer. `damaged` is then what this fetch passed over.
+        What does not fit into `fetch_bytes_max`, or comes behind
+        `fetch_passed_bytes_max` of others, is left out, but at least one of
+        `places` is in the answer. `damaged` is then what this fetch passed
+        over.
 
-        With `why` NEVER is distinguished from GONE; for this the topic's settings are read, which needs a
-        right of its own.
+        With `why` NEVER is distinguished from GONE; for this the topic's
+        settings are read, which needs a right of its own.
 
-        Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`, or the log was shortened during
-        each of several tries.
+        Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`,
+        or the log was shortened during each of several tries.
         """
         targets = list(places)
         if not targets:
@@ -219,7 +230,8 @@ class Fetcher:
         self._lately_damaged.extend(run.damaged)
         if len(run.records) == sum(map(len, offsets.values())):  # the usual case: each has its record
             return run.records
-        # the others are absent, except those that the limits did not let this fetch read
+        # the others are absent, except those that the limits did not let this
+        # fetch read
         unread = {place for place in _places(run.unread) if place not in run.records}
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in targets:
@@ -289,7 +301,8 @@ class Fetcher:
     def _without_missing_partitions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Leave out partitions that their topic does not have.
 
-        Those of a topic that is missing stay: the broker's error tells about it.
+        Those of a topic that is missing stay: the broker's error tells about
+        it.
         """
         partitions = list(partitions)
         infos = self._log.topics({partition.topic for partition in partitions})
@@ -331,11 +344,13 @@ class _FetchRun:
     """One fetch in progress: the offsets still to be read of each partition, and the records picked.
 
     Attributes:
-        unread: by partition, the offsets that were not reached yet, ascending; never empty.
+        unread: by partition, the offsets that were not reached yet, ascending;
+            never empty.
         records: those that were picked, by their places.
         damaged: the runs that were passed over.
         kept_bytes: of `records`.
-        passed_bytes: of what was read between them, with `gap_bytes` for each gap that was skipped.
+        passed_bytes: of what was read between them, with `gap_bytes` for each
+            gap that was skipped.
         read_bytes, read_records: all that was read.
     """
 
@@ -344,8 +359,8 @@ class _FetchRun:
     ) -> None:
         """Begin with offsets that are in the log.
 
-        Larger gaps than `gap_bytes` are skipped. So is what was damaged lately: to read into it, to find out
-        where it ends, takes a second.
+        Larger gaps than `gap_bytes` are skipped. So is what was damaged
+        lately: to read into it, to find out where it ends, takes a second.
         """
         self._damage_ends: dict[TopicPartition, list[int]] = {}
         for run in lately_damaged:
@@ -385,8 +400,9 @@ class _FetchRun:
     def _records_to_pick(self) -> int:
         """Return how many records to read at once, gaps included.
 
-        In each partition that is up to the last offset which is near: with the picker at 100, and 110, 300
-        and 9,000 still unread, the 201 records from 100 to 300.
+        In each partition that is up to the last offset which is near: with the
+        picker at 100, and 110, 300 and 9,000 still unread, the 201 records
+        from 100 to 300.
         """
         record_count = 0
         for log, offsets in self.unread.items():

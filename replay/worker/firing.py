@@ -28,7 +28,8 @@ class NewEntry(NamedTuple):
 Decision = NewEntry | None
 """What a root gets that waited and is neither copied nor dead now; None if there never was a record.
 
-Either the root was put aside and is decided, or it is put aside since its topic refuses what is written.
+Either the root was put aside and is decided, or it is put aside since its
+topic refuses what is written.
 """
 
 
@@ -38,8 +39,10 @@ class Firing:
 
     Attributes:
         chosen: the due roots that it is for; some may be left out.
-        entries: what `_ack_due` has of them, by offset, as `entries_of` returns it.
-        decisions: by the offset of the former entry, the new ones of roots that go on waiting.
+        entries: what `_ack_due` has of them, by offset, as `entries_of`
+            returns it.
+        decisions: by the offset of the former entry, the new ones of roots
+            that go on waiting.
         outcomes: copies and dead letters.
         pauses: of inputs whose breakers have opened.
         inputs: ids of the inputs of whose roots something is written.
@@ -86,12 +89,14 @@ class Firing:
     def done(self) -> set[int]:
         """Return the offsets of the entries that wait no more once it is committed.
 
-        Entries that are unreadable, and not about a root of ours, are among them.
+        Entries that are unreadable, and not about a root of ours, are among
+        them.
         """
         if len(self.outcomes) + len(self.decisions) == len(self.chosen):  # the usual case: nothing is left
             return {entry.offset for entry in self.chosen}
         done = set(self.decisions)
-        # outcomes have the same objects as `entries`; to compare the contents of entries takes longer
+        # outcomes have the same objects as `entries`; to compare the contents
+        # of entries takes longer
         due_ids_of_outcomes = {id(outcome.due) for outcome in self.outcomes}
         for offset, due in self.entries.items():
             if due is None or id(due) in due_ids_of_outcomes:
@@ -112,17 +117,18 @@ class Firings:
     def prepare(self, chosen: Sequence[DueRoot], in_memory: Mapping[int, Due | None], now_ms: int) -> Firing:
         """Return what is written for chosen roots.
 
-        `in_memory` has, by offset, the entries that are there; None for the others.
+        `in_memory` has, by offset, the entries that are there; None for the
+        others.
 
         1. Get the other entries from the log.
         2. Decide about roots that were put aside.
-        3. For the others fetch the records, and build copies and dead letters, except for those that are
-           there already (`replay.worker.cut`).
+        3. For the others fetch the records, and build copies and dead letters,
+           except for those that are there already (`replay.worker.cut`).
         4. Put aside what its topic refuses, and what waits until it takes it.
         5. Leave out what the breakers do not allow now.
         """
         worker = self._worker
-        entries = self._entries(in_memory)
+        entries = self._take_entries(in_memory)
         asides: dict[int, Aside] = {}
         dues: dict[int, Due] = {}
         for offset, due in entries.items():
@@ -173,10 +179,12 @@ class Firings:
                 put_aside[offset] = self._new_entry(refused)
         return written, put_aside
 
-    def _entries(self, in_memory: Mapping[int, Due | None]) -> Mapping[int, Due | None]:
-        """Return the entries of chosen roots, by offset; those that are put aside for a topic only in turn.
+    def _take_entries(self, in_memory: Mapping[int, Due | None]) -> Mapping[int, Due | None]:
+        """Return the entries of chosen roots, by offset, in memory or from the log.
 
-        One that a former owner of the partition put aside is noted as such, and left out this time.
+        An entry that a former owner of the partition put aside for a topic is
+        left out, and joins those that are put aside: it has its turn with
+        them.
         """
         entries = dict(entries_of(self._worker, self._due, in_memory))
         for offset, due in list(entries.items()):
@@ -188,7 +196,8 @@ class Firings:
     def _outcomes(self, dues: Mapping[int, Due], now_ms: int) -> Sequence[RootOutcome]:
         """Build the copy or dead letter of each due root; `dues` are by their offsets in `_ack_due`.
 
-        Of a root whose copy or letter is committed already, by a transaction that was cut, it is that one.
+        Of a root whose copy or letter is committed already, by a transaction
+        that was cut, it is that one.
         """
         if not dues:
             return ()

@@ -1,19 +1,24 @@
 """Finds, among the due roots of one input, those whose copies the broker refuses: by halves; pure.
 
-The broker refuses a whole transaction for one record of it, and does not say for which. So less is tried:
+The broker refuses a whole transaction for one record of it, and does not say
+for which. So less is tried:
 
-1. Of `n` roots that were refused together the first half is tried, then half of what is known to have a
-   refused one, until a root is refused alone. Of 100 roots this takes seven transactions.
-2. Behind a root that was found twice as many are tried each time, 1, 2, 4 and so on, until all are through
-   or the next transaction is refused.
+1. Of `n` roots that were refused together the first half is tried, then half
+   of what is known to have a refused one, until a root is refused alone. Of
+   100 roots this takes seven transactions.
+2. Behind a root that was found twice as many are tried each time, 1, 2, 4 and
+   so on, until all are through or the next transaction is refused.
 
-A root that is refused alone is a *suspect*, and not given up yet: if the topic takes no copy at all (it is
-compacted, say, or its schema is another one), the trouble is the topic's, and the copies wait until somebody
-corrects it. So as long as no copy was accepted, roots are tried one by one, spread over all that are due:
-records that are refused come in runs. A copy that is accepted shows that the topic takes copies, so the
-suspects are the trouble, as many as `refused_max` for each such copy. If none of `refused_max` is accepted,
-the topic is the trouble. Where fewer are due and all of them are refused, nobody can say; then they are given
-up, since the others of the input must not wait for them.
+A root that is refused alone is a *suspect*, and not given up yet: if the topic
+takes no copy at all (it is compacted, say, or its schema is another one), the
+trouble is the topic's, and the copies wait until somebody corrects it. So as
+long as no copy was accepted, roots are tried one by one, spread over all that
+are due: records that are refused come in runs. A copy that is accepted shows
+that the topic takes copies, so the suspects are the trouble, as many as
+`refused_max` for each such copy. If none of `refused_max` is accepted, the
+topic is the trouble. Where fewer are due and all of them are refused, nobody
+can say; then they are given up, since the others of the input must not wait
+for them.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -40,23 +45,28 @@ class AtFault(Enum):
 class Narrowing:
     """What is to be tried next, of one input in one partition, after a transaction was refused.
 
-    The broker does not say which record it refused. So the due roots are tried by halves: of 8 that were
-    refused together the first 4, then 2, then 1, until one is refused alone. It is a suspect, and the others
-    are tried twice as many at a time, until as many go together as ever. If the topic accepts none of several
-    that are tried alone, the fault is the topic's, and no record's.
+    The broker does not say which record it refused. So the due roots are tried
+    by halves: of 8 that were refused together the first 4, then 2, then 1,
+    until one is refused alone. It is a suspect, and the others are tried twice
+    as many at a time, until as many go together as ever. If the topic accepts
+    none of several that are tried alone, the fault is the topic's, and no
+    record's.
 
-    `suspects` has the roots that were refused alone, by their offset in `_ack_due`, each with the broker's
-    words.
+    `suspects` has the roots that were refused alone, by their offset in
+    `_ack_due`, each with the broker's words.
     """
 
     def __init__(self, roots_max: int, refused_max: int, in_a_row: int, search: int = 0) -> None:
         """Begin with the first transaction that was refused.
 
         Args:
-            roots_max: how many roots are tried at once where nothing is refused.
-            refused_max: so many refused copies, and none accepted between them, are the topic's trouble.
+            roots_max: how many roots are tried at once where nothing is
+                refused.
+            refused_max: so many refused copies, and none accepted between
+                them, are the topic's trouble.
             in_a_row: how many were refused before, and none accepted since.
-            search: the number of this search, so that the next one tries other roots.
+            search: the number of this search, so that the next one tries other
+                roots.
         """
         self.suspects: dict[int, str] = {}
         self._roots_max = roots_max
@@ -88,8 +98,9 @@ class Narrowing:
         unsuspected = [entry for entry in due if entry.offset not in self.suspects]
         if not self.must_spread or not unsuspected:
             return unsuspected[: self._try_count]
-        # With 3 suspects, where 10 refused ones are the topic's trouble, the root at 3 tenths of those that
-        # are due is tried; in the next search it is the one behind it.
+        # With 3 suspects, where 10 refused ones are the topic's trouble, the
+        # root at 3 tenths of those that are due is tried; in the next search
+        # it is the one behind it.
         place = len(unsuspected) * len(self.suspects) // self._refused_max + self._search_number
         return [unsuspected[place % len(unsuspected)]]
 
@@ -115,7 +126,8 @@ class Narrowing:
         self._credit += copy_count * self._refused_max
         if self.must_spread:
             return AtFault.UNKNOWN
-        # of 8 that were refused together the first 4 are accepted: one of the other 4 is refused
+        # of 8 that were refused together the first 4 are accepted: one of the
+        # other 4 is refused
         self._refused_together = max(0, self._refused_together - root_count)
         if self._refused_together:
             self._try_count = max(1, self._refused_together // 2)
@@ -146,5 +158,6 @@ class Narrowing:
             return AtFault.UNKNOWN
         if self.has_credit:
             return AtFault.RECORDS
-        # what was refused earlier is no reason to try fewer: one of those that are due now may be accepted
+        # what was refused earlier is no reason to try fewer: one of those that
+        # are due now may be accepted
         return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN

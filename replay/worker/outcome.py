@@ -32,13 +32,14 @@ class RootOutcome(NamedTuple):
     """What is written for one root of an input.
 
     Attributes:
-        written: the copy or the dead letter; None if there probably never was a record. Then only the
-            tombstone of the root is written.
+        written: the copy or the dead letter; None if there probably never was
+            a record. Then only the tombstone of the root is written.
         dead: why the root dies; None for a copy.
         has_payload: whether a dead letter has the record's key and value.
-        is_committed: whether `written` is in the log already, from a transaction that was cut. Then only the
-            tombstone is written, too.
-        why: the broker's words on the copy of a root that dies because it was refused.
+        is_committed: whether `written` is in the log already, from a
+            transaction that was cut. Then only the tombstone is written, too.
+        why: the broker's words on the copy of a root that dies because it was
+            refused.
     """
 
     due: Due
@@ -73,9 +74,10 @@ def outcomes_of(
 ) -> list[RootOutcome]:
     """Read the records of due roots and build what to write, for each input in the order of the origins.
 
-    Left out are roots whose payload did not fit into one fetch, whose input cannot go on or is another
-    group's now, or whose record lies in a damaged batch, unless the input's `on_data_loss` is skip.
-    `why_refused_by_root` has the broker's words on the copies of those roots that die for it.
+    Left out are roots whose payload did not fit into one fetch, whose input
+    cannot go on or is another group's now, or whose record lies in a damaged
+    batch, unless the input's `on_data_loss` is skip. `why_refused_by_root` has
+    the broker's words on the copies of those roots that die for it.
     """
     dues = sorted(worker.own_dues(dues), key=_rank)
     if not dues:
@@ -108,7 +110,8 @@ def _outcomes(
 ) -> list[RootOutcome]:
     """Do as `outcomes_of`, for due roots that are in order already; return outcomes in the same order.
 
-    Raises `Disagreement` as `Worker.input_of`; `TopicError`: a topic is missing, or has too few partitions.
+    Raises `Disagreement` as `Worker.input_of`; `TopicError`: a topic is
+    missing, or has too few partitions.
     """
     input_by_due: dict[tuple[int, str], Input] = {}  # by source and group
     for due in dues:
@@ -146,8 +149,9 @@ def _fetch_records(
 ) -> list[_FetchedRoot]:
     """Fetch the records of due roots, in the order of `dues`; those that did not fit are left out.
 
-    `same_topics` are the names and ids of topics that are there still. It is asked again after the fetch,
-    since in a topic that was made anew meanwhile an offset is another record.
+    `same_topics` are the names and ids of topics that are there still. It is
+    asked again after the fetch, since in a topic that was made anew meanwhile
+    an offset is another record.
     """
     places = [record_place((due.topic, partition_of(due.source), offset_of(due.position))) for due in dues]
     to_read: list[RecordPlace] = []
@@ -208,7 +212,8 @@ class _Build:
     ) -> RootOutcome:
         """Return what is written for a root: nothing, a copy, or a dead letter.
 
-        `answer` is its record, or why there is none; `dead` is set if that makes it a dead letter.
+        `answer` is its record, or why there is none; `dead` is set if that
+        makes it a dead letter.
 
         Raises `TopicError`: the replay topic cannot take the copy.
         """
@@ -219,7 +224,8 @@ class _Build:
         if death is None and record is not None:
             copy = self._copy(due, input, record)
             copy_bytes_max = self._bytes_max[input.replay_topic]
-            # the first comparison costs little, and is enough for nearly all records
+            # the first comparison costs little, and is enough for nearly all
+            # records
             is_small = record_bytes(record) <= copy_bytes_max - OUR_HEADERS_BYTES_MAX
             if is_small or record_bytes(copy) <= copy_bytes_max:
                 return RootOutcome(due, input, copy, dead=None)
@@ -254,7 +260,8 @@ class _Build:
         """Return why a root dies, whatever its copy is like; the first reason counts. None: it may live.
 
         1. `dead`: what became of its record.
-        2. Its entry says so: its policy gave it up, or the worker before put its dead letter aside.
+        2. Its entry says so: its policy gave it up, or the worker before put
+           its dead letter aside.
         3. The broker refused its copy.
         4. No client can write the names of its headers.
         """

@@ -1,16 +1,20 @@
 """One verdict partition and the worker that owns it: the two transactions of a lost root.
 
-The first transaction writes to `_ack_due` each lost root with its due time and history, and the progress of
-the verdicts. This progress is the truth; the group's offset of the verdicts only follows it. The second
-transaction, at the due time, writes the copy or the dead letter, and a tombstone to `_ack_due`. Both run
-under the transactional id of the partition. With this id a new owner fences the old one and ends its
-transaction; then it reads `_ack_due` to its stable end, and so has exactly what waits.
+The first transaction writes to `_ack_due` each lost root with its due time and
+history, and the progress of the verdicts. This progress is the truth; the
+group's offset of the verdicts only follows it. The second transaction, at the
+due time, writes the copy or the dead letter, and a tombstone to `_ack_due`.
+Both run under the transactional id of the partition. With this id a new owner
+fences the old one and ends its transaction; then it reads `_ack_due` to its
+stable end, and so has exactly what waits.
 
-If too many records of an input would become dead letters, it is paused: a note in `_ack_due` keeps every
-owner of the partition from it until a person resumes it (`replay.handling.resume`).
+If too many records of an input would become dead letters, it is paused: a note
+in `_ack_due` keeps every owner of the partition from it until a person resumes
+it (`replay.handling.resume`).
 
-The state in memory changes only after a commit. When a transaction was aborted, or its end is uncertain, the
-partition is dropped and opened again: `_ack_due` then shows what is still to be done.
+The state in memory changes only after a commit. When a transaction was
+aborted, or its end is uncertain, the partition is dropped and opened again:
+`_ack_due` then shows what is still to be done.
 """
 
 from __future__ import annotations
@@ -75,8 +79,10 @@ class VerdictPartition:
 
     Attributes:
         reads: its place.
-        held_up: by their offsets in `_ack_due`, waiting roots whose records lie in a damaged batch, and that.
-        progress: how far verdicts are accepted, as `_ack_due` says; `intake` may be further.
+        held_up: by their offsets in `_ack_due`, waiting roots whose records
+            lie in a damaged batch, and that.
+        progress: how far verdicts are accepted, as `_ack_due` says; `intake`
+            may be further.
         pauses: by an input's id.
     """
 
@@ -97,7 +103,8 @@ class VerdictPartition:
         self._was_undone = False  # whether a transaction was aborted; see `_transact`
         self._refusals = Refusals(worker.limits, worker.in_a_row)
         self.held_up: dict[int, DamagedRun] = {}
-        # by the offset of an entry, the id of an input under which a strange group emitted the root
+        # by the offset of an entry, the id of an input under which a strange
+        # group emitted the root
         self._strangers: dict[int, int] = {}
         self._proof = Outgoing(*self._due, None, OWNER_KEY)  # a record that changes nothing
         self._verdicts_end = 0
@@ -106,7 +113,8 @@ class VerdictPartition:
             self._transactions.init(worker.limits.operation_timeout_ms)
             restored = restore(worker, self._due)
             self._mends = restored.mends
-            # roots that a cut transaction wrote behind the last progress, and the progress has not passed
+            # roots that a cut transaction wrote behind the last progress, and
+            # the progress has not passed
             self._unpassed = set(restored.behind)
             self._cut = worker.cuts.setdefault(number, CutCopies())
             self._cut.keep(restored.table)
@@ -138,8 +146,9 @@ class VerdictPartition:
     def aside(self, now_ms: int) -> Mapping[int, int]:
         """Return how many roots cannot go on, by the id of their input.
 
-        These are all of an input that cannot go on; of any other one those that wait until a topic takes
-        them, and those that a strange group emitted.
+        These are all of an input that cannot go on; of any other one those
+        that wait until a topic takes them, and those that a strange group
+        emitted.
         """
         counts = Counter(self._strangers.values())
         for input_id, refused in self.refused_aside().items():
@@ -167,8 +176,9 @@ class VerdictPartition:
     def offer(self, record: Record, now_ms: int) -> None:
         """Queue the lost roots of a record of the verdict topic; answers to sessions are ignored.
 
-        Raises `UnknownVersion`: perhaps a newer acker wrote it; to pass over it would lose its lost roots.
-        Raises `Disagreement`: it was written in another cluster, where its roots are others.
+        Raises `UnknownVersion`: perhaps a newer acker wrote it; to pass over
+        it would lose its lost roots. Raises `Disagreement`: it was written in
+        another cluster, where its roots are others.
         """
         require_cluster(record.place, record.headers, record.value, self._worker.cluster_id)
         try:
@@ -196,8 +206,8 @@ class VerdictPartition:
     def step(self, now_ms: int) -> bool:
         """Repair entries, write what is due, accept what was lost; True if anything was done.
 
-        Raises `Aborted`, `Fenced` or `Unreachable`: drop the partition, and open it again unless it was
-        `Fenced`.
+        Raises `Aborted`, `Fenced` or `Unreachable`: drop the partition, and
+        open it again unless it was `Fenced`.
         """
         with uncollected():
             check_ms = self._owner_check_ms()
@@ -211,7 +221,8 @@ class VerdictPartition:
     def _owner_check_ms(self) -> int:
         """Return how often, in ms, to check that we own the partition still; 0: what we write shows it.
 
-        Where nothing but roots of strangers wait, which an operator may drop, nothing is written for long.
+        Where nothing but roots of strangers wait, which an operator may drop,
+        nothing is written for long.
         """
         if self.pauses:
             return _OWNER_CHECK_MS
@@ -238,7 +249,8 @@ class VerdictPartition:
         batch = self.intake.peek(room)
         if batch.progress == self.intake.progress:
             return False
-        # progress alone is written now and then; below 0 the clock was set back
+        # progress alone is written now and then; below 0 the clock was set
+        # back
         since_progress_ms = now_ms - self._progress_written_ms
         if not batch.roots and 0 <= since_progress_ms < self._worker.limits.position_interval_ms:
             return False
@@ -264,7 +276,8 @@ class VerdictPartition:
     ) -> Sequence[int]:
         """Write entries, and the progress once it has passed all that a cut transaction left behind it.
 
-        The next owner accepts again what is before a progress and not passed by it.
+        The next owner accepts again what is before a progress and not passed
+        by it.
 
         Return the offsets that the entries got, in their order.
         """
@@ -291,17 +304,20 @@ class VerdictPartition:
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction; return whether anything was written, or found out.
 
-        1. Take the due roots of inputs that can go on, and choose which of them are tried together
-           (`replay.worker.refusals`).
+        1. Take the due roots of inputs that can go on, and choose which of
+           them are tried together (`replay.worker.refusals`).
         2. Prepare what is written for them.
-        3. Write it, and behind it the progress, so that the next owner keeps few of the entries. If no more
-           records of an input may become dead letters, write its pause, too.
-        4. Remove what is done from memory; the rest goes on waiting, what is held up for some time.
+        3. Write it, and behind it the progress, so that the next owner keeps
+           few of the entries. If no more records of an input may become dead
+           letters, write its pause, too.
+        4. Remove what is done from memory; the rest goes on waiting, what is
+           held up for some time.
 
-        An error before the transaction leaves all roots waiting; an error of the transaction makes the caller
-        drop the partition, except where a topic is missing or refuses a record: that is one input's. If an
-        entry is missing in `_ack_due`, first make sure that we still own the partition, since another owner
-        may have removed the entry.
+        An error before the transaction leaves all roots waiting; an error of
+        the transaction makes the caller drop the partition, except where a
+        topic is missing or refuses a record: that is one input's. If an entry
+        is missing in `_ack_due`, first make sure that we still own the
+        partition, since another owner may have removed the entry.
         """
         worker = self._worker
         inputs = self._refusals.in_turn(self._ready(now_ms), worker.refused_inputs)
@@ -340,9 +356,11 @@ class VerdictPartition:
     def _hold_up(self, not_done: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
         """Record and report roots that lie in a damaged batch.
 
-        `not_done` are, by offset, the entries of roots that were due; most were left for other reasons.
+        `not_done` are, by offset, the entries of roots that were due; most
+        were left for other reasons.
 
-        Return by the offset of an entry when its root is tried again, wall time in ms.
+        Return by the offset of an entry when its root is tried again, wall
+        time in ms.
         """
         worker = self._worker
         until_ms: dict[int, int] = {}
@@ -371,8 +389,9 @@ class VerdictPartition:
     def _put_off_strangers(self, not_done: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
         """Record roots that a strange group emitted; return by their offsets when they are looked at again.
 
-        `not_done` are, by offset, the entries of roots that were due and are not done. Until they are looked
-        at again they take no place in a transaction. The input may get that group by a newer topics.yaml.
+        `not_done` are, by offset, the entries of roots that were due and are
+        not done. Until they are looked at again they take no place in a
+        transaction. The input may get that group by a newer topics.yaml.
         """
         until_ms: dict[int, int] = {}
         for offset, due in not_done.items():
@@ -426,7 +445,8 @@ class VerdictPartition:
     def _follow(self, firing: Firing, entry_offsets: Sequence[int], now_ms: int) -> None:
         """Change in memory what was committed: what is done, what waits on, and what was refused or not.
 
-        `entry_offsets` are those of the firing's new entries; none if nothing had to be written.
+        `entry_offsets` are those of the firing's new entries; none if nothing
+        had to be written.
         """
         done = firing.done()
         aside = self._refusals.aside
@@ -460,7 +480,8 @@ class VerdictPartition:
             else:
                 remaining.append(entry)
         self.waiting.remove(done_roots)
-        # what was not read yet, or did not fit into the fetch, has no entry here
+        # what was not read yet, or did not fit into the fetch, has no entry
+        # here
         offsets = [entry.offset for entry in remaining if entry.offset in firing.entries]
         entries = {offset: firing.entries[offset] for offset in offsets}
         held_up_until_ms = self._hold_up(entries, now_ms)
@@ -468,7 +489,7 @@ class VerdictPartition:
         self.waiting.put_back(remaining, {**held_up_until_ms, **strangers_until_ms})
 
     def _put_new_entries(self, firing: Firing, entry_offsets: Sequence[int]) -> None:
-        """Let the roots wait whose new entries were written, under the offsets that these got."""
+        """Add the roots to those that wait whose new entries were written, by the offsets of these."""
         new_entries = [decision for decision in firing.decisions.values() if decision is not None]
         for (due, value), offset in zip(new_entries, entry_offsets, strict=True):
             self.waiting.put(due, offset, len(value))
@@ -478,7 +499,8 @@ class VerdictPartition:
     def _refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
         """Abort a transaction that the broker refused, and find out what it refused: an input, or a record.
 
-        A transaction of several inputs only shows that each of them must be tried alone.
+        A transaction of several inputs only shows that each of them must be
+        tried alone.
         """
         self._was_undone = True
         with suppress(WindhoverError):  # the next transaction raises it again
@@ -505,9 +527,11 @@ class VerdictPartition:
     ) -> None:
         """Record that a transaction of one input was refused, which `sent` copies and dead letters.
 
-        1. Roots that were put aside were tried: they are left alone for longer.
+        1. Roots that were put aside were tried: they are left alone for
+           longer.
         2. Several were sent: fewer of them are tried next.
-        3. One was sent: its copy becomes a suspect, or its dead letter is put aside.
+        3. One was sent: its copy becomes a suspect, or its dead letter is put
+           aside.
         """
         refusals = self._refusals
         were_aside = [entry for entry in firing.chosen if refusals.aside.has(entry.offset)]
@@ -538,7 +562,7 @@ class VerdictPartition:
             self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
 
     def _conclude(self, input_id: int, at_fault: AtFault, now_ms: int) -> None:
-        """Let an input wait if the fault is its topic's, which takes no copies."""
+        """Leave an input alone for a while if the fault is its topic's, which takes no copies."""
         if at_fault is AtFault.TOPIC:
             why = self._refusals.why_no_copy(input_id)
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
@@ -547,8 +571,8 @@ class VerdictPartition:
     def _put_off(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
         """Leave the due roots of an input alone that were put aside, until `until_ms`.
 
-        `tried` is the one that was tried; it comes back 1 ms after the others, so that another one is tried
-        first then.
+        `tried` is the one that was tried; it comes back 1 ms after the others,
+        so that another one is tried first then.
         """
         put_back: list[DueRoot] = []
         for entry in self.waiting.take(now_ms, self._worker.limits.fire_max, [input_id]):
@@ -622,12 +646,15 @@ class VerdictPartition:
     def _transact(self, records: Iterable[Outgoing]) -> Sequence[int]:
         """Run one transaction, if there is a record.
 
-        Copies and dead letters are in the log before the tombstones of their roots are sent: if a part of the
-        transaction is committed alone (`acker.service.partition` says when), no root is lost.
+        Copies and dead letters are in the log before the tombstones of their
+        roots are sent: if a part of the transaction is committed alone
+        (`acker.service.partition` says when), no root is lost.
 
-        A request to abort may be delayed, too, and undo the copies of a later transaction: tombstones that
-        follow would be committed without them. But the broker takes no record for a partition that has left
-        the transaction. So after an abort `_ack_due` is a part of each transaction before the copies are.
+        A request to abort may be delayed, too, and undo the copies of a later
+        transaction: tombstones that follow would be committed without them.
+        But the broker takes no record for a partition that has left the
+        transaction. So after an abort `_ack_due` is a part of each transaction
+        before the copies are.
 
         Return the offsets of the entries that let roots wait, in their order.
         """
@@ -671,7 +698,8 @@ class VerdictPartition:
     def _require_verdicts(self, progress: Progress) -> int:
         """Return where the log of the verdicts ends.
 
-        Raises `DataLoss` or `Disagreement`: it begins behind the progress, or ends before it.
+        Raises `DataLoss` or `Disagreement`: it begins behind the progress, or
+        ends before it.
         """
         log = self._worker.log
         start = log.starts([self.reads])[self.reads]

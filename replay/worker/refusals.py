@@ -1,16 +1,21 @@
 """What one verdict partition knows of records that the broker refuses.
 
-The broker refuses a whole transaction for one record in it. What cannot be written must not hold up the rest:
+The broker refuses a whole transaction for one record in it. What cannot be
+written must not hold up the rest:
 
-- A copy that is refused alone is found by halves (`replay.worker.narrowing`), and its root becomes a dead
-  letter `REFUSED` with the broker's words. If the topic takes no copy at all, its input waits, as it does if
-  the topic is missing.
-- A copy that is too old for its topic is put aside (`replay.worker.refused_aside`): every copy becomes too
-  old some time, so the setting is wrong, and not the record.
-- A dead letter that is refused alone is put aside as well. After `refused_max` letters of an input that were
-  refused in a row, further ones are put aside without being tried.
+- A copy that is refused alone is found by halves (`replay.worker.narrowing`),
+  and its root becomes a dead letter `REFUSED` with the broker's words. If the
+  topic takes no copy at all, its input waits, as it does if the topic is
+  missing.
+- A copy that is too old for its topic is put aside
+  (`replay.worker.refused_aside`): every copy becomes too old some time, so the
+  setting is wrong, and not the record.
+- A dead letter that is refused alone is put aside as well. After `refused_max`
+  letters of an input that were refused in a row, further ones are put aside
+  without being tried.
 
-Only what is put aside has entries; all else is in memory, and the next owner of the partition finds it again.
+Only what is put aside has entries; all else is in memory, and the next owner
+of the partition finds it again.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ OTHERS_FIRST: Final = 8
 class RefusedInARow:
     """How many records of an input were refused, each alone, since one was accepted by the same topic.
 
-    `copy_why` has the broker's words on the last copy, `letter_why` those on the last letter.
+    `copy_why` has the broker's words on the last copy, `letter_why` those on
+    the last letter.
     """
 
     copies: int = 0
@@ -50,7 +56,8 @@ class RefusedInARow:
 class Accepted(NamedTuple):
     """What a transaction that was accepted had of one input.
 
-    `aside_count` of its copies and letters are of roots that had been put aside.
+    `aside_count` of its copies and letters are of roots that had been put
+    aside.
     """
 
     root_count: int
@@ -65,7 +72,8 @@ class Refusals:
     Roots are named by their offsets in `_ack_due`.
 
     Attributes:
-        given_up: roots that die since their copies were refused, each with the broker's words.
+        given_up: roots that die since their copies were refused, each with the
+            broker's words.
         aside: roots that wait, each for itself, until a topic takes them.
     """
 
@@ -77,8 +85,9 @@ class Refusals:
         self._in_a_row = in_a_row
         self._narrowings: dict[int, Narrowing] = {}  # by an input's id
         self._too_old: set[int] = set()  # suspects whose copies are older than their topic takes
-        # by a root's offset, the broker's words: roots whose copies wait until their topic takes them,
-        # and roots whose dead letters were refused alone
+        # by a root's offset, the broker's words: roots whose copies wait until
+        # their topic takes them, and roots whose dead letters were refused
+        # alone
         self._waiting_copies: dict[int, str] = {}
         self._unwritable_letters: dict[int, str] = {}
         self._turn_count = 0
@@ -102,12 +111,13 @@ class Refusals:
     def in_turn(self, ready: Sequence[int], refused_inputs: Collection[int]) -> Sequence[int]:
         """Return which inputs are tried now: all but those that must be tried alone, or one of these.
 
-        The turns alternate: with inputs 1 to 5, of which 4 and 5 must be tried alone, they are [1, 2, 3],
-        [4], [1, 2, 3], [5] and so on.
+        The turns alternate: with inputs 1 to 5, of which 4 and 5 must be tried
+        alone, they are [1, 2, 3], [4], [1, 2, 3], [5] and so on.
 
         Args:
             ready: ids of inputs that have due roots and can go on.
-            refused_inputs: ids of inputs one of which made the broker refuse a transaction.
+            refused_inputs: ids of inputs one of which made the broker refuse a
+                transaction.
         """
         alone: list[int] = []
         together: list[int] = []
@@ -124,16 +134,19 @@ class Refusals:
     def choose(self, due: Sequence[DueRoot], inputs: Sequence[int]) -> Sequence[DueRoot]:
         """Return which of the due roots of some inputs are tried in one transaction.
 
-        It is empty if all of them are suspects: then `ran_out` decides what becomes of them.
+        It is empty if all of them are suspects: then `ran_out` decides what
+        becomes of them.
         """
         not_aside = self.aside.others(due)
         if len(not_aside) < len(due):
-            # what was put aside has its turn after `OTHERS_FIRST` turns of the rest, or if there is no rest
+            # what was put aside has its turn after `OTHERS_FIRST` turns of the
+            # rest, or if there is no rest
             self._turns_without_aside += 1
             if not not_aside or self._turns_without_aside >= OTHERS_FIRST:
                 self._turns_without_aside = 0
                 return self.aside.to_try(due)
-        # an input whose refused record is searched for is tried alone, so it is the first of `inputs`
+        # an input whose refused record is searched for is tried alone, so it
+        # is the first of `inputs`
         narrowing = self._narrowings.get(inputs[0])
         return not_aside if narrowing is None else narrowing.choose(not_aside)
 
@@ -142,7 +155,8 @@ class Refusals:
     def accepted(self, input_id: int, of_input: Accepted) -> None:
         """Record what a transaction had of an input that the topics accepted.
 
-        Its refusals in a row end; a search for refused records goes on with more roots at once.
+        Its refusals in a row end; a search for refused records goes on with
+        more roots at once.
         """
         in_a_row = self._in_a_row.get(input_id, RefusedInARow())
         if of_input.copy_count:
@@ -224,8 +238,9 @@ class Refusals:
     def _conclude(self, input_id: int, narrowing: Narrowing, at_fault: AtFault) -> None:
         """Draw the consequence of what a narrowing has found out.
 
-        Suspects become dead letters, or wait if they are only too old. If the fault is the topic's, or
-        nothing is suspected any more, the narrowing is over.
+        Suspects become dead letters, or wait if they are only too old. If the
+        fault is the topic's, or nothing is suspected any more, the narrowing
+        is over.
         """
         if at_fault is AtFault.RECORDS:
             in_a_row = self._in_a_row.setdefault(input_id, RefusedInARow())

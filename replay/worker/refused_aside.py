@@ -1,9 +1,10 @@
 """The roots of one partition that wait, each for itself, until a topic takes what is written for them.
 
-Their entries in `_ack_due` (`replay.records.due.RefusedRoot`) have the broker's words. They are tried again
-from time to time, apart from all others, so that those are not refused with them: one of an input after
-`ReplayLimits.input_retry_ms` divided by 64, then after twice as long each time. Once one is accepted, twice
-as many are tried each time.
+Their entries in `_ack_due` (`replay.records.due.RefusedRoot`) have the
+broker's words. They are tried again from time to time, apart from all others,
+so that those are not refused with them: one of an input after
+`ReplayLimits.input_retry_ms` divided by 64, then after twice as long each
+time. Once one is accepted, twice as many are tried each time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _FIRST_SHARE: Final = 64
 class _WaitingRoots:
     """Those of one input: their offsets in `_ack_due`, why they are refused, and how they are tried again.
 
-    The next try has at most `try_max` of them. If it is refused, the one behind it is `wait_ms` later.
+    The next try has at most `try_max` of them. If it is refused, the one
+    behind it is `wait_ms` later.
     """
 
     offsets: set[int]
@@ -69,7 +71,8 @@ class RefusedAside:
     def to_try(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return which of the due roots that are put aside are tried together, all of one input.
 
-        That is the input of the one that is due first. One root or more must be put aside.
+        That is the input of the one that is due first. One root or more must
+        be put aside.
         """
         for entry in due:
             for roots in self._roots_by_input.values():
@@ -98,7 +101,8 @@ class RefusedAside:
     def refused(self, input_id: int, tried: int, why: str) -> int:
         """Record that those of an input that were tried, so many, are refused again.
 
-        Return for how many ms all of them are left alone: 0 if fewer of them are tried first.
+        Return for how many ms all of them are left alone: 0 if fewer of them
+        are tried first.
         """
         roots = self._roots_by_input[input_id]
         roots.try_max = max(1, tried // 2)

@@ -1,13 +1,16 @@
 """The replay worker: turns each lost root into one new copy on the replay topic, or into one dead letter.
 
-Any number of workers share the verdict partitions as a consumer group. The group only decides which worker
-should try a partition; the worker becomes its owner by the partition's transactional id. So a worker that
-learns too late that a partition has moved cannot write for it any more.
+Any number of workers share the verdict partitions as a consumer group. The
+group only decides which worker should try a partition; the worker becomes its
+owner by the partition's transactional id. So a worker that learns too late
+that a partition has moved cannot write for it any more.
 
-Roots of an input that cannot go on are put aside: they wait in `_ack_due`, counted and reported, while the
-other inputs go on. An input cannot go on if topics.yaml does not have it (until `ReplayService.take_topics`),
-if its breaker has paused it, or if one of its topics is missing, forbidden or takes no copy at all. A single
-record that is refused holds up nothing else (`replay.worker.refusals`).
+Roots of an input that cannot go on are put aside: they wait in `_ack_due`,
+counted and reported, while the other inputs go on. An input cannot go on if
+topics.yaml does not have it (until `ReplayService.take_topics`), if its
+breaker has paused it, or if one of its topics is missing, forbidden or takes
+no copy at all. A single record that is refused holds up nothing else
+(`replay.worker.refusals`).
 """
 
 from __future__ import annotations
@@ -53,9 +56,10 @@ class ReplayService:
     ) -> None:
         """Prepare a worker; it sends no request to the cluster before the first step.
 
-        `note_operation` is called with the name of each operation that a step begins; a watchdog sees by it
-        what hangs. `written` is called for each copy and each dead letter, once it is committed. `clock_ms`
-        measures for how long the broker does not answer.
+        `note_operation` is called with the name of each operation that a step
+        begins; a watchdog sees by it what hangs. `written` is called for each
+        copy and each dead letter, once it is committed. `clock_ms` measures
+        for how long the broker does not answer.
         """
         self._limits = limits or topics.replay.limits
         self._fixed_limits = limits  # None: those of topics.yaml
@@ -66,14 +70,16 @@ class ReplayService:
         self._worker = self._make_worker(topics, limits=self._limits)
         self._membership: Membership | None = None
         self._group_count = 0  # verdict partitions that the group has given us, opened or not
-        # what the reader reads; stale: it is to be assigned again, from where the partitions go on
+        # what the reader reads; stale: it is to be assigned again, from where
+        # the partitions go on
         self._reader: Reader | None = None
         self._reader_places: frozenset[TopicPartition] = frozenset()
         self._is_reader_stale = False
         self._partition_counts: PartitionCounts | None = None
         self._round_ms = 0  # wall time of the last round
-        # by the number of a verdict partition: those that are open, when another owner fenced us (wall time),
-        # what cannot be read, and how many transactions in a row were aborted
+        # by the number of a verdict partition: those that are open, when
+        # another owner fenced us (wall time), what cannot be read, and how
+        # many transactions in a row were aborted
         self._partitions: dict[int, VerdictPartition] = {}
         self._fenced_ms: dict[int, int] = {}
         self._damaged: dict[int, Damaged] = {}
@@ -84,17 +90,23 @@ class ReplayService:
     def step(self, now_ms: int) -> bool:
         """Do one round, of bounded size, for all owned partitions; return whether anything was done.
 
-        1. Poll the group; open new partitions, drop lost ones. If there is no partition to read, wait here.
+        1. Poll the group; open new partitions, drop lost ones. If there is no
+           partition to read, wait here.
         2. For each partition, write what is due, and accept lost roots.
-        3. Read verdicts. If there was nothing else to do, wait for them, at most `poll_ms`.
+        3. Read verdicts. If there was nothing else to do, wait for them, at
+           most `poll_ms`.
 
         Raises:
-            ConfigError: topics.yaml and the broker disagree about the ack topics.
+            ConfigError: topics.yaml and the broker disagree about the ack
+                topics.
             DataLoss: verdicts that were not accepted are no longer in the log.
-            UnknownVersion: a newer Windhover wrote to the verdict topic or to `_ack_due`.
-            Unreachable: the broker has not answered for longer than the limit `unreachable_ms`.
+            UnknownVersion: a newer Windhover wrote to the verdict topic or to
+                `_ack_due`.
+            Unreachable: the broker has not answered for longer than the limit
+                `unreachable_ms`.
             LogError: the broker aborted too many transactions in a row.
-            Damaged: of each of our partitions an ack topic has a damaged batch.
+            Damaged: of each of our partitions an ack topic has a damaged
+                batch.
         """
         try:
             worked = self._round(now_ms)
@@ -121,11 +133,13 @@ class ReplayService:
     def take_topics(self, topics: Topics) -> None:
         """Go on with a newer topics.yaml: its inputs, their policies, and the limits; nothing is written.
 
-        All partitions are opened again, so that every waiting root is checked against the new file. Raises
-        `Disagreement`: a running worker cannot change something; it goes on as before.
+        All partitions are opened again, so that every waiting root is checked
+        against the new file. Raises `Disagreement`: a running worker cannot
+        change something; it goes on as before.
         """
         limits = self._fixed_limits or topics.replay.limits
-        # what the worker was started with, and what the new file has in its place
+        # what the worker was started with, and what the new file has in its
+        # place
         for name, running, in_file in (
             ("kafka", self._topics.kafka, topics.kafka),
             ("acker.partitions", self._topics.acker.partitions, topics.acker.partitions),
@@ -157,8 +171,9 @@ class ReplayService:
                     partition.finish()
                     self._commit_soon(partition)
                 except WindhoverError as error:
-                    # The next owner, or this worker's next start, reads those verdicts again. They have no
-                    # lost roots: only a progress that passes none is delayed. And this error must not hide
+                    # The next owner, or this worker's next start, reads those
+                    # verdicts again. They have no lost roots: only a progress
+                    # that passes none is delayed. And this error must not hide
                     # the one that ends the worker.
                     self._worker.report("not_committed", partition=partition.number, error=str(error))
                 finally:
@@ -250,7 +265,8 @@ class ReplayService:
     def _forget_old_troubles(self, owned: Collection[int], now_ms: int, *, is_out: bool) -> None:
         """Forget fences that are over, and what happened to partitions that are not ours any more.
 
-        `is_out`: the group has put this worker out, so who fenced it has the partition still.
+        `is_out`: the group has put this worker out, so who fenced it has the
+        partition still.
         """
         for number, fenced_ms in list(self._fenced_ms.items()):
             is_recent = 0 <= now_ms - fenced_ms < self._limits.fenced_pause_ms
@@ -287,7 +303,8 @@ class ReplayService:
     def _step_partition(self, number: int, now_ms: int) -> bool:
         """Do one step of a partition; drop it after an error that concerns it alone.
 
-        Return whether anything was done. Raises `LogError`: too many transactions in a row were aborted.
+        Return whether anything was done. Raises `LogError`: too many
+        transactions in a row were aborted.
         """
         try:
             self._worker.note_operation(f"partition {number}")
@@ -321,7 +338,8 @@ class ReplayService:
     def _leave_damaged(self, number: int, error: Damaged, now_ms: int) -> None:
         """Leave a partition alone for a while of which an ack topic cannot be read; the others go on.
 
-        Raises the error where none of the partitions that the group has assigned to us can be read.
+        Raises the error where none of the partitions that the group has
+        assigned to us can be read.
         """
         self._silent.failed(number, now_ms)
         self._damaged[number] = error
@@ -330,7 +348,7 @@ class ReplayService:
         self._worker.report("damaged", partition=number, error=str(error))
 
     def _commit_soon(self, partition: VerdictPartition) -> None:
-        """Let the group's offset follow the progress of a partition; nobody waits for that."""
+        """Commit the progress of a partition for the group, soon; nobody waits for that."""
         if self._membership is not None:
             self._membership.commit_soon({partition.reads: partition.progress.next})
 
@@ -382,7 +400,8 @@ class ReplayService:
             partition = partition_by_place[TopicPartition(record.topic, record.partition)]
             partition.offer(record, now_ms)
             partition.intake.read_to = record.offset + 1  # a later one may raise, and is read again
-        # behind the last record there may be markers of transactions, which the reader has passed
+        # behind the last record there may be markers of transactions, which
+        # the reader has passed
         for place, partition in partition_by_place.items():
             partition.intake.read_to = max(partition.intake.read_to, self._reader.position(place))
         return bool(records)

@@ -1,11 +1,13 @@
 """The roots that wait in one verdict partition: all due times, and as many whole entries as memory allows.
 
-It mirrors `_ack_due`, so it changes only after a commit. `DueTable` reduces a log that is read to what waits:
-the last record of each key counts, and a tombstone removes the key. Its rows are reduced whenever their
-number has doubled, so memory depends on how many roots wait, not on the length of the log. `Schedule` has 16
-bytes for each root: sorted chunks of due times and offsets. New entries are first added unsorted; when they
-are more than a 64th of all, they are sorted into the chunks. So adding and taking move only the entries of
-the chunks concerned.
+It mirrors `_ack_due`, so it changes only after a commit. `DueTable` reduces a
+log that is read to what waits: the last record of each key counts, and a
+tombstone removes the key. Its rows are reduced whenever their number has
+doubled, so memory depends on how many roots wait, not on the length of the
+log. `Schedule` has 16 bytes for each root: sorted chunks of due times and
+offsets. New entries are first added unsorted; when they are more than a 64th
+of all, they are sorted into the chunks. So adding and taking move only the
+entries of the chunks concerned.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class DueTable:
     def among(self, roots: Collection[Root]) -> set[Root]:
         """Return those of some roots that wait."""
         rows = self._reduced()[:, :2]
-        # a position alone may be that of another source, too: `intersection` takes those out
+        # a position alone may be that of another source, too: `intersection`
+        # takes those out
         candidates = rows[np.isin(rows[:, 1], [root.position for root in roots])]
         return {Root(*candidate) for candidate in candidates.tolist()}.intersection(roots)
 
@@ -72,7 +75,8 @@ class DueTable:
     def _reduced(self) -> I64:
         """Return the rows of roots that wait, ``(n, 4)`` int64, ascending by source, then position."""
         rows = np.frombuffer(self._rows, np.int64).reshape(-1, _COLUMNS)
-        # by source, position and offset: of neighbours with the same root the last one counts
+        # by source, position and offset: of neighbours with the same root the
+        # last one counts
         rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
         is_last = np.ones(len(rows), np.bool_)
         is_last[:-1] = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
@@ -106,7 +110,8 @@ class Schedule:
 
         Args:
             chunk: how many entries a chunk has at first.
-            recent_min: so many entries may be unsorted, however few there are in all.
+            recent_min: so many entries may be unsorted, however few there are
+                in all.
         """
         self._chunk_size = chunk
         self._recent_min = recent_min
@@ -164,7 +169,8 @@ class Schedule:
             room -= end
         entries = np.concatenate(due_parts)
         entries = entries[_order(entries)]
-        # the chunks alone have given up to `limit`: with the unsorted ones there may be more
+        # the chunks alone have given up to `limit`: with the unsorted ones
+        # there may be more
         self._merge(entries[limit:])
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
@@ -193,9 +199,10 @@ class Schedule:
         if not self._chunks:
             self._chunks = deque(self._cut(entries))
             return
-        # Which chunk each entry belongs to: with chunks that begin at 10, 50 and 90 ms the entries of 5 and
-        # 60 ms belong to numbers -1 (which the first chunk takes) and 1. Entries ascend, so those of a chunk
-        # are a slice; `cuts` has where it ends.
+        # Which chunk each entry belongs to: with chunks that begin at 10, 50
+        # and 90 ms the entries of 5 and 60 ms belong to numbers -1 (which the
+        # first chunk takes) and 1. Entries ascend, so those of a chunk are a
+        # slice; `cuts` has where it ends.
         first_dues_ms = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
         chunk_numbers = np.searchsorted(first_dues_ms, entries[:, 0], "right") - 1
         cuts = np.searchsorted(chunk_numbers, np.arange(len(self._chunks)), "right")
@@ -249,8 +256,8 @@ class DueRoots:
         for input_id, rows in entries.items():
             self._schedules[input_id].add_all(rows)
         self._in_memory_bytes_max = in_memory_bytes_max
-        # by the offset of an entry in `_ack_due`: whole entries, as many as fit; and the ids of the inputs of
-        # those that were taken
+        # by the offset of an entry in `_ack_due`: whole entries, as many as
+        # fit; and the ids of the inputs of those that were taken
         self._in_memory: dict[int, _EntryInMemory] = {}
         self._in_memory_bytes = 0
         self._input_of_taken: dict[int, int] = {}
@@ -277,7 +284,7 @@ class DueRoots:
         return next_due
 
     def put(self, due: Due, offset: int, value_bytes: int) -> None:
-        """Let a root wait, whose entry in `_ack_due` has this offset and size."""
+        """Add a root that waits, whose entry in `_ack_due` has this offset and size."""
         self._schedules[input_id_of(due.source)].add(due.due_ms, offset)
         size_bytes = value_bytes + KEPT_BYTES
         if self._in_memory_bytes + size_bytes <= self._in_memory_bytes_max:
@@ -287,12 +294,14 @@ class DueRoots:
     def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[DueRoot]:
         """Take at most `limit` due roots of some inputs; `remove` or `put_back` each of them afterwards.
 
-        The earliest of each input come first. If more than `limit` are due, each input gets its share.
+        The earliest of each input come first. If more than `limit` are due,
+        each input gets its share.
         """
         taken: list[DueRoot] = []
         inputs_with_more = sorted(inputs)
-        # What one input does not need of its share goes to the others in the next round: of 100 for the
-        # inputs 1 and 2, of which 1 has 10 due roots, 2 gets 50 and then 40 more.
+        # What one input does not need of its share goes to the others in the
+        # next round: of 100 for the inputs 1 and 2, of which 1 has 10 due
+        # roots, 2 gets 50 and then 40 more.
         while inputs_with_more and len(taken) < limit:
             share = max(1, (limit - len(taken)) // len(inputs_with_more))
             for input_id in list(inputs_with_more):
@@ -320,10 +329,11 @@ class DueRoots:
             self._input_of_taken.pop(entry.offset)
 
     def put_back(self, taken: Iterable[DueRoot], until_ms: Mapping[int, int] = NO_DELAY) -> None:
-        """Let taken roots go on waiting.
+        """Put taken roots back among those that wait.
 
-        An entry may be due later than it was: then it is left alone until then, in memory. So is one for
-        which `until_ms` has, by its offset, when it is due again.
+        An entry may be due later than it was: then it is left alone until
+        then, in memory. So is one for which `until_ms` has, by its offset,
+        when it is due again.
         """
         for due_ms, offset in taken:
             input_id = self._input_of_taken.pop(offset)

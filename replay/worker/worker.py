@@ -1,8 +1,8 @@
 """What the partitions of one replay worker share: the log, the inputs with their policies, and the counters.
 
-Trouble with one input must not stop others. If one of its topics is missing or forbidden, refuses a record,
-or does not answer while the broker does, the worker leaves the input alone for a while (`Trouble`): its roots
-wait.
+Trouble with one input must not stop others. If one of its topics is missing or
+forbidden, refuses a record, or does not answer while the broker does, the
+worker leaves the input alone for a while (`Trouble`): its roots wait.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ R = TypeVar("R")
 class Trouble:
     """Why an input cannot go on, until when it is left alone (wall time, ms), and how long in all (ms).
 
-    `is_of_copies`: its topic takes no copy, so nothing else that is written shows that it is over.
+    `is_of_copies`: its topic takes no copy, so nothing else that is written
+    shows that it is over.
     """
 
     why: str
@@ -68,13 +69,19 @@ class Worker:
     """The log, the policy and the breaker of each input by its id, the limits, and the counters.
 
     Attributes:
-        pauses: the paused inputs of each partition that is ours, by their ids, when it was open last.
-        cuts: of each partition the copies of transactions that did not end well.
-        refused_inputs: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
-        in_a_row: of each input by its id, how many of its records were refused since one was accepted.
+        pauses: the paused inputs of each partition that is ours, by their ids,
+            when it was open last.
+        cuts: of each partition the copies of transactions that did not end
+            well.
+        refused_inputs: ids of inputs one of which made the broker refuse a
+            transaction; each is tried alone.
+        in_a_row: of each input by its id, how many of its records were refused
+            since one was accepted.
         clocks: compares this machine's clock with the broker's.
-        letter_topics_by_broker: dead-letter topics that did not take the time of this machine's clock.
-        strangers: by an input's id, what is wrong with lost roots that another group emitted under the id.
+        letter_topics_by_broker: dead-letter topics that did not take the time
+            of this machine's clock.
+        strangers: by an input's id, what is wrong with lost roots that another
+            group emitted under the id.
     """
 
     def __init__(
@@ -92,7 +99,8 @@ class Worker:
     ) -> None:
         """Prepare what is shared; send no request. The arguments are those of `ReplayService`.
 
-        `cuts` is shared with the worker before this one, so that a copy which it wrote is still looked for.
+        `cuts` is shared with the worker before this one, so that a copy which
+        it wrote is still looked for.
         """
         self.note_operation = note_operation
         self.log = log
@@ -151,7 +159,8 @@ class Worker:
     def leave_all_but(self, owned: Collection[int]) -> None:
         """Forget the pauses of all partitions but the owned ones: their new owners keep those.
 
-        The breaker of an input that is paused in no partition of ours any more is closed.
+        The breaker of an input that is paused in no partition of ours any more
+        is closed.
         """
         left_pauses: set[int] = set()  # ids of inputs
         for number in self.pauses.keys() - owned:
@@ -163,7 +172,8 @@ class Worker:
     def input_of(self, source: int, group: str) -> Input:
         """Return the input of a root that a group emitted.
 
-        Raises `Disagreement`: topics.yaml does not have the input, or has it with another group.
+        Raises `Disagreement`: topics.yaml does not have the input, or has it
+        with another group.
         """
         input_id = input_id_of(source)
         input = self._inputs.get(input_id)
@@ -180,21 +190,25 @@ class Worker:
         return input_of_id is not None and input_of_id.group != group
 
     def own_dues(self, dues: Sequence[Due]) -> list[Due]:
-        """Return due roots without those that another group emitted: they hold up none of the input's own."""
-        own: list[Due] = []
+        """Return due roots without those that another group emitted; note of these what is wrong.
+
+        So they hold up none of the input's own.
+        """
+        dues_of_group: list[Due] = []
         for due in dues:
             input_id = input_id_of(due.source)
             if self.is_strangers(due.source, due.group):
                 self.strangers[input_id] = _of_another_group(self._inputs[input_id], due.group)
             else:
-                own.append(due)
-        return own
+                dues_of_group.append(due)
+        return dues_of_group
 
     def _unknown(self, input_id: int) -> str:
         """Return what to do about roots of an input that topics.yaml does not have."""
         group = self._groups_of_unknown.get(input_id)
+        of_group = f", of group {group}" if group else ""
         return (
-            f"topics.yaml has no input with id {input_id}{f', of group {group}' if group else ''}; give the"
+            f"topics.yaml has no input with id {input_id}{of_group}; give the"
             " replay workers a topics.yaml with all inputs of the installation, then send them SIGHUP or"
             f" start them again; where no input ever had it, `windhover replay drop --id {input_id}` shows"
             " the roots, and drops them"
@@ -219,7 +233,8 @@ class Worker:
         trouble = self._troubles.get(input_id)
         if trouble is None:
             return True
-        # more than `wait_ms` can only be left if the clock was set back: then it is tried now
+        # more than `wait_ms` can only be left if the clock was set back: then
+        # it is tried now
         is_left_alone = 0 < trouble.until_ms - now_ms <= trouble.wait_ms
         return not is_left_alone
 
@@ -228,13 +243,16 @@ class Worker:
     ) -> None:
         """Leave an input alone for a while after an error that concerns only it; twice as long each time.
 
-        Raises `Unreachable` if the broker does not answer at all: then the error concerns all inputs.
+        Raises `Unreachable` if the broker does not answer at all: then the
+        error concerns all inputs.
         """
         if isinstance(error, Unreachable):
             self._require_broker()
-        former = self._troubles.get(input_id)
         wait_ms_max = self.limits.input_retry_ms
-        wait_ms = wait_ms_max // _FIRST_SHARE if former is None else min(wait_ms_max, 2 * former.wait_ms)
+        wait_ms = wait_ms_max // _FIRST_SHARE
+        former = self._troubles.get(input_id)
+        if former is not None:
+            wait_ms = min(wait_ms_max, 2 * former.wait_ms)
         self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
 
     def _require_broker(self) -> None:
@@ -282,10 +300,11 @@ class Worker:
     ) -> list[R]:
         """Act on items of many inputs at once; if that fails, on the items of each input alone.
 
-        An input that fails alone is left alone for a while, so its items have no result.
+        An input that fails alone is left alone for a while, so its items have
+        no result.
 
-        Return the result of each call that did not fail. Raises `Unreachable`: the broker does not answer at
-        all.
+        Return the result of each call that did not fail. Raises `Unreachable`:
+        the broker does not answer at all.
         """
         try:
             return [act(items)]
@@ -346,7 +365,8 @@ class Worker:
     ) -> dict[str, TopicInfo]:
         """Fetch what the broker says about the replay and dead-letter topics of some inputs, and others.
 
-        Those of `also` may be missing. Raises `TopicError`: a topic of an input is missing.
+        Those of `also` may be missing. Raises `TopicError`: a topic of an
+        input is missing.
         """
         required: set[str] = set()
         for input in inputs:
@@ -360,7 +380,8 @@ class Worker:
     def letter_ms(self, topic: str, now_ms: int) -> int:
         """Return the time of a dead letter: now, by a clock that the topic takes.
 
-        A topic that takes no time of the future refuses each letter of a machine whose clock is ahead.
+        A topic that takes no time of the future refuses each letter of a
+        machine whose clock is ahead.
         """
         broker_ms = self.clocks.broker_ms(now_ms) if topic in self.letter_topics_by_broker else None
         return now_ms if broker_ms is None else broker_ms
@@ -380,8 +401,9 @@ class Worker:
     def check_topics(self, now_ms: int) -> PartitionCounts:
         """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`.
 
-        Return the ack topics' counts, which are to be checked further on. Raises `Disagreement` or
-        `TopicError`: the ack topics do not have N partitions.
+        Return the ack topics' counts, which are to be checked further on.
+        Raises `Disagreement` or `TopicError`: the ack topics do not have N
+        partitions.
         """
         counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [input for input in self._inputs.values() if input.tracked]
@@ -395,7 +417,8 @@ class Worker:
         """Raise `TopicError` if a replay topic is missing, or has fewer partitions than its source."""
         infos = self.topics_of(inputs, (input.topic for input in inputs), settings=False)
         for input in inputs:
-            # a source that is missing is its query's trouble: copies can be written without it
+            # a source that is missing is its query's trouble: copies can be
+            # written without it
             source = infos.get(input.topic)
             copies = infos[input.replay_topic]
             if source is not None and copies.partitions < source.partitions:

@@ -1,10 +1,12 @@
 """A forked child that works in the place of its worker, and how it ends.
 
-The child has all that the worker had when it was forked, and none of the worker's threads: it must not touch
-the clients of Kafka there, nor Spark's sockets. It speaks over a socket pair of its own, frame by frame.
-It dies with the worker, and before it where memory runs out.
+The child has all that the worker had when it was forked, and none of the
+worker's threads: it must not touch the clients of Kafka there, nor Spark's
+sockets. It speaks over a socket pair of its own, frame by frame. It dies with
+the worker, and before it where memory runs out.
 
-Source: docs/design/protocol.md, section 5.2; fork(2), prctl(2), proc(5) on ``oom_score_adj``.
+Source: docs/design/protocol.md, section 5.2; fork(2), prctl(2), proc(5) on
+``oom_score_adj``.
 """
 
 from __future__ import annotations
@@ -111,13 +113,15 @@ class ChildProcess:
     ) -> None:
         """Fork a child, which ends when `serve` returns or raises, and writes what it does now into `memory`.
 
-        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
+        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for
+        ever.
         """
         self._clock_ms = clock_ms
         self._memory = memory
         self._call_limit_ms = limit_ms
         self._inbox = bytearray()  # bytes of the next answer
-        # how far the child was when its parent looked last, and since when it is there
+        # how far the child was when its parent looked last, and since when it
+        # is there
         self._last_progress: tuple[int, Phase] = (-1, Phase.IDLE)
         self._last_progress_ms = self._clock_ms()
         self.pid, self._socket = _fork(serve)
@@ -202,8 +206,8 @@ class ChildProcess:
     def _wait(self, options: int) -> int:
         """Wait for the child, and record how it ended.
 
-        `options` are those of `os.waitpid`: 0 waits, `os.WNOHANG` only looks. Return its status; 0: it lives,
-        or nobody knows.
+        `options` are those of `os.waitpid`: 0 waits, `os.WNOHANG` only looks.
+        Return its status; 0: it lives, or nobody knows.
         """
         try:
             pid, status = os.waitpid(self.pid, options)
@@ -273,7 +277,8 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
         stream.flush()  # or the child would write it again
     parent_pid = os.getpid()
     with warnings.catch_warnings():
-        # from Python 3.12 on: this process has threads. Those of the clients are not used in the child
+        # from Python 3.12 on: this process has threads. Those of the clients
+        # are not used in the child
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
@@ -287,7 +292,8 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
         serve(Channel(theirs))
         status = 0
     except SystemExit as error:
-        # as Python ends: a number is the status, None is success, and anything else a failure
+        # as Python ends: a number is the status, None is success, and anything
+        # else a failure
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException as error:  # noqa: BLE001 - the top of a process
         sys.stderr.write("\n".join([*trace_lines(error), ""]))

@@ -25,9 +25,11 @@ class Feed(NamedTuple):
     """A block of rows for a child.
 
     Attributes:
-        anchors: of the rows; None: the rows have them in themselves, as they come from a stage before.
+        anchors: of the rows; None: the rows have them in themselves, as they
+            come from a stage before.
         rows_before: how many rows the task was fed before.
-        slip: what the task's gate knows of rows that are in lines; None: they are in none.
+        slip: what the task's gate knows of rows that are in lines; None: they
+            are in none.
     """
 
     rows: Rows
@@ -143,7 +145,8 @@ def unpack_worked(data: bytes) -> Worked:
 def _pack(batches: list[pa.RecordBatch]) -> bytes:
     """Return batches of one schema as an Arrow stream; without a batch it is empty.
 
-    Of a slice the stream has no more than the slice; a pickle would have the whole batch behind it.
+    Of a slice the stream has no more than the slice; a pickle would have the
+    whole batch behind it.
     """
     if not batches:
         return b""

@@ -1,13 +1,15 @@
 """What a worker writes down of a call that hangs before it ends itself, for the next attempt of its task.
 
-The first attempt of a task runs its bolts in the worker itself, and a worker that ends itself reports nothing
-to the driver. The next attempt runs isolated. Where the call hangs again, its record fails by name. Where it
-does not, nothing would say of which record it was: so the next attempt reads the note, and reports the call
-as one that passed when it was made again.
+The first attempt of a task runs its bolts in the worker itself, and a worker
+that ends itself reports nothing to the driver. The next attempt runs isolated.
+Where the call hangs again, its record fails by name. Where it does not,
+nothing would say of which record it was: so the next attempt reads the note,
+and reports the call as one that passed when it was made again.
 
-The note is a file in the folder for temporary files, which the next attempt finds on the same machine. Where
-it runs on another one, or somebody removes the file, the log of the worker alone has the hang. No verdict
-depends on a note.
+The note is a file in the folder for temporary files, which the next attempt
+finds on the same machine. Where it runs on another one, or somebody removes
+the file, the log of the worker alone has the hang. No verdict depends on a
+note.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -60,7 +62,8 @@ class HangNotes:
         roots = sorted(note.roots)[:ROOTS_MAX]
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
-            # never through a link, nor into a file, that somebody else has put there
+            # never through a link, nor into a file, that somebody else has put
+            # there
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with open(os.open(self.path, flags, 0o600), "w", encoding="utf-8") as file:
                 json.dump([note.bolt, roots], file)
@@ -72,7 +75,8 @@ class HangNotes:
             with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     return None
-                # one byte more than a note of ours has shows that the file is longer
+                # one byte more than a note of ours has shows that the file is
+                # longer
                 written = file.read(NOTE_BYTES_MAX + 1)
         except OSError:
             return None

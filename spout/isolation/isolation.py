@@ -1,15 +1,19 @@
 """A stage whose bolts run in a child process, so that a tuple that kills or hangs it is found and failed.
 
-The worker reads, keeps the task's report and talks to Spark; it runs no code of bolts. Its child runs the
-very stage that the worker would have run, with each bolt guarded (`spout.execution.guards`). What a child
-that died had done is kept or done again:
+The worker reads, keeps the task's report and talks to Spark; it runs no code
+of bolts. Its child runs the very stage that the worker would have run, with
+each bolt guarded (`spout.execution.guards`). What a child that died had done
+is kept or done again:
 
-* A stage of bolts that settle a tuple when `execute` returns, and do nothing in `cleanup`: each block of rows
-  that the child returned is kept; the next child goes on with the block in which it died.
-* Any other stage (rich bolts, a `cleanup` of their own, hooks) may hold tuples, or work that is not written
-  yet, over many rows. What it held has died with the child: the next child begins with the task's first row,
-  and nothing leaves the task before a child has cleaned up. Such a bolt may end its process by what it holds:
-  when it does so in `cleanup`, or at more tuples than a few, the poison is searched for by trial
+* A stage of bolts that settle a tuple when `execute` returns, and do nothing
+  in `cleanup`: each block of rows that the child returned is kept; the next
+  child goes on with the block in which it died.
+* Any other stage (rich bolts, a `cleanup` of their own, hooks) may hold
+  tuples, or work that is not written yet, over many rows. What it held has
+  died with the child: the next child begins with the task's first row, and
+  nothing leaves the task before a child has cleaned up. Such a bolt may end
+  its process by what it holds: when it does so in `cleanup`, or at more tuples
+  than a few, the poison is searched for by trial
   (`spout.tuples.poison.PoisonSearch`).
 
 So nothing is acked of which the work was lost, and nothing fails but poison.
@@ -83,8 +87,9 @@ class IsolatedRun:
     ) -> None:
         """Prepare; a child, forked when there are rows, calls `begin` with the stage.
 
-        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for ever. `hung`: the call at
-        which the attempt before hung, outside of a child.
+        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for
+        ever. `hung`: the call at which the attempt before hung, outside of a
+        child.
         """
         self.gate: Gate | None = None
         self._gates: dict[str, Gate] = {}  # those of the child, by partition
@@ -95,18 +100,19 @@ class IsolatedRun:
         self._reports: list[TaskReport] = []
         self._memory = CallMemory([bolt_pass.name for bolt_pass in pass_.bolts])
         self._child: ChildProcess | None = None
-        # True: what a child returned is kept; False: each child does everything, from the first row on
-        self._goes_on = goes_on(pass_)
-        self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._goes_on, hung=hung)
+        # True: what a child returned is kept; False: each child does
+        # everything, from the first row on
+        self._keeps_blocks = goes_on(pass_)
+        self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._keeps_blocks, hung=hung)
         # rows of a block, the most that is done again; 0: a feed is one block
         has_arrow_bolt = any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in pass_.bolts)
-        self._block_rows = BLOCK_ROWS if self._goes_on and not has_arrow_bolt else 0
+        self._block_rows = BLOCK_ROWS if self._keeps_blocks and not has_arrow_bolt else 0
         self._rows_fed = 0
         self._blocks_fed = 0
         self._spool = _Spool()  # all blocks, for further children that do everything
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
-        """Let a child work on rows; return what leaves the stage, which may be no row until `finish`."""
+        """Have a child work on rows; return what leaves the stage, which may be no row until `finish`."""
         feed = Feed(rows, anchors, self._rows_fed)
         self._rows_fed += len(rows)
         blocks = feed.blocks(self._block_rows) if self._block_rows else [feed]
@@ -116,8 +122,8 @@ class IsolatedRun:
         return one_batch(batches, self._pass.leaving, self._pass.name)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Let a child do what was put aside, and clean up; return the rows that leave by that."""
-        if self._goes_on:
+        """Have a child do what was put aside, and clean up; return the rows that leave by that."""
+        if self._keeps_blocks:
             return self._keep(self._ask_until_answered(_FINISH, b""))
         while True:
             try:
@@ -139,12 +145,13 @@ class IsolatedRun:
         self._spool.close()
 
     def _feed_block(self, block: Feed) -> list[pa.RecordBatch]:
-        """Let a child work on a block, and return what it returned; or put the block aside for `finish`."""
-        # the slip is made only now: rows of the blocks before may have failed, and block those behind them
+        """Have a child work on a block, and return what it returned; or put it aside for `finish`."""
+        # the slip is made only now: rows of the blocks before may have failed,
+        # and block those behind them
         if self.gate is not None and block.anchors is not None:
             block = block._replace(slip=self.gate.slip(block.anchors.roots().tolist()))
         packed = pack_feed(block)
-        if not self._goes_on:
+        if not self._keeps_blocks:
             self._spool.add(packed)
             return []
         self._blocks_fed += 1
@@ -162,7 +169,7 @@ class IsolatedRun:
         return worked.batches
 
     def _ask_for_everything(self) -> Worked:
-        """Let one child do everything, from the first row to the report; `ChildEnded`: it did not."""
+        """Have one child do everything, from the first row to the report; `ChildEnded`: it did not."""
         batches: list[pa.RecordBatch] = []
         for number, packed in enumerate(self._spool.all(), start=1):
             batches += self._ask(number, packed).batches
@@ -170,7 +177,7 @@ class IsolatedRun:
         return Worked(batches + finished.batches, finished.report)
 
     def _ask(self, number: int, packed: bytes) -> Worked:
-        """Let the child, which is forked if there is none, do one thing: block `number`, or `_FINISH`.
+        """Have the child, forked if there is none, do one thing: block `number`, or `_FINISH`.
 
         Raises `ChildEnded`, or what was raised in the child.
         """
@@ -235,7 +242,7 @@ class IsolatedRun:
         run.rows_arrived = feed.rows_before
         run.gate = None if feed.slip is None else self._gate_of(feed.slip)
         batch = run.feed(feed.rows, feed.anchors)
-        report = run.take_report() if self._goes_on else None
+        report = run.take_report() if self._keeps_blocks else None
         return Worked([batch], report)
 
     def _gate_of(self, slip: Slip) -> Gate:

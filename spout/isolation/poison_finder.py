@@ -63,7 +63,8 @@ class PoisonFinder:
         # the search among what one bolt holds, and the name of that bolt
         self._search: PoisonSearch | None = None
         self._searched_bolt = ""
-        # calls for several rows at which a child ended, and that were divided for the next one
+        # calls for several rows at which a child ended, and that were divided
+        # for the next one
         self._divided: list[_DividedCall] = []
         self._hung = hung
 
@@ -72,10 +73,13 @@ class PoisonFinder:
 
         1. Nobody is to blame, or no tuple can be: see the raises.
         2. The bolt is searched already: the search goes on.
-        3. The bolt holds tuples, which may be the cause: search, unless another bolt is searched.
-        4. The call is to blame. A call for one tuple is poison; one for several is divided.
+        3. The bolt holds tuples, which may be the cause: search, unless
+           another bolt is searched.
+        4. The call is to blame. A call for one tuple is poison; one for
+           several is divided.
 
-        Raises `WorkerLost`: too many children ended, or one of which no tuple can be the cause.
+        Raises `WorkerLost`: too many children ended, or one of which no tuple
+        can be the cause.
         """
         if end.why is Why.SPARED:
             return False
@@ -119,8 +123,8 @@ class PoisonFinder:
     def passed(self) -> tuple[tuple[Cause, I64], ...]:
         """Return the calls that did not return and passed when they were made again, with ascending roots.
 
-        They are calls for several rows of which no row is poison, and the one at which the attempt before
-        hung.
+        They are calls for several rows of which no row is poison, and the one
+        at which the attempt before hung.
         """
         passed = [(cause, _ascending(call.roots)) for call, cause in self._divided_without_reason()]
         if self._hung is not None and not self._hangs_again(self._hung):
@@ -131,11 +135,13 @@ class PoisonFinder:
     def _divided_without_reason(self) -> Iterator[_DividedCall]:
         """Yield the calls that were divided, and of which no part ended its process as well.
 
-        Where a part did, that part is the reason; where a row of it is poison, that row is.
+        Where a part did, that part is the reason; where a row of it is poison,
+        that row is.
         """
         for place, divided in enumerate(self._divided):
             call = divided.call
-            # a call is recorded before its parts, so these can only be behind it
+            # a call is recorded before its parts, so these can only be behind
+            # it
             behind = self._divided[place + 1 :]
             is_explained = any(_is_part(divided_later.call, call) for divided_later in behind)
             if not is_explained and not self.orders.isolates_part_of(call):
@@ -143,7 +149,8 @@ class PoisonFinder:
 
     def _hangs_again(self, hung: HangNote) -> bool:
         """Return whether a child ended at a call that had hung before: that call's cause says it all."""
-        # roots of the calls of that bolt at which a child ended, or that are not made any more
+        # roots of the calls of that bolt at which a child ended, or that are
+        # not made any more
         ended_roots: list[frozenset[int]] = []
         for call, _ in self._divided:
             if call.bolt == hung.bolt:
@@ -167,8 +174,8 @@ class PoisonFinder:
     def survived(self) -> bool:
         """Record that a child did everything; return whether that is the task's result.
 
-        It is not while the search withholds tuples that are perhaps no poison: then the next child gets
-        others.
+        It is not while the search withholds tuples that are perhaps no poison:
+        then the next child gets others.
         """
         search = self._search
         if search is None:
@@ -184,7 +191,8 @@ class PoisonFinder:
     def _go_on_searching(self, search: PoisonSearch, end: ChildEnded) -> None:
         """Record that the bolt ended another child, though tuples were withheld; withhold others.
 
-        Raises `WorkerLost`: there are none left that may be the cause, or too many are.
+        Raises `WorkerLost`: there are none left that may be the cause, or too
+        many are.
         """
         if not search.died():
             raise WorkerLost(
@@ -195,7 +203,7 @@ class PoisonFinder:
         self._withhold(search, end)
 
     def _withhold(self, search: PoisonSearch, end: ChildEnded) -> None:
-        """Let the next child keep from the searched bolt what the search withholds."""
+        """Order that the next child keeps from the searched bolt what the search withholds."""
         error, how = self._cause(end)
         self.orders.withheld[self._searched_bolt] = (search.withheld, Isolated(error, how))
 

@@ -1,11 +1,13 @@
 """When a query's tasks let their bolts work in a child process, and how long one call may last.
 
-Apart from what runs bolts (`spout.isolation.task_runs`): the planning process needs only this.
+Apart from what runs bolts (`spout.isolation.task_runs`): the planning process
+needs only this.
 
-Spark has a limit of its own that may end a worker: `idleTimeoutSeconds` with `killOnIdleTimeout`. Spark hears
-from a worker only when a batch of rows is done. So the limit is for all calls of bolts within a batch
-together, and the parent of an isolated child, which waits for it, is ended by it as well. Nobody is blamed
-then: the query ends, at each start anew.
+Spark has a limit of its own that may end a worker: `idleTimeoutSeconds` with
+`killOnIdleTimeout`. Spark hears from a worker only when a batch of rows is
+done. So the limit is for all calls of bolts within a batch together, and the
+parent of an isolated child, which waits for it, is ended by it as well. Nobody
+is blamed then: the query ends, at each start anew.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def limit_ms(inputs: Sequence[Input]) -> int:
 def tried_once(master: str) -> bool:
     """Return whether a Spark master tries each task once, so that a worker's end is the query's.
 
-    ``local`` and ``local[4]`` do so, ``local[4,3]`` and ``spark://host:7077`` do not.
+    ``local`` and ``local[4]`` do so, ``local[4,3]`` and ``spark://host:7077``
+    do not.
     """
     return _TRIED_ONCE.fullmatch(master) is not None
 
@@ -84,7 +87,8 @@ def tried_once(master: str) -> bool:
 def idle_limit_ms(settings: Mapping[str, str]) -> int:
     """Return after which silence Spark ends a Python worker, in whole seconds as ms; 0: it ends none.
 
-    `settings` are those of the Spark session. A time without a unit is in seconds.
+    `settings` are those of the Spark session. A time without a unit is in
+    seconds.
 
     >>> idle_limit_ms({"spark.python.worker.idleTimeoutSeconds": "2min", IDLE_KILLS[0]: "true"})
     120000
@@ -111,7 +115,8 @@ def _first_of(settings: Mapping[str, str], names: Sequence[str], default: str) -
 def refuse_idle_limit(bolt_limit_ms: int, idle_ms: int) -> None:
     """Raise `UsageError` where Spark would end a worker before `bolt_timeout` says which tuple hangs.
 
-    `bolt_limit_ms` is as `limit_ms` returns it; `idle_ms` as `idle_limit_ms` does.
+    `bolt_limit_ms` is as `limit_ms` returns it; `idle_ms` as `idle_limit_ms`
+    does.
     """
     if bolt_limit_ms and 0 < idle_ms <= bolt_limit_ms:
         raise UsageError(

@@ -27,8 +27,8 @@ class Client:
     ...     print(worker.confirm(items[0]), worker.fail(items[1], "the service is busy"))
     1 1
 
-    When it is closed, left by an exception or garbage-collected, other clients get its open items, the oldest
-    first. `KafkaSpout.client` returns one.
+    When it is closed, left by an exception or garbage-collected, other clients
+    get its open items, the oldest first. `KafkaSpout.client` returns one.
     """
 
     def __init__(self, runner: Engine, limits: ClientLimits, on_close: Callable[[str], None]) -> None:
@@ -65,13 +65,15 @@ class Client:
             wait_ms: how long to wait for the first one; 0: not at all.
 
         Returns:
-            The items; empty when no record came in time, when the client has `max_open` of the input open
-            already, or while the spout is deactivated.
+            The items; empty when no record came in time, when the client has
+            `max_open` of the input open already, or while the spout is
+            deactivated.
 
         Raises:
             UsageError: no such input, or the client is closed.
-            Damaged: a batch cannot be read, and `on_data_loss` is fail; all else that was read was opened
-                before, and can be settled. Another spout goes on behind it.
+            Damaged: a batch cannot be read, and `on_data_loss` is fail; all
+                else that was read was opened before, and can be settled.
+                Another spout goes on behind it.
             WindhoverError: the error that stopped the spout.
         """
         with self._guard:
@@ -95,19 +97,21 @@ class Client:
         """Confirm items or parts of items: their work is done, and their roots are acked.
 
         Args:
-            what: the whole result of `open`, or items of it, or parts; of a list all or none are confirmed.
-            wait_ms: how long to wait until the confirmation is durable in Kafka; None: not at all, it is sent
-                within some milliseconds.
+            what: the whole result of `open`, or items of it, or parts; of a
+                list all or none are confirmed.
+            wait_ms: how long to wait until the confirmation is durable in
+                Kafka; None: not at all, it is sent within some milliseconds.
 
         Returns:
-            How many were open and are confirmed now; an item that was confirmed before, has timed out, or is
-            of a closed spout counts 0.
+            How many were open and are confirmed now; an item that was
+            confirmed before, has timed out, or is of a closed spout counts 0.
 
         Raises:
             UsageError: an argument is no item.
-            TupleError: another client, of this spout or another, has the item open; or parts of it are open;
-                or it comes from `peek`.
-            Unreachable: the confirmation was not durable in time; it is sent all the same.
+            TupleError: another client, of this spout or another, has the item
+                open; or parts of it are open; or it comes from `peek`.
+            Unreachable: the confirmation was not durable in time; it is sent
+                all the same.
             WindhoverError: the error that stopped the spout.
         """
         runner = self._runner
@@ -132,11 +136,13 @@ class Client:
     def abort(self, what: Settleable) -> int:
         """Put items back: the next `open` of any client returns them first, the oldest before the others.
 
-        The ackers do not notice: it is the same emission, and its timeout goes on. Use `fail` for items that
-        should be replayed after a back-off, or become dead letters after some attempts.
+        The ackers do not notice: it is the same emission, and its timeout goes
+        on. Use `fail` for items that should be replayed after a back-off, or
+        become dead letters after some attempts.
 
         Returns:
-            How many were open; errors as in `confirm`, but open parts do not matter.
+            How many were open; errors as in `confirm`, but open parts do not
+            matter.
         """
         with self._guard:
             count = self._usable_queues().abort(self._name, what)
@@ -151,11 +157,13 @@ class Client:
 
         Args:
             what: as in `confirm`.
-            why: the cause in the verdict, in the copy's headers and in the dead letter.
+            why: the cause in the verdict, in the copy's headers and in the
+                dead letter.
             wait_ms: as in `confirm`.
 
         Returns:
-            How many were open; errors as in `confirm`, but open parts do not matter.
+            How many were open; errors as in `confirm`, but open parts do not
+            matter.
         """
         with self._guard:
             count = self._usable_queues().fail(self._name, what, cause_of(self._name, why))
@@ -164,16 +172,19 @@ class Client:
             return count
 
     def reset_timeout(self, what: Settleable) -> int:
-        """Let the timeouts of items begin anew, since the work on them goes on: Storm's `resetTimeout`.
+        """Begin the timeouts of items anew, since the work on them goes on, as Storm's `resetTimeout`.
 
-        Call it a few times within each timeout, for example after each page of a long document.
+        Call it a few times within each timeout, for example after each page of
+        a long document.
 
-        It is sent within some milliseconds. Where `auto_abort_ms` puts items back after some time, that
-        begins anew as well, for all items that were opened with these.
+        It is sent within some milliseconds. Where `auto_abort_ms` puts items
+        back after some time, that begins anew as well, for all items that were
+        opened with these.
 
         Returns:
-            How many were open; 0 for an item that was settled, put back, or has timed out: then its record is
-            replayed, and another client may have it. Errors as in `confirm`, but open parts do not matter.
+            How many were open; 0 for an item that was settled, put back, or
+            has timed out: then its record is replayed, and another client may
+            have it. Errors as in `confirm`, but open parts do not matter.
         """
         with self._guard:
             count = self._usable_queues().reset_timeout(self._limits, what, self._runner.now_ms())
@@ -188,7 +199,8 @@ class Client:
 
         Raises:
             UsageError: it is no item, or `parts` is below 1.
-            TupleError: another client has it open, it was split before, or it comes from `peek`.
+            TupleError: another client has it open, it was split before, or it
+                comes from `peek`.
         """
         with self._guard:
             return self._usable_queues().split(self._name, item, parts)
@@ -248,7 +260,8 @@ class Client:
         until_ms = self._runner.now_ms() + wait_ms
         long_wait = LongWait()
         while not items and (remaining_ms := until_ms - self._runner.now_ms()) > 0:
-            # records are planned for what clients that wait request; who waits no more requests nothing
+            # records are planned for what clients that wait request; who waits
+            # no more requests nothing
             requests = [(queue, queue.room(self._limits, count)) for queue in queues]
             for queue, room in requests:
                 queue.requested += room
@@ -272,7 +285,8 @@ class Client:
             whys = [f"{queue.name}: {queue.why_none(self._limits)}" for queue in queues]
         else:
             whys = ["the spout is deactivated; activate() it"]
-        # no record for an hour is nothing to worry about: whoever wonders looks here
+        # no record for an hour is nothing to worry about: whoever wonders
+        # looks here
         _LOGGER.info(
             "waits_for_items client=%s waited_s=%d: %s", self._name, waited_ms // 1000, "; ".join(whys)
         )
@@ -288,12 +302,15 @@ class Client:
         return Items()
 
     def _publish(self, wait_ms: int | None) -> None:
-        """Let what was settled be published; wait until it is durable, at most `wait_ms`; None: not at all.
+        """Have what was settled published, and wait until it is durable, at most `wait_ms`.
+
+        None: do not wait; it is sent within some milliseconds.
 
         Raises `Unreachable`: it was not durable in time.
         """
         publication = self._queues.publication
-        # an empty one is not published: then all that was settled is in the one before, or is durable
+        # an empty one is not published: then all that was settled is in the
+        # one before, or is durable
         awaited_number = publication.number if publication else publication.number - 1
         self._runner.publish_soon(at_once=wait_ms is not None)
         if wait_ms is None:

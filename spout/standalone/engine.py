@@ -1,7 +1,7 @@
 """The only module of the standalone spout with threads, a lock and a clock.
 
-One thread plans, the other publishes what was settled. Clients call from any thread. An error in a thread
-stops the spout, and every later call raises it.
+One thread plans, the other publishes what was settled. Clients call from any
+thread. An error in a thread stops the spout, and every later call raises it.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -54,11 +54,13 @@ class Engine:
 
     Attributes:
         lock: protects the queues, and all that is shared here.
-        guard: a condition on `lock`, notified when something has changed for clients.
+        guard: a condition on `lock`, notified when something has changed for
+            clients.
         is_fit: whether `check` raises nothing; only under the guard.
-        is_idle: whether the publishing thread waits for something to publish; only under the guard.
-        behind: stands in the place of lock and guard in a process that was forked from this one; None: this
-            process was not.
+        is_idle: whether the publishing thread waits for something to publish;
+            only under the guard.
+        behind: stands in the place of lock and guard in a process that was
+            forked from this one; None: this process was not.
     """
 
     behind: Behind | None = None
@@ -68,12 +70,14 @@ class Engine:
         lock = threading.Lock()
         self.lock: AbstractContextManager[object] = lock
         self.guard = threading.Condition(lock)
-        # two more conditions on the lock: the planning thread and the publishing thread wait for them
+        # two more conditions on the lock: the planning thread and the
+        # publishing thread wait for them
         self._requested = threading.Condition(lock)
         self._to_publish = threading.Condition(lock)
         self._service = make(self.guard)
         self._threads: list[threading.Thread] = []
-        # garbage-collected clients that are not removed yet: the name, and whom to call with it then
+        # garbage-collected clients that are not removed yet: the name, and
+        # whom to call with it then
         self._orphans: deque[tuple[str, Callable[[str], None]]] = deque()
         self.is_fit = False
         self._error: BaseException | None = None  # that stopped a thread
@@ -91,7 +95,8 @@ class Engine:
     def forked(self) -> None:
         """Refuse every further call: in a forked child nothing plans, and nothing publishes."""
         self.behind = Behind("this KafkaSpout", FORK_CURE)
-        # a thread of the parent may have held the lock when it was forked, and nobody opens it here
+        # a thread of the parent may have held the lock when it was forked, and
+        # nobody opens it here
         self.lock = self.guard = self._requested = self._to_publish = self.behind  # type: ignore[assignment]
         self.is_fit = False
         keep_for_good(self._service)
@@ -152,7 +157,7 @@ class Engine:
             self._to_publish.notify()
 
     def orphan(self, client: str, on_close: Callable[[str], None]) -> None:
-        """Let the planning thread put back the open items of a client; the garbage collector calls this."""
+        """Have the open items of a client put back, soon; the garbage collector calls this."""
         self._orphans.append((client, on_close))  # no lock: the collector may run in a thread that has it
 
     def status(self) -> SpoutStatus:
@@ -169,8 +174,10 @@ class Engine:
         """Publish what was settled, end the threads, commit and leave the group.
 
         Raises:
-            Unreachable: what was settled is not durable in time; nothing is committed then.
-            WindhoverError: the error that stopped a thread, unless a call raised it before.
+            Unreachable: what was settled is not durable in time; nothing is
+                committed then.
+            WindhoverError: the error that stopped a thread, unless a call
+                raised it before.
         """
         with self.guard:
             self._is_stopping = True

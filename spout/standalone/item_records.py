@@ -1,7 +1,8 @@
 """The records of items, and what clients settled of them until it is published; pure.
 
-A message is dropped as soon as its item is settled, so that one open item does not keep its neighbours in
-memory. When a publication is durable, so is everything that was settled before it was taken.
+A message is dropped as soon as its item is settled, so that one open item does
+not keep its neighbours in memory. When a publication is durable, so is
+everything that was settled before it was taken.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from spout.tuples.messages import MessageRows
 class Segment:
     """Consecutive serials from `start` on, of one source, with ascending positions.
 
-    `messages` is parallel to `positions`; None in place of those that were dropped. `topic_id` is Kafka's id
-    of their topic, where it is known.
+    `messages` is parallel to `positions`; None in place of those that were
+    dropped. `topic_id` is Kafka's id of their topic, where it is known.
     """
 
     start: int
@@ -80,8 +81,8 @@ class ItemRecords:
     def __init__(self) -> None:
         """Begin without an item."""
         self.next = 0
-        # parallel: the segments in the order of their serials, where they start, and how many of their items
-        # are not settled
+        # parallel: the segments in the order of their serials, where they
+        # start, and how many of their items are not settled
         self._segments: list[Segment] = []
         self._starts: list[int] = []
         self._open_counts: list[int] = []
@@ -135,8 +136,9 @@ class ItemRecords:
         runs: list[PositionRun] = []
         begin = 0
         while begin < len(positions):
-            # Each position of a source is put once, so segments do not overlap: all positions from `begin` up
-            # to the lowest of the next segment can only be in the segment before that one.
+            # Each position of a source is put once, so segments do not
+            # overlap: all positions from `begin` up to the lowest of the next
+            # segment can only be in the segment before that one.
             next_index = bisect_right(segments, positions[begin], key=_lowest_position)
             if next_index < len(segments):
                 end = int(np.searchsorted(positions, _lowest_position(segments[next_index])))
@@ -169,10 +171,12 @@ class ItemRecords:
     def _pieces(self, runs: Iterable[tuple[int, int]]) -> Iterator[_Piece]:
         """Cut runs at the bounds of segments; yield what of each lies in a segment.
 
-        With segments of the serials [0, 10) and [10, 30), the run [5, 12) is cut into [5, 10) and [10, 12).
+        With segments of the serials [0, 10) and [10, 30), the run [5, 12) is
+        cut into [5, 10) and [10, 12).
         """
         for start, end in runs:
-            # the last segment that starts at or before the run, up to the last that starts before its end
+            # the last segment that starts at or before the run, up to the last
+            # that starts before its end
             first_index = max(0, bisect_right(self._starts, start) - 1)
             for index in range(first_index, bisect_left(self._starts, end)):
                 segment = self._segments[index]
@@ -194,7 +198,8 @@ class NextPublication:
         confirmed: serials of items that were confirmed alone; append to it.
         runs: items that were confirmed together; append to it.
         absent: positions that were planned and have no record; append to it.
-        unreadable: positions that nobody could read, with the cause by which they fail; append to it.
+        unreadable: positions that nobody could read, with the cause by which
+            they fail; append to it.
     """
 
     def __init__(self) -> None:
@@ -220,7 +225,8 @@ class NextPublication:
     def take(self, records: ItemRecords, plan_without_ranges: BatchPlan) -> BatchOutcome:
         """Take out everything, drop its `records`, and begin the next publication.
 
-        The outcome is that of a batch whose plan has exactly the positions that are settled here.
+        The outcome is that of a batch whose plan has exactly the positions
+        that are settled here.
         """
         confirmed_runs = [*self.runs, *PositionSet.of_positions(np.array(self.confirmed, np.int64))]
         confirmed = records.positions(confirmed_runs)

@@ -1,6 +1,7 @@
 """`KafkaSpout`: reads a group without Spark, like Storm's ``ISpout``, and creates Kestrel's clients.
 
-Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, section H.
+Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md,
+section H.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _LOGGER = logging.getLogger("windhover.spout")
 class KafkaSpout:
     """Reads inputs of one group, without Spark; every record is acked, or replayed, or becomes a dead letter.
 
-    Use Kestrel's verbs with any number of clients in one process, or Storm's methods tuple by tuple:
+    Use Kestrel's verbs with any number of clients in one process, or Storm's
+    methods tuple by tuple:
 
     >>> with spout.KafkaSpout(topics, "sentences") as lines:
     ...     with lines.client("worker-1") as client:
@@ -61,10 +63,12 @@ class KafkaSpout:
     1
     True False
 
-    One process owns a group, and each start is a new session. While another process owns the group and is
-    alive, `open` is refused; a process that is silent for 10 s counts as dead. ``take_over=True`` takes the
-    group from a live process too: its open records are replayed here, the oldest first, and every call there
-    raises `SessionSuperseded`. All methods may be called from several threads.
+    One process owns a group, and each start is a new session. While another
+    process owns the group and is alive, `open` is refused; a process that is
+    silent for 10 s counts as dead. ``take_over=True`` takes the group from a
+    live process too: its open records are replayed here, the oldest first, and
+    every call there raises `SessionSuperseded`. All methods may be called from
+    several threads.
 
     Args:
         topics: topics.yaml, as `spout.load` returns it.
@@ -73,8 +77,9 @@ class KafkaSpout:
         runner: what drives it; None: two threads of its own.
 
     Raises:
-        UsageError: no such input, inputs of several groups, an input with ``ackers: 0``, one with an
-            ``ordering``, or one that is stopped on purpose.
+        UsageError: no such input, inputs of several groups, an input with
+            ``ackers: 0``, one with an ``ordering``, or one that is stopped on
+            purpose.
     """
 
     def __init__(
@@ -125,8 +130,8 @@ class KafkaSpout:
     def next_tuple(self, *, wait_ms: int = 0) -> Item | None:
         """Emit the oldest record that no client has open, from the inputs in turn.
 
-        Pass the tuple's `message_id` to `ack` or `fail`. None: no record came in time, or the spout is
-        deactivated.
+        Pass the tuple's `message_id` to `ack` or `fail`. None: no record came
+        in time, or the spout is deactivated.
         """
         items = self._client.open_any(1, wait_ms=wait_ms)
         if not items:
@@ -140,8 +145,9 @@ class KafkaSpout:
         """Ack a tuple that `next_tuple` returned; return whether it was pending.
 
         Args:
-            message_id: the tuple's, or the root in it, or the tuple itself. An id of a tuple that
-                `next_tuple` did not return, or that is settled or timed out, changes nothing.
+            message_id: the tuple's, or the root in it, or the tuple itself. An
+                id of a tuple that `next_tuple` did not return, or that is
+                settled or timed out, changes nothing.
             wait_ms: as in `Client.confirm`.
 
         Raises:
@@ -157,7 +163,7 @@ class KafkaSpout:
         return item is not None and self._client.fail(item, why) > 0
 
     def reset_timeout(self, message_id: MessageId | Root | Item) -> bool:
-        """Let a tuple's timeout begin anew, since the work on it goes on; return whether it was pending."""
+        """Begin a tuple's timeout anew, since the work on it goes on; return whether it was pending."""
         item = self._tuple_of("reset_timeout", message_id)
         return item is not None and self._client.reset_timeout(item) > 0
 
@@ -177,8 +183,10 @@ class KafkaSpout:
         """Publish what was settled, commit, and leave; the group's next session gets the open records.
 
         Raises:
-            Unreachable: what was settled is not durable in time; what does not become so is replayed.
-            WindhoverError: the error that stopped the spout, unless a call has raised it before.
+            Unreachable: what was settled is not durable in time; what does not
+                become so is replayed.
+            WindhoverError: the error that stopped the spout, unless a call has
+                raised it before.
         """
         if self._is_open:
             with self._runner.guard:
@@ -193,13 +201,15 @@ class KafkaSpout:
         """Return a new client.
 
         Args:
-            name: unique among the open clients; it is the operator in the causes of items that the client
-                fails. None: a random name.
-            max_open: how many records of one input it may have open at once; 1 or more.
-            auto_abort_ms: items that it has not settled after this time are put back; None: it keeps them
-                until the root times out.
+            name: unique among the open clients; it is the operator in the
+                causes of items that the client fails. None: a random name.
+            max_open: how many records of one input it may have open at once; 1
+                or more.
+            auto_abort_ms: items that it has not settled after this time are
+                put back; None: it keeps them until the root times out.
 
-        Raises `UsageError`: an open client has this name, or a number is below 1.
+        Raises `UsageError`: an open client has this name, or a number is below
+        1.
         """
         if max_open < 1 or (auto_abort_ms is not None and auto_abort_ms < 1):
             raise UsageError(f"max_open={max_open}, auto_abort_ms={auto_abort_ms}: each is 1 or more")
@@ -221,12 +231,14 @@ class KafkaSpout:
         """Serve the metrics of this spout to Prometheus, until the process ends.
 
         Args:
-            port: 1 to 65,535; or an address with a port, such as ``"127.0.0.1:9100"``, to limit who can reach
-                it.
-            allow_hosts: names of this machine by which others ask for the metrics; its own name,
-                ``localhost`` and addresses in numbers need none.
+            port: 1 to 65,535; or an address with a port, such as
+                ``"127.0.0.1:9100"``, to limit who can reach it.
+            allow_hosts: names of this machine by which others ask for the
+                metrics; its own name, ``localhost`` and addresses in numbers
+                need none.
 
-        Raises `UsageError`: the port is in use, the address is not of this machine, or a host is none.
+        Raises `UsageError`: the port is in use, the address is not of this
+        machine, or a host is none.
         """
         self._refuse_behind_fork()
         serve(
@@ -255,7 +267,8 @@ class KafkaSpout:
     def _tuple_of(self, verb: str, message_id: object) -> Item | None:
         """Return the tuple that is meant; None: `next_tuple` did not return it, or it is settled.
 
-        Raises `UsageError`: it is no message id; `verb` is the method that was called with it.
+        Raises `UsageError`: it is no message id; `verb` is the method that was
+        called with it.
         """
         self._refuse_behind_fork()
         if isinstance(message_id, Item):

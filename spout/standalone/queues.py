@@ -1,6 +1,7 @@
 """The items for the clients of a group, and what clients did with them; pure.
 
-Each input has a queue with its own items; all share the records and the next publication.
+Each input has a queue with its own items; all share the records and the next
+publication.
 """
 
 from __future__ import annotations
@@ -86,9 +87,11 @@ class QueueCollection:
     Attributes:
         by_name: the queues, by the names of their inputs.
         is_active: whether clients may open items.
-        damage: a batch that cannot be read: no more is planned, and raised once nothing is left to open.
+        damage: a batch that cannot be read: no more is planned, and raised
+            once nothing is left to open.
         late_count: how many items were settled after they had been taken away.
-        late_names: the names of their roots, with the reasons, for the next report.
+        late_names: the names of their roots, with the reasons, for the next
+            report.
         touched: roots whose timeouts are to begin anew.
     """
 
@@ -148,7 +151,8 @@ class QueueCollection:
             return False
         why_by_serial: dict[int, str] = {}
         for run in self.records.serials(source, positions(lost.positions)):
-            # serials of a run are of one segment, in which positions ascend with the serials
+            # serials of a run are of one segment, in which positions ascend
+            # with the serials
             positions_of_run = self.records.positions([run])[source]
             for serial, position in zip(range(*run), positions_of_run, strict=True):
                 place = f"{queue.name}/{partition_of(source)}@{offset_of(position)}"
@@ -166,7 +170,8 @@ class QueueCollection:
     def open(self, limits: ClientLimits, queue: Queue, count: int, now_ms: int) -> Items:
         """Give waiting items to a client, as many as it may still open.
 
-        Raises `Damaged`: a batch could not be read, and all that was read beside it is given out.
+        Raises `Damaged`: a batch could not be read, and all that was read
+        beside it is given out.
         """
         room = queue.room(limits, count)
         if not room or not self.is_active:
@@ -180,7 +185,8 @@ class QueueCollection:
             return Items()
         queue.demand.opened(len(lease), now_ms)
         if len(lease) < room:
-            # else who once got few of many gets as few at each call, whatever waits: 3 of 500, then 3
+            # else who once got few of many gets as few at each call, whatever
+            # waits: 3 of 500, then 3
             queue.demand.missed(room, now_ms)
         return Items(lease, self.records.segments(lease.runs))
 
@@ -284,10 +290,11 @@ class QueueCollection:
         return failed_count
 
     def reset_timeout(self, limits: ClientLimits, what: Settleable, now_ms: int) -> int:
-        """Let the timeouts of open items begin anew; return how many of them were open.
+        """Begin the timeouts of open items anew; return how many of them were open.
 
-        Their roots are added to `touched`. Where the client's items are put back after some time, that begins
-        anew as well, for all that was opened with them.
+        Their roots are added to `touched`. Where the client's items are put
+        back after some time, that begins anew as well, for all that was opened
+        with them.
         """
         client = limits.client
         if isinstance(what, Items):
@@ -307,7 +314,7 @@ class QueueCollection:
         return touched_count
 
     def _touch(self, limits: ClientLimits, lease: Lease, runs: Sequence[PositionRun], now_ms: int) -> int:
-        """Let the timeouts of some open items of a lease begin anew; return how many they are."""
+        """Begin the timeouts of some open items of a lease anew; return how many they are."""
         if limits.auto_abort_ms is not None:
             lease.store.prolong(limits.client, lease, now_ms + limits.auto_abort_ms)
         positions_by_source = self.records.positions(runs)
@@ -339,8 +346,8 @@ class QueueCollection:
 
         The store decides, since clients of two spouts may have the same name.
 
-        Raises `TupleError`: another client has its items open, nobody has, or they are of another spout that
-        is not closed.
+        Raises `TupleError`: another client has its items open, nobody has, or
+        they are of another spout that is not closed.
         """
         if lease.store in self._stores or lease.client == NOBODY:
             require_own(client, lease)
@@ -355,7 +362,8 @@ class QueueCollection:
     def _owned(self, verb: str, client: str, what: object) -> list[Item | Part]:
         """Return a list of items and parts that a client settles; refuse it as a whole where one is wrong.
 
-        Raises `UsageError`: one is neither an item nor a part; `TupleError` as `_is_of_this_spout`.
+        Raises `UsageError`: one is neither an item nor a part; `TupleError` as
+        `_is_of_this_spout`.
         """
         if not isinstance(what, Iterable) or isinstance(what, str | bytes | Root | Tuple):
             raise _no_item(verb, what)
@@ -399,7 +407,8 @@ def _no_item(verb: str, what: object) -> UsageError:
 def _refuse_open_parts(client: str, items_and_parts: Iterable[Item | Part]) -> None:
     """Refuse with a `TupleError` to confirm an item of which parts are open that do not stand before it.
 
-    Of an item in two parts, [part 0, part 1, item] is confirmed, and [part 0, item, part 1] refused.
+    Of an item in two parts, [part 0, part 1, item] is confirmed, and [part 0,
+    item, part 1] refused.
     """
     numbers_by_item: dict[Item, set[int]] = {}  # of the parts that stand before
     for item_or_part in items_and_parts:

@@ -1,9 +1,10 @@
 """Reads an input with its replay topic, as far as clients request; the records in its buffers may be planned.
 
-Spark's planning requests the ends of partitions from the broker, and tasks read the ranges later. Here the
-records are read first. So planning needs no request, a new record is planned as soon as it arrives, and the
-ranges of a plan are already read. Reading emits nothing: records leave by `take`, once their `Init` is
-durable.
+Spark's planning requests the ends of partitions from the broker, and tasks
+read the ranges later. Here the records are read first. So planning needs no
+request, a new record is planned as soon as it arrives, and the ranges of a
+plan are already read. Reading emits nothing: records leave by `take`, once
+their `Init` is durable.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class _Buffer:
         for _, offsets in self.messages:
             parts.append(offsets)
             seen_count += len(offsets)
-            # one more than requested: the record behind the last one shows what is empty before it
+            # one more than requested: the record behind the last one shows
+            # what is empty before it
             if seen_count > record_count:
                 return Sighting(self.begin, int(offsets[-1]) + 1, np.concatenate(parts))
         return Sighting(self.begin, self.end, np.concatenate(parts))
@@ -109,13 +111,13 @@ class _Buffer:
 class ReadAhead:
     """The records of a topic that were read and not planned.
 
-    It is a `Reach` over the sources that are shown, and a `Sight`: what was read shows where there is no
-    record.
+    It is a `Reach` over the sources that are shown, and a `Sight`: what was
+    read shows where there is no record.
 
     Attributes:
         count: how many records these are.
-        doubt: that a position is not in its log, though the log does not begin behind it: planning finds out
-            whether the log was cut.
+        doubt: that a position is not in its log, though the log does not begin
+            behind it: planning finds out whether the log was cut.
     """
 
     def __init__(self, reader: MessageReader, log: Log) -> None:
@@ -127,8 +129,8 @@ class ReadAhead:
         self._shown: frozenset[TopicPartition] = frozenset()
         # where partitions begin of which needed records have left the log
         self._starts: dict[TopicPartition, int] = {}
-        # of the last poll: whether it brought fewer records than it might have; whether one was made since
-        # the last look
+        # of the last poll: whether it brought fewer records than it might
+        # have; whether one was made since the last look
         self._is_drained = True
         self._was_polled = False
         self.doubt: OutOfRange | None = None
@@ -137,7 +139,8 @@ class ReadAhead:
     def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
         """Read new sources, too, from their first free positions on, and those that began a new generation.
 
-        What was read of such a one before is thrown away: it is of a log that was cut.
+        What was read of such a one before is thrown away: it is of a log that
+        was cut.
 
         Args:
             sources: all of the topic.
@@ -177,7 +180,8 @@ class ReadAhead:
             return 0
         for place, messages in messages_by_place.items():
             self._add(self._buffers[place], messages)
-        # a reader goes on over markers of transactions, too, which are no messages
+        # a reader goes on over markers of transactions, too, which are no
+        # messages
         for place, buffer in self._buffers.items():
             buffer.end = max(buffer.end, self._reader.position(place))
         message_count = sum(map(len, messages_by_place.values()))
@@ -201,7 +205,8 @@ class ReadAhead:
     def look(self, now_ms: int) -> StandingNews:
         """Look whether partitions stand still; return what is to be reported.
 
-        Without a `poll` since the last look that is nothing: what is not read on purpose does not stand.
+        Without a `poll` since the last look that is nothing: what is not read
+        on purpose does not stand.
         """
         if not self._was_polled:
             return StandingNews()
@@ -216,8 +221,9 @@ class ReadAhead:
     def groups(self, partitions: int) -> list[list[int]]:
         """Return the sources with unplanned records, in groups that are planned together.
 
-        All copies are a group; of the others those of each acker partition, of which there are so many. Such
-        a group needs one part of an Init, so it is ready after one write.
+        All copies are a group; of the others those of each acker partition, of
+        which there are so many. Such a group needs one part of an Init, so it
+        is ready after one write.
         """
         sources_by_group: dict[int, list[int]] = {}
         for buffer in self._buffers.values():
@@ -261,8 +267,8 @@ class ReadAhead:
     def take(self, place: TopicPartition, run: SourceRun) -> TakenRun:
         """Take a run's records out of a partition's buffer, and what of it has no record.
 
-        Positions that cannot be read are not among those without a record. What the buffer has before the run
-        is dropped.
+        Positions that cannot be read are not among those without a record.
+        What the buffer has before the run is dropped.
         """
         buffer = self._buffers[place]
         # in one generation all positions are as much above their offsets
@@ -298,7 +304,8 @@ class ReadAhead:
     def forget_below(self, free: Mapping[int, int]) -> None:
         """Drop records that a former owner initialised: nothing below the first free position is planned.
 
-        Where that lies beyond what was read, what is between is not read: nobody would take it out again.
+        Where that lies beyond what was read, what is between is not read:
+        nobody would take it out again.
         """
         must_read_on = False
         for buffer in self._buffers.values():
@@ -339,7 +346,7 @@ class ReadAhead:
         self._read_on()
 
     def _read_on(self) -> None:
-        """Let the reader read all partitions, each from where its buffer ends."""
+        """Assign all partitions to the reader, each from where its buffer ends."""
         self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
 
 
@@ -357,8 +364,9 @@ def _unreadable_in(run: SourceRun, damaged_runs: Iterable[DamagedRun], shift: in
 class InputAhead(NamedTuple):
     """What was read of an input and of its replay topic.
 
-    Each has a reader of its own: a client fetches megabytes of each partition and returns them in the order
-    in which they came, so new records would wait behind thousands of copies, or copies behind new records.
+    Each has a reader of its own: a client fetches megabytes of each partition
+    and returns them in the order in which they came, so new records would wait
+    behind thousands of copies, or copies behind new records.
     """
 
     copies: ReadAhead
@@ -367,14 +375,15 @@ class InputAhead(NamedTuple):
     def poll(self, wait_ms: int, count: int) -> bool:
         """Read until there are `count` of either, waiting at most `wait_ms` for new ones.
 
-        Return whether both together were fewer than that, once copies had been read.
+        Return whether both together were fewer than that, once copies had been
+        read.
         """
         if self.copies.count < count:
             self.copies.poll(0, count - self.copies.count)
-        lacks = self.copies.count + self.new.count < count
+        are_too_few = self.copies.count + self.new.count < count
         if self.new.count < count:
-            self.new.poll(wait_ms if lacks else 0, count - self.new.count)
-        return lacks
+            self.new.poll(wait_ms if are_too_few else 0, count - self.new.count)
+        return are_too_few
 
     def look(self, now_ms: int) -> StandingNews:
         """Look whether partitions of either stand still; see `ReadAhead.look`."""

@@ -1,11 +1,14 @@
 """A spout without Spark, step by step: plans records for clients and publishes what they settled.
 
-1. `open`, then `step` until `is_ready`: the group is taken, as a new session. The open roots of the session
-   before it are abandoned and replayed.
-2. `read` waits for records that clients request; `step` settles verdicts, plans, and queues items.
-3. `publish` writes what was settled; its publications form one lane with a rising `seq`.
+1. `open`, then `step` until `is_ready`: the group is taken, as a new session.
+   The open roots of the session before it are abandoned and replayed.
+2. `read` waits for records that clients request; `step` settles verdicts,
+   plans, and queues items.
+3. `publish` writes what was settled; its publications form one lane with a
+   rising `seq`.
 
-One thread calls `read` and `step`, another calls `publish`; they share the queues, under the guard.
+One thread calls `read` and `step`, another calls `publish`; they share the
+queues, under the guard.
 
 Source: docs/design/protocol.md, sections 3, 4 and 5.1.
 """
@@ -69,13 +72,16 @@ class SpoutService:
 
         Args:
             open_log: called once to plan and once to publish.
-            open_reader: called once for each input, and once for its replay topic.
+            open_reader: called once for each input, and once for its replay
+                topic.
             inputs: tracked and of one group, else `UsageError`.
-            guard: locked while the queues are used, and notified when something has changed for clients.
+            guard: locked while the queues are used, and notified when
+                something has changed for clients.
             new_id: of the session.
             report: called with events that an operator should see.
             who: what other processes are shown of this one.
-            spans: gets a span for each acked record with a trace context; None: nobody traces.
+            spans: gets a span for each acked record with a trace context;
+                None: nobody traces.
         """
         for input in inputs:
             if not input.tracked:
@@ -87,7 +93,8 @@ class SpoutService:
         self.queues = QueueCollection(inputs)
         self.durable = 0
         self._log = log = open_log()
-        # by an input's name: what was read ahead, and how room is shared between new records and copies
+        # by an input's name: what was read ahead, and how room is shared
+        # between new records and copies
         self._ahead: dict[str, InputAhead] = {}
         self._new_shares: dict[str, NewShare] = {}
         for input in inputs:
@@ -122,7 +129,8 @@ class SpoutService:
         self._traced = None if spans is None else TracedRoots(spans)
         self._inputs = {input.id: input for input in inputs}
         self._input_ids = {input.name: input.id for input in inputs}
-        # how many sources the planner had, and how many acker partitions had answered, at the last `_follow`
+        # how many sources the planner had, and how many acker partitions had
+        # answered, at the last `_follow`
         self._followed = (0, 0)
         self._turn = 0
 
@@ -164,7 +172,8 @@ class SpoutService:
 
         Raises:
             SessionError: another session took the group.
-            DataLoss: a record left the log before it was read, and `on_data_loss` is fail.
+            DataLoss: a record left the log before it was read, and
+                `on_data_loss` is fail.
             Disagreement: a log was cut.
             OutOfRange: a partition ends before what was read.
             Unreachable: ackers or broker do not answer.
@@ -246,7 +255,7 @@ class SpoutService:
             self._planner.close()
 
     def _follow(self) -> None:
-        """Let the readers follow the planner's sources, once there are more, or more ackers have answered."""
+        """Add the planner's sources to the readers, once there are more, or more ackers have answered."""
         sources = self._planner.sources
         answers = (len(sources), self._planner.joined)
         if answers == self._followed:
@@ -267,7 +276,8 @@ class SpoutService:
     def _feed(self, name: str, count: int, now_ms: int) -> int:
         """Plan at most `count` of an input's records that were read, and queue them; return how many.
 
-        Copies are planned first. If there are more records than room, new ones have a share of it.
+        Copies are planned first. If there are more records than room, new ones
+        have a share of it.
         """
         ahead = self._ahead[name]
         share = self._new_shares[name]
@@ -308,7 +318,8 @@ class SpoutService:
     ) -> int:
         """Plan at most `count` of what was read of sources, group by group; return how many records came.
 
-        What is planned is added to `planned`. Positions without a record do not count.
+        What is planned is added to `planned`. Positions without a record do
+        not count.
         """
         record_count = 0
         for sources in groups:

@@ -1,11 +1,11 @@
 """Items that wait and items that are open: which client has which, and which comes next; pure.
 
-An item is a number, its serial; a lower one is older. An item waits, or one client has it open, or it has
-left. A client opens the oldest waiting items, under one `Lease`. Items that it puts back wait again in their
-old place.
+An item is a number, its serial; a lower one is older. An item waits, or one
+client has it open, or it has left. A client opens the oldest waiting items,
+under one `Lease`. Items that it puts back wait again in their old place.
 
-Source: docs/design/conformance.md, S154 to S166; docs/design/protocol.md, section 5.1; Kestrel's
-``PersistentQueue``.
+Source: docs/design/conformance.md, S154 to S166; docs/design/protocol.md,
+section 5.1; Kestrel's ``PersistentQueue``.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ class Lease:
 
     Attributes:
         runs: the items that it had at first, ascending.
-        is_whole: whether all of `runs` are open still; then `singles` is not used, and empty.
+        is_whole: whether all of `runs` are open still; then `singles` is not
+            used, and empty.
         singles: the items that are open, once one of them was settled alone.
-        until_ms: when its remaining items are put back, wall time; None: never.
-        parts: by the serial of an item that was split, the numbers of its parts that are still open.
+        until_ms: when its remaining items are put back, wall time; None:
+            never.
+        parts: by the serial of an item that was split, the numbers of its
+            parts that are still open.
         lost: by the serial of an item that was taken away, why.
     """
 
@@ -94,14 +97,16 @@ class PendingStore:
         """Begin without an item."""
         self.is_closed = False
         self._waiting = PositionSet()
-        # the leases with an open item, by client, and by the blocks of the serials that they had at first;
-        # dicts with None for each, since these keep the order and sets do not
+        # the leases with an open item, by client, and by the blocks of the
+        # serials that they had at first; dicts with None for each, since these
+        # keep the order and sets do not
         self._leases_by_client: dict[str, dict[Lease, None]] = {}
         self._leases_by_block: dict[int, dict[Lease, None]] = {}
         # by client; no Counter: to store into one takes three times as long
         self._open_counts: dict[str, int] = {}
-        # A heap of leases with a deadline: the wall time at which it ends, a number, the lease. Numbers
-        # decide where two times are equal, since leases cannot be compared.
+        # A heap of leases with a deadline: the wall time at which it ends, a
+        # number, the lease. Numbers decide where two times are equal, since
+        # leases cannot be compared.
         self._deadlines: list[tuple[int, int, Lease]] = []
         self._deadline_numbers = counting()
 
@@ -129,7 +134,8 @@ class PendingStore:
     def open(self, client: str, count: int, until_ms: int | None = None) -> Lease | None:
         """Open the oldest waiting items for a client, at most `count`; None when none waits.
 
-        `until_ms`: when those that it has not settled are put back, wall time; None: never.
+        `until_ms`: when those that it has not settled are put back, wall time;
+        None: never.
         """
         runs: list[PositionRun] = []
         room = count
@@ -198,14 +204,14 @@ class PendingStore:
         return self._close_all(lease)
 
     def put_back(self, client: str, lease: Lease, serial: int) -> bool:
-        """Let an open item wait again, in its old place; return whether it was open."""
+        """Put an open item back in its old place among those that wait; return whether it was open."""
         if not self.drop(client, lease, serial):
             return False
         self._waiting.add(serial, serial + 1)
         return True
 
     def put_back_all(self, client: str, lease: Lease) -> int:
-        """Let all remaining items of a lease wait again, and return how many there were."""
+        """Put all remaining items of a lease back, and return how many there were."""
         require_own(client, lease)
         return self._return(lease)
 
@@ -224,7 +230,7 @@ class PendingStore:
             lease.until_ms = max(lease.until_ms, until_ms)
 
     def leave(self, client: str) -> int:
-        """Let all open items of a client wait again, and forget it: it died, or was closed.
+        """Put all open items of a client back, and forget it: it died, or was closed.
 
         Return how many items there were.
         """
@@ -256,8 +262,8 @@ class PendingStore:
     def _drop_settled_deadlines(self) -> None:
         """Drop deadlines of leases without an open item, once most of them are of such.
 
-        A lease that is settled in time leaves its deadline behind: to look for it in the heap would cost more
-        than to keep it for a while.
+        A lease that is settled in time leaves its deadline behind: to look for
+        it in the heap would cost more than to keep it for a while.
         """
         lease_count = sum(map(len, self._leases_by_client.values()))
         if len(self._deadlines) > 2 * lease_count + DEADLINES_KEPT:
@@ -292,13 +298,14 @@ class PendingStore:
         return None
 
     def _return(self, lease: Lease) -> int:
-        """Let the open items of a lease wait again; return how many there were."""
+        """Put the open items of a lease back; return how many there were."""
         runs = self._close_all(lease)
         return sum(self._waiting.add(*run) for run in runs)
 
     def _close(self, lease: Lease, serial: int) -> bool:
         """Take an open item out of its lease; return whether it was open."""
-        # this is called for each confirmation: the call of `items` is left out where it need not be
+        # this is called for each confirmation: the call of `items` is left out
+        # where it need not be
         open_items = lease.items() if lease.is_whole else lease.singles
         try:
             open_items.remove(serial)
@@ -333,8 +340,9 @@ class PendingStore:
 class Demand:
     """How many records are kept ready for the clients of an input.
 
-    A planned record is pending, and its timeout runs. So only as many are planned as clients request now, and
-    as many again as they opened, or requested and did not get, a short time before: in the present window of
+    A planned record is pending, and its timeout runs. So only as many are
+    planned as clients request now, and as many again as they opened, or
+    requested and did not get, a short time before: in the present window of
     time, or the one before it.
     """
 
@@ -346,7 +354,8 @@ class Demand:
         if timeout_ms:
             self._window_ms = min(WINDOW_MS_MAX, timeout_ms // TIMEOUT_SHARE)
         self._window_began_ms = 0
-        # how many records clients opened or requested, in the window before and in the present one
+        # how many records clients opened or requested, in the window before
+        # and in the present one
         self._count_before = self._count_now = 0
 
     def opened(self, count: int, now_ms: int) -> None:
@@ -370,7 +379,8 @@ class Demand:
         past_ms = now_ms - self._window_began_ms
         if 0 <= past_ms < self._window_ms:
             return
-        # a window that ended long ago, or a clock that was set back, tells nothing about the present demand
+        # a window that ended long ago, or a clock that was set back, tells
+        # nothing about the present demand
         is_next = self._window_ms <= past_ms < 2 * self._window_ms
         self._count_before = self._count_now if is_next else 0
         self._count_now = 0

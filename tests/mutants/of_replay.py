@@ -104,8 +104,8 @@ MUTANTS = (
     Mutant(
         "a-blocked-emission-is-no-attempt",
         "replay/policy/disposition.py",
-        "free = lost.blocked + (0 if policy.count_abandoned else lost.abandoned)",
-        "free = 0 if policy.count_abandoned else lost.abandoned",
+        "uncounted = lost.blocked\n",
+        "uncounted = 0\n",
         "tests/unit/replay/worker/test_replay_held.py::test_what_was_held_uses_up_no_attempt_and_no_back_off",
         "a record that waits behind another would become a dead letter that no bolt saw",
     ),
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "back-off-does-not-overflow",
         "replay/policy/disposition.py",
-        "    if exponent >= enough:\n        return backoff.max_ms\n",
+        "    if exponent >= exponent_of_max:\n        return backoff.max_ms\n",
         "",
         "tests/unit/replay/policy/test_backoff.py"
         "::test_the_delay_stays_at_its_maximum_however_often_a_root_failed",
@@ -157,8 +157,8 @@ MUTANTS = (
     Mutant(
         "the-breaker-opens-at-max-consecutive",
         "replay/policy/breaker.py",
-        "in_a_row = self.max_consecutive - self._consecutive",
-        "in_a_row = self.max_consecutive - self._consecutive + 1",
+        "return self.max_consecutive - self._dead_in_a_row",
+        "return self.max_consecutive - self._dead_in_a_row + 1",
         "tests/unit/replay/policy/test_replay_breaker.py"
         "::test_as_many_in_a_row_may_die_as_max_consecutive_says",
         "one more record than allowed would become a dead letter",
@@ -166,8 +166,8 @@ MUTANTS = (
     Mutant(
         "an-ack-ends-the-row-of-dead-letters",
         "replay/policy/breaker.py",
-        "self._consecutive = 0\n            self._bucket(now_ms)[1] += count",
-        "self._bucket(now_ms)[1] += count",
+        "self._dead_in_a_row = 0\n            self._bucket_of_now(now_ms).acked += count",
+        "self._bucket_of_now(now_ms).acked += count",
         "tests/unit/replay/policy/test_replay_breaker.py::test_a_root_that_is_acked_begins_the_row_anew",
         "an input with some poison among good records would be paused",
     ),
@@ -573,8 +573,8 @@ MUTANTS = (
     Mutant(
         "a-letter-is-marked-with-its-copy",
         "replay/handling/letter_handling.py",
-        "marks = [self._mark(letter, now_ms) for letter, _ in handled]",
-        "marks = list[Outgoing]()",
+        "self.write(marks, copies_to_write)",
+        "self.write([], copies_to_write)",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died",
         "a command that is repeated would replay a dead letter a second time",
@@ -609,7 +609,7 @@ MUTANTS = (
     Mutant(
         "a-rate-makes-up-for-no-time-without-letters",
         "replay/handling/letter_handling.py",
-        "        self._next_ms = max(self._next_ms, now_ms - max(0.0, 1_000 - 1_000 / self._rate))\n",
+        "        self._next_ms = max(self._next_ms, now_ms - made_up_ms)\n",
         "",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_rate_does_not_make_up_for_time_without_letters",

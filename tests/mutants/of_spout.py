@@ -2039,7 +2039,7 @@ MUTANTS = (
         "new-records-are-read-beside-copies",
         "spout/standalone/read_ahead.py",
         "if self.new.count < count:",
-        "if lacks and self.new.count < count:",
+        "if are_too_few and self.new.count < count:",
         "tests/unit/spout/standalone/test_kestrel_holes.py"
         "::test_thousands_of_copies_that_were_fetched_keep_no_new_record_waiting",
         "copies that were fetched first would keep new records from being read",

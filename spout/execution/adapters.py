@@ -80,7 +80,7 @@ class Causes:
 class RowCall:
     """Calls a basic bolt for each row.
 
-    `around`: returns what to call in place of ``execute`` for the rows of a block; None: ``execute`` itself.
+    `wrap`: returns what to call in place of ``execute`` for the rows of a block; None: ``execute`` itself.
     """
 
     name: str
@@ -88,10 +88,10 @@ class RowCall:
     streams: Mapping[str, StreamPass]
     collector: RowCollector
     causes: Causes
-    around: Callable[[ExecuteRow, Rows], ExecuteRow] | None = None
+    wrap: Callable[[ExecuteRow, Rows], ExecuteRow] | None = None
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; the rows that it emitted are as it emitted them."""
+        """Call the bolt for each row whose turn comes; what it emitted is not made to fit yet."""
         collector = self.collector
         if collector.values:
             raise too_late(self.name)
@@ -99,8 +99,8 @@ class RowCall:
         values, append_end = collector.values, collector.ends.append
         failures: list[RowFailure] = []
         execute: ExecuteRow = self.bolt.execute
-        if self.around is not None:
-            execute = self.around(execute, rows)
+        if self.wrap is not None:
+            execute = self.wrap(execute, rows)
         # by `map`, which makes a tuple faster than a call in the loop; a turn is taken for each
         for received in map(PlacedTuple, repeat(rows), turns, repeat(places)):
             try:
@@ -161,7 +161,7 @@ class BatchCall:
 
 
 class HandObserver(BoltObserver):
-    """Counts what a bolt acks and fails by hand, blocks what comes behind a failed tuple, and tells hooks.
+    """Counts what a bolt acks and fails by hand, blocks what comes behind a failed tuple, and calls hooks.
 
     Attributes:
         gate: blocks records behind others that failed, while records are fed in order; else None.

@@ -227,8 +227,8 @@ class BoltWork:
                 call = PlacesGuarded(call, bolt.guard)
             return call
         if isinstance(bolt, BasicBolt) and not self._has_hooks:
-            around = None if self._trace is None else self._trace.around
-            return RowCall(self.name, bolt, self._streams, self._by_row, self._causes, around)
+            wrap = None if self._trace is None else self._trace.around
+            return RowCall(self.name, bolt, self._streams, self._by_row, self._causes, wrap)
         if isinstance(bolt, BasicBolt):
             execute = watched_execute(self.name, bolt, collector, self._by_tuple)
         else:

@@ -24,6 +24,7 @@ from spout.tuples.places import Deliveries
 from spout.tuples.tuple import Rows
 
 ClockNs = Callable[[], int]
+"""Returns a time by a steady clock, ns."""
 
 RowFailure = tuple[int, Cause]
 """A failed input row, and why."""
@@ -124,4 +125,4 @@ class BoltCall(Protocol):
     """A bolt of any form, and whatever is around it."""
 
     def call(self, block: Block) -> Outcome:
-        """Let the bolt work on a block; `Exception`: the task ends."""
+        """Call the bolt for a block, and return what became of it; `Exception`: the task ends."""

@@ -144,6 +144,7 @@ class RowCollector(BasicCollector):
         super().__init__(self._emit_function())
 
     def _emit_function(self) -> Emit:
+        """Return what a bolt calls as ``collector.emit``."""
         # list.append itself, since a call in between would cost as much as the tuple: it takes no stream
         return cast("Emit", self.values.append)
 
@@ -195,6 +196,7 @@ class StreamCollector(RowCollector):
         super().__init__(collector.report_error)
 
     def _emit_function(self) -> Emit:
+        """Return what a bolt calls as ``collector.emit``; it checks what may be wrong."""
         # bound here, since they are called for each tuple
         append_values = self.values.append
         append_stream = self._streams.append
@@ -270,6 +272,7 @@ class TreeCollector(BasicCollector):
         self._collector.report_error(error)
 
     def _anchor(self) -> AnchoredTuple:
+        """Return the tuple that ``execute`` works on; `TupleError`: it does not run."""
         if self.current is None:
             raise too_late(self._bolt)
         return self.current

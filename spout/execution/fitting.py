@@ -238,11 +238,10 @@ class _ColumnFitter:
         try:
             return pa.concat_arrays(chunks)
         except pa.ArrowInvalid as error:  # a table of them would go on in a second batch
-            says = (
+            raise TupleError(
                 f"bolt {self._bolt!r} emitted more as {field.name!r} than one array can have;"
-                " emit less at once"
-            )
-            raise TupleError(f"{says}: {error}") from error
+                f" emit less at once: {error}"
+            ) from error
 
     def _chunks_of(self, field: pa.Field, column: Any) -> Sequence[pa.Array]:
         """Return the arrays of an emitted column; `TupleError`: it is none of Arrow."""
@@ -263,11 +262,11 @@ class _ColumnFitter:
         Raises `ArrowException`: no column of this type fits the field.
         """
         try:
-            fitted = exact_cast(column, field.type)
-            check_nulls(self._bolt, field, fitted)
+            exact_column = exact_cast(column, field.type)
+            check_nulls(self._bolt, field, exact_column)
         except (pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            says = f"bolt {self._bolt!r} emitted {column.type} as {field.name!r}, which is {_shown(field)}"
-            raise type(error)(f"{says}: {error}") from error
+            emission = self._emission_text(str(column.type), field)
+            raise type(error)(f"{emission}: {error}") from error
         except (ValueError, OverflowError) as error:
             if len(column) > 1:
                 half = len(column) // 2
@@ -275,13 +274,17 @@ class _ColumnFitter:
                 upper = self._fitted(field, column.slice(half), first_row + half)
                 return [*lower, *upper]
             value = cell_text(column, 0)
-            says = f"bolt {self._bolt!r} emitted {value} as {field.name!r}, which is {_shown(field)}"
-            self.errors_by_row[first_row] = with_message(error, f"{says}: {text_of(error)}")
+            emission = self._emission_text(value, field)
+            self.errors_by_row[first_row] = with_message(error, f"{emission}: {text_of(error)}")
             return [pa.nulls(1, field.type)]
-        return [fitted]
+        return [exact_column]
+
+    def _emission_text(self, emitted: str, field: pa.Field) -> str:
+        """Return how an error begins that is about something that was emitted as a field."""
+        return f"bolt {self._bolt!r} emitted {emitted} as {field.name!r}, which is {_spark_type_text(field)}"
 
 
-def _shown(field: pa.Field) -> str:
+def _spark_type_text(field: pa.Field) -> str:
     """Return the type of a field in Spark's words."""
     from spout.spark.private import spark_type_of  # only where something does not fit
 

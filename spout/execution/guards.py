@@ -209,9 +209,9 @@ class Guarded(Generic[B]):
         self.guard = guard
         self.stops_on = bolt.stops_on
 
-    def prepare(self, *arguments: Any, **named: Any) -> None:
+    def prepare(self, *arguments: Any, **keywords: Any) -> None:
         with self.guard.during(Phase.PREPARE):
-            self._bolt.prepare(*arguments, **named)
+            self._bolt.prepare(*arguments, **keywords)
 
     def cleanup(self) -> None:
         with self.guard.during(Phase.CLEANUP):

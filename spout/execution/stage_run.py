@@ -71,8 +71,8 @@ class StageRun:
     """A stage in one task.
 
     Attributes:
-        rows_arrived: how many rows of a DataFrame were fed so far, in this process and in the child
-            processes that worked on this task before.
+        rows_arrived: how many rows of a DataFrame the task received before those that are fed next;
+            a child process is told, since others may have worked on the task before it.
     """
 
     def __init__(
@@ -96,15 +96,15 @@ class StageRun:
         self._received_fingerprint = Fingerprint()
         self._sent_fingerprint = Fingerprint()
         self._tally = Tally()
-        self._works: dict[str, BoltWork] = {}
-        self._inboxes: dict[str, list[Arrived]] = {}
+        self._work_by_bolt: dict[str, BoltWork] = {}
+        self._inbox_by_bolt: dict[str, list[Arrived]] = {}
         for bolt in pass_.bolts:
             # also of a bolt without a task here: nothing is sent to it
-            self._inboxes[bolt.name] = []
+            self._inbox_by_bolt[bolt.name] = []
             runs_here = not bolt.tasks or context.partition < bolt.tasks
             if runs_here:
                 bolt_context = BoltContext(bolt.name, context.partition, context.batch_id, pass_.tasks)
-                self._works[bolt.name] = BoltWork(
+                self._work_by_bolt[bolt.name] = BoltWork(
                     bolt,
                     bolt_context,
                     tracked=pass_.tracked,
@@ -120,7 +120,7 @@ class StageRun:
     @gate.setter
     def gate(self, gate: Gate | None) -> None:
         self._gate = gate
-        for work in self._works.values():
+        for work in self._work_by_bolt.values():
             work.gate = gate
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
@@ -157,6 +157,7 @@ class StageRun:
 
         @cache
         def places_of_rows() -> Sequence[Deliveries]:
+            """Return the place of each row; by the first call, since it may never be asked for."""
             if anchors is None:
                 return [()] * len(rows)
             places = places_of(anchors)
@@ -166,12 +167,12 @@ class StageRun:
 
         places: Sequence[Deliveries]
         if frame.by_row:
-            # the places are built only if one is used: mostly every bolt settles its tuple at once
+            # no place is built unless a bolt uses one: mostly each settles its tuple at once
             places = Descendants(anchors, np.arange(len(rows)), places_of_rows)
         else:
             places = places_of_rows()
         first_bolt = self._pass.bolts[0].name
-        self._inboxes[first_bolt].append(Arrived(rows, places))
+        self._inbox_by_bolt[first_bolt].append(Arrived(rows, places))
 
     def _distinguished(
         self, places: Sequence[Deliveries], entry: int, rows_before: int
@@ -215,9 +216,9 @@ class StageRun:
         arriving = arrived.fingerprint(Carry.HOPS)
         self._received_fingerprint = self._received_fingerprint.plus(arriving)
         numbers = batch.column(TO).to_numpy(zero_copy_only=False)
-        # rows arrive by bundles, and those of one bundle mostly have one number: nothing is taken apart
-        is_alone = (numbers == numbers[:1]).all()
-        distinct = numbers[:1] if is_alone else np.unique(numbers)
+        # the rows of a bundle have one number, so mostly there is nothing to take apart
+        have_one_number = (numbers == numbers[:1]).all()
+        distinct = numbers[:1] if have_one_number else np.unique(numbers)
         for number in distinct.tolist():
             part = arrived
             if len(distinct) > 1:
@@ -239,9 +240,10 @@ class StageRun:
         if self._pass.carries_roots:
             self._outbox.origins.learn(only_roots(places), part.rows.column(ROOT))
         rows = ArrowRows(tuples, came_from=stream.id)
-        self._inboxes[arrival.consumer].append(Arrived(rows, places))
+        self._inbox_by_bolt[arrival.consumer].append(Arrived(rows, places))
 
     def finish(self) -> list[pa.RecordBatch]:
+        """Clean the bolts up, and return what was emitted meanwhile: one batch, or none."""
         leaving = self._run_bolts(ends=True)
         return [leaving] if leaving.num_rows else []
 
@@ -251,9 +253,9 @@ class StageRun:
         `ends`: clean each bolt up behind its last tuple. What its cleanup emits is received by the
         bolts behind it, which are cleaned up later.
         """
-        for name, work in self._works.items():
-            inbox = self._inboxes[name]
-            self._inboxes[name] = []
+        for name, work in self._work_by_bolt.items():
+            inbox = self._inbox_by_bolt[name]
+            self._inbox_by_bolt[name] = []
             for rows, places in inbox:
                 work.receive(rows, places)
             if ends:
@@ -263,13 +265,13 @@ class StageRun:
         return self._take_leaving()
 
     def report(self) -> TaskReport:
-        collectors = [work.collector for work in self._works.values()]
+        collectors = [work.collector for work in self._work_by_bolt.values()]
         touched = sorted(set().union(*(collector.touched for collector in collectors)))
         # two bolts may leave descendants of one row open, whose place is the row's: twice it would cancel
         left_open = set[Delivery]().union(*(collector.left_open for collector in collectors))
         open_tuples = chain.from_iterable(collector.outstanding() for collector in collectors)
         outstanding = outstanding_of(chain(open_tuples, left_open))
-        for name, work in self._works.items():
+        for name, work in self._work_by_bolt.items():
             # a thread of the bolt went on, and what it has acked meanwhile would be lost
             if work.collector.sent:
                 raise TupleError(
@@ -285,7 +287,9 @@ class StageRun:
             touched=np.array(touched, np.int64),
             took=self._received_fingerprint,
             gave=self._sent_fingerprint,
-            counts=added([self._tally.counts(), *(work.tally.counts() for work in self._works.values())]),
+            counts=added(
+                [self._tally.counts(), *(work.tally.counts() for work in self._work_by_bolt.values())]
+            ),
             errors=tuple(chain.from_iterable(collector.errors for collector in collectors)),
             raised=first_of_each(chain(*(collector.tracebacks for collector in collectors))),
             keyed_roots=KeyedRoots() if self._pass.is_behind_keyed else None,
@@ -297,7 +301,7 @@ class StageRun:
         self._received_fingerprint = Fingerprint()
         self._sent_fingerprint = Fingerprint()
         self._tally.clear()
-        for work in self._works.values():
+        for work in self._work_by_bolt.values():
             work.forget()
         return report
 
@@ -317,7 +321,7 @@ class StageRun:
                 places = next(parcels)
                 if route.stays:
                     arrived = Arrived(emissions.rows, places)
-                    self._inboxes[route.subscription.consumer].append(arrived)
+                    self._inbox_by_bolt[route.subscription.consumer].append(arrived)
                 elif batch is not None:
                     tasks = emissions.tasks  # a direct stream names them
                     if tasks is None:
@@ -395,9 +399,9 @@ class TaskOutbox:
             rows = pa.RecordBatch.from_arrays(columns, schema=self._pass.schema)
             self._loads.append(PlacedRows(rows))
         else:
-            self._put(self._structs(stream, number, tuples, tasks, places))
+            self._collect(self._as_structs(stream, number, tuples, tasks, places))
 
-    def _structs(
+    def _as_structs(
         self,
         stream: StreamPass,
         number: int,
@@ -426,14 +430,14 @@ class TaskOutbox:
             self._loads.append(PlacedRows(tuples))
             return
         tasks = np.asarray(rows.column(TASK), dtype=np.int64)
-        self._put(PlacedRows(rows.drop_columns([TO, TASK]), places, number, tasks))
+        self._collect(PlacedRows(rows.drop_columns([TO, TASK]), places, number, tasks))
 
     def take(self) -> list[PlacedRows]:
         """Return what was collected since this was called last."""
         loads, self._loads = self._loads, []
         return loads
 
-    def _put(self, load: PlacedRows) -> None:
+    def _collect(self, load: PlacedRows) -> None:
         """Collect rows, in the columns of those that leave; columns of other streams are null."""
         if self._pass.bundling is not None:  # a bundle has the columns that there are
             self._loads.append(load)
@@ -444,11 +448,11 @@ class TaskOutbox:
         columns[TASK] = pa.array(load.tasks, pa.int32())
         if load.places is not None and ANCHOR in self._pass.schema.names:
             columns[ANCHOR] = load.places.column()
-        in_order: list[pa.Array] = []
+        ordered_columns: list[pa.Array] = []
         for field in self._pass.schema:
             if field.name in columns:
-                in_order.append(columns[field.name])
+                ordered_columns.append(columns[field.name])
             else:
-                in_order.append(pa.nulls(count, field.type))
-        rows = pa.RecordBatch.from_arrays(in_order, schema=self._pass.schema)
+                ordered_columns.append(pa.nulls(count, field.type))
+        rows = pa.RecordBatch.from_arrays(ordered_columns, schema=self._pass.schema)
         self._loads.append(PlacedRows(rows))

@@ -188,37 +188,38 @@ def ack_anchors(
         UsageError: the rows have no column of anchors, a join dropped those of one side, two columns for the
             bolt have the same name, or the bolt is no BasicBolt or ArrowBolt.
     """
-    called = name or ("ack_anchors" if bolt is None else bolt_name(bolt, None))
+    operator = name or "ack_anchors"
     if bolt is not None:
-        check_bolt(called, bolt)
+        operator = bolt_name(bolt, name or None)
+        check_bolt(operator, bolt)
         if not isinstance(bolt, BasicBolt | ArrowBolt):
             raise UsageError(
-                f"{called!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by itself, and"
+                f"{operator!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by itself, and"
                 f" {type(bolt).__name__} is none; derive it from one of them"
             )
-    watching = check_hooks(called, hooks)
+    observers = check_hooks(operator, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
         """Return the rows, or those of the bolt, behind a task that acks their anchors."""
-        refuse_left_out(rows, called)
-        anchored = gathered(rows, called)  # behind a join with the anchors of both sides in one column
+        refuse_left_out(rows, operator)
+        anchored = gathered(rows, operator)  # behind a join with the anchors of both sides in one column
         step: Step | None = None
         if bolt is None:
-            schema = visible_schema(anchored, called)
+            schema = visible_schema(anchored, operator)
         else:
-            _refuse_namesakes(anchored, called)
-            schema = output_schema(called, bolt, zone_of_session(anchored.sparkSession))
-            step = Step(called, bolt, schema, watching)
+            _refuse_namesakes(anchored, operator)
+            schema = output_schema(operator, bolt, zone_of_session(anchored.sparkSession))
+            step = Step(operator, bolt, schema, observers)
         tracked_streams = streams_behind(anchored)
         if not tracked_streams:  # rows of plain DataFrames have nothing to ack, and go through the bolt alone
-            return through(anchored, AckTask(called, step=step), schema)
+            return through(anchored, AckTask(operator, step=step), schema)
         for stream in tracked_streams:
-            stream.loose.add(called)  # it runs behind Spark's own operators
+            stream.loose.add(operator)  # it runs behind Spark's own operators
         ledger = Application.of(anchored.sparkSession).ledger.accumulator
         # a query that runs has one tracked stream: one with several is refused at its start
         stream = tracked_streams[0]
-        task = AckTask(called, stream.id, ledger, step, stream.safety)
-        return through(anchored, task, schema, label(called))
+        task = AckTask(operator, stream.id, ledger, step, stream.safety)
+        return through(anchored, task, schema, label(operator))
 
     return attach
 

@@ -121,14 +121,16 @@ def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
     # An edge is computed from its parent's, so all paths go down one hop at a time. Of [7] and [7, hop] the
     # first has its root's edge; the second takes one step at depth 1.
     for depth in range(1, int(path_lengths.max(initial=0))):
-        longer = np.flatnonzero(path_lengths > depth)
-        hops = np.asarray(pc.list_element(paths.take(pa.array(longer)), depth), dtype=np.int64)
+        deep_paths = np.flatnonzero(path_lengths > depth)
+        hop_column = pc.list_element(paths.take(pa.array(deep_paths)), depth)
+        hops = np.asarray(hop_column, dtype=np.int64)
         subscriptions = hops >> 32 & _WORD
         ordinals = hops & _WORD
         for subscription in np.unique(subscriptions).tolist():
             is_subscribed = subscriptions == subscription
-            children = longer[is_subscribed]
-            edges[children] = child_edges(edges[children], subscription, ordinals[is_subscribed])
+            # all of one subscription together, since their edges are computed so
+            rows = deep_paths[is_subscribed]
+            edges[rows] = child_edges(edges[rows], subscription, ordinals[is_subscribed])
     return edges
 
 

@@ -309,11 +309,10 @@ def _reader(kind: DataType, leaves: Mapping[type[DataType], Read], *, are_forms:
             return None
         return partial(_read_map, key_reader, value_reader)
     if isinstance(kind, ArrayType):
-        element_type = type(kind.elementType)
-        if are_forms and element_type in _DTYPES:
-            return partial(_read_numbers, _DTYPES[element_type])
-        element_reader = _reader(kind.elementType, leaves, are_forms=are_forms)
-        return None if element_reader is None else partial(_read_array, element_reader)
+        if are_forms and type(kind.elementType) in _DTYPES:
+            return partial(_read_numbers, _DTYPES[type(kind.elementType)])
+        element = _reader(kind.elementType, leaves, are_forms=are_forms)
+        return None if element is None else partial(_read_array, element)
     return leaves.get(type(kind))
 
 
@@ -328,14 +327,13 @@ def _read_map(key_reader: Read | None, value_reader: Read | None, form: Any) -> 
     return {_read(key, key_reader): _read(value, value_reader) for key, value in form.items()}
 
 
-def _read_array(element_reader: Read, form: Any) -> Any:
-    """Return an array of values from one of their forms."""
-    return _objects([_read(element, element_reader) for element in form])
+def _read_array(element: Read, form: Any) -> Any:
+    return _objects([_read(part, element) for part in form])
 
 
 def _read_numbers(dtype: type, form: Any) -> Any:
     """Return numbers as Spark does, and as objects where one of them is null."""
-    numbers = [struct[_NUMBER] for struct in form]
+    numbers = [part[_NUMBER] for part in form]
     return _objects(numbers) if None in numbers else np.array(numbers, dtype)
 
 

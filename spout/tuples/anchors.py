@@ -77,9 +77,10 @@ class Fingerprint(NamedTuple):
     rows: int = 0
     total: int = 0
 
-    def plus(self, other: Fingerprint) -> Fingerprint:
+    def plus(self, summand: Fingerprint) -> Fingerprint:
         """Return the fingerprint of both sets of rows together."""
-        return Fingerprint(self.rows + other.rows, (self.total + other.total) & _MASK)
+        total = (self.total + summand.total) & _MASK
+        return Fingerprint(self.rows + summand.rows, total)
 
 
 def fingerprint(rows: int, anchors: I64 | U64) -> Fingerprint:

@@ -257,14 +257,15 @@ def number_of(place: Delivery) -> int:
 
 def places_of(anchors: Anchors) -> Sequence[Deliveries]:
     """Return the places of rows that arrive, as arrays if they all have the same form."""
-    places: Places | None = None
     if anchors.carry in (Carry.PACKED, Carry.WIDE):
         ordinals = anchors.ordinals()
         hops = tuple([Hop(key, ordinals) for key in anchors.subscriptions])
         return Places(anchors.roots(), hops)
     if anchors.carry is Carry.HOPS:
         places = alike(anchors.column)
-    return list(anchors.deliveries()) if places is None else places
+        if places is not None:
+            return places
+    return list(anchors.deliveries())
 
 
 def alike(column: pa.Array) -> Places | None:

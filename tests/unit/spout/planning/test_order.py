@@ -73,7 +73,7 @@ def test_by_key_a_turn_names_the_first_that_waits_of_each_line() -> None:
 
 def test_by_key_a_partition_waits_for_room_but_not_its_copies() -> None:
     turn = turn_of("key", 3, [WaitingRecord(5, A, False), WaitingRecord(6, A, True)], 1, "t/0")
-    assert (turn.takes_copies, turn.most) == (True, 0)
+    assert (turn.takes_copies, turn.new_max) == (True, 0)
     assert turn.why == "waits: 3 records wait or are held, as many as max_held"
 
 
@@ -131,7 +131,7 @@ def test_a_gate_lets_no_more_through_than_the_batch_has_room_for() -> None:
 
 def test_a_new_record_passes_copies_without_room_unless_one_is_of_its_line() -> None:
     """O507, O509: the room of a batch for copies is none of theirs."""
-    gate = Gate("t/0", "lines", LineUp("key", most=1))
+    gate = Gate("t/0", "lines", LineUp("key", copies_max=1))
     assert [gate.admit(0, b"a", 1) is None, gate.admit(1, b"b", 2) is None] == [True, False]
     gate.begin_new()
     assert gate.admit(2, b"b", 7) == Cause("lines", HELD, "waits for t/0@2")

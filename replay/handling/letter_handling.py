@@ -273,9 +273,9 @@ class RateLimit:
         """
         if self._rate is None:
             return self._room_max
-        # at most the letters of one second are made up for
-        made_up_ms = max(0.0, 1_000 - 1_000 / self._rate)
-        self._next_ms = max(self._next_ms, now_ms - made_up_ms)
+        # at most the letters of one second are caught up with
+        catch_up_ms = max(0.0, 1_000 - 1_000 / self._rate)
+        self._next_ms = max(self._next_ms, now_ms - catch_up_ms)
         # the clock may have been set back
         self._next_ms = min(self._next_ms, now_ms + self._spent_ms)
         room = math.floor((now_ms - self._next_ms) * self._rate / 1_000) + 1

@@ -59,12 +59,12 @@ class DamagedBatches:
         for run in runs:
             held_up = self._without_past((run.topic, run.partition), now_ms)
             retries_ms: list[int] = []  # of those that the run overlaps with
-            is_known = False
-            for known in held_up:
-                if known.run.start < run.end and run.start < known.run.end:
-                    retries_ms.append(known.until_ms)
-                    is_known |= known.run.start <= run.start and run.end <= known.run.end
-            if run.start < run.end and not is_known:
+            is_noted = False
+            for noted in held_up:
+                if noted.run.start < run.end and run.start < noted.run.end:
+                    retries_ms.append(noted.until_ms)
+                    is_noted |= noted.run.start <= run.start and run.end <= noted.run.end
+            if run.start < run.end and not is_noted:
                 until_ms = min(retries_ms, default=now_ms + self._retry_ms)
                 held_up.append(HeldUp(run, until_ms))
 

@@ -67,9 +67,9 @@ class CutCopies:
     def __init__(self) -> None:
         """Begin with no copy in doubt."""
         # where each topic partition ended, as the broker was asked at
-        # `_ends_asked_ms`, wall time
+        # `_ends_read_ms`, wall time
         self._ends: dict[TopicPartition, int] = {}
-        self._ends_asked_ms = 0
+        self._ends_read_ms = 0
         # by their roots, which wait in `_ack_due`
         self._doubtful: dict[Root, DoubtfulCopy] = {}
         self._committed: dict[Root, SentCopy] = {}
@@ -86,9 +86,9 @@ class CutCopies:
 
     def begin(self, log: Log, places: Iterable[TopicPartition], now_ms: int) -> None:
         """Record where the partitions end to which copies are written next; ask for ends that are too old."""
-        if abs(now_ms - self._ends_asked_ms) >= ENDS_MS:
+        if abs(now_ms - self._ends_read_ms) >= ENDS_MS:
             self._ends = {}
-            self._ends_asked_ms = now_ms
+            self._ends_read_ms = now_ms
         unknown = list(set(places) - self._ends.keys())
         if unknown:
             self._ends.update(log.ends(unknown))

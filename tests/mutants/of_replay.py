@@ -609,7 +609,7 @@ MUTANTS = (
     Mutant(
         "a-rate-makes-up-for-no-time-without-letters",
         "replay/handling/letter_handling.py",
-        "        self._next_ms = max(self._next_ms, now_ms - made_up_ms)\n",
+        "        self._next_ms = max(self._next_ms, now_ms - catch_up_ms)\n",
         "",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_rate_does_not_make_up_for_time_without_letters",

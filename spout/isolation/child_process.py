@@ -146,7 +146,7 @@ class ChildProcess:
             answer = self._next_answer()
             if answer is not None:
                 return answer
-            ending = self._look_for_end()
+            ending = self._check_end()
             if ending is not None:
                 # it may have answered after the last look into the socket
                 self._read()
@@ -158,7 +158,7 @@ class ChildProcess:
 
     def close(self) -> None:
         """End the child, if it lives, and close the socket."""
-        if self._look_for_end() is None:
+        if self._check_end() is None:
             self._kill()
         self._socket.close()
 
@@ -197,7 +197,7 @@ class ChildProcess:
         del self._inbox[:end]
         return answer
 
-    def _look_for_end(self) -> str | None:
+    def _check_end(self) -> str | None:
         """Return how the child ended; None: it lives. What was seen once is remembered."""
         if self._how_ended is None:
             self._wait(os.WNOHANG)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.worker import outcome, takeover
+from replay.worker import accept, outcome
 from tests.fuzz import odd_run
 from tests.fuzz.odd_run import OddRun, Reader
 from tests.support.worlds.odd_world import SOURCE, OddWorld
@@ -46,7 +46,7 @@ def test_a_run_sees_that_the_record_of_now_was_copied_in_place_of_a_lost_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Replays compare no epochs, so behind a cut a copy is made of whatever took the lost record's place."""
-    for module in (outcome, takeover):
+    for module in (outcome, accept):
         monkeypatch.setattr(module, "took_the_place", lambda _record, _epoch: False)
     monkeypatch.setattr(odd_run, "CUT_SHARE", 1.0)
     monkeypatch.setattr(odd_run, "AMID_SHARE", 1.0)

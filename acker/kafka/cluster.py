@@ -30,10 +30,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import accumulate, repeat
-from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -92,6 +91,7 @@ from acker.kafka.port import (
     TopicInfo,
     TopicPartition,
     Transactions,
+    UnderWay,
 )
 from acker.kafka.reader import (
     DEFAULTS,
@@ -230,6 +230,22 @@ class _TroubleText(NamedTuple):
     made_at_s: float
 
 
+class ThreadCall(Generic[T]):
+    """A call in a thread of its own, which ends with it; implements `acker.kafka.port.UnderWay`."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        """Begin the call."""
+        thread = ThreadPoolExecutor(1, "windhover-beside")
+        self._future = thread.submit(call)
+        thread.shutdown(wait=False)
+
+    def is_over(self, wait_ms: int = 0) -> bool:
+        return bool(wait([self._future], wait_ms / 1000).done)
+
+    def result(self) -> T:
+        return self._future.result()
+
+
 class KafkaLog:
     """A Kafka cluster; implements `acker.kafka.port.Log`."""
 
@@ -267,7 +283,6 @@ class KafkaLog:
         # the consumer that asks what a group has committed, and the group
         self._asker: Consumer | None = None
         self._asker_group = ""
-        self._asks_for_rights = Lock()
         self._silences: dict[TopicPartition, _Silence] = {}
         self._silent_brokers: dict[int, _Silence] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -300,11 +315,8 @@ class KafkaLog:
     def transactions(self, transactional_id: str) -> Transactions:
         return KafkaTransactions(self._client, transactional_id, self._forbidden)
 
-    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        if len(calls) < 2:
-            return [call() for call in calls]
-        with ThreadPoolExecutor(len(calls), "windhover-side-by-side") as threads:  # ends when all have ended
-            return list(threads.map(lambda call: call(), calls))
+    def begin(self, call: Callable[[], T]) -> UnderWay[T]:
+        return ThreadCall(call)
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         return KafkaMembership(self._client, group, topics, client_id=self._member_id, pause_ms=pause_ms)
@@ -777,17 +789,21 @@ class KafkaLog:
         return self._asker
 
     def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
-        def ask(timeout_s: float) -> list[str]:
-            futures = self._connected().describe_topics(
+        """Return the topics that we may not use so; a writer asks it, perhaps in a thread of its own."""
+        requested, deadline = AclOperation[operation.name], self._client.deadline()
+        use = Use(Operation.DESCRIBE, topic=", ".join(names))
+
+        def ask() -> list[str]:
+            # the log's own client is used by one thread at a time, and one that waited in vain is given up
+            admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
+            timeout_s = max(deadline.piece_s, 0.1)
+            futures = admin.describe_topics(
                 TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
             )
-            use = Use(Operation.DESCRIBE, topic=", ".join(names))
             allowed = {name: settled(f, timeout_s, use).authorized_operations for name, f in futures.items()}
-            requested = AclOperation[operation.name]
-            return [name for name, found in allowed.items() if requested not in (found or ())]
+            return [name for name, operations in allowed.items() if requested not in (operations or ())]
 
-        with self._asks_for_rights:  # calls side by side may be refused at the same time
-            return self._ask(f"asking for rights to {', '.join(names)}", ask, Use(Operation.DESCRIBE))
+        return self._client.retry(f"asking for rights to {use.topic}", deadline, ask, self._background, use)
 
 
 def _patiences_s() -> Iterator[float]:

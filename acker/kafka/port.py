@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from acker.errors import LogError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -431,6 +432,16 @@ class Transactions(Protocol):
         """Leave. An open transaction stays open until it is fenced or times out at the broker."""
 
 
+class UnderWay(Protocol[T_co]):
+    """A call that was begun, and waits for the broker beside its caller."""
+
+    def is_over(self, wait_ms: int = 0) -> bool:
+        """Return whether the call is over; wait for that, at most so long."""
+
+    def result(self) -> T_co:
+        """Wait until the call is over; return what it returned, or raise what it raised."""
+
+
 class Membership(Protocol):
     """A place in a consumer group that shares the partitions 0..N-1 of co-partitioned topics.
 
@@ -496,11 +507,11 @@ class Log(Protocol):
     def transactions(self, transactional_id: str) -> Transactions:
         """Make a transactional producer."""
 
-    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls that wait for the broker, all at the same time where the client can.
+    def begin(self, call: Callable[[], T]) -> UnderWay[T]:
+        """Begin a call that waits for the broker, beside the caller where the client can.
 
-        Each has writers and readers of its own. None is under way any more when this returns, or raises the
-        error of the first that failed.
+        It has writers and readers of its own, and its own deadline. Until it is over nobody else may use
+        them, or close them.
         """
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:

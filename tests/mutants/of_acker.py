@@ -555,9 +555,9 @@ MUTANTS = (
     Mutant(
         "verdicts-and-state-are-one-transaction",
         "acker/service/partition.py",
-        "self._commit(records)",
-        "self._commit(records[len(output.verdicts) :])\n"
-        "        self._commit(records[: len(output.verdicts)])",
+        "self._commit(write.records)",
+        "self._commit(write.records[len(write.output.verdicts) :])\n"
+        "            self._commit(write.records[: len(write.output.verdicts)])",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_an_unknown_outcome_of_a_commit_with_verdicts_is_looked_up",
         "a crash between the two would lose the verdicts",
@@ -631,8 +631,8 @@ MUTANTS = (
     Mutant(
         "what-an-error-has-cut-short-is-not-written",
         "acker/service/service.py",
-        "self._written([] if self._is_amid_step else changed,",
-        "self._written(changed,",
+        "self._in_turns([] if self._is_amid_step else changed,",
+        "self._in_turns(changed,",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_an_acker_that_ends_by_a_refused_transaction_does_not_write_state_without_its_verdicts",
         "records would have no verdict, and never be replayed",
@@ -916,7 +916,7 @@ MUTANTS = (
     Mutant(
         "verdicts-are-counted",
         "acker/service/service.py",
-        "                self._tally.add(outcome.settled, now_ms)\n",
+        "            self._tally.add(outcome.settled, now_ms)\n",
         "",
         "tests/unit/spout/runtime/test_metrics.py::test_an_acker_counts_the_verdicts_that_it_has_committed",
         "no alert on failures and timeouts would ever fire",
@@ -924,17 +924,87 @@ MUTANTS = (
     Mutant(
         "partitions-commit-side-by-side",
         "acker/kafka/cluster.py",
-        "with ThreadPoolExecutor(len(calls), ",
-        "with ThreadPoolExecutor(1, ",
-        "tests/unit/acker/kafka/test_side_by_side.py"
-        "::test_calls_are_made_at_the_same_time_and_their_results_keep_their_order",
+        "        thread.shutdown(wait=False)",
+        "        thread.shutdown(wait=True)",
+        "tests/unit/acker/kafka/test_side_by_side.py::test_calls_are_made_at_the_same_time",
         "a verdict would wait for the transactions of all partitions before its own",
+    ),
+    Mutant(
+        "a-transaction-that-takes-long-is-left-to-itself",
+        "acker/service/service.py",
+        "self._writes.wait(_numbers(ackers), PATIENCE_MS)",
+        "self._writes.wait(_numbers(ackers), 60_000)",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_a_partition_whose_commit_waits_holds_up_no_other",
+        "one silent broker would hold up all partitions of an acker for 15 s and more, again and again",
+    ),
+    Mutant(
+        "a-partition-waits-for-its-transaction",
+        "acker/service/service.py",
+        "for number, acker in self._owned.items() if number not in self._writes]",
+        "for number, acker in self._owned.items()]",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_nothing_is_applied_to_a_partition_before_its_transaction_is_over",
+        "two transactions of one producer would be open at once",
+    ),
+    Mutant(
+        "a-partition-whose-transaction-takes-long-is-not-read",
+        "acker/service/service.py",
+        "        self._reader.hold(self._writes.numbers())\n",
+        "",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_nothing_is_applied_to_a_partition_before_its_transaction_is_over",
+        "its contributions would take the room of all others, and fill the memory of the acker",
+    ),
+    Mutant(
+        "what-is-held-is-not-waited-for",
+        "acker/service/step_reader.py",
+        "                self._ends.pop(place, None)  # what waits",
+        "                pass  # what waits",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_contributions_that_wait_for_their_inits_wait_on_behind_the_transaction",
+        "the others would be fetched no more before it goes on",
+    ),
+    Mutant(
+        "what-is-taken-away-ends-its-transaction-first",
+        "acker/service/service.py",
+        "if number not in ours and number not in self._writes]",
+        "if number not in ours]",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_a_partition_that_is_taken_away_ends_its_transaction_first",
+        "the producer would be closed while another thread commits with it",
+    ),
+    Mutant(
+        "who-only-waits-has-no-answer",
+        "acker/service/service.py",
+        "if not self._waits_for_writes():",
+        "if True:",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_an_outage_goes_on_while_a_process_waits_for_transactions_alone",
+        "an acker without a broker would never end",
+    ),
+    Mutant(
+        "a-takeover-that-waits-holds-up-no-other",
+        "acker/service/service.py",
+        "                    if not fencing.is_over(PATIENCE_MS):\n",
+        "                    if fencing.result():\n",
+        "tests/unit/acker/service/test_slow_commits.py::test_a_takeover_that_waits_holds_up_no_other",
+        "a transaction that a silent broker keeps open would hold up all partitions, again and again",
+    ),
+    Mutant(
+        "state-says-the-restore-that-it-has",
+        "acker/service/partition.py",
+        "self._is_named = write.names_restore",
+        "self._is_named = self._restored is not None",
+        "tests/unit/acker/service/test_partition_writes.py"
+        "::test_a_restore_that_is_told_while_state_is_under_way_is_in_the_next_one",
+        "no view would ever say how long the restore took",
     ),
     Mutant(
         "what-has-committed-is-told-although-another-partition-failed",
         "acker/service/service.py",
-        "                    failed.append((number, outcome))\n                    continue\n",
-        "                    raise outcome\n",
+        "                failed.append((number, outcome))\n                continue\n",
+        "                raise outcome\n",
         "tests/unit/acker/service/test_acker_commits.py"
         "::test_what_has_committed_is_told_before_the_error_of_another_partition_ends_the_acker",
         "verdicts that are in the log would be missing in metrics and events",
@@ -1396,7 +1466,7 @@ MUTANTS = (
     Mutant(
         "an-acker-counts-restores-in-a-row",
         "acker/service/service.py",
-        "                self._restores.pop(number, None)\n",
+        "            self._restores.pop(number, None)\n",
         "",
         "tests/unit/acker/service/test_budgets.py::test_transactions_that_fail_far_apart_do_not_end_an_acker",
         "the sixteenth aborted transaction of its life would end an acker",
@@ -1413,8 +1483,8 @@ MUTANTS = (
     Mutant(
         "each-outage-has-its-own-time",
         "acker/service/service.py",
-        "            self._broker.answered()\n        except",
-        "        except",
+        "                self._broker.answered()\n        except",
+        "                pass\n        except",
         "tests/unit/acker/service/test_budgets.py::test_one_acker_lives_through_many_outages",
         "a second outage would end an acker at once",
     ),

@@ -168,7 +168,7 @@ def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
             schema=arrow_output(name, output, _ZONE, read_ddl),
             column="",
             routes=(),
-            outputs=(SinkOutput(number=0, stream=stream_id, first=0),),
+            outputs=(SinkOutput(number=0, stream=stream_id, stage=0),),
             direct=is_direct,
             on_frame=has_default_alone and not is_direct,
         )

@@ -198,7 +198,7 @@ def paths_of(anchors: pa.ListArray) -> pa.Array:
 def lone_stage(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
     """Return the stage of a keyed bolt on a DataFrame: its rows are all that leaves."""
     stream_id = StreamId(bolt)
-    output = SinkOutput(number=0, stream=stream_id, first=0)
+    output = SinkOutput(number=0, stream=stream_id, stage=0)
     emitted = StreamPass(stream_id, schema, column="", routes=(), outputs=(output,))
     return StagePass(
         name=bolt,

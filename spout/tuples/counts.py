@@ -110,8 +110,8 @@ def count_of(counts: Counts, what: What | str, component: str, source: str | Non
     """
     tuples = 0
     for counted, measure in counts.items():
-        is_wanted = (counted.what, counted.component) == (what, component)
-        if is_wanted and source in (None, counted.stream.component):
+        is_of_component = (counted.what, counted.component) == (what, component)
+        if is_of_component and source in (None, counted.stream.component):
             tuples += measure.tuples
     return tuples
 

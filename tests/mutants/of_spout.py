@@ -1962,8 +1962,8 @@ MUTANTS = (
     Mutant(
         "columns-of-2038-have-a-summer",
         "spout/tuples/casts.py",
-        'first_known <= bounds["min"] <= bounds["max"] < end_of_known',
-        'first_known <= bounds["min"]',
+        'first_covered <= bounds["min"] <= bounds["max"] < end_of_covered',
+        'first_covered <= bounds["min"]',
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "from 2038 on columns and rows would differ by an hour each summer",
     ),

@@ -104,6 +104,7 @@ def outer_parts(text: str) -> Iterator[str]:
     part = ""
     open_brackets: list[str] = []
     for token in _TOKEN.findall(text):
+        # a quoted text is one token, so a quote by itself has no end
         if token in ("`", "'", '"'):
             raise ValueError(f"a {token} is not closed")
         if token in _CLOSING:
@@ -189,7 +190,8 @@ def _refused_word(words: Sequence[str]) -> str:
 
 def _check_parts(name: str, kind: str, text: str) -> None:
     """Raise `ValueError` if the types within an array, a map or a struct are not as they must be."""
-    begin, end = text.find("<"), text.rfind(">")
+    begin = text.find("<")
+    end = text.rfind(">")
     inner = text[begin + 1 : end]
     if kind == "struct" and begin >= 0 and not inner.strip():
         return

@@ -249,7 +249,7 @@ class KeyedCollector:
 
     def _child_of(self, parent: KeyedTuple) -> tuple[int, int, int]:
         """Return the anchor of one more emission on a tuple that has a root: source, position, edge."""
-        source, position, edge = parent.anchor or (0, 0, 0)
+        source, position, edge = parent.anchor or (0, 0, 0)  # never None here
         ordinal = parent.children
         parent.children += 1
         child = child_edge(edge, self._emission_key, ordinal)

@@ -210,10 +210,8 @@ class TopologyBuilder:
     ) -> Compiled:
         """Check the topology and cut it into stages, without Spark.
 
-        For `sink` and errors see `submit`.
-
-        `cores`: how many tasks a bolt without `parallelism` has. `zone`: the one that times of
-        records have for bolts.
+        For `sink` and errors see `submit`. `cores`: how many tasks a bolt without `parallelism`
+        has. `zone`: the one that times of records have for bolts.
         """
         read = one_read(self._spouts)
         graph, schemas = self.declared(parse, zone)

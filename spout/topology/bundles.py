@@ -117,6 +117,8 @@ class Bundling:
                 tasks.append(task)
                 bundles.append(bundle)
             rows_before += load.rows.num_rows
+        # as Arrow has a binary column: all bytes behind each other, and where each value
+        # begins; of bundles of 10 and 30 bytes 0, 10 and 40
         offsets = np.cumsum([0, *(bundle.size for bundle in bundles)])
         if offsets[-1] > self.bytes_max:
             raise TupleError(
@@ -217,17 +219,18 @@ def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordB
     for rows, places, *_ in unbundled_apart(bundles, schema):
         if places is None:
             yield rows
-        else:
-            columns = [places.column() if name == ANCHOR else rows.column(name) for name in schema.names]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            continue
+        columns_by_name = dict(zip(rows.schema.names, rows.columns, strict=True))
+        columns_by_name[ANCHOR] = places.column()
+        columns = [columns_by_name[name] for name in schema.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def unbundled_apart(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[PlacedRows]:
     """Yield the rows of bundles as `unbundled` does.
 
-    Anchors that are paths become places beside the rows.
-
-    That is where the bundle has them as index and ordinals; other paths stay a column.
+    Anchors that are paths become places beside the rows. That is where the bundle has them as
+    index and ordinals; other paths stay a column.
     """
     for task, bundle in zip(*bundles.select([TASK, BUNDLE]).columns, strict=True):
         written = pa.ipc.open_stream(bundle.as_buffer()).read_next_batch()

@@ -59,7 +59,8 @@ def _check_passing(graph: Graph, name: str) -> None:
     """Raise `UsageError` if a bolt behind the keyed one also reads from beside it."""
     behind = graph.behind(name)
     for subscription in graph.subscriptions:
-        reader, producer = subscription.consumer, subscription.producer
+        reader = subscription.consumer
+        producer = subscription.producer
         if reader in behind and producer.component not in {name, *behind}:
             raise UsageError(
                 f"bolt {reader!r} reads {producer}, and also what comes after {name!r}, a"

@@ -201,8 +201,8 @@ class KeyedCollector:
         row = values_in_order(values, self._fields, self._bolt)
         if self._check_values is not None:
             self._check_values(row)
-        given = [anchors] if isinstance(anchors, KeyedTuple) else anchors
-        distinct = dict.fromkeys(given)
+        anchor_tuples = [anchors] if isinstance(anchors, KeyedTuple) else anchors
+        distinct = dict.fromkeys(anchor_tuples)
         self._check_held(distinct, "emitted on")
         self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
         rooted = [anchor for anchor in distinct if anchor.anchor is not None]

@@ -98,7 +98,7 @@ class OpenConnections(Generic[Connection]):
         return len(self._waiting) + len(self._served)
 
     def open(self, connection: Connection) -> Connection | None:
-        """Note a new connection.
+        """Take a new connection in.
 
         Return the one that the caller has to end for it, None: there is room. It is the one
         that has waited longest for its request. Where all others are served, it is the new one.

@@ -57,11 +57,11 @@ def check_keyed(
 
 def _check_passing(graph: Graph, name: str) -> None:
     """Raise `UsageError` if a bolt behind the keyed one also reads from beside it."""
-    behind = graph.behind(name)
+    components_behind = graph.behind(name)
     for subscription in graph.subscriptions:
         reader = subscription.consumer
         producer = subscription.producer
-        if reader in behind and producer.component not in {name, *behind}:
+        if reader in components_behind and producer.component not in {name, *components_behind}:
             raise UsageError(
                 f"bolt {reader!r} reads {producer}, and also what comes after {name!r}, a"
                 f" KeyedBolt: Spark has no rows of before it there. Let {name!r} read"
@@ -72,9 +72,9 @@ def _check_passing(graph: Graph, name: str) -> None:
 
 def _check_sinks(graph: Graph, name: str, sinks: Collection[StreamId]) -> None:
     """Raise `UsageError` if the sink also reads from beside the keyed bolt."""
-    behind = graph.behind(name)
+    components_behind = graph.behind(name)
     for stream in sinks:
-        if stream.component not in {name, *behind}:
+        if stream.component not in {name, *components_behind}:
             raise UsageError(
                 f"the sink gets {stream} beside {name!r}, a KeyedBolt: Spark has no rows of"
                 f" before it there. Let {stream.component!r} write by itself, or submit a"

@@ -374,7 +374,8 @@ class OutputCollector:
 
         `task` is -1 unless the stream is direct.
         """
-        anchor_tuples = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)  # each once
+        # each once
+        anchor_tuples = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)
         distinct = tuple([self._open_tuple(anchor, "emitted on") for anchor in anchor_tuples])
         keys = self._keys_by_stream[stream]
         with self._lock:

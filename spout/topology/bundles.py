@@ -254,8 +254,9 @@ def _coded(column: pa.Array, tasks: int) -> pa.Array:
     rows = len(column)
     sample = column.slice(0, _SAMPLE)
     repeated = len(sample) - len(sample.unique())
-    # Of V equally frequent values n rows have about n * n / 2V that occurred before, so V is about
-    # n * n / 2 * repeated: with 1,000 rows and 100 repeated ones, 5,000.
+    # Of V equally frequent values n rows have about n * n / 2V that occurred before. So V is
+    # about n * n / (2 * repeated): with 1,000 rows and 100 repeated ones, 5,000. The list of V
+    # for each task is to be at most half as long as the column.
     if not repeated or len(sample) * len(sample) * tasks > rows * repeated:
         return column
     encoded = column.dictionary_encode()

@@ -57,8 +57,7 @@ def field_names(bolt: str, output: object) -> list[str]:
     if not isinstance(output, str):
         raise UsageError(
             f"bolt {bolt!r}: output = {output!r} ({type(output).__name__}); it is a text in"
-            " Spark's DDL:"
-            ' output = "word string, length int"'
+            ' Spark\'s DDL: output = "word string, length int"'
         )
     if not output.strip():
         raise UsageError(

@@ -78,8 +78,8 @@ def _check_sinks(graph: Graph, name: str, sinks: Collection[StreamId]) -> None:
             raise UsageError(
                 f"the sink gets {stream} beside {name!r}, a KeyedBolt: Spark has no rows of"
                 f" before it there. Let {stream.component!r} write by itself, or submit a"
-                " topology of its own for it,"
-                f' and give the sink only {name!r} and what reads from it: sink={{"{name}": write}}'
+                f" topology of its own for it, and give the sink only {name!r} and what reads from"
+                f' it: sink={{"{name}": write}}'
             )
 
 
@@ -91,9 +91,8 @@ def _check_input(keyed: Component, inputs: Collection[Subscription]) -> None:
         if subscription.kind not in (Kind.FIELDS, Kind.GLOBAL):
             raise UsageError(
                 f"bolt {name!r}, a KeyedBolt, reads {producer} by {subscription.kind}; it holds"
-                " tuples by"
-                f' key: read it by .fields_grouping("{producer.component}", ...) with the fields of the'
-                f' key, or by .global_grouping("{producer.component}") as one key, ()'
+                f' tuples by key: read it by .fields_grouping("{producer.component}", ...) with the'
+                f' fields of the key, or by .global_grouping("{producer.component}") as one key, ()'
             )
         fields = subscription.fields
         if len(set(fields)) < len(fields):

@@ -46,8 +46,9 @@ ERRORS_KEPT = 100
 
 _LOCK = "lock"
 _NO_CONNECT = (
-    "what bolts did comes back through an accumulator, which Spark Connect does not have. Run"
-    ' the driver beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a cluster'
+    "what bolts did comes back through an accumulator, which Spark Connect does not have."
+    ' Run the driver beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a'
+    " cluster"
 )
 
 

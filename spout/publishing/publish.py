@@ -333,11 +333,12 @@ def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> 
     Positions ascend, and no value is 0. A root of the batch itself lacks the edges that are
     outstanding, and one of an earlier batch gets those that were outstanding then.
     """
-    positions = outstanding.positions
-    values = root_edges(source, positions) ^ outstanding.edges
-    if len(released):
-        positions = np.concatenate([positions, released.positions])
-        values = np.concatenate([values, released.edges])
+    positions, values = released.positions, released.edges
+    if len(outstanding):
+        own_values = root_edges(source, outstanding.positions) ^ outstanding.edges
+        positions = np.concatenate([outstanding.positions, positions])
+        values = np.concatenate([own_values, values])
+    if len(outstanding) and len(released):  # each of the two ascends already
         order = np.argsort(positions)
         positions, values = positions[order], values[order]
     if values.all():

@@ -25,6 +25,7 @@ PROFILES: dict[str, Profile] = {
     "forged": Profile(always=MappingProxyType({"forged": 0.1})),
     "exact": Profile(always=MappingProxyType({"lost": 0.2}), sizes=EXACT),
     "cut": Profile(always=MappingProxyType({"cut": 0.02})),
+    "lagging": Profile(always=MappingProxyType({"lagging": 0.7})),
 }
 """What `--profile` may say, besides the name of an ablation."""
 

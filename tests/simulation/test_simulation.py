@@ -98,6 +98,14 @@ def test_no_rule_breaks_where_logs_are_cut() -> None:
     assert sum(run.world.faults["cut"] for run in runs) > 50
 
 
+def test_no_rule_breaks_where_transactions_of_ackers_are_under_way_for_long() -> None:
+    """D1013, D1015: an acker does other things meanwhile, loses partitions, dies, or goes on as a zombie."""
+    runs = list(seeds(0, 20, "lagging"))
+
+    assert [f"seed {run.options.seed}: {run.broken}" for run in runs if run.broken] == []
+    assert sum(run.world.faults["lagging"] for run in runs) > 500
+
+
 def test_no_rule_breaks_where_rows_and_acks_are_one_transaction() -> None:
     """Rule 12; executors are lost between a batch's settling and its commit, and starts end each other."""
     runs = list(seeds(0, 25, "exact"))

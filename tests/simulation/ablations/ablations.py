@@ -160,6 +160,10 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         ("OneVerdict", "NoLoss", "NothingBlocks"), _biased(crash=0.03),
         begin=20,
     ),
+    "writes-awaited": Ablation(
+        "a transaction that is under way is taken for committed", cut.writes_awaited,
+        ("PutBack", "OneVerdict", "NoLoss", "NothingBlocks"), _biased(crash=0.03, lagging=0.7),
+    ),
     "replay-first-transaction": Ablation(
         "the progress is committed before the roots that wait", cut.replay_first,
         ("NoLoss", "NothingBlocks"), _biased(crash=0.03, flaky=0.5),

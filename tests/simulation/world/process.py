@@ -138,6 +138,12 @@ class Process:
         """Tell whether a poll returns less than there is."""
         return self.world.happens("uneven")
 
+    def lags(self) -> bool:
+        """Tell whether a call that is under way is not over yet."""
+        hit = self.world.happens("lagging")
+        self.is_disturbed |= hit
+        return hit
+
     def duplicates(self) -> bool:
         """Tell whether a partition's records are appended twice."""
         return self.world.happens("duplicate", self.name)

@@ -45,6 +45,7 @@ from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import Carry
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
+from tests.support.reports import failures_in, untracked_in
 from tests.support.worlds.topology_world import SOURCE, TOPICS
 
 
@@ -369,7 +370,7 @@ class Read:
     @property
     def failed(self) -> dict[Cause, list[int]]:
         """The failed roots by cause."""
-        return {cause: roots.tolist() for cause, roots in self.report.failures}
+        return {cause: roots.tolist() for cause, roots in failures_in(self.report)}
 
 
 class Log:
@@ -448,7 +449,7 @@ def test_a_record_for_which_tracked_when_raises_fails_and_the_others_go_on(
     assert roots == [1, 2]
     assert (cause.operator, cause.error) == ("lines", "TypeError")
     assert cause.message.startswith("tracked_when: ")
-    assert found.report.untracked.tolist() == [3]
+    assert untracked_in(found.report) == [3]
 
 
 def test_a_task_that_nobody_reads_to_its_end_closes_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +471,7 @@ def test_a_record_for_which_tracked_when_raises_holds_its_line(monkeypatch: pyte
         ("TypeError", [1]),
         (HELD, [3]),
     ]
-    assert found.report.untracked.tolist() == [2]
+    assert untracked_in(found.report) == [2]
 
 
 def test_what_waits_already_is_held_before_its_predicate_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:

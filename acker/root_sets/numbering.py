@@ -29,6 +29,11 @@ class RootNumbers:
         self._shifts = self._bounds[:-1] - starts
         self._roots = roots
 
+    @property
+    def count(self) -> int:
+        """How many roots the set has."""
+        return int(self._bounds[-1])
+
     def find(self, source: int, positions: I64) -> I64:
         """Return the number of each position of a source, in any order; -1: it is no root of the set."""
         rows_of_source = self._roots.rows_of_source(source)

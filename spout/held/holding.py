@@ -281,7 +281,9 @@ class AckTask:
                 done = run.report()
         if self.ledger is not None:
             # the roots of this report are rows, as they were numbered above
-            failed = [(row, cause) for cause, rows in done.failures for row in rows.tolist()]
+            failed: list[RowFailure] = []
+            for cause, marks in done.marks.of(RootMark.FAILED).by_cause():
+                failed += [(row, cause) for row in marks.positions.tolist()]
             left_open = [row for paths in done.outstanding.values() for row in paths[:, 0].tolist()]
             report = TaskReport(
                 self.name,

@@ -29,8 +29,9 @@ from spout.bolts.keyed_bolt import KeyedBolt
 from spout.held.keyed_exit import behind_keyed
 from spout.held.keyed_rows import KEY, ONE_KEY, held_by_key
 from spout.publishing.delayed import NEVER_MS, Held, RootPositions
-from spout.publishing.fold import TaskReport, failures_of
+from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add
+from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.streaming.frames import through
 from spout.streaming.query_plan import label
 from spout.topology.stage_pass import StagePass, entry_of
@@ -191,16 +192,17 @@ class EntryTask:
             " bolt holds tuples of one: anchor it on one of them, or hold and join them in the keyed bolt"
         )
         cause = cause_of(self.bolt, error)
+        lost = np.concatenate([np.empty(0, np.int64), *(block.lost for block in blocks)])
         return TaskReport(
             operator=entry_of(self.bolt),
             upstream=self.upstream,
-            failures=failures_of([(root, cause) for block in blocks for root in block.lost.tolist()]),
             took=took,
             counts={
                 Counted(What.FAILED, self.bolt, self.streams[number].id): Measure(tuples)
                 for number, tuples in refused.items()
             },
             held=Held.together([block.held for block in blocks]),
+            marks=RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, lost), cause=cause),
         )
 
 

@@ -22,7 +22,7 @@ from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, HighestTime, KeyedRoots, RootPositions
+from spout.publishing.delayed import Held, HighestTime
 from spout.publishing.fold import TaskReport
 from spout.publishing.root_marks import COMPRESSED_ROWS, RootMarks
 from spout.tuples.anchors import Fingerprint
@@ -31,7 +31,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 19
+VERSION = 21
 
 REPORT_BYTES_MAX = 1 << 30
 """Most unpacked bytes of a report, besides edges and marks: ten numbers of each of ten million
@@ -77,9 +77,7 @@ def encode(report: TaskReport) -> bytes:
         [tuple(run) for run in report.absent],
         report.lost,
         None if report.received is None else (len(report.received), np.packbits(report.received).tobytes()),
-        [(tuple(cause), _pack(indices)) for cause, indices in report.failures],
         [(path, _pack(rows)) for path, rows in report.outstanding.items()],
-        _pack(report.touched),
         tuple(report.took),
         tuple(report.gave),
         [
@@ -88,14 +86,11 @@ def encode(report: TaskReport) -> bytes:
         ],
         [tuple(error) for error in report.errors],
         (_steps(held.indices), _steps(held.until_ms), held.fails_late),
-        _pack(report.untracked),
         [_lined_fields(lined) for lined in report.lined],
         [tuple(raised) for raised in report.raised],
-        report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
         (len(marks), marks if is_small else b""),
         [tuple(run) for run in report.damaged],
         [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.newest],
-        [(tuple(cause), _pack(roots)) for cause, roots in report.passed],
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     pickled = io.BytesIO()
@@ -147,9 +142,8 @@ class _Builtins(pickle.Unpickler):
 def _report(content: list[Any], edges_and_marks: bytes) -> TaskReport:
     """Return a report from its fields, in the order of `encode`, and the bytes behind them."""
     operator, upstream, consumer, plan, *content = content
-    ranges, absent, lost, received, failures, outstanding, touched, *content = content
-    took, gave, counts, errors, held, untracked, lined, raised, keyed, *content = content
-    marks, damaged, newest, passed = content
+    ranges, absent, lost, received, outstanding, took, gave, *content = content
+    counts, errors, held, lined, raised, marks, damaged, newest = content
     held_indices, held_until_ms, fails_late = held
     indices = _from_steps(*held_indices)
     edges = np.frombuffer(edges_and_marks, np.uint64, len(indices))
@@ -171,9 +165,7 @@ def _report(content: list[Any], edges_and_marks: bytes) -> TaskReport:
         absent=tuple(SourceRun(*run) for run in absent),
         lost=lost,
         received=is_received,
-        failures=tuple((Cause(*cause), _unpack(packed)) for cause, packed in failures),
         outstanding={path: _unpack(packed).reshape(-1, 1 + len(path)) for path, packed in outstanding},
-        touched=_unpack(touched),
         took=Fingerprint(*took),
         gave=Fingerprint(*gave),
         counts={
@@ -182,14 +174,11 @@ def _report(content: list[Any], edges_and_marks: bytes) -> TaskReport:
         },
         errors=tuple(Cause(*error) for error in errors),
         held=Held(indices, edges, _from_steps(*held_until_ms), fails_late),
-        untracked=_unpack(untracked),
         lined=tuple(_lined(*fields) for fields in lined),
         raised=tuple(Raised(*fields) for fields in raised),
-        keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
         marks=RootMarks.unpacked(packed_marks),
         damaged=tuple(DamagedRun(*run) for run in damaged),
         newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
-        passed=tuple((Cause(*cause), _unpack(packed)) for cause, packed in passed),
     )
 
 
@@ -225,14 +214,6 @@ def _from_steps(first_number: int, width: str, packed: bytes) -> I64:
     column = np.cumsum(np.frombuffer(packed, width), dtype=np.int64)
     column += first_number
     return column
-
-
-def _place_fields(places: RootPositions) -> tuple[bytes, bytes]:
-    return _pack(places.sources), _pack(places.positions)
-
-
-def _places(fields: tuple[bytes, bytes]) -> RootPositions:
-    return RootPositions(*map(_unpack, fields))
 
 
 def _pack(array: I64) -> bytes:

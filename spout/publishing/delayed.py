@@ -21,7 +21,6 @@ from acker.identity import I64, U64, child_edges, root_edges
 from acker.wire.events import SourceRun
 from spout.planning.plan import PlanIndex
 from spout.publishing.root_marks import RootMark, RootMarks
-from spout.tuples.failures import Cause
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -126,6 +125,18 @@ class KeyedRoots:
     places: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
 
     @classmethod
+    def of_marks(cls, marks: RootMarks) -> KeyedRoots:
+        """Return the roots that keyed bolts emitted on, from the marks of all tasks."""
+        keyed = marks.of(RootMark.KEYED)
+        if not len(keyed):  # as of most queries
+            return cls()
+        return cls.together([cls(keyed.values, RootPositions(keyed.sources, keyed.positions))])
+
+    def marks(self) -> RootMarks:
+        """Return the roots as a task marks them."""
+        return RootMarks.of_roots(RootMark.KEYED, self.places, self.numbers)
+
+    @classmethod
     def together(cls, parts: Iterable[KeyedRoots]) -> KeyedRoots:
         """Return the roots of all parts, by ascending numbers."""
         tables = list(parts)
@@ -156,13 +167,13 @@ class Split(NamedTuple):
     Attributes:
         edges: the tuples that it released of its own roots: the root's index in the plan, and the
             tuple's edge, row by row.
-        failures: its own roots that it failed, as indices in the plan, by cause.
+        failures: the marks of its own roots that it failed.
         touched: its own roots whose timeout it reset, as indices in the plan.
         older: the marks of roots of earlier batches.
     """
 
     edges: tuple[I64, U64]
-    failures: list[tuple[Cause, I64]]
+    failures: RootMarks
     touched: I64
     older: RootMarks
 
@@ -190,9 +201,9 @@ def split(plan: PlanIndex, reported: RootMarks) -> Split:
         older_held_on.once(),
     ]
     return Split(
-        edges=(_indices(plan, own_released), own_released.edges),
-        failures=[(cause, _indices(plan, marks)) for cause, marks in own_failed.by_cause()],
-        touched=_indices(plan, own_touched),
+        edges=(indices_in(plan, own_released), own_released.edges),
+        failures=own_failed,
+        touched=indices_in(plan, own_touched),
         older=RootMarks.together(older),
     )
 
@@ -238,10 +249,10 @@ def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
 
 def _own_and_older(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:
     """Return the marks of roots that are in the plan, and those of roots of earlier batches."""
-    return marks.apart(_indices(plan, marks) >= 0)
+    return marks.apart(indices_in(plan, marks) >= 0)
 
 
-def _indices(plan: PlanIndex, marks: RootMarks) -> I64:
+def indices_in(plan: PlanIndex, marks: RootMarks) -> I64:
     """Return the index in the plan of the root of each mark; -1: the root is of an earlier
     batch."""
     return plan.find_roots(marks.sources, marks.positions)

@@ -33,9 +33,9 @@ from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import HighestTime
-from spout.publishing.fold import TaskReport, failures_of, not_done
+from spout.publishing.fold import TaskReport, not_done
 from spout.publishing.report_accumulator import add
-from spout.publishing.root_marks import RootMark, RootMarks
+from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
 from spout.streaming.options import SourceOptions
@@ -155,13 +155,19 @@ class _Reading:
 
     def report(self) -> TaskReport:
         done = self.worker.report()
-        unreadable = [(cause, self._indices_of(run)) for run, cause in self._unreadable]
-        done = replace(done, failures=(*done.failures, *failures_of(self._held), *unreadable))
+        unreadable = [
+            RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, self._indices_of(run)), cause=cause)
+            for run, cause in self._unreadable
+        ]
+        marks = RootMarks.together([done.marks, RootMarks.of_failures(PLANNED, self._held), *unreadable])
+        done = replace(done, marks=marks)
         # where tuples go on, they may fail in other tasks
         narrow = self._options.narrow
         stops = not_done(done) if narrow is not None and narrow.stage.carry is Carry.NONE else None
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
         traced = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
+        untracked = roots_of(PLANNED, np.concatenate(self._untracked))
+        best_effort = RootMarks.of_roots(RootMark.UNTRACKED, untracked)
         left_out = RootSet.of_runs(run for run, _ in self._unreadable)
         return replace(
             done,
@@ -170,11 +176,10 @@ class _Reading:
             absent=tuple((RootSet.of_runs(self._absent) - left_out).runs()),
             lost=self._log.lost,
             damaged=tuple(self._log.damaged),
-            untracked=np.concatenate(self._untracked),
             lined=tuple(gate.lined(stops) for gate in self._gates),
             raised=first_of_each((*done.raised, *self._tracebacks)),
             counts=added([_of_source(self._options, self._emitted), done.counts]),
-            marks=RootMarks.together([*self._first_emissions, traced]),
+            marks=RootMarks.together([marks, best_effort, *self._first_emissions, traced]),
             newest=tuple(self._newest.values()),
         )
 

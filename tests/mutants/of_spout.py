@@ -1073,8 +1073,8 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "for report in reports for lines in report.lined",
-        "for report in counted for lines in report.lined",
+        "for report in (*counted.reports, *uncounted.reports) for lines in report.lined",
+        "for report in counted.reports for lines in report.lined",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
         "later records would be acked before one that failed when the batch was evaluated before",
@@ -1234,8 +1234,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "failures = [failure for report in reports for failure in report.failures]",
-        "failures = [failure for report in counted for failure in report.failures]",
+        "released = split(index, RootMarks.together([counted.marks, uncounted.marks]))",
+        "released = split(index, counted.marks)",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -2499,8 +2499,8 @@ MUTANTS = (
     Mutant(
         "the-next-child-knows-of-each-line-that-failed",
         "spout/isolation/isolation.py",
-        "                    self.gate.fail(root)\n        return worked.batches",
-        "                    self.gate.fail(root)\n                    break\n        return worked.batches",
+        "self.gate.fail_all(failed.positions.tolist())",
+        "self.gate.fail_all(failed.positions[:1].tolist())",
         "tests/unit/spout/isolation/test_isolation.py"
         "::test_each_line_in_which_a_record_failed_is_held_when_its_child_has_died_too",
         "records would pass a failed one of their key when a child has died in between",

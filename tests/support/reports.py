@@ -9,22 +9,48 @@ from typing import Any
 import numpy as np
 
 from acker.identity import I64
-from spout.publishing.delayed import Held
-from spout.publishing.fold import TaskReport
+from spout.publishing.delayed import Held, KeyedRoots
+from spout.publishing.fold import TaskReport, behind_keyed
+from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.failures import Cause
 
 Failures = tuple[tuple[Cause, I64], ...]
 """Causes, each with the roots that it is of, as the report names roots."""
 
+_NONE: I64 = np.empty(0, np.int64)
+
 
 def task_report(operator: str, upstream: str = "", consumer: str = "", **facts: Any) -> TaskReport:
     """Make a report; `failures` and `passed` are causes with their roots, `touched` and so on are roots."""
-    return TaskReport(operator, upstream, consumer, **facts)
+    return changed_report(TaskReport(operator, upstream, consumer), **facts)
 
 
-def changed_report(report: TaskReport, **facts: Any) -> TaskReport:
-    """Return a report with other facts, named as by `task_report`."""
-    return replace(report, **facts)
+def changed_report(
+    report: TaskReport,
+    *,
+    failures: Failures = (),
+    touched: I64 = _NONE,
+    untracked: I64 = _NONE,
+    passed: Failures = (),
+    keyed_roots: KeyedRoots | None = None,
+    **facts: Any,
+) -> TaskReport:
+    """Return a report with more marks, and other facts, named as by `task_report`."""
+    source = PLANNED if keyed_roots is None else NUMBERED
+    changed = replace(report, **facts)
+    marks = [changed.marks]
+    marks += [
+        RootMarks.of_roots(RootMark.FAILED, roots_of(source, roots), cause=cause) for cause, roots in failures
+    ]
+    marks.append(RootMarks.of_roots(RootMark.TOUCHED, roots_of(source, touched)))
+    marks.append(RootMarks.of_roots(RootMark.UNTRACKED, roots_of(source, untracked)))
+    for number, (cause, roots) in enumerate(passed):
+        numbers = np.full(len(roots), number)
+        marks.append(RootMarks.of_roots(RootMark.PASSED, roots_of(source, roots), numbers, cause))
+    if keyed_roots is not None:
+        marks.append(keyed_roots.marks())
+    changed = replace(changed, marks=RootMarks.together(marks))
+    return changed if keyed_roots is None else behind_keyed(changed)
 
 
 def failures_of(failed: Iterable[tuple[int, Cause]]) -> Failures:
@@ -37,22 +63,25 @@ def failures_of(failed: Iterable[tuple[int, Cause]]) -> Failures:
 
 def failures_in(report: TaskReport) -> Failures:
     """Return what a task failed, by cause."""
-    return report.failures
+    failed = report.marks.of(RootMark.FAILED).by_cause()
+    return tuple((cause, marks.positions) for cause, marks in failed)
 
 
 def passed_in(report: TaskReport) -> Failures:
     """Return the calls that passed when they came again."""
-    return report.passed
+    passed = report.marks.of(RootMark.PASSED)
+    calls = [passed.at(passed.values == number) for number in np.unique(passed.values)]
+    return tuple((call.used_causes()[0], call.positions) for call in calls)
 
 
 def touched_in(report: TaskReport) -> list[int]:
     """Return the roots whose timeout a task reset."""
-    return report.touched.tolist()
+    return sorted(set(report.marks.of(RootMark.TOUCHED).positions.tolist()))
 
 
 def untracked_in(report: TaskReport) -> list[int]:
     """Return the roots that are best effort."""
-    return report.untracked.tolist()
+    return report.marks.of(RootMark.UNTRACKED).positions.tolist()
 
 
 def held_in(report: TaskReport) -> Held:

@@ -188,7 +188,9 @@ def test_a_tuple_that_another_evaluation_left_open_behind_a_keyed_bolt_is_not_ac
     places = places_of_marks(released(FIRST, tuples))
     acked = task_report("keyed", marks=released(FIRST, tuples), keyed_roots=KeyedRoots(array(77), places))
     fine = task_report("last", keyed_roots=KeyedRoots())
-    left = replace(fine, outstanding=outstanding_of([Delivery(77, ((7, 0),))]))
+    left = task_report(
+        "last", keyed_roots=KeyedRoots(), outstanding=outstanding_of([Delivery(77, ((7, 0),))])
+    )
     assert open_roots(opened, batch(NOTHING, acked, left, left, fine)) == {(A, 10)}
     assert open_roots(opened, batch(NOTHING, acked, fine)) == set()
 

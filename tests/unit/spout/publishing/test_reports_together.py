@@ -41,7 +41,7 @@ from spout.publishing.report_accumulator import (
     is_local,
     task_name,
 )
-from spout.publishing.root_marks import COMPRESSED_ROWS, RootMark
+from spout.publishing.root_marks import COMPRESSED_ROWS, RootMark, RootMarks
 from spout.publishing.settle import Moment, settle
 from spout.publishing.watermarks import RISES_KEPT, WARN_MS, TooLateLog, Watermarks, WatermarkStats
 from spout.runtime.logs import RECURRING_EVERY_S
@@ -145,14 +145,16 @@ def test_what_is_outstanding_behind_a_keyed_bolt_is_missing_from_the_sum_of_its_
         failures=((BAD, numbers(3)),),
         touched=numbers(77),
     )
-    marks = placed(report, ROOTS).marks
+    marks = placed(report.marks, PLAN.index(), ROOTS)
     assert marks.of(RootMark.RELEASED).edges.tolist() == [child_edge(77, 7, 2), child_edge(3, 7, 0)]
     assert marks.of(RootMark.RELEASED).positions.tolist() == [2, 5]
     assert marks.of(RootMark.TOUCHED).positions.tolist() == [2]
     assert positions_by_cause(marks) == [(BAD, [5])]
     acked = released_marks(at((A, 1)), np.ones(1, np.uint64))
-    uncounted = placed(replace(report, outstanding={}, marks=acked), ROOTS, counts=False).marks
-    assert len(uncounted.of(RootMark.RELEASED, RootMark.TOUCHED)) == 0
+    kinds = [kind for kind in RootMark if kind.is_of_any_evaluation]
+    uncounted = placed(RootMarks.together([report.marks, acked]).of(*kinds), PLAN.index(), ROOTS)
+    assert len(uncounted.of(RootMark.TOUCHED)) == 0
+    assert uncounted.of(RootMark.RELEASED).positions.tolist() == [2, 5]
 
 
 def test_the_first_root_of_a_batch_is_not_an_older_one() -> None:

@@ -30,7 +30,7 @@ from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_left_out
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.delayed import NEVER_MS, Held, HeldAt, RootPositions, held_edges
+from spout.publishing.delayed import NEVER_MS, HeldAt, HeldTuples, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add, task_name
 from spout.publishing.root_marks import RootMark, RootMarks
@@ -226,7 +226,7 @@ class HoldTask:
 
     def __call__(self, columns: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """Hold rows, by the fields of their anchors and their times; report after the last row was taken."""
-        held: list[Held] = []
+        held: list[HeldTuples] = []
         entry = HeldAt(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
         for packed, sources, positions, until_ms in columns:
             anchors = Anchors(Carry.PACKED, pa.array(_numbers(packed)))
@@ -238,10 +238,11 @@ class HoldTask:
             is_free = np.asarray(packed.is_null()) if packed.null_count else None
             anchored = slice(None) if is_free is None else np.flatnonzero(~is_free)
             # a copy: the columns of a batch share one buffer
-            held.append(Held(anchors.roots()[anchored], edges[anchored], times_ms[anchored].copy()))
+            roots = RootPositions(places.sources[anchored].copy(), places.positions[anchored].copy())
+            held.append(HeldTuples(roots, edges[anchored], times_ms[anchored].copy()))
             yield pa.array(edges.view(np.int64), mask=is_free)
-        all_held = Held.together(held, fails_late=self.fails_late)
-        add(self.ledger, self.stream, TaskReport(self.name, held=all_held))
+        marks = HeldTuples.together(held).marks(self.name, fails_late=self.fails_late)
+        add(self.ledger, self.stream, TaskReport(self.name, marks=marks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.held.keyed_exit import behind_keyed
 from spout.held.keyed_rows import KEY, ONE_KEY, held_by_key
-from spout.publishing.delayed import NEVER_MS, Held, RootPositions
+from spout.publishing.delayed import NEVER_MS, HeldTuples, RootPositions
 from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
@@ -60,12 +60,12 @@ class Entered(NamedTuple):
 
     Attributes:
         anchors: for each row the anchor for the state; null where it has no root, or several.
-        held: roots, as indices into the batch's plan, and edges of the rows that have one root.
+        held: roots and edges of the rows that have one root.
         refused: the rows with several roots; `lost`: those roots.
     """
 
     anchors: pa.Array
-    held: Held
+    held: HeldTuples
     refused: I64
     lost: I64
 
@@ -89,10 +89,9 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
     # a row that is anchored on several tuples of its root has several paths; its edge is their sum
     edges = np.zeros(len(roots), np.uint64)
     np.bitwise_xor.at(edges, held_rows, held_edges)
-    indices = np.zeros(len(roots), np.int64)
-    indices[held_rows] = path_roots[is_held]
     columns = [pa.array(places.sources), pa.array(places.positions), pa.array(edges.view(np.int64))]
-    held = Held(indices[has_root], edges[has_root], np.full(int(has_root.sum()), NEVER_MS, np.int64))
+    until_ms = np.full(int(has_root.sum()), NEVER_MS, np.int64)
+    held = HeldTuples(places.at(has_root), edges[has_root], until_ms)
     # a row without a root has no path, so the paths that are left belong to rows with several roots
     return Entered(
         pa.StructArray.from_arrays(columns, fields=list(HELD_TYPE), mask=pa.array(~has_root)),
@@ -201,8 +200,12 @@ class EntryTask:
                 Counted(What.FAILED, self.bolt, self.streams[number].id): Measure(tuples)
                 for number, tuples in refused.items()
             },
-            held=Held.together([block.held for block in blocks]),
-            marks=RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, lost), cause=cause),
+            marks=RootMarks.together(
+                [
+                    HeldTuples.together(block.held for block in blocks).marks(entry_of(self.bolt)),
+                    RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, lost), cause=cause),
+                ]
+            ),
         )
 
 

@@ -35,7 +35,6 @@ from acker.wire.passed_calls import PassedCall
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import (
-    Held,
     HighestTime,
     KeyedRoots,
     by_key,
@@ -78,7 +77,6 @@ class TaskReport:
         damaged: offsets that a read task could not read; their roots are failed, or `absent`.
         errors: what bolts reported, at most `ERRORS_MAX` of each bolt, the earliest.
         raised: the first traceback of each kind of exception by which they failed tuples.
-        held: tuples that were handed to Spark's state.
         lined: what a read task read in order: which records stood in which lines. Where nothing
             goes on to other tasks, it has only those lines in which a record failed or is open.
         marks: what the task did to roots, each named by its position, by its index in the plan, or
@@ -100,12 +98,16 @@ class TaskReport:
     lost: int = 0
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
-    held: Held = field(default_factory=Held)
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
     marks: RootMarks = NO_MARKS
     damaged: tuple[DamagedRun, ...] = ()
     newest: tuple[HighestTime, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the task handed tuples to Spark's state."""
+        return len(self.marks.of(RootMark.HELD_TUPLE)) > 0
 
     @property
     def settles_held(self) -> bool:

@@ -77,6 +77,10 @@ class RootMark(IntEnum):
         UNTRACKED: it is best effort: acked with the batch, whatever was done to it.
         PASSED: a call for several rows, one of them of this root, hung or ended its process by the cause, and
             passed when it came again, divided. It fails nothing; the value is the call's number in its task.
+        HELD_TUPLE: the cause's operator handed a tuple of it to Spark's state; the value is its edge. If the
+            cause's error is `LATE`, the root fails where a watermark drops the tuple, and else it is acked.
+        HELD_UNTIL: when a watermark drops a tuple: at this event time, ms, or a later one. The first of these
+            rows is of the tuple of the first `HELD_TUPLE`, the second of the second, and so on.
         KEYED: a keyed bolt emitted a tuple on it; the value is the number by which the bolts behind name it.
     """
 
@@ -93,11 +97,13 @@ class RootMark(IntEnum):
     UNTRACKED = 11
     PASSED = 12
     KEYED = 13
+    HELD_TUPLE = 14
+    HELD_UNTIL = 15
 
     @property
     def has_cause(self) -> bool:
         match self:
-            case RootMark.FAILED | RootMark.LEFT_OPEN | RootMark.PASSED:
+            case RootMark.FAILED | RootMark.LEFT_OPEN | RootMark.PASSED | RootMark.HELD_TUPLE:
                 return True
             case (
                 RootMark.OUTSTANDING
@@ -110,6 +116,7 @@ class RootMark(IntEnum):
                 | RootMark.TRACED
                 | RootMark.UNTRACKED
                 | RootMark.KEYED
+                | RootMark.HELD_UNTIL
             ):
                 return False
             case _:
@@ -132,6 +139,8 @@ class RootMark(IntEnum):
                 | RootMark.FIRST_EMITTED
                 | RootMark.TRACED
                 | RootMark.UNTRACKED
+                | RootMark.HELD_TUPLE
+                | RootMark.HELD_UNTIL
             ):
                 return False
             case _:

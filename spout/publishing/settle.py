@@ -40,7 +40,7 @@ from acker.wire.events import SourceRun
 from acker.wire.passed_calls import PassedCall
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan, PlanIndex
-from spout.publishing.delayed import NEVER_MS, Held, HighestTime, KeyedRoots, by_key, indices_in, split
+from spout.publishing.delayed import NEVER_MS, HighestTime, KeyedRoots, by_key, indices_in, own_indices, split
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
@@ -231,36 +231,52 @@ class Moment:
     late_ms: int
 
 
-class _HeldByTask(NamedTuple):
-    """What one task handed to Spark's state, and which of these tuples a watermark dropped at
-    once."""
+class _Held(NamedTuple):
+    """The tuples that a batch handed to Spark's state.
 
-    operator: str
-    held: Held
+    Attributes:
+        tuples: the mark of each, with its edge.
+        until_ms: of each the event time from which on a watermark drops it.
+        is_dropped: whether a watermark dropped it at once.
+    """
+
+    tuples: RootMarks
+    until_ms: I64
     is_dropped: npt.NDArray[np.bool_]
 
     @classmethod
-    def of_report(cls, report: TaskReport, late_ms: int) -> _HeldByTask:
-        """Return what a task held in a batch whose watermark was at `late_ms`."""
-        return cls(report.operator, report.held, report.held.until_ms <= late_ms)
+    def of_marks(cls, marks: RootMarks, late_ms: int) -> _Held:
+        """Return what the tasks held in a batch whose watermark was at `late_ms`."""
+        tuples, until_ms = marks.of(RootMark.HELD_TUPLE), marks.of(RootMark.HELD_UNTIL).values
+        if len(tuples) != len(until_ms):
+            raise TrackingError(f"{len(tuples):,} tuples were held until {len(until_ms):,} times")
+        return cls(tuples, until_ms, until_ms <= late_ms)
 
-    def dropped_roots(self) -> I64:
-        """Return the root of each tuple that was dropped, as indices into the plan, in any
-        order."""
-        return self.held.indices[self.is_dropped]
-
-    def staying(self) -> tuple[I64, U64]:
-        """Return root and edge of each tuple that the state holds now."""
-        if not self.is_dropped.any():  # as in most batches: nothing is copied
-            return self.held.indices, self.held.edges
-        return self.held.indices[~self.is_dropped], self.held.edges[~self.is_dropped]
-
-    def failures(self, index: PlanIndex, late_ms: int) -> RootMarks:
+    def failures(self, late_ms: int) -> RootMarks:
         """Return the marks of the roots that fail since a watermark dropped their tuples."""
-        if not self.held.fails_late or not self.is_dropped.any():
-            return NO_MARKS
-        cause = Cause.of(self.operator, LATE, f"a watermark of {any_time_text(late_ms)} dropped it")
-        return RootMarks.of_roots(RootMark.FAILED, index.roots(self.dropped_roots()), cause=cause)
+        failed: list[RootMarks] = []
+        for holder, dropped in self.tuples.at(self.is_dropped).by_cause():
+            if holder.error == LATE:
+                message = f"a watermark of {any_time_text(late_ms)} dropped it"
+                cause = Cause.of(holder.operator, LATE, message)
+                roots = dropped.sources, dropped.positions
+                failed.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
+        return RootMarks.together(failed)
+
+    def highest_times(self) -> list[HighestTime]:
+        """Return for each operator that held tuples with a time the highest of these."""
+        # what no watermark drops, or each one does, has no time
+        is_timed = (self.until_ms >= 0) & (self.until_ms < NEVER_MS)
+        times: list[HighestTime] = []
+        for cause_number, holder in enumerate(self.tuples.causes):
+            times_ms = np.where(is_timed & (self.tuples.cause_numbers == cause_number), self.until_ms, -1)
+            row = int(times_ms.argmax()) if len(times_ms) else 0
+            if not is_timed.any() or times_ms[row] < 0:
+                continue
+            source, position = int(self.tuples.sources[row]), int(self.tuples.positions[row])
+            run = SourceRun(source, position, position + 1)
+            times.append(HighestTime(holder.operator, int(times_ms[row]), run, is_held=True))
+        return times
 
 
 def _summed(plan: BatchPlan, counted: _Evaluation, uncounted: _Evaluation, late_ms: int) -> BatchOutcome:
@@ -275,14 +291,12 @@ def _summed(plan: BatchPlan, counted: _Evaluation, uncounted: _Evaluation, late_
 
     # 1. Which roots are not complete: a tuple that was held and released in this batch cancels
     # itself.
-    held_by_task = [
-        _HeldByTask.of_report(report, late_ms) for report in counted.reports if len(report.held.indices)
-    ]
-    staying = [task.staying() for task in held_by_task]
-    held_edges = [*staying, released.edges]
+    held = _Held.of_marks(counted.marks, late_ms)
+    staying = held.tuples.at(~held.is_dropped) if held.is_dropped.any() else held.tuples
+    held_edges = [(own_indices(index, staying), staying.edges), released.edges]
     outstanding = [report.outstanding for report in counted.reports]
     open_roots, open_sums = residuals(plan, outstanding, held_edges)
-    held_roots = _held_roots(plan, counted.reports, held_edges, open_roots) if staying else _NO_ROOTS
+    held_roots = _held_roots(plan, counted.reports, held_edges, open_roots) if len(staying) else _NO_ROOTS
     open_roots, open_sums = _with_uncounted(
         plan, open_roots, open_sums, [report.outstanding for report in uncounted.reports]
     )
@@ -295,8 +309,7 @@ def _summed(plan: BatchPlan, counted: _Evaluation, uncounted: _Evaluation, late_
         open_roots, open_sums = open_roots[is_tracked], open_sums[is_tracked]
 
     # 3. What failed, and what is blocked behind it where a partition is read in order.
-    late_failures = [task.failures(index, late_ms) for task in held_by_task]
-    failures = RootMarks.together([released.failures, *late_failures])
+    failures = RootMarks.together([released.failures, held.failures(late_ms)])
     lined = tuple(lines for report in (*counted.reports, *uncounted.reports) for lines in report.lined)
     failed_roots = indices_in(index, failures) if lined or len(held_roots) else _NO_ROOTS
     blocked = behind(lined, failed_roots, open_roots, untracked) if lined else []
@@ -309,7 +322,8 @@ def _summed(plan: BatchPlan, counted: _Evaluation, uncounted: _Evaluation, late_
         settled_roots = distinct(np.concatenate([failed_roots, untracked]))
         held_roots = held_roots[~among(held_roots, settled_roots)]
     touched_roots = distinct(released.touched)
-    late_roots = _distinct_roots(task.dropped_roots() for task in held_by_task)
+    late_roots = distinct(own_indices(index, held.tuples.at(held.is_dropped)))
+    column_times = [time for report in counted.reports for time in report.newest]
     marks = [
         _failed_once(index, RootMarks.together([failures, *blocked_marks]), untracked),
         RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(open_roots), open_sums),
@@ -325,25 +339,13 @@ def _summed(plan: BatchPlan, counted: _Evaluation, uncounted: _Evaluation, late_
         counts=added(report.counts for report in counted.reports),
         errors=tuple(error for report in counted.reports for error in report.errors),
         lined=lined,
-        late=sum(int(task.is_dropped.sum()) for task in held_by_task),
-        newest=_highest_times(plan, counted.reports),
+        late=int(held.is_dropped.sum()),
+        newest=_highest_times([*column_times, *held.highest_times()]),
     )
 
 
-def _distinct_roots(parts: Iterable[I64]) -> I64:
-    """Return the roots of all parts, each once, ascending."""
-    return distinct(np.concatenate([_NO_ROOTS, *parts]))
-
-
-def _highest_times(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[HighestTime, ...]:
-    """Return the highest times of a batch: of each column that read tasks saw, and of each
-    `hold`."""
-    times: list[HighestTime] = []
-    for report in reports:
-        times += report.newest
-        held_time = _highest_held_time(plan, report)
-        if held_time is not None:
-            times.append(held_time)
+def _highest_times(times: Iterable[HighestTime]) -> tuple[HighestTime, ...]:
+    """Return the highest time of each column that read tasks saw, and of each `hold`."""
     highest: dict[tuple[str, bool], HighestTime] = {}
     for time in times:
         highest_so_far = highest.get((time.name, time.is_held))
@@ -351,19 +353,6 @@ def _highest_times(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[High
         if highest_so_far is None or time.at_ms > highest_so_far.at_ms:
             highest[time.name, time.is_held] = time
     return tuple(highest.values())
-
-
-def _highest_held_time(plan: BatchPlan, report: TaskReport) -> HighestTime | None:
-    """Return the highest time of what a task held; None: nothing that it held has a time."""
-    until_ms = report.held.until_ms
-    # what no watermark drops, or each one does, has no time
-    timed_rows = np.flatnonzero((until_ms >= 0) & (until_ms < NEVER_MS))
-    if not len(timed_rows):
-        return None
-    highest_row = int(timed_rows[until_ms[timed_rows].argmax()])
-    source, position = plan.index().root(int(report.held.indices[highest_row]))
-    run = SourceRun(source, position, position + 1)
-    return HighestTime(report.operator, int(until_ms[highest_row]), run, is_held=True)
 
 
 def _held_roots(

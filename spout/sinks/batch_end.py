@@ -56,7 +56,7 @@ class BatchEnd:
         """Log what the bolts raised, and compute the outcome of the batch by `spout.publishing.settle`."""
         raised = first_of_each(each for one in reports.evaluations for each in one.report.raised)
         stream.traceback_log.tell(raised, self.lane.seq)
-        holds = any(len(each.report.held.indices) for each in reports.evaluations)
+        holds = any(each.report.holds for each in reports.evaluations)
         moment = None
         if holds or reports.plan is None:
             found = logged(self.application, self.lane)

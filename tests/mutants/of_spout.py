@@ -1232,6 +1232,24 @@ MUTANTS = (
         "behind an explode a record would be acked with its first row",
     ),
     Mutant(
+        "a-root-that-the-plan-does-not-have-is-refused",
+        "spout/planning/plan.py",
+        "if len(indices) and not (indices.min() >= 0 and indices.max() < self.count):",
+        "if False:",
+        "tests/unit/spout/publishing/test_reports_together.py"
+        "::test_an_index_that_the_plan_does_not_have_is_refused",
+        "a task with a broken index would fail another record in place of its own",
+    ),
+    Mutant(
+        "a-tuple-is-held-of-a-root-of-its-batch",
+        "spout/publishing/delayed.py",
+        "    if (indices < 0).any():",
+        "    if False:",
+        "tests/unit/spout/publishing/test_reports_together.py"
+        "::test_a_tuple_that_was_held_of_a_root_of_another_batch_is_refused",
+        "the edge of a held tuple would be missing from the sum of another root",
+    ),
+    Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
         "released = split(index, RootMarks.together([counted.marks, uncounted.marks]))",
@@ -1320,7 +1338,7 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "held_edges = [*staying, released.edges]",
+        "held_edges = [(own_indices(index, staying), staying.edges), released.edges]",
         "held_edges = [released.edges]",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
@@ -1347,8 +1365,8 @@ MUTANTS = (
     Mutant(
         "a-late-tuple-fails-where-it-shall",
         "spout/publishing/settle.py",
-        "if not self.held.fails_late or",
-        "if self.held.fails_late or",
+        "if holder.error == LATE:",
+        "if holder.error != LATE:",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it",
         "records that a watermark drops would be acked although they shall fail",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from acker.identity import I64
-from spout.publishing.delayed import Held, KeyedRoots
+from acker.identity import I64, U64
+from acker.wire.causes import LATE
+from spout.publishing.delayed import HeldTuples, KeyedRoots, RootPositions
 from spout.publishing.fold import TaskReport, behind_keyed
 from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.failures import Cause
@@ -18,6 +19,21 @@ Failures = tuple[tuple[Cause, I64], ...]
 """Causes, each with the roots that it is of, as the report names roots."""
 
 _NONE: I64 = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Tuples that a task handed to Spark's state, with their roots by index, or by position in no plan."""
+
+    indices: I64 = field(default_factory=_NONE.copy)
+    edges: U64 = field(default_factory=lambda: np.empty(0, np.uint64))
+    until_ms: I64 = field(default_factory=_NONE.copy)
+    fails_late: bool = False
+
+    def marks(self, operator: str) -> RootMarks:
+        """Return them as a task marks them."""
+        places = RootPositions(*roots_of(PLANNED, self.indices))
+        return HeldTuples(places, self.edges, self.until_ms).marks(operator, fails_late=self.fails_late)
 
 
 def task_report(operator: str, upstream: str = "", consumer: str = "", **facts: Any) -> TaskReport:
@@ -32,6 +48,7 @@ def changed_report(
     touched: I64 = _NONE,
     untracked: I64 = _NONE,
     passed: Failures = (),
+    held: Held | None = None,
     keyed_roots: KeyedRoots | None = None,
     **facts: Any,
 ) -> TaskReport:
@@ -47,6 +64,8 @@ def changed_report(
     for number, (cause, roots) in enumerate(passed):
         numbers = np.full(len(roots), number)
         marks.append(RootMarks.of_roots(RootMark.PASSED, roots_of(source, roots), numbers, cause))
+    if held is not None:
+        marks.append(held.marks(report.operator))
     if keyed_roots is not None:
         marks.append(keyed_roots.marks())
     changed = replace(changed, marks=RootMarks.together(marks))
@@ -86,4 +105,6 @@ def untracked_in(report: TaskReport) -> list[int]:
 
 def held_in(report: TaskReport) -> Held:
     """Return what a task handed to Spark's state."""
-    return report.held
+    tuples, until_ms = report.marks.of(RootMark.HELD_TUPLE), report.marks.of(RootMark.HELD_UNTIL).values
+    fails_late = any(holder.error == LATE for holder in tuples.used_causes())
+    return Held(tuples.positions, tuples.edges, until_ms, fails_late)

@@ -40,7 +40,7 @@ def test_a_row_without_an_anchor_is_held_without_one() -> None:
     [edges] = task([tuple(pa.array(column, pa.int64()) for column in columns)])
     assert edges.is_valid().to_pylist() == [True, False, True]
     [report] = ledger.reports
-    assert held_in(report).indices.tolist() == [5, 7]
+    assert held_in(report).indices.tolist() == [50, 70]
     assert held_in(report).edges.view(np.int64).tolist() == edges.drop_null().to_pylist()
     assert len(set(held_in(report).edges.tolist())) == len(held_in(report).until_ms) == 2
 

@@ -119,8 +119,16 @@ class SessionSuperseded(SessionError):
     """A higher session took the group while this one ran; this one must stop."""
 
 
+class StoreFenced(SessionError):
+    """A later start of a query has opened the store; this one writes nothing any more, and must stop."""
+
+
 class TrackingError(WindhoverError):
     """What a micro-batch did cannot be published, so nothing of it may be acked; the query must stop."""
+
+
+class RowsChanged(TrackingError):
+    """The rows of a micro-batch are no longer those that were settled; run the batch again."""
 
 
 class TupleError(WindhoverError):

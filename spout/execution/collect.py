@@ -79,9 +79,9 @@ def collect(
     raised = _Raised()
     work.collector.tracebacks = raised
     rows: list[tuple[Any, ...]] = []
-    for number, received in enumerate(tuples):
-        # each tuple is a root of its own, so nothing was emitted before it
-        root = Delivery(number, path=())
+    for index, received in enumerate(tuples):
+        # each tuple is a root of its own: the empty path is the root itself
+        root = Delivery(index, path=())
         work.receive(_rows_of(received), [(root,)])
         _raise_failure(work.collector.failures, raised)
         rows += _take_rows(work, stream)
@@ -98,6 +98,7 @@ def collect(
 
 
 def _first_task(name: str) -> BoltContext:
+    """Return the context of the first task of the first batch."""
     return BoltContext(name, partition=0, batch_id=0)
 
 
@@ -150,7 +151,7 @@ def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
             schema=arrow_output(name, output, _ZONE, read_ddl),
             column="",
             routes=(),
-            outputs=(SinkOutput(number=0, stream=stream_id, first=0),),
+            outputs=(SinkOutput(number=0, stream=stream_id, stage=0),),
             direct=is_direct,
             on_frame=has_default_alone and not is_direct,
         )
@@ -167,13 +168,14 @@ def _rows_of(received: Tuple) -> ListRows:
 def _take_rows(work: BoltWork, stream: str) -> list[tuple[Any, ...]]:
     """Take what a bolt has emitted since the last call, and return the rows of one stream."""
     rows: list[tuple[Any, ...]] = []
-    for block in work.take():
-        if block.stream.id.stream == stream and block.batch is not None:
-            rows += _python_rows(block.batch)
+    for emissions in work.take():
+        if emissions.stream.id.stream == stream and emissions.batch is not None:
+            rows += _python_rows(emissions.batch)
     return rows
 
 
 def _python_rows(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    """Return the rows of a batch as tuples of Python values."""
     columns = [python_values(column) for column in batch.columns]
     return list(zip(*columns, strict=True))
 

@@ -38,9 +38,12 @@ class FailWhen(ArrowBolt):
         self._reason = reason
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        place = batch.schema.get_field_index(FLAG)
-        collector.emit(batch.remove_column(place).columns, pa.array(range(batch.num_rows)))
-        for row in pc.indices_nonzero(pc.fill_null(batch.column(place), False)).to_pylist():
+        flag_index = batch.schema.get_field_index(FLAG)
+        visible = batch.remove_column(flag_index)
+        # all rows, each for itself; what is emitted for a row that fails is left out
+        collector.emit(visible.columns, pa.array(range(batch.num_rows)))
+        is_failed = pc.fill_null(batch.column(flag_index), False)
+        for row in pc.indices_nonzero(is_failed).to_pylist():
             collector.fail(row, self._reason)
 
 
@@ -67,14 +70,17 @@ def fail_when(
         UsageError: `withWatermark` is called before it (Spark drops the mark from rows that pass through
             Python: call it behind), or the hidden column was dropped from a tracked stream.
     """
-    called = f"fail_when: {reason[:NAME_MAX]}" if name is None else name
-    called = called.replace("+", " ").replace("/", " ")
-    test = sql.expr(condition) if isinstance(condition, str) else condition
+    operator = f"fail_when: {reason[:NAME_MAX]}" if name is None else name
+    # these signs join and divide the names of components
+    operator = operator.replace("+", " ").replace("/", " ")
+    flag = sql.expr(condition) if isinstance(condition, str) else condition
 
     def attach(rows: DataFrame) -> DataFrame:
-        whole = with_anchors(rows, called)
-        step = Step(called, FailWhen(reason), visible_schema(whole, called))
-        return loose(whole.withColumn(FLAG, test), step).frame(anchored=ANCHOR in rows.columns)
+        """Return the rows for which the condition is not true, without its column."""
+        anchored = with_anchors(rows, operator)
+        step = Step(operator, FailWhen(reason), visible_schema(anchored, operator))
+        flagged = anchored.withColumn(FLAG, flag)
+        return loose(flagged, step).frame(anchored=ANCHOR in rows.columns)
 
     return attach
 
@@ -100,12 +106,14 @@ def with_anchors(rows: DataFrame, operator: str) -> DataFrame:
     Raises `UsageError`: `withWatermark` is called before the operator, and its mark would be lost in Python.
     """
     node = node_of(rows)
-    whole = rows if node is None or ANCHOR in rows.columns else node.frame(anchored=True)
-    for field in whole.schema.fields:
+    anchored = rows
+    if node is not None and ANCHOR not in rows.columns:
+        anchored = node.frame(anchored=True)
+    for field in anchored.schema.fields:
         if _WATERMARK in (field.metadata or {}):
             raise UsageError(
                 f"{operator!r} stands behind withWatermark({field.name!r}, ...), whose mark counts behind"
                 " bolts and spout.hold alone (Spark drops it from rows that pass through Python);"
                 f' call it behind: .withWatermark("{field.name}", ...)'
             )
-    return whole
+    return anchored

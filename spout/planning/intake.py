@@ -88,19 +88,20 @@ def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions
     """
     generation = generation_of(from_)
     # a partition whose watermark is of a lower generation has initialised nothing of this one
-    current: dict[int, int] = {}
+    watermark_by_partition = dict.fromkeys(range(partitions), from_)
     for partition, watermark in watermarks.items():
         if generation_of(watermark) == generation:
-            current[partition] = max(from_, watermark)
-    highest = max(current.values(), default=from_)
+            watermark_by_partition[partition] = max(from_, watermark)
+    highest = max(watermark_by_partition.values(), default=from_)
     # Below the lowest watermark nothing is free. A partition without a block of the source keeps it low, and
     # then the loop visits more blocks, which is all that it costs.
-    start = min((current.get(partition, from_) for partition in range(partitions)), default=from_)
+    start = min(watermark_by_partition.values(), default=from_)
     gaps = PositionSet()
     while start < highest:
         block_end = min((start // _BLOCK + 1) * _BLOCK, highest)
-        watermark = current.get(acker_partition(source, start, partitions), from_)
-        gaps.add(max(start, watermark), block_end)
+        partition = acker_partition(source, start, partitions)
+        # what the block's partition has initialised is not free: 0 to 4 of [0, 10) if its watermark is 5
+        gaps.add(max(start, watermark_by_partition[partition]), block_end)
         start = block_end
     return SourceCursor(from_, highest, gaps)
 
@@ -190,14 +191,18 @@ class Sharing:
 def _counts_of_input(
     counts: Mapping[int, int], input_ids: Mapping[int, int], input_id: int
 ) -> dict[int, int]:
+    """Return the counts of the sources of one input."""
     return {source: count for source, count in counts.items() if input_ids[source] == input_id}
 
 
 def _divided(counts: Mapping[int, int], room: int, share: NewShare) -> dict[int, int]:
     """Divide a room between copies and new records; return by source what they get."""
     copies, new = _by_kind(counts)
-    kept_for_new = min(sum(new.values()), share.of(room)) if copies and new else 0
+    kept_for_new = 0
+    if copies and new:
+        kept_for_new = min(sum(new.values()), share.of(room))
     shares_of_copies = fair_shares(copies, room - kept_for_new)
+    # what copies leave goes to new records, too
     return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))
 
 

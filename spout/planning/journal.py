@@ -87,6 +87,7 @@ class Journal:
     cluster: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the offset as Spark journals it; `journal_of` reads it."""
         order = {str(source): line_up.to_json() for source, line_up in sorted(self.order.items())}
         return {
             "v": VERSION,
@@ -94,9 +95,10 @@ class Journal:
             "epoch": self.epoch,
             "now": self.now,
             "tasks": self.tasks,
-            "sources": {str(source): _mark_json(mark) for source, mark in sorted(self.sources.items())},
+            "sources": {str(source): _json_of(mark) for source, mark in sorted(self.sources.items())},
             "ranges": [list(run) for run in self.ranges],
             "topics": dict(sorted(self.topics.items())),
+            # what older versions did not have is left out while there is none
             **({"order": order} if order else {}),
             **({"waits": list(self.waits)} if self.waits else {}),
             **({"at": self.at_ms} if self.at_ms else {}),
@@ -121,10 +123,12 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
             epoch=_number(offset["epoch"]),
             now=_number(offset["now"]),
             tasks=_number(offset["tasks"], least=1),
-            sources=MappingProxyType({int(name): _mark(mark) for name, mark in offset["sources"].items()}),
-            ranges=tuple(SourceRun(_number(source), *_run(run)) for source, *run in offset["ranges"]),
+            sources=MappingProxyType(
+                {int(source): _mark_of(mark) for source, mark in offset["sources"].items()}
+            ),
+            ranges=tuple(SourceRun(_number(source), *_run_of(ends)) for source, *ends in offset["ranges"]),
             topics={_text(name): _text(topic_id) for name, topic_id in offset.get("topics", {}).items()},
-            order={int(name): line_up_of(value) for name, value in offset.get("order", {}).items()},
+            order={int(source): line_up_of(value) for source, value in offset.get("order", {}).items()},
             at_ms=_number(offset.get("at", 0)),
             waits=tuple(_number(source) for source in offset.get("waits", ())),
             cluster=_text(offset.get("cluster", "")),
@@ -136,29 +140,40 @@ def journal_of(offset: Mapping[str, Any]) -> Journal:
         ) from error
 
 
-def _mark_json(mark: SourceMark) -> dict[str, Any]:
-    written = {"from": mark.from_, "next": mark.next, "gaps": [list(gap) for gap in mark.gaps]}
-    return written if mark.leader_epoch == NO_EPOCH else {**written, "epoch": mark.leader_epoch}
+def _json_of(mark: SourceMark) -> dict[str, Any]:
+    """Return the mark of a source as JSON; `_mark_of` reads it."""
+    value: dict[str, Any] = {
+        "from": mark.from_,
+        "next": mark.next,
+        "gaps": [list(gap) for gap in mark.gaps],
+    }
+    if mark.leader_epoch != NO_EPOCH:
+        value["epoch"] = mark.leader_epoch
+    return value
 
 
-def _mark(mark: Mapping[str, Any]) -> SourceMark:
-    gaps = tuple(_run(gap) for gap in mark["gaps"])
-    epoch = _number(mark["epoch"]) if "epoch" in mark else NO_EPOCH
-    return SourceMark(_number(mark["from"]), _number(mark["next"]), gaps, epoch)
+def _mark_of(value: Mapping[str, Any]) -> SourceMark:
+    """Read the mark of a source; errors as `journal_of` catches them."""
+    gaps = tuple(_run_of(ends) for ends in value["gaps"])
+    epoch = _number(value["epoch"]) if "epoch" in value else NO_EPOCH
+    return SourceMark(_number(value["from"]), _number(value["next"]), gaps, epoch)
 
 
-def _run(ends: Sequence[Any]) -> PositionRun:
+def _run_of(ends: Sequence[Any]) -> PositionRun:
+    """Read a run, [start, end]."""
     start, end = ends
     return PositionRun(_number(start), _number(end, least=start))
 
 
 def _number(value: Any, least: int = 0) -> int:
+    """Return a value; `ValueError`: it is no int64 from `least` on."""
     if type(value) is not int or not least <= value < 1 << 63:
         raise ValueError(f"{value!r:.40} is no number that stands there")
     return value
 
 
 def _text(value: Any) -> str:
+    """Return a value; `ValueError`: it is no text."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.40} is no text")
     return value

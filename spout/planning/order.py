@@ -75,20 +75,22 @@ class LineUp:
 
     Attributes:
         waiting: for each line in which a record waits, the lowest origin of those that wait.
-        most: how many copies of the partition may go to the bolts; None: any number. New records are bounded
-            when they are planned: they have a part of the batch's room of their own.
+        copies_max: how many copies of the partition may go to the bolts; None: any number. New records are
+            bounded when they are planned: they have a part of the batch's room of their own.
     """
 
     by: str
     waiting: Mapping[int, int] = field(default_factory=dict)
-    most: int | None = None
+    copies_max: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it for the journal: some 22 characters for each line in which a record waits."""
+        # line and origin, 16 bytes for each line; sorted, since Spark compares offsets as text
         rows = np.array(sorted(self.waiting.items()), "<i8")
-        value: dict[str, Any] = {"by": self.by, "waiting": base64.b64encode(rows.tobytes()).decode()}
-        if self.most is not None:
-            value["most"] = self.most
+        waiting = base64.b64encode(rows.tobytes()).decode()
+        value: dict[str, Any] = {"by": self.by, "waiting": waiting}
+        if self.copies_max is not None:
+            value["most"] = self.copies_max
         return value
 
 
@@ -104,7 +106,7 @@ def line_up_of(value: Mapping[str, Any]) -> LineUp:
     if len(packed) % _ENTRY_BYTES:
         raise ValueError("lines are packed in 16 bytes each")
     rows = np.frombuffer(packed, "<i8").reshape(-1, 2)
-    return LineUp(by, waiting=dict(rows.tolist()), most=copies_max)
+    return LineUp(by, waiting=dict(rows.tolist()), copies_max=copies_max)
 
 
 class WaitingRecord(NamedTuple):
@@ -135,12 +137,12 @@ class Turn(NamedTuple):
     """What the next batch may read of a partition: all copies that are written or none, and new records.
 
     Attributes:
-        most: how many new records may be planned.
+        new_max: how many new records may be planned.
         why: what the partition waits for, in words; empty if it does not wait.
     """
 
     takes_copies: bool
-    most: int
+    new_max: int
     line_up: LineUp
     why: str = ""
 
@@ -160,10 +162,12 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
     """
     waiting_or_unread = len(waiting) + unread
     is_any_unreadable = any(record.is_unreadable for record in waiting)
-    if by == PARTITION or is_any_unreadable or waiting_or_unread > held_max:
-        if not waiting:
-            # copies come alone: records behind them may have to wait again
-            return Turn(takes_copies=True, most=0 if unread else held_max, line_up=LineUp(by))
+    goes_as_a_whole = by == PARTITION or is_any_unreadable or waiting_or_unread > held_max
+    if goes_as_a_whole and not waiting:
+        # copies come alone: records behind them may have to wait again
+        new_max = 0 if unread else held_max
+        return Turn(takes_copies=True, new_max=new_max, line_up=LineUp(by))
+    if goes_as_a_whole:
         if is_any_unreadable:
             why_as_a_whole = "; a record that waits cannot be read, so its key is unknown"
         elif by == PARTITION:
@@ -173,16 +177,23 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
         lowest_origin = min(record.origin for record in waiting)
         line_up = LineUp(PARTITION, {WHOLE: lowest_origin})
         why = f"waits for {name}@{lowest_origin}{why_as_a_whole}"
-        return Turn(takes_copies=False, most=0, line_up=line_up, why=why)
+        return Turn(takes_copies=False, new_max=0, line_up=line_up, why=why)
+    room = held_max - waiting_or_unread
+    why = ""
+    if not room:
+        why = f"waits: {waiting_or_unread:,} records wait or are held, as many as max_held"
+    line_up = LineUp(by, _lowest_by_line(waiting))
+    return Turn(takes_copies=True, new_max=room, line_up=line_up, why=why)
 
+
+def _lowest_by_line(waiting: Sequence[WaitingRecord]) -> dict[int, int]:
+    """Return by line the lowest origin of the records that wait in it."""
     lowest_by_line: dict[int, int] = {}
     for record in waiting:
         if record.line is not None:
             lowest = lowest_by_line.get(record.line, record.origin)
             lowest_by_line[record.line] = min(record.origin, lowest)
-    room = held_max - waiting_or_unread
-    why = "" if room else f"waits: {waiting_or_unread:,} records wait or are held, as many as max_held"
-    return Turn(takes_copies=True, most=room, line_up=LineUp(by, lowest_by_line), why=why)
+    return lowest_by_line
 
 
 class OrderedRoom:
@@ -215,8 +226,9 @@ class OrderedRoom:
 class Slip(NamedTuple):
     """A gate's state for some records, for a second gate in the child process that works on them.
 
-    `standing` has index, line and origin of each record that is in a line, `failed` by line the lowest origin
-    that failed.
+    Attributes:
+        standing: index, line and origin of each record that is in a line.
+        failed: by line, the lowest origin that failed.
     """
 
     place: str
@@ -257,7 +269,7 @@ class Gate:
         self._line_up = line_up
         self._lines = _Lines()
         self._passed_count = 0
-        self._passed_max = line_up.most
+        self._passed_max = line_up.copies_max
         self.failed: dict[int, int] = {}
         self._stopped_lines: I64 | None = None  # in which a record waits or failed, ascending; None: find out
         self._stop_of_all: _Stop | None = None
@@ -321,11 +333,13 @@ class Gate:
         if line is not None and origin is not None:
             self._remember(index, line, origin)
             cause = self._blocks(line, origin)
-        room = self._passed_max
-        if cause is None and room is not None and self._passed_count >= room:
-            cause = Cause.of(self._operator, HELD, f"the batch has room for {room:,} copies of {self.place}")
-            if line is not None and origin is not None:  # new ones of its line may not pass
-                self._has_failed(line, origin)
+        copies_max = self._passed_max
+        if cause is None and copies_max is not None and self._passed_count >= copies_max:
+            message = f"the batch has room for {copies_max:,} copies of {self.place}"
+            cause = Cause.of(self._operator, HELD, message)
+            if line is not None and origin is not None:
+                # new records of its line may not pass either: they come behind it
+                self._block_behind(line, origin)
         if cause is None:
             self._passed_count += 1
         return cause
@@ -370,7 +384,7 @@ class Gate:
         standing = self._all_standing().get(index)
         if standing is not None:
             line, origin = standing
-            self._has_failed(line, origin)
+            self._block_behind(line, origin)
 
     def fail_all(self, indices: Iterable[int]) -> None:
         """Block the later records of the lines of these; see `fail`."""
@@ -387,7 +401,7 @@ class Gate:
         """Add the state of another gate of the same partition."""
         self._standing.update({index: (line, origin) for index, line, origin in slip.standing})
         for line, origin in slip.failed.items():
-            self._has_failed(line, origin)
+            self._block_behind(line, origin)
 
     def lined(self, stops: I64 | None = None) -> Lined:
         """Return the records that are in lines, for `behind`; with `stops`, only those of the lines of these.
@@ -418,9 +432,12 @@ class Gate:
         It is put off until somebody asks for them: where nothing waits or fails, nobody does, and no key is
         hashed.
         """
-        is_whole = self._line_up.by == PARTITION
         for indices, keys, origins in self._unlined:
-            lines = [WHOLE] * len(keys) if is_whole else list(map(self._lines.__getitem__, keys))
+            lines: Sequence[int | None]
+            if self._line_up.by == PARTITION:
+                lines = [WHOLE] * len(keys)
+            else:
+                lines = list(map(self._lines.__getitem__, keys))
             self._together.append(_in_lines(indices, lines, origins))
         self._unlined.clear()
         self._unlined_bytes = 0
@@ -429,9 +446,11 @@ class Gate:
     def _all_standing(self) -> dict[int, tuple[int, int]]:
         """Return by index the line and the origin of each record that is in a line."""
         arrays = self._find_lines()
+        # those before are in the dictionary already
         for rows in arrays[self._arrays_standing :]:
             indices, lines, origins = rows.T.tolist()
-            self._standing.update(zip(indices, zip(lines, origins, strict=True), strict=True))
+            places_in_lines = zip(lines, origins, strict=True)
+            self._standing.update(zip(indices, places_in_lines, strict=True))
         self._arrays_standing = len(arrays)
         return self._standing
 
@@ -445,22 +464,25 @@ class Gate:
             return self._stop_of_all.cause
         return None
 
-    def _has_failed(self, line: int, origin: int) -> None:
-        """Block what comes behind an origin of a line."""
+    def _block_behind(self, line: int, origin: int) -> None:
+        """Block what comes behind an origin of a line, from now on."""
         if line not in self.failed:
-            self._stopped_lines = None
+            self._stopped_lines = None  # they are more now
         self.failed[line] = min(origin, self.failed.get(line, origin))
 
 
 def list_of(origins: I64 | Sequence[int | None]) -> Sequence[int | None]:
+    """Return origins as numbers of Python, whichever form they have."""
     return origins.tolist() if isinstance(origins, np.ndarray) else origins
 
 
 def _in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence[int | None]) -> I64:
     """Return index, line and origin of those records that have both a line and an origin: `(n, 3) int64`."""
     try:
-        return np.stack([indices, np.array(lines, np.int64), np.asarray(origins, np.int64)], axis=1)
-    except TypeError:  # numpy's answer to a None, which a look at each of them would find no sooner
+        columns = [indices, np.array(lines, np.int64), np.asarray(origins, np.int64)]
+        return np.stack(columns, axis=1)
+    except TypeError:
+        # NumPy takes no None. Mostly there is none, so it is tried first: to look for one takes as long.
         records = zip(indices.tolist(), lines, list_of(origins), strict=True)
         rows = [record for record in records if None not in record]
         return np.array(rows, np.int64).reshape(-1, 3)

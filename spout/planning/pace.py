@@ -85,7 +85,7 @@ class BatchPace:
         self._batch_count = 0
         self._is_probe = False
         self._is_first = True
-        # of the batch that was planned: its records, and when; None: it has ended
+        # of the batch that was planned: its records, and when, wall ms; None: it has ended
         self._record_count = 0
         self._emitted_ms: int | None = None
 
@@ -99,12 +99,13 @@ class BatchPace:
         if not self._timeout_ms:
             return None
         if not self._last_by_size:
-            return self._first() if self._is_first else PROBE_RECORDS
+            return self._first_records() if self._is_first else PROBE_RECORDS
         batches = list(self._last_by_size.values())
         newest = batches[-1]
         target_ms = self._timeout_ms / TIMEOUT_SHARE
         line = _line_through_newest(batches)
-        if line.fixed_ms >= self._timeout_ms or (newest.took_ms > target_ms and not line.record_ms):
+        is_slow_by_fixed_time = newest.took_ms > target_ms and not line.record_ms
+        if line.fixed_ms >= self._timeout_ms or is_slow_by_fixed_time:
             return self._allowed_by_fixed_time(newest)
 
         # `fitting` end within the target by the line, and `safe` ones do even if the line is wrong.
@@ -129,8 +130,8 @@ class BatchPace:
                 fitting = max(fitting, doubled)
         if self._is_probe:  # `safe` is `doubled` at least
             fitting = max(fitting, doubled)
-        least = newest.records / SHRINK_MAX
-        return max(1, math.ceil(max(min(fitting, safe), least)))
+        records_min = newest.records / SHRINK_MAX
+        return max(1, math.ceil(max(min(fitting, safe), records_min)))
 
     def _allowed_by_fixed_time(self, newest: _Batch) -> int:
         """Return how many records the next batch may have where the newest was slow, whatever its size."""
@@ -139,9 +140,10 @@ class BatchPace:
             return 2 * newest.records
         return max(newest.records // 2, min(newest.records, PROBE_RECORDS))
 
-    def _first(self) -> int:
+    def _first_records(self) -> int:
         """Return how many records the first batch may have."""
-        return min(max(FIRST_BATCH_RECORDS, self._timeout_ms // FIRST_RECORD_MS), FIRST_BATCH_RECORDS_MAX)
+        by_timeout = max(FIRST_BATCH_RECORDS, self._timeout_ms // FIRST_RECORD_MS)
+        return min(by_timeout, FIRST_BATCH_RECORDS_MAX)
 
     def emitted(self, count: int, now_ms: int) -> None:
         """Begin to measure a batch of `count` records, which was planned at a wall time."""

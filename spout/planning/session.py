@@ -111,6 +111,7 @@ class Answers:
         return True
 
     def has(self, partition: int) -> bool:
+        """Return whether the answer of an acker partition is complete."""
         return partition in self._whole_answers
 
     @property
@@ -143,10 +144,14 @@ class Answers:
 
     def generations(self) -> dict[int, dict[int, int]]:
         """Return by acker partition that has answered the generation of each source that it knows."""
-        return {
-            partition: {entry.source: entry.generation for part in parts for entry in part.sources}
-            for partition, parts in self._whole_answers.items()
-        }
+        generations: dict[int, dict[int, int]] = {}
+        for partition, parts in self._whole_answers.items():
+            generation_by_source: dict[int, int] = {}
+            for part in parts:
+                for entry in part.sources:
+                    generation_by_source[entry.source] = entry.generation
+            generations[partition] = generation_by_source
+        return generations
 
     def sources(self) -> dict[int, SourceHistory]:
         """Return each source as the ackers know it, merged from all answers."""
@@ -158,6 +163,7 @@ class Answers:
         return {source: _history(entries) for source, entries in entries_by_source.items()}
 
     def _parts(self) -> Iterable[Taken]:
+        """Return the parts of all whole answers."""
         return (taken for parts in self._whole_answers.values() for taken in parts)
 
 

@@ -56,9 +56,9 @@ class Sighting(NamedTuple):
     to: int
     records: I64
 
-    def moved(self, by: int) -> Sighting:
+    def moved(self, shift: int) -> Sighting:
         """Return it with all positions higher by so many: from offsets to positions, say."""
-        return Sighting(self.start + by, self.to + by, self.records + by)
+        return Sighting(self.start + shift, self.to + shift, self.records + shift)
 
 
 class Portion(NamedTuple):
@@ -86,11 +86,21 @@ class Portion(NamedTuple):
 
     def without(self, sources: Collection[int]) -> Portion:
         """Return what is left without some sources."""
-        return Portion(*(tuple(run for run in runs if run.source not in sources) for runs in self))
+        return Portion(
+            ranges=_without(self.ranges, sources),
+            holes=_without(self.holes, sources),
+            empty=_without(self.empty, sources),
+        )
 
     def end_of(self, source: int) -> int | None:
         """Return the position up to which a source is taken; None: nothing of it is."""
-        return max((run.end for run in (*self.ranges, *self.holes) if run.source == source), default=None)
+        taken = (*self.ranges, *self.holes)
+        return max((run.end for run in taken if run.source == source), default=None)
+
+
+def _without(runs: Sequence[SourceRun], sources: Collection[int]) -> tuple[SourceRun, ...]:
+    """Return runs without those of some sources."""
+    return tuple(run for run in runs if run.source not in sources)
 
 
 def positions_in(runs: Sequence[SourceRun]) -> int:
@@ -109,7 +119,10 @@ def joined_portions(portions: Iterable[Portion]) -> Portion:
 
 
 class _Part(NamedTuple):
-    """A free run: up to `seen_to` it is known which positions hold a record."""
+    """A free run: up to `seen_to` it is known which positions hold a record, those in `records`.
+
+    All that lie behind count as records.
+    """
 
     start: int
     seen_to: int
@@ -154,12 +167,13 @@ class Supply:
 
     def is_seen(self, count: int) -> bool:
         """Return whether it is known where the first `count` records are, or that there are fewer."""
+        records_left = count
         for part in self._parts:
-            if count <= len(part.records):
+            if records_left <= len(part.records):
                 return True
             if part.seen_to < part.end:
                 return False
-            count -= len(part.records)
+            records_left -= len(part.records)
         return True
 
     def take(
@@ -178,14 +192,15 @@ class Supply:
             ends_with_block: end at a near end of a wire block, since whole blocks fold fastest.
         """
         taking = _Taking(self.source, hole_min, holes_left)
+        records_left = count
         for part in self._parts:
-            if count <= 0 or taking.is_full:
+            if records_left <= 0 or taking.is_full:
                 break
-            end = part.end_of(count)
+            end = part.end_of(records_left)
             if ends_with_block and end < part.end:
                 end = _near_block_end(part, end)
             taking.add(part, end)
-            count -= part.size
+            records_left -= part.size
         return taking.portion()
 
 
@@ -199,13 +214,15 @@ def _part(run: PositionRun, seen: Sighting | None) -> _Part:
 
 
 def _near_block_end(part: _Part, end: int) -> int:
-    """Return the last end of a wire block before `end`, or `end` if more than a quarter of the records would
-    be left out.
+    """Return the last end of a wire block before `end`; `end` if too many records would be left out.
+
+    Too many are more than a quarter of those before `end`.
     """
     block_end = end // _BLOCK * _BLOCK
     if block_end <= part.start:
         return end
-    return block_end if part.count_below(block_end) * 4 >= part.count_below(end) * 3 else end
+    leaves_few_out = part.count_below(block_end) * 4 >= part.count_below(end) * 3
+    return block_end if leaves_few_out else end
 
 
 class _Taking:
@@ -245,6 +262,7 @@ class _Taking:
         self._add_range(range_start, end)
 
     def portion(self) -> Portion:
+        """Return what was taken."""
         return Portion(tuple(self._ranges), tuple(self._holes), tuple(self._empty))
 
     def _pass_hole(self, gap: PositionRun) -> int:

@@ -102,7 +102,7 @@ class Window:
 
     def settle(self, source: int, runs: Iterable[PositionRun], verdict: Verdict) -> int:
         """Settle ascending, disjoint runs and return how many of their roots were pending."""
-        runs = list(runs)
+        runs = list(runs)  # it is gone through more than once
         settled_count = self._positions_of(source).remove_all(runs)
         if source in self._empty:
             self._empty[source].remove_all(runs)

@@ -120,7 +120,8 @@ def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[s
     failed_roots = outcome.marks.of(RootMark.FAILED).roots()
     open_marks = outcome.marks.of(RootMark.OUTSTANDING).but(failed_roots).ascending()
     open_roots = outcome.plan.index().find_roots(open_marks.sources, open_marks.positions)
-    parts_by_bolt = by_key(pair for evaluation in evaluations for pair in left_by(evaluation.report))
+    reports = [evaluation.report for evaluation in evaluations]
+    parts_by_bolt = by_key(pair for report in reports for pair in left_by(report))
     roots_by_bolt: dict[str, I64] = {}
     for bolt, parts in sorted(parts_by_bolt.items()):
         roots = distinct(np.concatenate(parts))

@@ -1,7 +1,7 @@
 """A task's report as bytes, small enough to travel in an accumulator: usually some hundred bytes.
 
-Plain builtins are pickled and deflated. Marks follow as they are, unless they are few: deflate would
-take longer than all else, and edges are random. Only the tasks of our
+Plain builtins are pickled and deflated. Marks follow as they are, unless they are few: deflate
+would take longer than all else, and edges are random. Only the tasks of our
 own queries write blobs, and only the driver that started them reads them.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
@@ -137,7 +137,7 @@ class _Builtins(pickle.Unpickler):
 
 
 def _report(content: list[Any], many_marks: bytes) -> TaskReport:
-    """Return a report from its fields, in the order of `encode`, and the marks behind them, if many."""
+    """Return a report from its fields, in the order of `encode`, and the marks behind them."""
     operator, upstream, consumer, plan, *content = content
     ranges, absent, lost, received, outstanding, took, gave, *content = content
     counts, errors, lined, raised, marks, damaged, newest = content

@@ -271,7 +271,10 @@ def indices_in(plan: PlanIndex, marks: RootMarks) -> I64:
 
 
 def own_indices(plan: PlanIndex, marks: RootMarks) -> I64:
-    """Return the index in the plan of the root of each mark; `TrackingError`: one is not in the plan."""
+    """Return the index in the plan of the root of each mark.
+
+    Raises `TrackingError`: a root is not in the plan.
+    """
     indices = indices_in(plan, marks)
     if (indices < 0).any():
         raise TrackingError("a tuple was held of a root that its batch did not emit; do not change anchors")

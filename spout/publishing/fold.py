@@ -206,7 +206,7 @@ def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
 
 
 def not_done(report: TaskReport) -> I64:
-    """Return the roots that a read task fails, or leaves open, as ascending indices into the plan."""
+    """Return the roots that a read task fails, or leaves open, as ascending indices."""
     failed_roots = report.marks.of(RootMark.FAILED).positions
     open_roots = [rows[:, 0] for rows in report.outstanding.values()]
     return distinct(np.concatenate([failed_roots, *open_roots]))
@@ -272,7 +272,7 @@ def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
 def behind_keyed(report: TaskReport) -> TaskReport:
     """Return the report of a task behind a keyed bolt, with what is outstanding as marks.
 
-    A number is the edge of the emission's anchor, so that the edges of its tuples can be computed here.
+    A number is the edge of the emission's anchor. So the edges of its tuples can be computed here.
     """
     parts = [report.marks]
     for path, rows in report.outstanding.items():
@@ -281,7 +281,8 @@ def behind_keyed(report: TaskReport) -> TaskReport:
         parts.append(RootMarks.of_roots(RootMark.OUTSTANDING, roots_of(NUMBERED, numbers), edges))
     for bolt, numbers in left_by(report):
         opener = Cause.of(bolt, "", "")
-        parts.append(RootMarks.of_roots(RootMark.LEFT_OPEN, roots_of(NUMBERED, numbers), cause=opener))
+        roots = roots_of(NUMBERED, numbers)
+        parts.append(RootMarks.of_roots(RootMark.LEFT_OPEN, roots, cause=opener))
     return replace(report, marks=RootMarks.together(parts), outstanding={})
 
 

@@ -467,6 +467,37 @@ def _ackers_of(run: SourceRun, partitions: int) -> set[int]:
     }
 
 
+class PublicationRecords(NamedTuple):
+    """The records of one batch as they are written. `fails` must be durable before `acks` are sent."""
+
+    fails: tuple[Outgoing, ...]
+    acks: tuple[Outgoing, ...]
+
+
+def publication_records(publication: Publication, topics: AckTopics, partitions: int) -> PublicationRecords:
+    """Return what is written for a publication, with headers, of so many acker partitions."""
+    codec = wire_codec()
+    noted = _noted_records(publication, partitions)
+    fails: list[Outgoing] = []
+    for record in publication.fails:
+        value = codec.encode(record)
+        keys = [key_of(cause.operator, cause.error, cause.message) for cause in record.causes]
+        room = RECORD_BYTES_MAX - len(value)
+        note = _fitting(publication.note, room) if id(record) in noted else ()
+        stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
+        fails.append(Outgoing(topics.fail, _acker_of(record, partitions), value, headers=(*note, *stacks)))
+    acks: list[Outgoing] = []
+    for acked in publication.acks:
+        value = codec.encode(acked)
+        note = _fitting(publication.note, RECORD_BYTES_MAX - len(value)) if id(acked) in noted else ()
+        headers = (*note, *ack_headers(acked, publication, len(value) + _bytes_of(note)))
+        acks.append(Outgoing(topics.ack, _acker_of(acked, partitions), value, headers=headers))
+    held = [
+        Outgoing(topics.ack, _acker_of(moved, partitions), codec.encode(moved)) for moved in publication.held
+    ]
+    return PublicationRecords(tuple(fails), (*acks, *held))
+
+
 class Publisher:
     """Publishes the batches of one stream."""
 
@@ -483,7 +514,6 @@ class Publisher:
         self._durable_ms = durable_ms
         self._open_log = open_log
         self._topics = topics
-        self._codec = wire_codec()
         self._log: Log | None = None
         self._producer: Producer | None = None
 
@@ -492,37 +522,24 @@ class Publisher:
 
         `partitions`: how many acker partitions there are.
         """
+        self.write(publication_records(publication, self._topics, partitions))
+
+    def write(self, records: PublicationRecords) -> None:
+        """Write the records of a publication, and wait until they are durable; safe to repeat."""
         if self._producer is None:
             self._log = self._open_log()
             self._producer = self._log.producer()
         producer = self._producer
-        noted = _noted_records(publication, partitions)
-        for fails in publication.fails:
-            sent = self._outgoing(fails, partitions)
-            keys = [key_of(cause.operator, cause.error, cause.message) for cause in fails.causes]
-            room = RECORD_BYTES_MAX - len(sent.value or b"")
-            note = _fitting(publication.note, room) if id(fails) in noted else ()
-            stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
-            producer.send(sent._replace(headers=(*note, *stacks)))
+        for record in records.fails:
+            producer.send(record)
         # no ack is sent before the fails are durable: a crash in between must not ack half of a
         # tree
-        if publication.fails:
+        if records.fails:
             producer.flush(self._durable_ms)
-        for acks in publication.acks:
-            sent = self._outgoing(acks, partitions)
-            value_bytes = len(sent.value or b"")
-            room = RECORD_BYTES_MAX - value_bytes
-            note = _fitting(publication.note, room) if id(acks) in noted else ()
-            root_headers = ack_headers(acks, publication, value_bytes + _bytes_of(note))
-            producer.send(sent._replace(headers=(*note, *root_headers)))
-        for acks in publication.held:
-            producer.send(self._outgoing(acks, partitions))
-        if publication.acks or publication.held:
+        for record in records.acks:
+            producer.send(record)
+        if records.acks:
             producer.flush(self._durable_ms)
-
-    def _outgoing(self, record: Acks | Fails, partitions: int) -> Outgoing:
-        topic = self._topics.fail if isinstance(record, Fails) else self._topics.ack
-        return Outgoing(topic, _acker_of(record, partitions), self._codec.encode(record))
 
     def close(self) -> None:
         """Close the log and its producer, if they are open; the next batch opens them anew."""

@@ -93,7 +93,8 @@ def settle(
     waiting = _by_operator(bolt for bolt in evaluations if bolt.report.plan is None)
     _refuse_namesakes_among(waiting)
     reports = [evaluation.report for evaluation in evaluations]
-    keyed = KeyedRoots.of_marks(RootMarks.together(report.marks.of(RootMark.KEYED) for report in reports))
+    keyed_marks = [report.marks.of(RootMark.KEYED) for report in reports]
+    keyed = KeyedRoots.of_marks(RootMarks.together(keyed_marks))
 
     # 2. Find the complete evaluations of each operator: from the source on, then behind Spark's
     # operators.
@@ -168,7 +169,8 @@ def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> It
     passed = report.marks.of(RootMark.PASSED)
     if not len(passed):
         return
-    is_planned = (passed.sources == PLANNED) & (passed.positions >= 0) & (passed.positions < index.count)
+    is_in_plan = (passed.positions >= 0) & (passed.positions < index.count)
+    is_planned = (passed.sources == PLANNED) & is_in_plan
     is_keyed = (passed.sources == NUMBERED) & np.isin(passed.positions, keyed.numbers)
     passed = placed(passed.at(is_planned | is_keyed), index, keyed)
     for call_number in distinct(passed.values).tolist():
@@ -269,10 +271,11 @@ class _Held(NamedTuple):
         is_timed = (self.until_ms >= 0) & (self.until_ms < NEVER_MS)
         times: list[HighestTime] = []
         for cause_number, holder in enumerate(self.tuples.causes):
-            times_ms = np.where(is_timed & (self.tuples.cause_numbers == cause_number), self.until_ms, -1)
-            row = int(times_ms.argmax()) if len(times_ms) else 0
-            if not is_timed.any() or times_ms[row] < 0:
+            is_of_holder = self.tuples.cause_numbers == cause_number
+            times_ms = np.where(is_timed & is_of_holder, self.until_ms, -1)
+            if not (times_ms >= 0).any():
                 continue
+            row = int(times_ms.argmax())
             source, position = int(self.tuples.sources[row]), int(self.tuples.positions[row])
             run = SourceRun(source, position, position + 1)
             times.append(HighestTime(holder.operator, int(times_ms[row]), run, is_held=True))
@@ -310,7 +313,8 @@ def _summed(plan: BatchPlan, counted: _Evaluation, uncounted: _Evaluation, late_
 
     # 3. What failed, and what is blocked behind it where a partition is read in order.
     failures = RootMarks.together([released.failures, held.failures(late_ms)])
-    lined = tuple(lines for report in (*counted.reports, *uncounted.reports) for lines in report.lined)
+    reports = (*counted.reports, *uncounted.reports)
+    lined = tuple(lines for report in reports for lines in report.lined)
     failed_roots = indices_in(index, failures) if lined or len(held_roots) else _NO_ROOTS
     blocked = behind(lined, failed_roots, open_roots, untracked) if lined else []
     blocked_marks = [
@@ -593,4 +597,5 @@ def _failed_once(index: PlanIndex, failed: RootMarks, best_effort: I64) -> RootM
     roots, first_rows = np.unique(indices_in(index, failed)[order], return_index=True)
     is_tracked = ~among(roots, best_effort)
     ranks_of_roots = ranks[order][first_rows[is_tracked]]
-    return RootMarks.of_causes(RootMark.FAILED, index.roots(roots[is_tracked]), ranks_of_roots, causes)
+    failed_roots = index.roots(roots[is_tracked])
+    return RootMarks.of_causes(RootMark.FAILED, failed_roots, ranks_of_roots, causes)

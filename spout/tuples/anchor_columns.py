@@ -78,30 +78,41 @@ def join_anchors(*sides: DataFrame) -> Column:
 
 def joined_anchors(columns: list[tuple[Column, str]]) -> Column:
     """Concatenate columns of anchors, each with its type, into one array; a null adds no anchor."""
-    none = sql.array().cast(ANCHORS)
-    arrays = [
-        sql.coalesce(column, none) if kind == ANCHORS else sql.array_compact(sql.array(column))
-        for column, kind in columns
-    ]
+    no_anchors = sql.array().cast(ANCHORS)
+    arrays: list[Column] = []
+    for column, kind in columns:
+        if kind == ANCHORS:
+            arrays.append(sql.coalesce(column, no_anchors))
+        else:  # a single anchor, or null
+            arrays.append(sql.array_compact(sql.array(column)))
     return sql.concat(*arrays).alias(ANCHOR)
 
 
 def gathered(rows: DataFrame, operator: str) -> DataFrame:
-    """Return rows with one column of anchors, an array; without one `UsageError` names `operator`."""
+    """Return rows with one column of anchors, an array; without one `UsageError` names `operator`.
+
+    A join leaves a column of anchors for each side: these are concatenated.
+    """
     kinds = kinds_of(rows)
-    if not kinds or any(kind not in (HELD, ANCHORS) for kind in kinds):
+    if not kinds or not {HELD, ANCHORS}.issuperset(kinds):
         raise UsageError(
             f"{operator!r}: the rows carry no anchors that Spark's state may keep: put spout.hold(...) before"
             " an aggregate with .agg(..., spout.collect_anchors()), or one on each side of a join"
         )
     if kinds == [ANCHORS]:
         return rows
-    # columns of the same name differ only by their places, so each gets the number of its place as a name
-    numbers = [f"{ANCHOR}_{place}" for place in range(len(rows.columns))]
-    named = list(zip(map(sql.col, numbers), rows.columns, strict=True))
-    kept = [column.alias(name) for column, name in named if name != ANCHOR]
-    anchors = [column for column, name in named if name == ANCHOR]
-    return rows.toDF(*numbers).select(*kept, joined_anchors(list(zip(anchors, kinds, strict=True))))
+    # Columns of the same name differ only by their places: so each one is renamed to the number of its
+    # place, and those that are no anchors get their names back.
+    numbered_names = [f"{ANCHOR}_{place}" for place in range(len(rows.columns))]
+    columns: list[Column] = []
+    anchor_columns: list[Column] = []
+    for numbered_name, name in zip(numbered_names, rows.columns, strict=True):
+        if name == ANCHOR:
+            anchor_columns.append(sql.col(numbered_name))
+        else:
+            columns.append(sql.col(numbered_name).alias(name))
+    anchors = joined_anchors(list(zip(anchor_columns, kinds, strict=True)))
+    return rows.toDF(*numbered_names).select(*columns, anchors)
 
 
 def kinds_of(rows: DataFrame) -> list[str]:
@@ -110,6 +121,7 @@ def kinds_of(rows: DataFrame) -> list[str]:
 
 
 def _type_of(side: DataFrame) -> str:
+    """Return the type of a side's only column of anchors; `UsageError`: it has none, or several."""
     kinds = kinds_of(side)
     if len(kinds) > 1:
         raise UsageError("join_anchors: a side has several columns of anchors; name the sides of each join")

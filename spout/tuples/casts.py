@@ -59,14 +59,18 @@ def with_zone(kind: pa.DataType, zone: str) -> pa.DataType:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, zone)
     if pa.types.is_map(kind):
-        key, item = (_field_with_zone(field, zone) for field in (kind.key_field, kind.item_field))
-        return pa.map_(key, item)
+        key_field = _field_with_zone(kind.key_field, zone)
+        item_field = _field_with_zone(kind.item_field, zone)
+        return pa.map_(key_field, item_field)
     if pa.types.is_struct(kind):
         return pa.struct([_field_with_zone(field, zone) for field in kind])
-    return pa.list_(_field_with_zone(kind.value_field, zone)) if pa.types.is_list(kind) else kind
+    if pa.types.is_list(kind):
+        return pa.list_(_field_with_zone(kind.value_field, zone))
+    return kind
 
 
 def _field_with_zone(field: pa.Field, zone: str) -> pa.Field:
+    """Return a field whose type is `with_zone`."""
     return field.with_type(with_zone(field.type, zone))
 
 
@@ -254,8 +258,10 @@ def _timestamp(column: pa.Array, kind: pa.TimestampType) -> pa.Array:
     local = column.cast(pa.timestamp("us"))
     if kind.tz == "UTC":
         return local.cast(kind)
+    first_known, end_of_known = _ARROW_KNOWS
     bounds = pc.min_max(local).as_py()
-    if bounds["min"] is not None and _ARROW_KNOWS[0] <= bounds["min"] <= bounds["max"] < _ARROW_KNOWS[1]:
+    has_times = bounds["min"] is not None
+    if has_times and first_known <= bounds["min"] <= bounds["max"] < end_of_known:
         try:
             return pc.assume_timezone(local, kind.tz, ambiguous="earliest").cast(kind)
         except pa.ArrowException:
@@ -291,9 +297,9 @@ def _refuse_changed(column: pa.Array, cast: pa.Array) -> None:
 def _refuse_infinite(column: pa.Array, floats: pa.Array) -> None:
     """Raise `ArrowInvalid` if a float is infinite that was a finite number, or a text of one."""
     for row in pc.indices_nonzero(pc.is_inf(floats)).to_pylist():
-        before = str(column[row])
-        if "inf" not in before.lower():
-            raise pa.ArrowInvalid(f"{before} is beyond the range of {floats.type}")
+        number_text = str(column[row])
+        if "inf" not in number_text.lower():
+            raise pa.ArrowInvalid(f"{number_text} is beyond the range of {floats.type}")
 
 
 def _struct(column: pa.Array, kind: pa.StructType) -> pa.Array:
@@ -311,11 +317,13 @@ def _struct(column: pa.Array, kind: pa.StructType) -> pa.Array:
 
 
 def _list(column: pa.Array, kind: pa.ListType) -> pa.Array:
+    """Return lists of any form as a type of them, with their elements cast."""
     elements = _cast(column.flatten(), kind.value_type)
     return pa.ListArray.from_arrays(_offsets(column), elements, type=kind, mask=column.is_null())
 
 
 def _map(column: pa.MapArray, kind: pa.MapType) -> pa.Array:
+    """Return maps as a type of them, with keys and items cast."""
     pairs = pairs_of(column)
     keys, items = pairs.flatten().flatten()
     cast_keys, cast_items = _cast(keys, kind.key_type), _cast(items, kind.item_type)
@@ -343,9 +351,10 @@ def _lengths(column: pa.Array) -> I64:
 
 
 @cache
-def _contains(is_one: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+def _contains(is_kind: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
     """Return whether a test is true for a type or a part of it: `is_map` is for a list of maps."""
-    return is_one(kind) or any(_contains(is_one, kind.field(n).type) for n in range(kind.num_fields))
+    part_types = (kind.field(number).type for number in range(kind.num_fields))
+    return is_kind(kind) or any(_contains(is_kind, part_type) for part_type in part_types)
 
 
 def _refuse_keys_twice(column: pa.Array) -> None:
@@ -370,13 +379,15 @@ def _refuse_keys_twice(column: pa.Array) -> None:
 
 def _are_unlike(rows: I64, keys: pa.Array) -> bool:
     """Return whether Arrow knows that no row has a key twice; False: somebody must look at each key."""
-    if not any(is_one(keys.type) for is_one in (pa.types.is_integer, pa.types.is_string, pa.types.is_date)):
+    groupable = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
+    if not any(is_kind(keys.type) for is_kind in groupable):
         return False  # it groups no structs, and NaN by its bits
     pairs = pa.table({"row": pa.array(rows), "key": keys})
     return bool(pairs.group_by(["row", "key"]).aggregate([]).num_rows == len(keys))
 
 
 def _refuse_twice(rows: Sequence[int], keys: pa.Array) -> None:
+    """Raise `ArrowInvalid` if two keys of one row are one key; `rows` has the row of each."""
     seen: set[tuple[int, Any]] = set()
     for place, (row, key) in enumerate(zip(rows, map_keys(keys), strict=True)):
         if (row, key) in seen:
@@ -396,14 +407,18 @@ def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
         return tuple(kind)
     if pa.types.is_map(kind):
         return (kind.item_field,)
-    return (kind.value_field,) if pa.types.is_list(kind) else ()
+    if pa.types.is_list(kind):
+        return (kind.value_field,)
+    return ()
 
 
-def _parted(array: pa.Array) -> Sequence[pa.Array]:
-    """Return what `_parts` describes of a column without nulls."""
+def _columns_of_parts(array: pa.Array) -> Sequence[pa.Array]:
+    """Return the column of each of the `_parts` of a column without nulls."""
     if pa.types.is_struct(array.type):
         return list(array.flatten())
-    return [pairs_of(array).flatten().field("value") if pa.types.is_map(array.type) else array.flatten()]
+    if pa.types.is_map(array.type):
+        return [pairs_of(array).flatten().field("value")]
+    return [array.flatten()]
 
 
 def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
@@ -412,6 +427,8 @@ def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
         return
     if array.null_count and not field.nullable:
         raise ValueError(f"bolt {bolt!r} emitted a null as {field.name!r}, which is NOT NULL")
-    if parts := _parts(field.type):
-        for part, child in zip(parts, _parted(array.drop_null()), strict=True):
-            check_nulls(bolt, part, child)
+    parts = _parts(field.type)
+    if parts:
+        columns = _columns_of_parts(array.drop_null())
+        for part, column in zip(parts, columns, strict=True):
+            check_nulls(bolt, part, column)

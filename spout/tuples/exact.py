@@ -91,6 +91,7 @@ def python_values(column: pa.Array) -> list[Any]:
 
 
 def _python_value(scalar: pa.Scalar) -> Any:
+    """Return a scalar as a value of Python; as it is where Python has no form of it."""
     try:
         return scalar.as_py()
     except NO_FORM:
@@ -122,6 +123,7 @@ def _form_of(kind: pa.DataType) -> _Form | None:
 
 
 def _new_form(kind: pa.DataType) -> _Form | None:
+    """Make the form of a type; None as `_form_of`."""
     form: _Form | None = None
     if pa.types.is_integer(kind):
         form = _Leaf(kind, frozenset({int, NoneType}), _whole_number)
@@ -166,7 +168,7 @@ def zone_of(name: str) -> tzinfo:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """Single values: those of the `plain` classes stay as they are, all others are made exact one by one."""
+    """Single values: those of the `plain` classes stay as they are, `exact_one` makes all others exact."""
 
     kind: pa.DataType
     plain: frozenset[type]
@@ -249,15 +251,16 @@ class _Lists:
         self._element = element
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return lists as lists of Python, whose elements are exact."""
         lists: Sequence[Any] = values
         if not set(map(type, values)) <= _LISTS:
             lists = [_listed(value) for value in values]
-        filled = [value for value in lists if value is not None]
+        not_null = [elements for elements in lists if elements is not None]
         form = _form_of(self._element)
         # the most frequent case, for which the elements need no list of their own
-        if isinstance(form, _Leaf) and set(map(type, chain.from_iterable(filled))) <= form.plain:
+        if isinstance(form, _Leaf) and set(map(type, chain.from_iterable(not_null))) <= form.plain:
             return lists
-        elements = list(chain.from_iterable(filled))
+        elements = list(chain.from_iterable(not_null))
         exact = exact_values(elements, self._element)
         if exact is elements:
             return lists
@@ -276,15 +279,17 @@ class _Structs:
         self._is_variant = any(_VARIANT in (field.metadata or {}) for field in kind)
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return structs as dictionaries, whose values are exact."""
         structs: Sequence[Any] = values
         if not set(map(type, values)) <= _DICTS:
-            structs = [self._named(value) for value in values]
+            structs = [self._as_dictionary(value) for value in values]
         columns = self._columns(structs)
+        # by field, the columns of which a value was not exact
         changed: dict[str, Sequence[Any]] = {}
         for field, column in zip(self._fields, columns, strict=True):
-            exact = exact_values(column, field.type)
-            if exact is not column:
-                changed[field.name] = exact
+            exact_column = exact_values(column, field.type)
+            if exact_column is not column:
+                changed[field.name] = exact_column
         if not changed:
             return structs
         exact_structs: list[Any] = []
@@ -309,14 +314,14 @@ class _Structs:
                 raise pa.ArrowInvalid(f"the struct has no field {unknown}; it has {', '.join(self._names)}")
         return [[None if struct is None else struct.get(name) for struct in structs] for name in self._names]
 
-    def _named(self, value: Any) -> Any:
+    def _as_dictionary(self, value: Any) -> Any:
         """Return one struct as a dictionary; None: a null."""
         if value is None or _is_missing(value):
             return None
         if isinstance(value, pa.StructScalar):
             return {field.name: _python_value(value[field.name]) for field in value.type}
         if isinstance(value, pa.Scalar):
-            return self._named(value.as_py())
+            return self._as_dictionary(value.as_py())
         if self._is_variant and hasattr(value, "metadata") and hasattr(value, "value"):
             return {"value": value.value, "metadata": value.metadata}
         if isinstance(value, Mapping):
@@ -329,9 +334,9 @@ class _Structs:
                 )
             return dict(zip(self._names, by_names(value, self._names), strict=True))
         if isinstance(value, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
-            named = dict(value)
-            if len(named) == len(value):
-                return named
+            fields = dict(value)
+            if len(fields) == len(value):  # no name is there twice
+                return fields
         raise pa.ArrowTypeError(f"a {type(value).__name__} is no struct: emit a dictionary, or a tuple")
 
 
@@ -343,6 +348,7 @@ class _Maps:
         self._item = item
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return maps as lists of pairs, whose keys and items are exact; as they are where all were so."""
         if set(map(type, values)) <= _DICTS and self._are_exact([value for value in values if value]):
             return values
         maps = [None if _is_missing(value) or value is None else list(_pairs(value)) for value in values]
@@ -352,11 +358,14 @@ class _Maps:
         items = [item for _, item in all_pairs]
         exact_keys, exact_items = exact_values(keys, self._key), exact_values(items, self._item)
         pairs_left = zip(exact_keys, exact_items, strict=True)
-        exact = [None if pairs is None else list(islice(pairs_left, len(pairs))) for pairs in maps]
-        for before, pairs in zip(values, exact, strict=True):
-            if pairs is not None and len(pairs) > 1 and not (type(before) is dict and _are_unlike(before)):
+        exact_maps = [None if pairs is None else list(islice(pairs_left, len(pairs))) for pairs in maps]
+        for value, pairs in zip(values, exact_maps, strict=True):
+            if pairs is None or len(pairs) < 2:
+                continue
+            are_unlike = type(value) is dict and _are_unlike(value)
+            if not are_unlike:
                 self._refuse_twice([key for key, _ in pairs])
-        return exact
+        return exact_maps
 
     def _are_exact(self, maps: Sequence[dict[Any, Any]]) -> bool:
         """Return whether dictionaries are maps as they are: keys of one class, which are sure to differ."""
@@ -379,6 +388,10 @@ class _Maps:
             seen.add(as_one)
 
 
+_COUNTS_OF_TIME: Final = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time)
+"""Types whose values are whole numbers of a unit of time."""
+
+
 def map_keys(keys: pa.Array) -> list[Any]:
     """Return keys of maps as values that are equal where Spark takes two of them for one key.
 
@@ -391,7 +404,8 @@ def map_keys(keys: pa.Array) -> list[Any]:
         structs = list(zip(*children, strict=True)) if children else [()] * len(keys)
         return _where_valid(keys, structs)
     if pa.types.is_map(kind):
-        return map_keys(keys.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
+        pair_type = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        return map_keys(keys.cast(pa.list_(pair_type)))
     if pa.types.is_list(kind):
         # of a null it takes nothing, whatever lies behind it
         elements = iter(map_keys(keys.flatten()))
@@ -402,9 +416,11 @@ def map_keys(keys: pa.Array) -> list[Any]:
         return ["NaN" if number != number else number for number in keys.to_pylist()]
     if pa.types.is_date(kind):
         return list(keys.cast(pa.int32()).to_pylist())
-    if any(is_one(kind) for is_one in (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time)):
+    if any(is_kind(kind) for is_kind in _COUNTS_OF_TIME):
         return list(keys.cast(pa.int64()).to_pylist())
-    return list((keys.cast(pa.binary()) if pa.types.is_string(kind) else keys).to_pylist())
+    if pa.types.is_string(kind):
+        keys = keys.cast(pa.binary())
+    return list(keys.to_pylist())
 
 
 def _where_valid(column: pa.Array, values: Sequence[Any]) -> list[Any]:
@@ -417,10 +433,10 @@ _ALWAYS_UNLIKE: Final = frozenset({str, bytes, int, bool, date, Decimal})
 """Classes of whose values two different ones stay different in a map."""
 
 
-def _are_unlike(named: dict[Any, Any]) -> bool:
+def _are_unlike(items: dict[Any, Any]) -> bool:
     """Return whether keys of a dictionary are sure to differ as keys of a map: all are of one such class."""
-    kinds = set(map(type, named))
-    return len(kinds) == 1 and kinds.pop() in _ALWAYS_UNLIKE
+    classes = set(map(type, items))
+    return len(classes) == 1 and classes.pop() in _ALWAYS_UNLIKE
 
 
 def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -467,6 +483,7 @@ def _listed(value: Any) -> Any:
 
 
 def _whole_number(value: Any) -> Any:
+    """Return a number as an `int`; `ArrowException`: it is none, or not whole."""
     if isinstance(value, bool | np.bool_):
         raise pa.ArrowTypeError(f"{short_repr(value)} is a bool, no number: emit int(value)")
     if isinstance(value, np.datetime64 | np.timedelta64):  # a count of some unit, by NumPy's own conversion
@@ -476,20 +493,22 @@ def _whole_number(value: Any) -> Any:
     if not hasattr(value, "__int__"):
         return value
     try:
-        whole = int(value)
-        is_whole = bool(whole == value)
+        number = int(value)
+        is_whole = bool(number == value)
     except (TypeError, ValueError, OverflowError):  # a complex number, an array, NaN, infinity
         is_whole = False
     if not is_whole:
         raise pa.ArrowInvalid(f"{short_repr(value)} is no whole number: emit round(value), or int(value)")
-    return whole
+    return number
 
 
 def _decimal(value: Any) -> Any:
+    """Return a whole number of NumPy as Python's; all others PyArrow converts, or refuses."""
     return int(value) if isinstance(value, np.integer) else value
 
 
 def _date(value: Any) -> Any:
+    """Return a time at midnight as a date; `ArrowException`: another time, or a number."""
     if isinstance(value, np.datetime64):
         value = _datetime_of(value)
     if not isinstance(value, datetime):
@@ -502,6 +521,7 @@ def _date(value: Any) -> Any:
 
 
 def _time_of_day(value: Any) -> Any:
+    """Return a time of day as it is; `ArrowException`: it has a zone, or is a number."""
     if isinstance(value, time):
         if value.tzinfo is not None:
             raise pa.ArrowInvalid(f"{short_repr(value)} has a zone, which a time of day has not")
@@ -511,6 +531,7 @@ def _time_of_day(value: Any) -> Any:
 
 
 def _duration(value: Any) -> Any:
+    """Return a duration as a `timedelta`; `ArrowException`: it has nanoseconds, or is a number."""
     if isinstance(value, np.timedelta64):
         return _timedelta_of(value)
     if isinstance(value, timedelta):

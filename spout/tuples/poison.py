@@ -139,9 +139,12 @@ class PoisonSearch:
         """Begin with these suspects; a child from which none of them was withheld has died."""
         self.poison: list[int] = []
         self._suspects = sorted(suspects)
-        self._dies_without, self._survives_without = 0, len(self._suspects)
+        # how many suspects were withheld when a child died, at most, and when one survived, at least
+        self._dies_without = 0
+        self._survives_without = len(self._suspects)
+        # how many are withheld from the next child
         self._tried = len(self._suspects)
-        self._is_found = False
+        self._has_survived = False
 
     @property
     def withheld(self) -> frozenset[int]:
@@ -149,8 +152,8 @@ class PoisonSearch:
         return frozenset([*self._suspects[: self._tried], *self.poison])
 
     def died(self) -> bool:
-        """Record that the child died; return False if it dies without any suspect: then end the search."""
-        if not self._is_found or not self._survives_without:
+        """Record that the child died; return False if it dies whatever is withheld: then end the search."""
+        if not self._has_survived or not self._survives_without:
             return False
         self._dies_without = self._tried
         self._choose()
@@ -160,15 +163,20 @@ class PoisonSearch:
         """Record that the child did its work; return True if only poison was withheld: the search is over."""
         if not self._tried:
             return True
-        self._is_found = True
+        self._has_survived = True
         self._survives_without = self._tried
         self._choose()
         return False
 
     def _choose(self) -> None:
+        """Choose how many suspects are withheld from the next child, by halves; record poison found so."""
         if self._survives_without - self._dies_without > 1:
             self._tried = (self._dies_without + self._survives_without) // 2
             return
+        # without 7 suspects it survives, and without 6 it dies: the seventh is poison, and begins a
+        # search among those before it, whose first child gets them all
         self._suspects = self._suspects[: self._survives_without]
         self.poison.append(self._suspects.pop())
-        self._dies_without, self._survives_without, self._tried = 0, len(self._suspects), 0
+        self._dies_without = 0
+        self._survives_without = len(self._suspects)
+        self._tried = 0

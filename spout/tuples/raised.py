@@ -61,37 +61,38 @@ class Tracebacks:
             lines raised: what is wrong with an output is found when the bolt has returned.
     """
 
-    __slots__ = ("_kept", "_kinds", "code_place")
+    __slots__ = ("_kinds", "_tracebacks", "code_place")
 
     def __init__(self) -> None:
         self.code_place = ""
-        self._kinds: set[tuple[str, str, str]] = set()
-        self._kept: list[Raised] = []
+        self._kinds: set[tuple[str, str, str]] = set()  # also of those that were taken
+        self._tracebacks: list[Raised] = []
 
     def keep(self, operator: str, error: str, place: str, raised: BaseException) -> None:
         """Keep the traceback of an exception, unless there is one of its kind, or there are `KINDS_MAX`."""
         kind = operator, error, place
         if kind not in self._kinds and len(self._kinds) < KINDS_MAX:
             self._kinds.add(kind)
-            self._kept.append(Raised(*kind, _text_of(raised)))
+            self._tracebacks.append(Raised(operator, error, place, _text_of(raised)))
 
     def __iter__(self) -> Iterator[Raised]:
-        return iter(self._kept)
+        return iter(self._tracebacks)
 
     def take(self) -> list[Raised]:
         """Return what was kept since the last call; more tracebacks of the same kinds are not kept."""
-        kept, self._kept = self._kept, []
-        return kept
+        taken, self._tracebacks = self._tracebacks, []
+        return taken
 
     def clear(self) -> None:
+        """Forget all: tracebacks of the same kinds are kept again."""
         self._kinds.clear()
-        self._kept.clear()
+        self._tracebacks.clear()
 
 
-def first_of_each(every: Iterable[Raised]) -> tuple[Raised, ...]:
+def first_of_each(tracebacks: Iterable[Raised]) -> tuple[Raised, ...]:
     """Return the first traceback of each kind, at most `KINDS_MAX`."""
     first_by_kind: dict[tuple[str, str, str], Raised] = {}
-    for raised in every:
+    for raised in tracebacks:
         first_by_kind.setdefault(raised.kind, raised)
     return tuple(first_by_kind.values())[:KINDS_MAX]
 
@@ -115,18 +116,22 @@ def _innermost_place(steps: Iterable[tuple[FrameType, int]]) -> str:
 
     `steps` are frames with their lines, the outermost first.
     """
-    own, installed = None, None
-    package = ""
+    in_authors_code: tuple[str, int] | None = None  # file and line
+    in_package: tuple[str, int] | None = None
+    first_package = ""
     for frame, line in steps:
-        name = frame.f_code.co_filename
-        home = _home_of(name)
-        if name[:1] == "<" and frame.f_globals.get("__name__") != "__main__":
+        file = frame.f_code.co_filename
+        home = _home_of(file)
+        if file[:1] == "<" and frame.f_globals.get("__name__") != "__main__":
             home = None  # a library generated this code, as for the methods of a dataclass
+        if home is None:
+            continue
         if home == "":
-            own = name, line
-        elif home is not None and (not package or home == package):
-            package, installed = home, (name, line)
-    place = own or installed
+            in_authors_code = file, line
+        elif not first_package or home == first_package:
+            first_package = home
+            in_package = file, line
+    place = in_authors_code or in_package
     return "" if place is None else _place(*place)
 
 

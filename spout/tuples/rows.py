@@ -37,7 +37,7 @@ def unknown_id(row: int) -> NoReturn:
 class ListRows:
     """Rows that a bolt emitted, as lists of values."""
 
-    __slots__ = ("_at", "_batch", "_rows", "came_from", "message_id", "names")
+    __slots__ = ("_batch", "_index_by_name", "_rows", "came_from", "message_id", "names")
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ListRows:
         self.names = names
         self.came_from = came_from
         self.message_id = find_id
-        self._at = {name: place for place, name in enumerate(names)}
+        self._index_by_name = {name: index for index, name in enumerate(names)}
         self._rows = rows
         self._batch = batch
 
@@ -59,7 +59,7 @@ class ListRows:
         return len(self._rows)
 
     def value(self, name: str, row: int) -> Any:
-        return self._rows[row][self._at[name]]
+        return self._rows[row][self._index_by_name[name]]
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         if self._batch is None:
@@ -84,7 +84,7 @@ def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: i
 class ArrowRows:
     """Rows of an Arrow batch; a column becomes a list when its first value is used."""
 
-    __slots__ = ("_lists", "_odd", "batch", "came_from", "message_id", "names", "places")
+    __slots__ = ("_lists", "_odd_columns", "batch", "came_from", "message_id", "names", "places")
 
     def __init__(
         self,
@@ -100,7 +100,8 @@ class ArrowRows:
         self.message_id = find_id
         self.names: Sequence[str] = batch.schema.names
         self._lists: dict[str, list[Any]] = {}
-        self._odd: set[str] = set()  # columns with a value that Python has no form of, read one by one
+        # those with a value that Python has no form of are read one by one
+        self._odd_columns: set[str] = set()
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -115,12 +116,14 @@ class ArrowRows:
         if values is not None:
             return values[row]
         column = self.batch.column(name)
-        if name not in self._odd:
+        if name not in self._odd_columns:
             try:
-                values = self._lists[name] = column.to_pylist()
-                return values[row]
+                values = column.to_pylist()
             except NO_FORM:
-                self._odd.add(name)
+                self._odd_columns.add(name)
+            else:
+                self._lists[name] = values
+                return values[row]
         try:  # one by one, so that only the tuple fails whose value it is
             return column[row].as_py()
         except NO_FORM:
@@ -159,6 +162,7 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> pa.
 
 
 def _array(values: Sequence[Any], field: pa.Field, bolt: str) -> pa.Array:
+    """Return the values of a field as an array; errors as `batch_of`."""
     array = pa.array(exact_values(values, field.type), field.type)
     if isinstance(array, pa.ChunkedArray):
         raise too_large(bolt, len(values), array.nbytes, f" as {field.name!r}")
@@ -179,11 +183,14 @@ def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema, bolts: str) ->
     """Return batches of one schema, which bolts emitted, as one; `TupleError`: they are too large for it."""
     if len(parts) == 1:
         return parts[0]
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=schema)
     try:
-        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
+        return pa.concat_batches(parts)
     except pa.ArrowInvalid as error:
-        rows, size = sum(part.num_rows for part in parts), sum(part.nbytes for part in parts)
-        raise too_large(bolts, rows, size) from error
+        row_count = sum(part.num_rows for part in parts)
+        size_bytes = sum(part.nbytes for part in parts)
+        raise too_large(bolts, row_count, size_bytes) from error
 
 
 def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list[Misfit]:

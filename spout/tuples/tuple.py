@@ -90,27 +90,40 @@ def values_in_order(values: Any, fields: Sequence[str] | None, bolt: str) -> Seq
         return tuple(values)
     if isinstance(values, tuple):
         return values if fields is None else by_names(values, fields)
-    whose = "" if fields is None else f", whose fields are {', '.join(fields)}"
     if isinstance(values, Mapping):
         if fields is None:
             return dict(values)  # type: ignore[return-value]  # the order is not known here
-        missing = [name for name in fields if name not in values]
-        unknown = [short_repr(name) for name in values if name not in fields]
-        if missing or unknown:
-            wrong = [f"without {', '.join(missing)}"] if missing else []
-            wrong += [f"with the unknown {', '.join(unknown)}"] if unknown else []
-            raise TupleError(f"bolt {bolt!r} emitted a mapping {' and '.join(wrong)}{whose}")
-        return [values[name] for name in fields]
+        return _mapping_in_order(values, fields, bolt)
     if isinstance(values, Set):
         raise TupleError(
             f"bolt {bolt!r} emitted {short_repr(values)} for a row, a {type(values).__name__}, which has"
-            f" no order; emit a tuple of its values{whose}"
+            f" no order; emit a tuple of its values{_whose_fields(fields)}"
         )
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Sized):
         raise TupleError(
-            f"bolt {bolt!r} emitted {short_repr(values)} for a row; emit a tuple of its values{whose}"
+            f"bolt {bolt!r} emitted {short_repr(values)} for a row;"
+            f" emit a tuple of its values{_whose_fields(fields)}"
         )
     return list(values)  # type: ignore[call-overload, no-any-return]  # it has a length, so it is a sequence
+
+
+def _mapping_in_order(values: Mapping[Any, Any], fields: Sequence[str], bolt: str) -> Sequence[Any]:
+    """Return the values of a mapping in the order of fields; `TupleError`: it has not just these."""
+    missing = [name for name in fields if name not in values]
+    unknown = [short_repr(name) for name in values if name not in fields]
+    if not missing and not unknown:
+        return [values[name] for name in fields]
+    faults: list[str] = []
+    if missing:
+        faults.append(f"without {', '.join(missing)}")
+    if unknown:
+        faults.append(f"with the unknown {', '.join(unknown)}")
+    raise TupleError(f"bolt {bolt!r} emitted a mapping {' and '.join(faults)}{_whose_fields(fields)}")
+
+
+def _whose_fields(fields: Sequence[str] | None) -> str:
+    """Return how an error goes on with the fields of the stream; empty: they are not known."""
+    return "" if fields is None else f", whose fields are {', '.join(fields)}"
 
 
 class Delivery(NamedTuple):
@@ -292,7 +305,7 @@ class TupleState(Enum):
 class AnchoredTuple(PlacedTuple):
     """A tuple that is acked and failed by hand; `since_ns` is when ``execute`` began, by a steady clock."""
 
-    __slots__ = ("_born", "receiver", "since_ns", "state")
+    __slots__ = ("_children_counts", "receiver", "since_ns", "state")
 
     def __init__(
         self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str, since_ns: int = 0
@@ -304,20 +317,21 @@ class AnchoredTuple(PlacedTuple):
         self.receiver = receiver
         self.since_ns = since_ns
         self.state = TupleState.OPEN
-        self._born: dict[int, int] | None = None
+        self._children_counts: dict[int, int] | None = None  # by subscription
 
     @property
     def children(self) -> Iterator[Delivery]:
         """The deliveries of the tuples that are anchored on it."""
-        for subscription, count in (self._born or {}).items():
-            for ordinal in range(count):
+        for subscription, child_count in (self._children_counts or {}).items():
+            for ordinal in range(child_count):
                 for parent in self.deliveries:
                     yield parent.child(subscription, ordinal)
 
     def bear(self, subscription: int) -> int:
         """Count one more delivery on a subscription; return its ordinal."""
-        if self._born is None:  # most tuples have no children, and a dictionary is larger than a tuple
-            self._born = {}
-        ordinal = self._born.get(subscription, 0)
-        self._born[subscription] = ordinal + 1
+        if self._children_counts is None:
+            # made here, since most tuples have no children, and a dictionary is larger than a tuple
+            self._children_counts = {}
+        ordinal = self._children_counts.get(subscription, 0)
+        self._children_counts[subscription] = ordinal + 1
         return ordinal

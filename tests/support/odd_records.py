@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from acker.kafka.port import Headers, Outgoing, TopicPartition, UnreadableName
+from tests.support.garbage import golden_records
 from tests.support.memory.partition import MemoryPartition
 from tests.support.raw_records import RawRecord
 
@@ -140,6 +141,26 @@ VALUES: Final = (
     OddRecord("value_huge", RawRecord(b"x" * HUGE_BYTES, b"k"), ()),
 )
 ODD_RECORDS: Final = (*NAMES, *VALUES_OF_HEADERS, *KEYS, *VALUES)
+
+
+def cut_short(kind: str, record: bytes, key: bytes | None, headers: Headers = ()) -> list[OddRecord]:
+    """Return a record of ours cut short behind each of its bytes but the last, with the same key."""
+    return [
+        OddRecord(f"{kind}_cut_at_{size}", RawRecord(record[:size], key), headers)
+        for size in range(len(record))
+    ]
+
+
+OWN_KINDS: Final = {"ack_verdict": ("verdicts",), "ack_due": ("due", "progress")}
+"""The kinds of records of such a topic: who reads another one there stops at it, as at a newer version."""
+
+
+def cut_golden(topic: str) -> list[OddRecord]:
+    """Return records of ours of each kind that does not stop the readers of a topic, cut short."""
+    golden = golden_records()
+    kinds = next((kinds for name, kinds in OWN_KINDS.items() if topic.endswith(name)), tuple(golden))
+    return [odd for kind in kinds for odd in cut_short(kind, golden[kind], b"k")]
+
 
 _NAME_PARTS: Final = (
     b"a",

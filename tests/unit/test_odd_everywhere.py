@@ -14,7 +14,7 @@ from acker.errors import UnknownVersion
 from acker.kafka.port import TopicPartition, UnreadableName
 from spout.cli import main as cli
 from spout.planning.journal import BEGINNING
-from tests.support.odd_records import NO_UTF8, ODD_RECORDS, OddRecord, append_odd
+from tests.support.odd_records import NO_UTF8, ODD_RECORDS, OddRecord, append_odd, cut_golden, cut_short
 from tests.support.raw_records import RawRecord
 from tests.support.worlds.odd_world import (
     ALWAYS_FAILS,
@@ -134,3 +134,59 @@ def test_no_command_and_no_page_ends_at_odd_records(topic: str, capsys: pytest.C
     ]
     world.work(2)
     look_by_every_command(world, topic, offsets, capsys)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_no_service_ends_at_a_record_of_ours_that_is_cut_short(topic: str) -> None:
+    """O127: behind any byte; of each kind, and of the newest record that the topic has itself."""
+    world = OddWorld()
+    world.write([ALWAYS_FAILS, *BEFORE])
+    world.work(3)
+    last = world.last_record(topic)
+    cut = cut_golden(topic) + (
+        [] if last is None else cut_short("own", last.value or b"", b"k", last.headers)
+    )
+    for odd in cut:
+        append_odd(world.cluster, TopicPartition(topic, 0), odd)
+    world.restart_all()
+    world.write([ALWAYS_FAILS, *BEHIND])
+    world.work(6)
+
+    emitted = cut if topic in (SOURCE.topic, REPLAY) else []
+    wanted = [*BEFORE, *BEHIND, *(odd.record.value for odd in emitted)]
+    assert sorted(world.confirmed, key=repr) == sorted(wanted, key=repr)
+    assert len(world.roots("acked")) == len(wanted)
+    assert world.ended == []
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_no_command_and_no_page_ends_at_records_that_are_cut_short(
+    topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O127: all of them lie in the topic."""
+    world = OddWorld()
+    world.write([ALWAYS_FAILS, *BEFORE])
+    world.work(3)
+    offsets = [append_odd(world.cluster, TopicPartition(topic, 0), odd) for odd in cut_golden(topic)]
+    world.work(2)
+    look_by_every_command(world, topic, offsets[:: len(offsets) // 4], capsys)
+
+
+@pytest.mark.parametrize("size", [0, 9, 11, -1])
+def test_a_state_that_is_cut_short_stops_its_acker_by_name_until_it_is_marked(size: int) -> None:
+    """O128: under its own key it is no stranger's; what lies before it may be all that counts."""
+    world = OddWorld()
+    world.write(BEFORE)
+    world.work(3)
+    last = world.last_record("_ack_state")
+    assert last is not None
+    assert last.value is not None
+    cut = OddRecord("cut", RawRecord(last.value[:size], last.key), last.headers)
+    offset = append_odd(world.cluster, TopicPartition("_ack_state", 0), cut)
+    world.restart_all()
+    world.write(BEHIND)
+    world.work(6)
+    [stopped] = world.ended
+    assert (stopped.service, type(stopped.error).__name__) == ("acker", "Disagreement")
+    assert f"_ack_state/0@{offset} cannot be read as State" in str(stopped.error)
+    assert world.confirmed == [*BEFORE, *BEHIND]

@@ -225,7 +225,7 @@ def hasty_threads() -> Iterator[None]:
 def test_threads_that_emit_on_one_tuple_do_not_give_two_emissions_one_edge() -> None:
     """Two equal edges cancel: nobody would wait for either of the two."""
     task = run_of(Threads(), carry=Carry.HOPS, consumer="next")
-    [work] = task._works.values()
+    [work] = task._work_by_bolt.values()
     collector = work.collector
     held = AnchoredTuple(ListRows(["word"], [["a"]]), 0, [(Delivery(1, ()),)], "Threads")
     collector.receive(held)

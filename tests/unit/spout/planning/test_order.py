@@ -38,7 +38,7 @@ from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.settle import settle
 from spout.standalone.kafka_spout import KafkaSpout
 from spout.streaming.ordered_read import Copies, Copy, origin_of
-from spout.streaming.stream import _source_options
+from spout.streaming.stream import _group_and_tracked
 from spout.tuples.failures import Cause
 from tests.support.odd_keys import KEYS
 from tests.support.outcomes import failed_by_cause
@@ -73,7 +73,7 @@ def test_by_key_a_turn_names_the_first_that_waits_of_each_line() -> None:
 
 def test_by_key_a_partition_waits_for_room_but_not_its_copies() -> None:
     turn = turn_of("key", 3, [WaitingRecord(5, A, False), WaitingRecord(6, A, True)], 1, "t/0")
-    assert (turn.takes_copies, turn.most) == (True, 0)
+    assert (turn.takes_copies, turn.new_max) == (True, 0)
     assert turn.why == "waits: 3 records wait or are held, as many as max_held"
 
 
@@ -131,7 +131,7 @@ def test_a_gate_lets_no_more_through_than_the_batch_has_room_for() -> None:
 
 def test_a_new_record_passes_copies_without_room_unless_one_is_of_its_line() -> None:
     """O507, O509: the room of a batch for copies is none of theirs."""
-    gate = Gate("t/0", "lines", LineUp("key", most=1))
+    gate = Gate("t/0", "lines", LineUp("key", copies_max=1))
     assert [gate.admit(0, b"a", 1) is None, gate.admit(1, b"b", 2) is None] == [True, False]
     gate.begin_new()
     assert gate.admit(2, b"b", 7) == Cause("lines", HELD, "waits for t/0@2")
@@ -369,8 +369,8 @@ def test_a_kafka_spout_refuses_an_ordered_input_by_name() -> None:
 def test_a_stream_refuses_what_does_not_go_with_an_ordering(option: str) -> None:
     options = {option: option != "tracked"}
     with pytest.raises(UsageError, match=f"input lines has an ordering, which does not go with {option}="):
-        _source_options(ordered("ordering: partition"), ("lines",), options)  # type: ignore[arg-type]
-    _source_options(ordered("ordering: none"), ("lines",), options)  # type: ignore[arg-type]
+        _group_and_tracked(ordered("ordering: partition"), ("lines",), options)  # type: ignore[arg-type]
+    _group_and_tracked(ordered("ordering: none"), ("lines",), options)  # type: ignore[arg-type]
 
 
 def test_what_may_be_held_stays_within_what_may_be_pending() -> None:

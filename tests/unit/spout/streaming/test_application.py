@@ -90,7 +90,7 @@ def test_sessions_of_threads_that_read_at_once_have_numbers_of_their_own() -> No
             return length
 
     known = application()
-    known._sessions = SlowSessions()
+    known._session_numbers = SlowSessions()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(application_module, "session_uuid", str)
         numbers = all_at_once(lambda number: known.number_of(cast("Any", number)))

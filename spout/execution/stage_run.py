@@ -72,7 +72,8 @@ class StageRun:
 
     Attributes:
         rows_arrived: how many rows of a DataFrame the task received before those that are fed next;
-            a child process is told, since others may have worked on the task before it.
+            a child process gets the number, since others may have worked on the task
+            before it.
     """
 
     def __init__(

@@ -47,6 +47,7 @@ class BatchEnd:
         for stream in reported:
             stream.queries.add(self.lane.name)
         if reported:
+            # executors may have come or gone during the batch
             self.application.tell_cores()
         if not reports.evaluations:
             return None

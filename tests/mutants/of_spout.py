@@ -1064,8 +1064,8 @@ MUTANTS = (
     Mutant(
         "what-goes-on-to-other-tasks-has-its-lines-with-it",
         "spout/streaming/read_task.py",
-        "narrow is not None and narrow.stage.carry is Carry.NONE",
-        "narrow is not None",
+        "sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE",
+        "sealed_stage is not None",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_tasks",
         "what ran behind a record that fails behind a shuffle would be acked before it",
@@ -1980,8 +1980,8 @@ MUTANTS = (
     Mutant(
         "columns-of-2038-have-a-summer",
         "spout/tuples/casts.py",
-        'first_known <= bounds["min"] <= bounds["max"] < end_of_known',
-        'first_known <= bounds["min"]',
+        'first_covered <= bounds["min"] <= bounds["max"] < end_of_covered',
+        'first_covered <= bounds["min"]',
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "from 2038 on columns and rows would differ by an hour each summer",
     ),
@@ -2185,8 +2185,8 @@ MUTANTS = (
     Mutant(
         "a-trace-that-is-reported-is-sampled",
         "spout/runtime/tracing.py",
-        "if flags and int(flags, 16) & 1 else None",
-        "if flags else None",
+        "is_sampled = bool(flags) and bool(int(flags, 16) & 1)",
+        "is_sampled = bool(flags)",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_sampled_traces_are_reported_where_the_driver_writes_spans_and_nowhere_else",
         "tasks would report every record of a producer that samples one in a thousand",

@@ -33,9 +33,9 @@ from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import HighestTime
-from spout.publishing.fold import TaskReport, failures_of, not_done
+from spout.publishing.fold import TaskReport, not_done
 from spout.publishing.report_accumulator import add
-from spout.publishing.root_marks import RootMark, RootMarks
+from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
 from spout.streaming.options import SourceOptions
@@ -218,15 +218,21 @@ class _Reading:
     def report(self) -> TaskReport:
         """Return what the task did, once all of its rows were taken."""
         bolts_report = self.worker.report()
-        unreadable = [(cause, self._indices_of(run)) for run, cause in self._unreadable_runs]
-        failures = (*bolts_report.failures, *failures_of(self._failures), *unreadable)
-        bolts_report = replace(bolts_report, failures=failures)
+        unreadable = [
+            RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, self._indices_of(run)), cause=cause)
+            for run, cause in self._unreadable_runs
+        ]
+        refused = RootMarks.of_failures(PLANNED, self._failures)
+        marks = RootMarks.together([bolts_report.marks, refused, *unreadable])
+        bolts_report = replace(bolts_report, marks=marks)
         # None: where tuples go on, they may fail in other tasks, so each line goes with the report
         sealed_stage = self._options.sealed_stage
         ends_here = sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE
         stopped_indices = not_done(bolts_report) if ends_here else None
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
         trace_marks = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
+        untracked = roots_of(PLANNED, np.concatenate(self._best_effort_indices))
+        best_effort = RootMarks.of_roots(RootMark.UNTRACKED, untracked)
         # what cannot be read fails, so it is not absent too
         failed_set = RootSet.of_runs(run for run, _ in self._unreadable_runs)
         absent_set = RootSet.of_runs(self._absent_runs) - failed_set
@@ -237,11 +243,10 @@ class _Reading:
             absent=tuple(absent_set.runs()),
             lost=self._task_reader.lost,
             damaged=tuple(self._task_reader.damaged),
-            untracked=np.concatenate(self._best_effort_indices),
             lined=tuple(gate.lined(stopped_indices) for gate in self._gates),
             raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
             counts=added([_source_counts(self._options, self._emitted_count), bolts_report.counts]),
-            marks=RootMarks.together([*self._first_emissions, trace_marks]),
+            marks=RootMarks.together([marks, best_effort, *self._first_emissions, trace_marks]),
             newest=tuple(self._highest_times.values()),
         )
 

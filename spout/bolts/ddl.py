@@ -175,7 +175,7 @@ def without_brackets(text: str) -> str:
 def _refused_word(words: Sequence[str]) -> str:
     """Return the word for which a type of these words may not be carried; empty: there is none.
 
-    It is the first one, but for a collation, and for an interval by its units.
+    It is the first one, except for a collation, and for an interval by its units.
     """
     if words[:2] == ["string", "collate"]:
         return "collate"

@@ -325,13 +325,13 @@ def _by_input(numbers: Mapping[str, float]) -> dict[tuple[str, ...], float]:
 
 def _names(input_id: int, inputs: Mapping[int, Input]) -> tuple[str, str]:
     """Return the name of an input and its group; the acker's topics.yaml need not have it."""
-    known_input = inputs.get(input_id)
-    if known_input is None:
+    configured_input = inputs.get(input_id)
+    if configured_input is None:
         return f"id {input_id}", ""
-    return known_input.name, known_input.group
+    return configured_input.name, configured_input.group
 
 
-def _classes(tally: InputTally, known_input: Input | None) -> list[Any]:
+def _classes(tally: InputTally, configured_input: Input | None) -> list[Any]:
     """Return the classes of a histogram: upper bound, roots below it, and its last root as the exemplar.
 
     An input that topics.yaml does not have (None) has no exemplars.
@@ -340,16 +340,16 @@ def _classes(tally: InputTally, known_input: Input | None) -> list[Any]:
     classes: list[Any] = []
     for bound_s, roots, slow in zip(bounds_s, accumulate(tally.took), tally.last, strict=True):
         exemplar = None
-        if slow is not None and known_input is not None:
-            exemplar = _exemplar(slow, known_input)
+        if slow is not None and configured_input is not None:
+            exemplar = _exemplar(slow, configured_input)
         classes.append((bound_s, roots, exemplar))
     return classes
 
 
-def _exemplar(slow: SlowRoot, known_input: Input) -> Exemplar | None:
+def _exemplar(slow: SlowRoot, configured_input: Input) -> Exemplar | None:
     """Return the place of a root, as `windhover inspect` takes it; None where it is too long."""
     source, position = slow.root
-    topic = known_input.replay_topic if is_replay(source) else known_input.name
+    topic = configured_input.replay_topic if is_replay(source) else configured_input.name
     place = f"{topic}/{partition_of(source)}@{offset_of(position)}"
     if len(place) > EXEMPLAR_CHARACTERS_MAX:
         return None

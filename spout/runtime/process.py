@@ -220,14 +220,14 @@ class _StatusLog:
         self._read_ms = now_ms
         status = service.status()
         self._surroundings.publish(status)
-        self._look_at_partitions(status.partitions, now_ms - self._began_ms)
+        self._log_partitions(status.partitions, now_ms - self._began_ms)
         # The wall clock may be set back; then the next status comes early, not late.
         if abs(now_ms - self._logged_ms) >= STATUS_EVERY_MS:
             self._logged_ms = now_ms
             age_s = round(self._surroundings.steps.age_s, 3)
             self._log("status", **flatten(status), last_step_age_s=age_s)
 
-    def _look_at_partitions(self, owned: tuple[int, ...], running_ms: int) -> None:
+    def _log_partitions(self, owned: tuple[int, ...], running_ms: int) -> None:
         """Log a change of partitions, or that there are still none.
 
         The loop has run for `running_ms`.

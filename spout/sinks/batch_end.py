@@ -42,8 +42,8 @@ class BatchEnd:
 
         The streams that have reported remember the query as theirs.
         """
-        known_streams = self.application.streams
-        reported = [known_streams[name] for name in reports.streams if name in known_streams]
+        streams_by_id = self.application.streams
+        reported = [streams_by_id[name] for name in reports.streams if name in streams_by_id]
         for stream in reported:
             stream.queries.add(self.lane.name)
         if reported:

@@ -228,8 +228,8 @@ class RunFollower:
     def publish(self, run: FollowedRun, batches: range) -> None:
         """Publish batches that Spark has committed, up to the first that cannot be published.
 
-        The planning process is told of that one, and ends the query; the records of the batches
-        from there on come again.
+        The planning process gets a message about that one, and ends the query; the records of
+        the batches from there on come again.
         """
         for batch in batches:
             try:

@@ -173,7 +173,7 @@ class Together:
     def __init__(self) -> None:
         self._settings: Mapping[str, str] = {}
         self._consumer: Consumer | None = None
-        self._known_topics: set[str] = set()
+        self._client_topics: set[str] = set()
         self._has_received = False
         self._background = Background(time.monotonic)
 
@@ -185,7 +185,7 @@ class Together:
         progress = _Progress(shares)
         consumer = self._connected(settings)
         try:
-            self._look_up_topics(consumer, {topic for topic, _ in progress.unread})
+            self._fetch_leaders(consumer, {topic for topic, _ in progress.unread})
             begins = [TopicPartition(*place, share.start) for place, share in progress.unread.items()]
             consumer.incremental_assign(begins)
             if self._fetch(consumer, progress):
@@ -196,14 +196,14 @@ class Together:
             self._forget(consumer)
         return progress.early_by_share
 
-    def _look_up_topics(self, consumer: Consumer, topics: set[str]) -> None:
+    def _fetch_leaders(self, consumer: Consumer, topics: set[str]) -> None:
         """Have the client find the leaders of topics that are new to it.
 
         A connected client looks for them by itself only once a second.
         """
-        for topic in topics - self._known_topics:
+        for topic in topics - self._client_topics:
             consumer.list_topics(topic, timeout=TOGETHER_WAIT_MS / 1000)
-            self._known_topics.add(topic)
+            self._client_topics.add(topic)
 
     def _fetch(self, consumer: Consumer, progress: _Progress) -> bool:
         """Fetch until all shares are read, or something is wrong.
@@ -259,7 +259,7 @@ class Together:
         consumer: Consumer = client.make(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
         self._consumer = consumer
         self._settings = settings
-        self._known_topics = set()
+        self._client_topics = set()
         self._has_received = False
         return consumer
 
@@ -289,19 +289,19 @@ class _Progress:
 
         A share that is complete by them is unread no more.
         """
-        is_wanted = False
+        has_unread = False
         for place, place_records in by_partition(records).items():
             share = self.unread.get(place)
             if share is None:
                 continue
-            is_wanted = True
+            has_unread = True
             next_offset = min((place_records[-1].offset() or 0) + 1, share.end)
             former_records = self.early_by_share[share].records
             new_records = _before(place_records, share.end)
             self.early_by_share[share] = Early(former_records + new_records, next_offset)
             if next_offset == share.end:
                 del self.unread[place]
-        return is_wanted
+        return has_unread
 
     def add_ends(self, events: list[Message]) -> None:
         """Read no more of the partitions that have ended.

@@ -191,5 +191,5 @@ def tasks_now(options: SourceOptions, cores: int | None = None) -> int:
     On a cluster executors register after the query was built, and come and go; the driver tells
     after each batch how many `cores` there are. None: no batch has ended yet.
     """
-    known_cores = cores or options.parallelism or os.cpu_count() or 1
-    return max(known_cores, options.min_partitions or 1)
+    cores_now = cores or options.parallelism or os.cpu_count() or 1
+    return max(cores_now, options.min_partitions or 1)

@@ -289,7 +289,7 @@ class _Reading:
         """Fail what of a range could not be read since the last call.
 
         Stop what is behind it at the `gate`. Where the input's `on_data_loss` is skip, nothing
-        fails: `_read` finds it absent. Raises `Damaged`: nobody would be told, since nothing of
+        fails: `_read` finds it absent. Raises `Damaged`: no report would name it, since nothing of
         the stream is tracked.
         """
         damaged_runs = self._task_reader.damaged[self._damage_noted :]

@@ -183,7 +183,7 @@ class Graph:
             )
 
     def _check_pairs(self) -> None:
-        """Raise `UsageError` if edges of two subscriptions could not be told apart."""
+        """Raise `UsageError` if edges of two subscriptions could not be distinguished."""
         subscriptions_by_key: dict[int, Subscription] = {}
         for subscription in self.subscriptions:
             # the key is a CRC-32 of the names, so two pairs of names may have one

@@ -35,7 +35,8 @@ class Bins:
         # by bin, the step in which it was last written; the one that was
         # written longest ago comes first
         self._written_steps: dict[int, int] = {}
-        self._steps = 0  # how many steps have written bins
+        # how many steps have written bins
+        self._steps = 0
         self._filling = 0  # the number of the bin that cohorts are put into
         self._room = 0  # for so many more roots
 

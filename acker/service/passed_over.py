@@ -152,8 +152,8 @@ def _marked_to(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> in
             marked = marked_offsets(record)
             if offset in marked:
                 return marked.stop
-        if end - reach <= offset + 1:  # all behind the offset was searched
-            return None
+        if end - reach <= offset + 1:
+            return None  # all behind the offset was searched
         end, reach = first_offset, reach * 8
 
 

@@ -218,10 +218,12 @@ class OutputCollector:
         self._lock = lock or nullcontext()
         self._streams = streams
         # of each stream the subscriptions of its copies: (a, b, b) where b has two
-        self._keys_by_stream = {
-            name: tuple(outlet.subscription for outlet in emits.outlets for _ in range(outlet.copies))
-            for name, emits in streams.items()
-        }
+        self._keys_by_stream: dict[str, tuple[int, ...]] = {}
+        for name, emits in streams.items():
+            keys: list[int] = []
+            for outlet in emits.outlets:
+                keys += [outlet.subscription] * outlet.copies
+            self._keys_by_stream[name] = tuple(keys)
         self._observer = observer or BoltObserver()
         self.sent: list[Sent] = []
         self.open: set[AnchoredTuple] = set()
@@ -324,10 +326,8 @@ class OutputCollector:
     def checked(self, values: Values, stream: str, task: int | None = None) -> Sequence[Any]:
         """Return the values of an emission in the order of the stream's fields.
 
-        `task`: of `emit_direct`.
-
-        Raises `TupleError`: there is no such stream, it has other fields, or the task does not
-        fit it.
+        `task`: of `emit_direct`. Raises `TupleError`: there is no such stream, it has other
+        fields, or the task does not fit it.
         """
         emits = self._streams.get(stream) or self.named(stream)
         row = values if type(values) is tuple else values_in_order(values, emits.fields, self._bolt)
@@ -374,8 +374,9 @@ class OutputCollector:
 
         `task` is -1 unless the stream is direct.
         """
-        given = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)  # each once
-        distinct = tuple([self._open_tuple(anchor, "emitted on") for anchor in given])
+        # each once
+        anchor_tuples = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)
+        distinct = tuple([self._open_tuple(anchor, "emitted on") for anchor in anchor_tuples])
         keys = self._keys_by_stream[stream]
         with self._lock:
             ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct])

@@ -57,8 +57,7 @@ def field_names(bolt: str, output: object) -> list[str]:
     if not isinstance(output, str):
         raise UsageError(
             f"bolt {bolt!r}: output = {output!r} ({type(output).__name__}); it is a text in"
-            " Spark's DDL:"
-            ' output = "word string, length int"'
+            ' Spark\'s DDL: output = "word string, length int"'
         )
     if not output.strip():
         raise UsageError(
@@ -104,6 +103,7 @@ def outer_parts(text: str) -> Iterator[str]:
     part = ""
     open_brackets: list[str] = []
     for token in _TOKEN.findall(text):
+        # a quoted text is one token, so a quote by itself has no end
         if token in ("`", "'", '"'):
             raise ValueError(f"a {token} is not closed")
         if token in _CLOSING:
@@ -189,7 +189,8 @@ def _refused_word(words: Sequence[str]) -> str:
 
 def _check_parts(name: str, kind: str, text: str) -> None:
     """Raise `ValueError` if the types within an array, a map or a struct are not as they must be."""
-    begin, end = text.find("<"), text.rfind(">")
+    begin = text.find("<")
+    end = text.rfind(">")
     inner = text[begin + 1 : end]
     if kind == "struct" and begin >= 0 and not inner.strip():
         return

@@ -201,8 +201,8 @@ class KeyedCollector:
         row = values_in_order(values, self._fields, self._bolt)
         if self._check_values is not None:
             self._check_values(row)
-        given = [anchors] if isinstance(anchors, KeyedTuple) else anchors
-        distinct = dict.fromkeys(given)
+        anchor_tuples = [anchors] if isinstance(anchors, KeyedTuple) else anchors
+        distinct = dict.fromkeys(anchor_tuples)
         self._check_held(distinct, "emitted on")
         self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
         rooted = [anchor for anchor in distinct if anchor.anchor is not None]
@@ -249,7 +249,7 @@ class KeyedCollector:
 
     def _child_of(self, parent: KeyedTuple) -> tuple[int, int, int]:
         """Return the anchor of one more emission on a tuple that has a root: source, position, edge."""
-        source, position, edge = parent.anchor or (0, 0, 0)
+        source, position, edge = parent.anchor or (0, 0, 0)  # never None here
         ordinal = parent.children
         parent.children += 1
         child = child_edge(edge, self._emission_key, ordinal)

@@ -89,6 +89,7 @@ def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = Struc
     Raises `UsageError`: no valid DDL, no fields, a name that none may have, or a type that no
     bolt can emit.
     """
+    # first our own reading, whose errors name the bolt and the cure
     field_names(bolt, output)
     try:
         parsed = read(output)
@@ -168,10 +169,8 @@ def arrow_output(
 ) -> pa.Schema:
     """Return the Arrow schema of a stream.
 
-    Its times have the zone of the Spark session. `read`: its parser.
-
-    Raises `UsageError`: see `parse_output`; or a field is a timestamp, and Python does not know
-    the zone.
+    Its times have the zone of the Spark session. `read`: its parser. Raises `UsageError`: see
+    `parse_output`; or a field is a timestamp, and Python does not know the zone.
     """
     parsed = parse_output(bolt, output, read)
     has_times = any(isinstance(part, TimestampType) for part in _leaves(parsed))

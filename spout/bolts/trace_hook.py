@@ -40,7 +40,10 @@ def traceparent(tuple: Tuple) -> str:
 
 def _of_headers(headers: Iterable[Any]) -> str:
     """Return the trace context that is among headers: pairs, or the rows of Spark's column."""
-    pairs = [(header["key"], header["value"]) if isinstance(header, dict) else header for header in headers]
+    pairs: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        is_row = isinstance(header, dict)
+        pairs.append((header["key"], header["value"]) if is_row else header)
     return traceparent_in(pairs)
 
 

@@ -366,9 +366,8 @@ def _arguments(
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return a bolt's arguments.
 
-    A variable's text is a number where the constructor's annotation wants one.
-
-    Raises `ValueError`: it wants one, and the text is none.
+    A variable's text is a number where the constructor's annotation wants one. Raises
+    `ValueError`: it wants one, and the text is none.
     """
     parameters: Mapping[str, Parameter]
     try:

@@ -71,20 +71,20 @@ _PREFIX: Final = "windhover_stream"
 
 def stream_metrics(statuses: Iterable[StreamStatus], now_ms: int) -> Iterator[Metric]:
     """Yield the metrics of streams, one status for each group; `now_ms` is wall time."""
-    by_group = {(status.group,): status for status in statuses}
-    counts_by_group = {group: status.counts for group, status in by_group.items()}
+    status_by_group = {(status.group,): status for status in statuses}
+    counts_by_group = {group: status.counts for group, status in status_by_group.items()}
     yield from tuple_metrics(_PREFIX, counts_by_group)
     text = "tuples that hold keeps and a watermark dropped"
     late = CounterMetricFamily(f"{_PREFIX}_late", text, labels=["group"])
-    for group, status in by_group.items():
+    for group, status in status_by_group.items():
         late.add_metric(label_values(group), status.late)
     yield late
     text = "other rows that a watermark dropped, as Spark counts them"
     dropped = CounterMetricFamily(f"{_PREFIX}_dropped_rows", text, labels=["group"])
-    for group, status in by_group.items():
+    for group, status in status_by_group.items():
         dropped.add_metric(group, status.dropped)
     yield dropped
-    planners_by_group = {group: status.spout for group, status in by_group.items()}
+    planners_by_group = {group: status.spout for group, status in status_by_group.items()}
     yield from root_metrics(_PREFIX, planners_by_group, now_ms)
 
 

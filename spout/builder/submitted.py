@@ -150,9 +150,9 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
         raise UsageError("read_stream returned rows that are not its own")
     stream = application.streams[source.options.stream]
     name_unfit_rules(stream, bolt_names)
-    input_ids_by_spout = {
-        spout: tuple(read.topics.input(name).id for name in names) for spout, names in compiled.inputs.items()
-    }
+    input_ids_by_spout: dict[str, tuple[int, ...]] = {}
+    for spout, names in compiled.inputs.items():
+        input_ids_by_spout[spout] = tuple(read.topics.input(name).id for name in names)
     parts = Parts(
         bolts=compiled.bolts,
         schemas=compiled.schemas,
@@ -217,9 +217,8 @@ class SubmittedTopology:
     def pause(self) -> None:
         """Deactivate: no new tuples and no replays are emitted.
 
-        Acks still flow, and offsets are committed.
-
-        It returns at once. A batch that runs goes on; `status` shows when it has ended.
+        Acks still flow, and offsets are committed. It returns at once. A batch that runs goes
+        on; `status` shows when it has ended.
 
         Raises `UsageError`: it was stopped or killed.
         """
@@ -334,9 +333,8 @@ class SubmittedTopology:
     def _wait(self, condition: Callable[[], bool], deadline_s: float) -> None:
         """Wait until a condition is true, or the deadline has passed.
 
-        Log once a minute what it waits for.
-
-        The deadline is a time of Python's `monotonic` clock.
+        Log once a minute what it waits for. The deadline is a time of Python's `monotonic`
+        clock.
         """
         wait = LongWait()
         while not condition() and time.monotonic() < deadline_s:

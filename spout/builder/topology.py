@@ -114,8 +114,7 @@ class BoltDeclarer:
             if not isinstance(name, str):
                 raise UsageError(
                     f"bolt {self._name!r} groups {component} by {name!r}; give the fields'"
-                    " names one by one:"
-                    f' {kind}_grouping("{component}", "word")'
+                    f' names one by one: {kind}_grouping("{component}", "word")'
                 )
         subscription = Subscription(StreamId(component, stream), self._name, kind, tuple(fields))
         self._subscriptions.append(subscription)
@@ -210,10 +209,8 @@ class TopologyBuilder:
     ) -> Compiled:
         """Check the topology and cut it into stages, without Spark.
 
-        For `sink` and errors see `submit`.
-
-        `cores`: how many tasks a bolt without `parallelism` has. `zone`: the one that times of
-        records have for bolts.
+        For `sink` and errors see `submit`. `cores`: how many tasks a bolt without `parallelism`
+        has. `zone`: the one that times of records have for bolts.
         """
         read = one_read(self._spouts)
         graph, schemas = self.declared(parse, zone)
@@ -365,8 +362,7 @@ def sinks_of(graph: Graph, sink: SinkFunctions) -> dict[StreamId, WriteBatch]:
         example = unread[0].component if unread else graph.order[-1]
         raise UsageError(
             f"the sink is one function, which gets the stream that no bolt reads, and {text};"
-            " say which:"
-            f' sink={{"{example}": write}}'
+            f' say which: sink={{"{example}": write}}'
         )
     _check_write(sink)
     return {unread[0]: sink}

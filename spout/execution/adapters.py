@@ -9,9 +9,10 @@
 `WatchedBatchCall`
     An `ArrowBolt` that hooks watch: its rows are emitted, acked and failed one by one.
 
-An exception of user code fails the input that it was raised for, and nothing that was emitted for that input
-is delivered (a rich bolt's emissions are); one that the bolt stops on ends the task. Untracked, `FailTuple`
-drops the input and any other exception ends the task, since nobody would replay it.
+An exception of user code fails the input that it was raised for, and nothing
+that was emitted for that input is delivered (a rich bolt's emissions are);
+one that the bolt stops on ends the task. Untracked, `FailTuple` drops the
+input and any other exception ends the task, since nobody would replay it.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -80,7 +81,8 @@ class Causes:
 class RowCall:
     """Calls a basic bolt for each row.
 
-    `wrap`: returns what to call in place of ``execute`` for the rows of a block; None: ``execute`` itself.
+    `wrap`: returns what to call in place of ``execute`` for the rows of a
+    block; None: ``execute`` itself.
     """
 
     name: str
@@ -91,7 +93,9 @@ class RowCall:
     wrap: Callable[[ExecuteRow, Rows], ExecuteRow] | None = None
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt for each row whose turn comes; what it emitted is not made to fit yet."""
+        """Call the bolt for each row whose turn comes; what it emitted is not
+        made to fit yet.
+        """
         collector = self.collector
         if collector.values:
             raise too_late(self.name)
@@ -101,7 +105,8 @@ class RowCall:
         execute: ExecuteRow = self.bolt.execute
         if self.wrap is not None:
             execute = self.wrap(execute, rows)
-        # by `map`, which makes a tuple faster than a call in the loop; a turn is taken for each
+        # by `map`, which makes a tuple faster than a call in the loop; a turn
+        # is taken for each
         for received in map(PlacedTuple, repeat(rows), turns, repeat(places)):
             try:
                 returned = execute(received, collector)
@@ -113,7 +118,8 @@ class RowCall:
                 collector.drop()
                 failures.append((received.row, cause))
                 turns.failed(received.row)
-                # its traceback holds this frame, and with it the rows: nothing collects cycles here
+                # its traceback holds this frame, and with it the rows:
+                # nothing collects cycles here
                 del error
             append_end(len(values))
         emitted: list[EmittedRows] = []
@@ -125,9 +131,11 @@ class RowCall:
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """Calls an Arrow bolt for all rows; what it raises, or emits in columns of a wrong form, fails every row.
+    """Calls an Arrow bolt for all rows; what it raises, or emits in columns
+    of a wrong form, fails every row.
 
-    `misfits`: the log of what does not fit (`spout.execution.fitting`); None: it is raised.
+    `misfits`: the log of what does not fit (`spout.execution.fitting`); None:
+    it is raised.
     """
 
     name: str
@@ -161,11 +169,14 @@ class BatchCall:
 
 
 class HandObserver(BoltObserver):
-    """Counts what a bolt acks and fails by hand, blocks what comes behind a failed tuple, and calls hooks.
+    """Counts what a bolt acks and fails by hand, blocks what comes behind a
+    failed tuple, and calls hooks.
 
     Attributes:
-        gate: blocks records behind others that failed, while records are fed in order; else None.
-        hooks: in the order in which they are called; the bolt may add some at any time.
+        gate: blocks records behind others that failed, while records are fed
+            in order; else None.
+        hooks: in the order in which they are called; the bolt may add some at
+            any time.
     """
 
     def __init__(
@@ -181,7 +192,8 @@ class HandObserver(BoltObserver):
 
         Args:
             tasks_by_stream: to how many tasks each tuple of the stream goes.
-            report_error: is called with what a hook raises for a tuple that has failed already.
+            report_error: is called with what a hook raises for a tuple that
+                has failed already.
         """
         self.gate: Gate | None = None
         self.hooks = hooks
@@ -190,7 +202,8 @@ class HandObserver(BoltObserver):
         self._tasks_by_stream = tasks_by_stream
         self._report_error = report_error
         self._clock_ns = clock_ns
-        # the tally's own counts, [number, ns], so that counting a tuple is two additions
+        # the tally's own counts, [number, ns], so that counting a tuple is
+        # two additions
         self._slots: dict[tuple[What, StreamId], list[int]] = {}
 
     def emitted(self, sent: Sent) -> None:
@@ -236,7 +249,8 @@ class HandObserver(BoltObserver):
 class HandCall:
     """Calls a bolt for each row, as a tuple that is acked and failed by the collector.
 
-    `takes_back`: what `execute` has emitted for a tuple is not delivered if it raises.
+    `takes_back`: what `execute` has emitted for a tuple is not delivered if
+    it raises.
     """
 
     name: str
@@ -248,7 +262,9 @@ class HandCall:
     takes_back: bool = False
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; the collector has what it did with the tuples, and with those of former blocks."""
+        """Call the bolt; the collector has what it did with the tuples, and
+        with those of former blocks.
+        """
         rows, places, turns = block
         # looked up once, not for each tuple
         name, execute = self.name, self.execute
@@ -282,7 +298,9 @@ def rich_execute(name: str, bolt: Bolt) -> Callable[[AnchoredTuple], None]:
 def watched_execute(
     name: str, bolt: BasicBolt, collector: OutputCollector, tree_collector: TreeCollector
 ) -> Callable[[AnchoredTuple], None]:
-    """Return what calls a basic bolt for a tuple, and acks it; what it emits is anchored on the tuple."""
+    """Return what calls a basic bolt for a tuple, and acks it; what it emits
+    is anchored on the tuple.
+    """
 
     def execute(received: AnchoredTuple) -> None:
         tree_collector.current = received
@@ -294,9 +312,11 @@ def watched_execute(
 
 @dataclass(frozen=True, slots=True)
 class WatchedBatchCall:
-    """Shows hooks each row of an Arrow bolt; what one of them raises fails every row of the block.
+    """Shows hooks each row of an Arrow bolt; what one of them raises fails
+    every row of the block.
 
-    What `inner` returns as its outcome the collector then does row by row, and calls the hooks so.
+    What `inner` returns as its outcome the collector then does row by row,
+    and calls the hooks so.
     """
 
     name: str
@@ -326,7 +346,8 @@ class WatchedBatchCall:
                     self.collector.ack(received)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
             cause = self.causes.of(error)
-            # of this block alone: what was sent before is of tuples that are acked already
+            # of this block alone: what was sent before is of tuples that are
+            # acked already
             del self.collector.sent[sent_before:]
             causes_by_row = dict.fromkeys(range(len(inputs)), cause)
         for row, cause in causes_by_row.items():

@@ -1,8 +1,11 @@
-"""One bolt at work in one task: it is called, its hooks watch, what fails is attributed, and all is counted.
+"""One bolt at work in one task: it is called, its hooks watch, what fails is
+attributed, and all is counted.
 
-The three forms of a bolt do the same: a tuple is received, emissions are anchored on it, it is acked or
-failed. They are called in one way (`spout.execution.calls`). Here an adapter is chosen for the bolt's form,
-what is asked for is put around it, and what comes out is counted, and kept for the report of the task.
+The three forms of a bolt do the same: a tuple is received, emissions are
+anchored on it, it is acked or failed. They are called in one way
+(`spout.execution.calls`). Here an adapter is chosen for the bolt's form, what
+is asked for is put around it, and what comes out is counted, and kept for the
+report of the task.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -58,7 +61,8 @@ class BoltWork:
     """A bolt in one task.
 
     Attributes:
-        collector: what a rich bolt does; its lists of failures, errors and tracebacks serve all forms.
+        collector: what a rich bolt does; its lists of failures, errors and
+            tracebacks serve all forms.
     """
 
     def __init__(
@@ -73,8 +77,10 @@ class BoltWork:
         """Prepare a bolt; its hooks before it, so that they see all it does.
 
         Args:
-            tracked: whether an exception fails the input; otherwise it is raised.
-            pulse: notes when a call of the bolt begins and ends; None: nobody watches.
+            tracked: whether an exception fails the input; otherwise it is
+                raised.
+            pulse: notes when a call of the bolt begins and ends; None: nobody
+                watches.
         """
         self.name = pass_.name
         self.tally = Tally()
@@ -99,7 +105,8 @@ class BoltWork:
         )
         self.collector = OutputCollector(pass_.name, emits_by_stream, self._observer, Lock())
         self.collector.tracebacks.code_place = place_of_code(pass_.bolt)
-        # where `spout.execution.fitting` logs what does not fit; untracked that is raised
+        # where `spout.execution.fitting` logs what does not fit; untracked
+        # that is raised
         self._misfits = self.collector.tracebacks if tracked else None
         self._causes = Causes(pass_.name, pass_.bolt, self.collector, tracked=tracked)
         self._by_tuple = TreeCollector(pass_.name, self.collector)
@@ -113,14 +120,16 @@ class BoltWork:
             hook.prepare(context)
         self._trace = self._take_lone_trace(context)
         self._prepare(context)
-        # the bolt may have added its first hook, and may add or take off some at any time
+        # the bolt may have added its first hook, and may add or take off some
+        # at any time
         self._has_hooks = bool(self._hooks)
         self._call = self._put_together()
 
     def _take_lone_trace(self, context: BoltContext) -> TraceHook | None:
         """Take off a hook that only traces, if a basic bolt has no other one, and return it.
 
-        It is put around ``execute``: tuples without a trace context are then not watched one by one.
+        It is put around ``execute``: tuples without a trace context are then
+        not watched one by one.
         """
         only_hook = context.hooks[0] if len(context.hooks) == 1 else None
         if not isinstance(self._bolt, BasicBolt):
@@ -143,7 +152,9 @@ class BoltWork:
 
     @property
     def gate(self) -> Gate | None:
-        """What blocks records behind others that failed, while records are fed in order; else None."""
+        """What blocks records behind others that failed, while records are
+        fed in order; else None.
+        """
         return self._observer.gate
 
     @gate.setter
@@ -152,7 +163,9 @@ class BoltWork:
         self._call = self._put_together()
 
     def receive(self, rows: Rows, places: Sequence[Deliveries]) -> None:
-        """Call the bolt for rows, each with its places in its trees; keep and count what comes out."""
+        """Call the bolt for rows, each with its places in its trees; keep and
+        count what comes out.
+        """
         if bool(self._hooks) != self._has_hooks:  # it has added its first hook, or taken off its last one
             self._has_hooks = bool(self._hooks)
             self._call = self._put_together()
@@ -198,9 +211,11 @@ class BoltWork:
         self.tally.clear()
 
     def _put_together(self) -> BoltCall:
-        """Return how the bolt is called: the adapter for its form, and around it what is asked for.
+        """Return how the bolt is called: the adapter for its form, and around
+        it what is asked for.
 
-        What nobody asks for costs nothing, so this is done anew when hooks or a gate come or go.
+        What nobody asks for costs nothing, so this is done anew when hooks or
+        a gate come or go.
         """
         call = self._adapter()
         is_by_row = isinstance(call, RowCall)
@@ -209,7 +224,8 @@ class BoltWork:
             call = Pulsed(call, self._pulse, self.name, at_once)
         call = Timed(call, self._clock_ns)
         if is_by_row:
-            # columns of an Arrow bolt, and what is emitted by hand, are made to fit elsewhere
+            # columns of an Arrow bolt, and what is emitted by hand, are made
+            # to fit elsewhere
             call = FitRows(call, self._misfits)
         if self.gate is not None:
             call = Ordered(call, self.gate)
@@ -244,7 +260,8 @@ class BoltWork:
         )
 
     def _keep_emitted(self, outcome: Outcome, rows: Rows, places: Sequence[Deliveries]) -> None:
-        """Keep what was emitted for `take`, with its places; and the places of what is left open.
+        """Keep what was emitted for `take`, with its places; and the places
+        of what is left open.
 
         What a bolt emits for a row that it leaves open is open with the row.
         """
@@ -290,7 +307,8 @@ class BoltWork:
             self.tally.add(transferred, tasks * row_count)
 
     def _report_error(self, error: Exception) -> None:
-        # a method, since the observer is made before the collector, which observes by it
+        # a method, since the observer is made before the collector, which
+        # observes by it
         self.collector.report_error(error)
 
 

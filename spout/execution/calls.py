@@ -1,11 +1,13 @@
 """The one way to call a bolt: a block of rows goes in, and what became of it comes out.
 
-What is called is an adapter for the form of the bolt (`spout.execution.adapters`), and around it what
-somebody asked for (`spout.execution.wrappers`). Both are a `BoltCall`; `spout.execution.bolt_work` puts them
-together.
+What is called is an adapter for the form of the bolt
+(`spout.execution.adapters`), and around it what somebody asked for
+(`spout.execution.wrappers`). Both are a `BoltCall`;
+`spout.execution.bolt_work` puts them together.
 
-A bolt that works by hand acks and fails tuples of any block when it likes, in its cleanup and in threads of
-its own too. So it tells that by its `OutputCollector` when it happens, and its call returns no rows.
+A bolt that works by hand acks and fails tuples of any block when it likes, in
+its cleanup and in threads of its own too. So it tells that by its
+`OutputCollector` when it happens, and its call returns no rows.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ RowFailure = tuple[int, Cause]
 class Turns:
     """Whose turn it is in a block: all its rows, one after the other.
 
-    It is iterated once, and a row is asked for when its turn comes, since a row before it may have failed.
-    Who works on all rows at once does not ask.
+    It is iterated once, and a row is asked for when its turn comes, since a
+    row before it may have failed. Who works on all rows at once does not ask.
     """
 
     def __init__(self, row_count: int) -> None:
@@ -47,14 +49,17 @@ class Turns:
     def current(self) -> int:
         """Return the number of the row whose turn it is; before the first turn 0.
 
-        Another thread asks, and a row that is worked on costs nothing by it. Of ten rows six are still
-        to come while row 3 has its turn: 10 - 1 - 6.
+        Another thread asks, and a row that is worked on costs nothing by it.
+        Of ten rows six are still to come while row 3 has its turn: 10 - 1 -
+        6.
         """
         rows_to_come = length_hint(self._numbers)
         return max(self._row_count - 1 - rows_to_come, 0)
 
     def failed(self, row: int) -> None:
-        """Block the rows behind one that failed, where order matters; called before the next turn."""
+        """Block the rows behind one that failed, where order matters; called
+        before the next turn.
+        """
 
     def taken(self) -> I64:
         """Return the numbers of the rows whose turn came, `(n,) int64`."""
@@ -77,9 +82,12 @@ class EmittedRows(NamedTuple):
 
     Attributes:
         values: the rows as lists of values; None: `batch` has them.
-        parents: `(n,) int64`: the number of the input row that each was emitted for.
-        tasks: `(n,) int64`: on a direct stream the task that each goes to; else None.
-        batch: the rows in the types of the stream, where `StreamPass.as_arrow`; else None.
+        parents: `(n,) int64`: the number of the input row that each was
+            emitted for.
+        tasks: `(n,) int64`: on a direct stream the task that each goes to;
+            else None.
+        batch: the rows in the types of the stream, where
+            `StreamPass.as_arrow`; else None.
     """
 
     stream: StreamPass
@@ -106,10 +114,13 @@ class Outcome(NamedTuple):
 
     Attributes:
         emitted: the rows that were emitted; of a failed row there is none.
-        failures: the rows that failed; one that two things failed stands here twice.
-        blocked: the rows that the bolt was not called for, since they come behind one that failed.
+        failures: the rows that failed; one that two things failed stands here
+            twice.
+        blocked: the rows that the bolt was not called for, since they come
+            behind one that failed.
         left_open: the rows that are neither acked nor failed, ascending.
-        by_hand: whether the bolt says by its collector what it acks, fails and emits, and nothing here.
+        by_hand: whether the bolt says by its collector what it acks, fails
+            and emits, and nothing here.
         took_ns: how long it took, ns.
     """
 
@@ -125,4 +136,6 @@ class BoltCall(Protocol):
     """A bolt of any form, and whatever is around it."""
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt for a block, and return what became of it; `Exception`: the task ends."""
+        """Call the bolt for a block, and return what became of it;
+        `Exception`: the task ends.
+        """

@@ -1,6 +1,8 @@
-"""Runs a bolt in a test, without Spark: the same code that calls it in a task, for tuples of the test.
+"""Runs a bolt in a test, without Spark: the same code that calls it in a
+task, for tuples of the test.
 
-What a task would publish as a failure is raised here, so that a test sees the exception itself.
+What a task would publish as a failure is raised here, so that a test sees the
+exception itself.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _ZONE: Final = "UTC"
 """Zone of the times that a bolt emits; in Spark it is that of the session."""
 
 _SPECIAL_FAILURES: Final = (Undecodable, RejectTuple)
-"""Exceptions that a bolt may pass to `fail` without raising them; any other one becomes a `FailTuple`."""
+"""Exceptions that a bolt may pass to `fail` without raising them; any other
+one becomes a `FailTuple`.
+"""
 
 
 def collect(
@@ -45,22 +49,30 @@ def collect(
     >>> spout.collect(SplitSentence(), line)
     [('the',), ('hawk',)]
 
-    Each row is checked against the bolt's `output`, and is as Spark would have it: an int that is emitted as
-    ``double`` is a float. The bolt is prepared before the first tuple and cleaned up behind the last one.
+    Each row is checked against the bolt's `output`, and is as Spark would
+    have it: an int that is emitted as ``double`` is a float. The bolt is
+    prepared before the first tuple and cleaned up behind the last one.
 
     Args:
-        bolt: a `BasicBolt`, `Bolt`, `ArrowBolt` or `KeyedBolt`. Each tuple is a call, or an Arrow batch, of
-            its own; a keyed bolt has one call for each key, with all tuples of that key.
-        tuples: as `tuple_of` makes them. An ArrowBolt gets columns of the types that PyArrow finds in them.
-        by: for a keyed bolt, the fields of the key, as in `keyed`; none: all tuples have one key.
-        stream: of a bolt that declares several, the stream whose rows are returned; all are checked.
-        may_leave_open: whether the bolt may leave a tuple neither acked nor failed. A keyed bolt always may.
+        bolt: a `BasicBolt`, `Bolt`, `ArrowBolt` or `KeyedBolt`. Each tuple is
+            a call, or an Arrow batch, of its own; a keyed bolt has one call
+            for each key, with all tuples of that key.
+        tuples: as `tuple_of` makes them. An ArrowBolt gets columns of the
+            types that PyArrow finds in them.
+        by: for a keyed bolt, the fields of the key, as in `keyed`; none: all
+            tuples have one key.
+        stream: of a bolt that declares several, the stream whose rows are
+            returned; all are checked.
+        may_leave_open: whether the bolt may leave a tuple neither acked nor
+            failed. A keyed bolt always may.
 
     Raises:
-        Exception: what the bolt raised, or failed a tuple with; by a text: `FailTuple`. Or a row does not fit
-            the output: `TupleError`, or what PyArrow says of the value.
+        Exception: what the bolt raised, or failed a tuple with; by a text:
+            `FailTuple`. Or a row does not fit the output: `TupleError`, or
+            what PyArrow says of the value.
         TupleError: a tuple was left open.
-        UsageError: the bolt is a class, has no output that can be read, or no such stream.
+        UsageError: the bolt is a class, has no output that can be read, or no
+            such stream.
     """
     name = bolt_name(bolt, None)
     check_bolt(name, bolt)
@@ -117,7 +129,9 @@ class _Raised(Tracebacks):
 
 
 def _raise_failure(failures: Sequence[tuple[int, Cause]], raised: _Raised) -> None:
-    """Raise the first failure, as the exception itself if one was raised; do nothing if there is none."""
+    """Raise the first failure, as the exception itself if one was raised; do
+    nothing if there is none.
+    """
     if not failures:
         return
     _root, first_cause = failures[0]
@@ -126,7 +140,9 @@ def _raise_failure(failures: Sequence[tuple[int, Cause]], raised: _Raised) -> No
 
 
 def _exception_of(cause: Cause) -> Exception:
-    """Return the exception for a tuple that was failed by a text, or by an exception that nobody raised."""
+    """Return the exception for a tuple that was failed by a text, or by an
+    exception that nobody raised.
+    """
     for exception_class in _SPECIAL_FAILURES:
         if exception_class.__name__ in cause.error:
             return exception_class(cause.message)
@@ -138,8 +154,9 @@ def _exception_of(cause: Cause) -> Exception:
 def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
     """Return the streams of a bolt, by name.
 
-    Each is an output of the sink, as if it left the task: only rows of such a stream are converted to the
-    types of the output, and a row that does not fit is found so.
+    Each is an output of the sink, as if it left the task: only rows of such a
+    stream are converted to the types of the output, and a row that does not
+    fit is found so.
     """
     declared = declared_streams(name, bolt)
     has_default_alone = declared.keys() == {DEFAULT_STREAM}
@@ -183,7 +200,9 @@ def _python_rows(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
 def _collect_keyed(
     name: str, bolt: KeyedBolt, tuples: Sequence[Tuple], by: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """Return the rows that a keyed bolt emits: one call for each key, in the order of their first tuples."""
+    """Return the rows that a keyed bolt emits: one call for each key, in the
+    order of their first tuples.
+    """
     schema = arrow_output(name, bolt.output, _ZONE, read_ddl)
 
     def check(values: Sequence[Any]) -> None:

@@ -1,8 +1,8 @@
 """What a bolt emitted, as blocks of one stream, with the places of each row.
 
-A rich bolt's emissions come one by one, with anchors of their own. Those of a `BasicBolt` and an `ArrowBolt`
-all descend from one input row each, so the number of that row is enough, and places are computed by the
-column.
+A rich bolt's emissions come one by one, with anchors of their own. Those of a
+`BasicBolt` and an `ArrowBolt` all descend from one input row each, so the
+number of that row is enough, and places are computed by the column.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ class Emissions(NamedTuple):
 
     Attributes:
         rows: the tuples, for bolts of this stage.
-        batch: the same as Arrow rows, where somebody needs them so (`StreamPass.as_arrow`); else None.
-        parcels: for each subscription and copy of it, the places of each tuple in its trees.
-        tasks: `(n,) int64`: on a direct stream the task of each tuple; else None.
+        batch: the same as Arrow rows, where somebody needs them so
+            (`StreamPass.as_arrow`); else None.
+        parcels: for each subscription and copy of it, the places of each
+            tuple in its trees.
+        tasks: `(n,) int64`: on a direct stream the task of each tuple; else
+            None.
     """
 
     stream: StreamPass
@@ -81,14 +84,16 @@ def _parcel(sent: Sequence[Sent], number: int, subscription: int) -> Sequence[De
     )
     if not have_one_anchor_each:
         return [emission.deliveries(number, subscription) for emission in sent]
-    # all are anchored on rows of one block: their places can be arrays, if those of the block are
+    # all are anchored on rows of one block: their places can be arrays, if
+    # those of the block are
     parents = np.array([emission.anchors[0].row for emission in sent], np.int64)
     ordinals = np.array([emission.ordinals[number] for emission in sent])
     return children_of(places, parents, subscription, ordinals)
 
 
 def emissions_by_row(emitted: EmittedRows, inputs: Rows, places: Sequence[Deliveries]) -> Emissions:
-    """Return rows that each descend from one input row, with the places that follow from its own.
+    """Return rows that each descend from one input row, with the places that
+    follow from its own.
 
     `places`: of each of the `inputs`.
     """
@@ -107,7 +112,8 @@ def emissions_by_row(emitted: EmittedRows, inputs: Rows, places: Sequence[Delive
     parcels: list[Sequence[Deliveries]] = []
     for outlet in outlets:
         for copy in range(outlet.copies):
-            # an input row's emission 5 has with three copies the ordinals 15, 16 and 17
+            # an input row's emission 5 has with three copies the ordinals 15,
+            # 16 and 17
             ordinals_of_copy = ordinals * outlet.copies + copy
             parcel = children_of(places, parents, outlet.subscription, ordinals_of_copy)
             parcels.append(parcel)
@@ -131,8 +137,9 @@ class RowCollector(BasicCollector):
 
     Attributes:
         values: the values of the emissions, in order.
-        ends: how many emissions there were when the bolt was done with each input row: [2, 2, 5]
-            where it emitted two rows for the first one, none for the second, three for the third.
+        ends: how many emissions there were when the bolt was done with each
+            input row: [2, 2, 5] where it emitted two rows for the first one,
+            none for the second, three for the third.
     """
 
     __slots__ = ("_report", "ends", "values")
@@ -145,7 +152,8 @@ class RowCollector(BasicCollector):
 
     def _emit_function(self) -> Emit:
         """Return what a bolt calls as ``collector.emit``."""
-        # list.append itself, since a call in between would cost as much as the tuple: it takes no stream
+        # list.append itself, since a call in between would cost as much as
+        # the tuple: it takes no stream
         return cast("Emit", self.values.append)
 
     def report_error(self, error: BaseException | str) -> None:
@@ -159,7 +167,8 @@ class RowCollector(BasicCollector):
     def take_with_parents(self, worked_rows: I64) -> tuple[list[Sequence[Any]], I64]:
         """Take the emissions out, and for each the number of its input row, `(n,) int64`.
 
-        `worked_rows`: the numbers of the input rows that `ends` is about, in this order.
+        `worked_rows`: the numbers of the input rows that `ends` is about, in
+        this order.
         """
         borders = np.array([0, *self.ends], np.int64)
         emitted_by_row = borders[1:] - borders[:-1]
@@ -173,14 +182,18 @@ class RowCollector(BasicCollector):
         return [EmittedValues(DEFAULT_STREAM, values, parents, tasks=None)]
 
     def in_words_of_bolts(self, bolt: str, error: Exception) -> Exception:
-        """Return an error in the words of a collector, where it is in those of `list.append`."""
+        """Return an error in the words of a collector, where it is in those
+        of `list.append`.
+        """
         if type(error) is not TypeError or not str(error).startswith("list.append() takes "):
             return error
         return one_stream_error(bolt).with_traceback(error.__traceback__)
 
 
 class StreamCollector(RowCollector):
-    """Collects what a `BasicBolt` of a topology emits, on any of its streams; each emission is checked."""
+    """Collects what a `BasicBolt` of a topology emits, on any of its streams;
+    each emission is checked.
+    """
 
     __slots__ = ("_collector", "_emits_by_stream", "_has_default_alone", "_streams", "_tasks")
 
@@ -190,7 +203,8 @@ class StreamCollector(RowCollector):
         self._has_default_alone = (
             list(emits_by_stream) == [DEFAULT_STREAM] and not emits_by_stream[DEFAULT_STREAM].direct
         )
-        # of each emission its stream and its task (-1: none); empty where there is but the default
+        # of each emission its stream and its task (-1: none); empty where
+        # there is but the default
         self._streams: list[str] = []
         self._tasks: list[int] = []
         super().__init__(collector.report_error)
@@ -213,7 +227,8 @@ class StreamCollector(RowCollector):
         width = len(self._emits_by_stream[DEFAULT_STREAM].fields)
 
         def emit_on_default(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
-            # a tuple of the right size needs no check, and nearly every emission is one
+            # a tuple of the right size needs no check, and nearly every
+            # emission is one
             if type(values) is not tuple or len(values) != width or stream != DEFAULT_STREAM:
                 values = check(values, stream)
             append_values(values)
@@ -252,7 +267,9 @@ class StreamCollector(RowCollector):
 
 
 class TreeCollector(BasicCollector):
-    """Collects what a `BasicBolt` emits where each of its tuples is watched: anchored on `current`."""
+    """Collects what a `BasicBolt` emits where each of its tuples is watched:
+    anchored on `current`.
+    """
 
     __slots__ = ("_bolt", "_collector", "current")
 
@@ -279,7 +296,9 @@ class TreeCollector(BasicCollector):
 
 
 def take_from(elements: list[T], count: int) -> list[T]:
-    """Take the first `count` elements out of a list; what another thread adds meanwhile stays in it."""
+    """Take the first `count` elements out of a list; what another thread adds
+    meanwhile stays in it.
+    """
     taken = elements[:count]
     del elements[:count]
     return taken

@@ -1,7 +1,9 @@
-"""Makes what a bolt emitted fit its stream: rows of the right size, in the order of the fields, as Arrow.
+"""Makes what a bolt emitted fit its stream: rows of the right size, in the
+order of the fields, as Arrow.
 
-An emission that does not fit fails the input row that it descends from, and nothing else that was emitted for
-that row is delivered. Untracked it ends the task, since nobody would replay the input.
+An emission that does not fit fails the input row that it descends from, and
+nothing else that was emitted for that row is delivered. Untracked it ends the
+task, since nobody would replay the input.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -29,17 +31,19 @@ from spout.tuples.tuple import text_of, values_in_order
 class Fitted(NamedTuple):
     """Emissions on one stream that fit it.
 
-    `failures`: the input rows that failed, each because a row that was emitted for it does not fit.
+    `failures`: the input rows that failed, each because a row that was
+    emitted for it does not fit.
     """
 
     emitted: EmittedRows
     failures: list[RowFailure]
 
     def without(self, unfit: list[Misfit], log: Tracebacks | None) -> Fitted:
-        """Fail the inputs of emitted rows that do not fit, and drop all that was emitted for them.
+        """Fail the inputs of emitted rows that do not fit, and drop all that
+        was emitted for them.
 
-        Why goes to the log. Raises `Exception`: there is such a row, and `log` is None, since
-        nothing is tracked.
+        Why goes to the log. Raises `Exception`: there is such a row, and
+        `log` is None, since nothing is tracked.
         """
         if not unfit:
             return self
@@ -64,8 +68,10 @@ def fitted(emitted: EmittedRows, log: Tracebacks | None) -> Fitted:
     """Return the emissions of one stream that fit it; as Arrow, where `StreamPass.as_arrow`.
 
     Raises:
-        TupleError: all together are too large for an Arrow array, and those of no input row alone.
-        Exception: one does not fit, and `log` is None, since nothing is tracked.
+        TupleError: all together are too large for an Arrow array, and those
+            of no input row alone.
+        Exception: one does not fit, and `log` is None, since nothing is
+            tracked.
     """
     stream = emitted.stream
     if emitted.values is None:  # columns, which were fitted when they were emitted
@@ -77,7 +83,8 @@ def fitted(emitted: EmittedRows, log: Tracebacks | None) -> Fitted:
     values = fit.emitted.values or []
     if not stream.as_arrow:
         return fit.without(missized(values, fields, bolt), log)
-    # all rows are converted at once; which of them do not fit is asked only if that fails
+    # all rows are converted at once; which of them do not fit is asked only
+    # if that fails
     try:
         return fit.as_arrow()
     except TupleError as error:
@@ -106,8 +113,8 @@ class FittedByHand(NamedTuple):
 
     Attributes:
         batch: the same as Arrow rows, where `StreamPass.as_arrow`; else None.
-        failures: the roots that failed, by their index in the plan, each because an emission that
-            descends from it does not fit.
+        failures: the roots that failed, by their index in the plan, each
+            because an emission that descends from it does not fit.
     """
 
     batch: pa.RecordBatch | None
@@ -118,8 +125,8 @@ class FittedByHand(NamedTuple):
 def fitted_by_hand(stream: StreamPass, sent: Sequence[Sent], log: Tracebacks | None) -> FittedByHand:
     """Return the emissions that fit their stream, where they came one by one.
 
-    Raises `Exception`: one does not fit, and `log` is None, since nothing is tracked; or it is
-    unanchored.
+    Raises `Exception`: one does not fit, and `log` is None, since nothing is
+    tracked; or it is unanchored.
     """
     # each alone, as if it descended from an input row of its own
     values = [emission.values for emission in sent]
@@ -149,19 +156,22 @@ def batches_of(
     collector: BatchCollector,
     log: Tracebacks | None,
 ) -> tuple[list[EmittedRows], list[RowFailure]]:
-    """Return what an Arrow bolt emitted, one batch for each stream, and the input rows that failed by it.
+    """Return what an Arrow bolt emitted, one batch for each stream, and the
+    input rows that failed by it.
 
-    Such a row failed since one that was emitted for it does not fit; why goes to the log. What was emitted
-    for input rows that failed is left out.
+    Such a row failed since one that was emitted for it does not fit; why goes
+    to the log. What was emitted for input rows that failed is left out.
 
     Args:
         declared: refuses a stream that the bolt does not declare.
         collector: what the bolt emitted and failed.
 
     Raises:
-        TupleError: another number of columns than the stream has, or a stream that it does not declare.
-        ArrowException: a column has a type that does not go with its field; or a value does not fit, and
-            `log` is None, since nothing is tracked.
+        TupleError: another number of columns than the stream has, or a stream
+            that it does not declare.
+        ArrowException: a column has a type that does not go with its field;
+            or a value does not fit, and `log` is None, since nothing is
+            tracked.
     """
     emitted: list[EmittedRows] = []
     causes: dict[int, Cause] = {}  # by input row; of several the first one counts
@@ -191,7 +201,8 @@ def batches_of(
 class _ColumnFitter:
     """Makes emitted columns fit the fields of one stream.
 
-    `errors_by_row` has why a row does not fit, by its number among all rows of the stream.
+    `errors_by_row` has why a row does not fit, by its number among all rows
+    of the stream.
     """
 
     def __init__(self, bolt: str) -> None:
@@ -201,7 +212,9 @@ class _ColumnFitter:
     def fit(
         self, schema: pa.Schema, emitted: Sequence[Sequence[pa.Array] | Mapping[str, pa.Array]]
     ) -> pa.RecordBatch:
-        """Return all emissions of one stream as one batch; a value that does not fit is null there."""
+        """Return all emissions of one stream as one batch; a value that does
+        not fit is null there.
+        """
         # by field; the empty array stands for a field without rows
         chunks_by_field: list[list[pa.Array]] = [[pa.array([], field.type)] for field in schema]
         rows_before = 0
@@ -216,13 +229,16 @@ class _ColumnFitter:
         arrays: list[pa.Array] = []
         for field, chunks in zip(schema, chunks_by_field, strict=True):
             arrays.append(self._joined(field, chunks))
-        # not by its schema: a value that does not fit is null until its row is left out
+        # not by its schema: a value that does not fit is null until its row
+        # is left out
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _in_order(
         self, schema: pa.Schema, emission: Sequence[pa.Array] | Mapping[str, pa.Array]
     ) -> Sequence[pa.Array]:
-        """Return the columns of one emission in the order of the fields; `TupleError`: too few or many."""
+        """Return the columns of one emission in the order of the fields;
+        `TupleError`: too few or many.
+        """
         columns = emission
         if isinstance(columns, Mapping):
             columns = values_in_order(columns, schema.names, self._bolt)
@@ -254,10 +270,11 @@ class _ColumnFitter:
         )
 
     def _fitted(self, field: pa.Field, column: pa.Array, first_row: int) -> list[pa.Array]:
-        """Return a column as its field's type, in parts; `first_row`: the number of its first row.
+        """Return a column as its field's type, in parts; `first_row`: the
+        number of its first row.
 
-        Where a value does not fit, the column is halved until the value is alone, so that the rows
-        beside it pass.
+        Where a value does not fit, the column is halved until the value is
+        alone, so that the rows beside it pass.
 
         Raises `ArrowException`: no column of this type fits the field.
         """

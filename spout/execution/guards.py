@@ -1,7 +1,8 @@
 """Bolts as a child process runs them: each call is written down before it is made.
 
-What is written is in memory that the parent shares, so it is there when the child is not. The call for a
-poison tuple is not made. Around the bolts nothing changes: a stage runs guarded bolts as it runs bolts.
+What is written is in memory that the parent shares, so it is there when the
+child is not. The call for a poison tuple is not made. Around the bolts
+nothing changes: a stage runs guarded bolts as it runs bolts.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -26,9 +27,12 @@ from spout.tuples.tuple import Delivery, PlacedTuple, Tuple
 B = TypeVar("B", bound=AnyBolt)
 
 ROOTS_MAX: Final = 4_096
-"""Roots of one tuple that are written down; one with more is named by the number of its call alone."""
+"""Roots of one tuple that are written down; one with more is named by the
+number of its call alone.
+"""
 
-# the cells of the memory: how often was written, then the fields of the last call, then its roots
+# the cells of the memory: how often was written, then the fields of the last
+# call, then its roots
 _WRITES, _PHASE, _BOLT, _FEED, _NUMBER, _FIRST_ROW, _END_ROW, _ROOT_COUNT = range(8)
 _ROOTS_BEGIN: Final = 8
 _CELL_BYTES: Final = 8
@@ -44,14 +48,18 @@ class Phase(IntEnum):
 
 
 class LastCall(NamedTuple):
-    """What a child has written down: what it does now, of which bolt, and there of which call."""
+    """What a child has written down: what it does now, of which bolt, and
+    there of which call.
+    """
 
     phase: Phase
     call: Call
 
 
 class CallMemory:
-    """Memory that a child writes and its parent reads: int64 cells. A bolt is its number in `bolts`."""
+    """Memory that a child writes and its parent reads: int64 cells. A bolt is
+    its number in `bolts`.
+    """
 
     def __init__(self, bolts: Sequence[str]) -> None:
         self.bolts = bolts
@@ -66,7 +74,8 @@ class CallMemory:
     def write(self, phase: Phase, call: Call) -> None:
         """Write down what the child does from now on, and for which call."""
         cells = self._cells
-        # the phase last: a parent that reads it meanwhile sees no call that is written by half
+        # the phase last: a parent that reads it meanwhile sees no call that
+        # is written by half
         cells[_PHASE] = Phase.IDLE
         cells[_BOLT] = self.bolts.index(call.bolt)
         cells[_FEED] = call.feed
@@ -98,8 +107,10 @@ class CallMemory:
         return LastCall(Phase(cells[_PHASE]), call)
 
 
-class Piece(NamedTuple):
-    """A part of a call for many rows. `raised`: its one row is poison, so this replaces the call."""
+class CallPiece(NamedTuple):
+    """A part of a call for many rows. `raised`: its one row is poison, so
+    this replaces the call.
+    """
 
     call: Call
     raised: Isolated | None
@@ -110,8 +121,8 @@ class Guard:
 
     Attributes:
         feed: number of the block of rows that is worked on.
-        places: the places in its trees of each row that an `ArrowBolt` is called for; empty for other
-            bolts.
+        places: the places in its trees of each row that an `ArrowBolt` is
+            called for; empty for other bolts.
     """
 
     def __init__(self, bolt: str, memory: CallMemory, orders: Orders) -> None:
@@ -120,7 +131,8 @@ class Guard:
         self.bolt = bolt
         self._memory = memory
         self._orders = orders
-        # of the block that is worked on; calls for several rows are counted under no roots
+        # of the block that is worked on; calls for several rows are counted
+        # under no roots
         self._calls_by_roots: Counter[frozenset[int]] = Counter()
 
     def begin(self, feed: int) -> None:
@@ -151,26 +163,30 @@ class Guard:
         self._calls_by_roots[roots] += 1
         return Call(self.bolt, self.feed, number, first=0, end=row_count, roots=roots)
 
-    def pieces(self, call: Call) -> list[Piece]:
-        """Return the calls that replace one call for many rows; mostly it is that call alone."""
+    def pieces(self, call: Call) -> list[CallPiece]:
+        """Return the calls that replace one call for many rows; mostly it is
+        that call alone.
+        """
         raised_by_row: dict[int, Isolated] = {}
         for row in range(call.first, call.end):
             raised = self._orders.raised_for(self._call_of_row(call, row))
             if raised is not None:
                 raised_by_row[row] = raised
-        pieces: list[Piece] = []
+        pieces: list[CallPiece] = []
         for first_row, end_row in self._orders.pieces(call, list(raised_by_row)):
             if end_row == first_row + 1:
                 part = self._call_of_row(call, first_row)
             else:
                 part = call._replace(first=first_row, end=end_row)
-            pieces.append(Piece(part, raised_by_row.get(first_row)))
+            pieces.append(CallPiece(part, raised_by_row.get(first_row)))
         return pieces
 
     def with_roots(self, call: Call) -> Call:
-        """Return a call for several rows with their roots, at most `ROOTS_MAX`, the lowest ones.
+        """Return a call for several rows with their roots, at most
+        `ROOTS_MAX`, the lowest ones.
 
-        A call for one row has its roots already. Whoever looks into the call reads them.
+        A call for one row has its roots already. Whoever looks into the call
+        reads them.
         """
         if call.end - call.first == 1:
             return call
@@ -187,7 +203,9 @@ class Guard:
         return call._replace(first=row, end=row + 1, roots=_roots_of(deliveries))
 
     def guarded(self, call: Call, work: Callable[[], None]) -> None:
-        """Write a call down and make it; it stays written if it ends the process (SystemExit too)."""
+        """Write a call down and make it; it stays written if it ends the
+        process (SystemExit too).
+        """
         self._memory.write(Phase.EXECUTE, call)
         try:
             work()
@@ -200,7 +218,8 @@ class Guard:
 class Guarded(Generic[B]):
     """A bolt and its guard: what all guarded bolts have.
 
-    `guarded_bolt`: the author's bolt, of which `spout.tuples.raised` looks for the code.
+    `guarded_bolt`: the author's bolt, of which `spout.tuples.raised` looks
+    for the code.
     """
 
     def __init__(self, bolt: B, guard: Guard) -> None:
@@ -237,7 +256,7 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         call = self.guard.next_call(batch.num_rows)
-        pieces = self.guard.pieces(call) if batch.num_rows else [Piece(call, None)]
+        pieces = self.guard.pieces(call) if batch.num_rows else [CallPiece(call, None)]
         if len(pieces) == 1 and pieces[0].raised is None:
             only_call = self.guard.with_roots(pieces[0].call)
             self.guard.guarded(only_call, lambda: invoke(call.bolt, self._bolt.execute, batch, collector))
@@ -266,7 +285,8 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
             return
         finally:
             part_collector.is_closed = True
-        # its rows are numbered from 0 there, and from the first one of the part in the block
+        # its rows are numbered from 0 there, and from the first one of the
+        # part in the block
         collector.join(part_collector, call.first)
 
 

@@ -24,8 +24,8 @@ from spout.execution.bolt_work import BoltWork
 from spout.execution.calls import ClockNs
 from spout.execution.emitted import Emissions
 from spout.planning.order import Gate
-from spout.publishing.delayed import KeyedRoots
-from spout.publishing.fold import TaskReport, failures_of, outstanding_of
+from spout.publishing.fold import TaskReport, behind_keyed, outstanding_of
+from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.pulse import Pulse
 from spout.topology.bundles import PlacedRows
 from spout.topology.graph import Kind
@@ -72,7 +72,8 @@ class StageRun:
 
     Attributes:
         rows_arrived: how many rows of a DataFrame the task received before those that are fed next;
-            a child process is told, since others may have worked on the task before it.
+            a child process gets the number, since others may have worked on the task
+            before it.
     """
 
     def __init__(
@@ -266,7 +267,8 @@ class StageRun:
 
     def report(self) -> TaskReport:
         collectors = [work.collector for work in self._work_by_bolt.values()]
-        touched = sorted(set().union(*(collector.touched for collector in collectors)))
+        touched_roots = set[int]().union(*(collector.touched for collector in collectors))
+        touched = np.array(sorted(touched_roots), np.int64)
         # two bolts may leave descendants of one row open, whose place is the row's: twice it would cancel
         left_open = set[Delivery]().union(*(collector.left_open for collector in collectors))
         open_tuples = chain.from_iterable(collector.outstanding() for collector in collectors)
@@ -278,13 +280,18 @@ class StageRun:
                     f"bolt {name!r} emitted after its task had ended, so that nobody receives it: let cleanup"
                     " wait for the threads of the bolt"
                 )
-        return TaskReport(
+        source = NUMBERED if self._pass.is_behind_keyed else PLANNED
+        failed = chain.from_iterable(collector.failures for collector in collectors)
+        marks = [
+            RootMarks.of_failures(source, failed),
+            RootMarks.of_roots(RootMark.TOUCHED, roots_of(source, touched)),
+        ]
+        report = TaskReport(
             operator=self._pass.name,
             upstream=self._pass.upstream,
             consumer=self._pass.consumer,
-            failures=failures_of(chain.from_iterable(collector.failures for collector in collectors)),
             outstanding=outstanding,
-            touched=np.array(touched, np.int64),
+            marks=RootMarks.together(marks),
             took=self._received_fingerprint,
             gave=self._sent_fingerprint,
             counts=added(
@@ -292,8 +299,8 @@ class StageRun:
             ),
             errors=tuple(chain.from_iterable(collector.errors for collector in collectors)),
             raised=first_of_each(chain(*(collector.tracebacks for collector in collectors))),
-            keyed_roots=KeyedRoots() if self._pass.is_behind_keyed else None,
         )
+        return behind_keyed(report) if self._pass.is_behind_keyed else report
 
     def take_report(self) -> TaskReport:
         """Return what was done since this was called last, and forget it; no bolt holds tuples."""

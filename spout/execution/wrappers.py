@@ -1,7 +1,9 @@
-"""What can be around a bolt that is called; each one is put there only where somebody asks for it.
+"""What can be around a bolt that is called; each one is put there only where
+somebody asks for it.
 
-From the outside in: `Ordered`, `FitRows`, `Timed`, `Pulsed`, `PlacesGuarded`, then an adapter. What fits the
-output is found behind the pulse and the clock, since that is no time of the bolt's.
+From the outside in: `Ordered`, `FitRows`, `Timed`, `Pulsed`, `PlacesGuarded`,
+then an adapter. What fits the output is found behind the pulse and the clock,
+since that is no time of the bolt's.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from spout.tuples.raised import Tracebacks
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Passes over rows that a gate blocks when their turn comes; a row that fails blocks those behind it."""
+    """Passes over rows that a gate blocks when their turn comes; a row that
+    fails blocks those behind it.
+    """
 
     inner: BoltCall
     gate: Gate
@@ -32,7 +36,8 @@ class Ordered:
     def call(self, block: Block) -> Outcome:
         turns = FreeTurns(self.gate, block.places)
         outcome = self.inner.call(block._replace(turns=turns))
-        # what failed after its turn: all rows of an Arrow bolt's block, those whose emissions do not fit
+        # what failed after its turn: all rows of an Arrow bolt's block, those
+        # whose emissions do not fit
         places_of_failed = [block.places[row] for row, _ in outcome.failures]
         self.gate.fail_all(roots_at(places_of_failed))
         return outcome._replace(blocked=turns.blocked)
@@ -50,11 +55,13 @@ class FreeTurns(Turns):
         self.blocked: list[RowFailure] = []
         self._gate = gate
         self._places = places
-        # the only root of each row, or -1; not computed until something has failed
+        # the only root of each row, or -1; not computed until something has
+        # failed
         self._only_roots: list[int] | None = None
 
     def __iter__(self) -> Iterator[int]:
-        # the gate's own mapping, which is no longer empty once something has failed
+        # the gate's own mapping, which is no longer empty once something has
+        # failed
         causes_by_line = self._gate.failed
         for row in super().__iter__():
             cause = self._why_blocked(row) if causes_by_line else None
@@ -77,15 +84,18 @@ class FreeTurns(Turns):
         root = self._only_roots[row]
         if root >= 0:
             return self._gate.holds(root)
-        # a row with several roots is blocked if one of them is; one without any never is
+        # a row with several roots is blocked if one of them is; one without
+        # any never is
         return self._gate.holds_any(roots_at([self._places[row]]))
 
 
 @dataclass(frozen=True, slots=True)
 class FitRows:
-    """Makes the rows fit their streams: an input row fails for which one was emitted that does not.
+    """Makes the rows fit their streams: an input row fails for which one was
+    emitted that does not.
 
-    `misfits`: the log of what does not fit (`spout.execution.fitting`); None: it is raised.
+    `misfits`: the log of what does not fit (`spout.execution.fitting`); None:
+    it is raised.
     """
 
     inner: BoltCall
@@ -122,8 +132,8 @@ class Timed:
 class Pulsed:
     """Shows the thread that watches for hangs which bolt is called, and for which rows.
 
-    That costs nothing for a row: the other thread asks whose turn it is. Of a bolt that works on them
-    `at_once` all rows of a block are one call.
+    That costs nothing for a row: the other thread asks whose turn it is. Of a
+    bolt that works on them `at_once` all rows of a block are one call.
     """
 
     inner: BoltCall

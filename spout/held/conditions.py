@@ -1,6 +1,8 @@
-"""`spout.fail_when`: a condition of Spark SQL that fails the records of the rows for which it is true.
+"""`spout.fail_when`: a condition of Spark SQL that fails the records of the
+rows for which it is true.
 
-Spark evaluates the condition into a column; a bolt behind it fails those rows and passes on the others.
+Spark evaluates the condition into a column; a bolt behind it fails those rows
+and passes on the others.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class FailWhen(ArrowBolt):
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         flag_index = batch.schema.get_field_index(FLAG)
         visible = batch.remove_column(flag_index)
-        # all rows, each for itself; what is emitted for a row that fails is left out
+        # all rows, each for itself; what is emitted for a row that fails is
+        # left out
         collector.emit(visible.columns, pa.array(range(batch.num_rows)))
         is_failed = pc.fill_null(batch.column(flag_index), False)
         for row in pc.indices_nonzero(is_failed).to_pylist():
@@ -56,19 +59,23 @@ def fail_when(
     >>> orders.transform(spout.fail_when("total < 0", "a negative total")).collect()
     [Row(id=1, total=9.5)]
 
-    If any row of a record matches, the record is failed with this reason when its micro-batch is published:
-    it is replayed, and in the end becomes a dead letter. The matching row is dropped; the record's other rows
-    pass, and so do rows for which the condition is null. Where nothing is tracked, matching rows are only
-    dropped.
+    If any row of a record matches, the record is failed with this reason when
+    its micro-batch is published: it is replayed, and in the end becomes a
+    dead letter. The matching row is dropped; the record's other rows pass,
+    and so do rows for which the condition is null. Where nothing is tracked,
+    matching rows are only dropped.
 
     Args:
         condition: a column of booleans, or SQL text such as ``"total < 0"``.
-        reason: the cause's message in verdict, replay headers and dead letter.
-        name: the operator's name there, unique in the query; None: ``fail_when: `` and the reason.
+        reason: the cause's message in verdict, replay headers and dead
+            letter.
+        name: the operator's name there, unique in the query; None:
+            ``fail_when: `` and the reason.
 
     Raises:
-        UsageError: `withWatermark` is called before it (Spark drops the mark from rows that pass through
-            Python: call it behind), or the hidden column was dropped from a tracked stream.
+        UsageError: `withWatermark` is called before it (Spark drops the mark
+            from rows that pass through Python: call it behind), or the hidden
+            column was dropped from a tracked stream.
     """
     operator = f"fail_when: {reason[:NAME_MAX]}" if name is None else name
     # these signs join and divide the names of components
@@ -103,7 +110,8 @@ def visible_schema(rows: DataFrame, operator: str) -> pa.Schema:
 def with_anchors(rows: DataFrame, operator: str) -> DataFrame:
     """Return rows with the hidden column, where they have one.
 
-    Raises `UsageError`: `withWatermark` is called before the operator, and its mark would be lost in Python.
+    Raises `UsageError`: `withWatermark` is called before the operator, and
+    its mark would be lost in Python.
     """
     node = node_of(rows)
     anchored = rows

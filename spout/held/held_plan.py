@@ -1,4 +1,5 @@
-"""What Spark's plan shows about held rows: whether all of them reach an operator that acks them, each once.
+"""What Spark's plan shows about held rows: whether all of them reach an
+operator that acks them, each once.
 
 Source: docs/design/protocol.md, sections 3 (rule 3) and 5.2.
 """
@@ -36,7 +37,8 @@ class Attribute(NamedTuple):
 def refuse_query(plan: JavaObject) -> None:
     """Refuse a query, by its logical plan, that would ack something without work, or never.
 
-    Raises `UsageError`: as `refuse_limit` and `refuse_namesakes`; or rows that it holds are not acked once.
+    Raises `UsageError`: as `refuse_limit` and `refuse_namesakes`; or rows
+    that it holds are not acked once.
     """
     refuse_limit(plan)
     refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
@@ -47,10 +49,12 @@ def refuse_query(plan: JavaObject) -> None:
 
 
 def watermark_holds(plan: JavaObject) -> tuple[str, ...]:
-    """Return, for each `withWatermark` of a logical plan, from its top, the `spout.hold` before it, by name.
+    """Return, for each `withWatermark` of a logical plan, from its top, the
+    `spout.hold` before it, by name.
 
-    It is empty where there is none, or where several are. The order is that in which Spark's physical
-    plan has them: a node before its children, and all below the first child before the second one.
+    It is empty where there is none, or where several are. The order is that
+    in which Spark's physical plan has them: a node before its children, and
+    all below the first child before the second one.
     """
     hold_names: list[str] = []
     for node in nodes(plan, _first_child_last):
@@ -80,7 +84,9 @@ def refuse_left_out(rows: DataFrame, operator: str) -> None:
 
 
 def left_out(plan: JavaObject) -> list[str]:
-    """Return the names of `spout.hold` operators whose anchors do not reach the rows of a plan."""
+    """Return the names of `spout.hold` operators whose anchors do not reach
+    the rows of a plan.
+    """
     # columns are their ids in the plan
     holds_by_column: dict[int, str] = {}
     sources_by_column: dict[int, set[int]] = {}
@@ -119,7 +125,9 @@ def _refuse_unacked(plan: JavaObject) -> None:
 
 
 def _refuse_held_twice(plan: JavaObject) -> None:
-    """Refuse two ways behind one hold: in two places of Spark's state a row would have the same anchor."""
+    """Refuse two ways behind one hold: in two places of Spark's state a row
+    would have the same anchor.
+    """
     operators: set[str] = set()
     for node in filter(_is_hold, nodes(plan)):
         if operator_of(node) in operators:
@@ -132,8 +140,11 @@ def _refuse_held_twice(plan: JavaObject) -> None:
 
 
 def _refuse_unwatched(plan: JavaObject) -> None:
-    """Refuse a side whose tuples may come too late, without a watermark: a batch has one for all sides."""
-    # nodes that are still to be looked at, each with whether a watermark is above it
+    """Refuse a side whose tuples may come too late, without a watermark: a
+    batch has one for all sides.
+    """
+    # nodes that are still to be looked at, each with whether a watermark is
+    # above it
     todo = [(plan, False)]
     unwatched: set[str] = set()
     while todo:
@@ -152,7 +163,8 @@ def _refuse_unwatched(plan: JavaObject) -> None:
 
 def _has_until(hold: JavaObject) -> bool:
     """Return whether a watermark drops the rows of a hold, from the expression of its time."""
-    # without `until` the time is a literal, the same for all rows; Spark calls what it can compute foldable
+    # without `until` the time is a literal, the same for all rows; Spark
+    # calls what it can compute foldable
     for child in plan_children(hold):
         for expression in sequence(child.expressions()):
             is_until = is_alias(expression) and expression.name() == UNTIL
@@ -162,7 +174,9 @@ def _has_until(hold: JavaObject) -> bool:
 
 
 def _refuse_read_apart(plan: JavaObject) -> None:
-    """Refuse branches of one stream that differ in its source: Spark runs a source for each of them."""
+    """Refuse branches of one stream that differ in its source: Spark runs a
+    source for each of them.
+    """
     sources_by_stream: dict[str, JavaObject] = {}
     for node in nodes(plan):
         stream = stream_of(node)
@@ -182,7 +196,9 @@ def _refuse_read_apart(plan: JavaObject) -> None:
 
 
 def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
-    """Yield a plan's nodes from the top down to the first operator of this package on each way, inclusive."""
+    """Yield a plan's nodes from the top down to the first operator of this
+    package on each way, inclusive.
+    """
     return nodes(plan, lambda node: [] if operator_of(node) else plan_children(node))
 
 
@@ -194,9 +210,11 @@ def _is_hold(node: JavaObject) -> bool:
 
 
 def _sources_of(node: JavaObject) -> dict[int, set[int]]:
-    """Return, for each column that a node computes, by id, the columns that it is computed from.
+    """Return, for each column that a node computes, by id, the columns that
+    it is computed from.
 
-    A column without an alias (of a Python function) may be computed from all anchors that arrive.
+    A column without an alias (of a Python function) may be computed from all
+    anchors that arrive.
     """
     if node.nodeName() == UNION:
         return _sources_of_union(node)
@@ -231,7 +249,9 @@ def _arriving_at(node: JavaObject) -> list[Attribute]:
 
 
 def _reached(column_ids: Iterable[int], sources_by_column: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return all columns from which the given ones are computed, directly or not, and these themselves."""
+    """Return all columns from which the given ones are computed, directly or
+    not, and these themselves.
+    """
     reached: set[int] = set()
     todo = list(column_ids)
     while todo:

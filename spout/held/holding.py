@@ -30,7 +30,7 @@ from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_left_out
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.delayed import NEVER_MS, Held, HeldAt, RootPositions, held_edges
+from spout.publishing.delayed import NEVER_MS, HeldAt, HeldTuples, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add, task_name
 from spout.publishing.root_marks import RootMark, RootMarks
@@ -246,7 +246,7 @@ class HoldTask:
 
     def __call__(self, columns: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """Hold rows, by the fields of their anchors and their times; report after the last row was taken."""
-        held: list[Held] = []
+        held: list[HeldTuples] = []
         subscription = subscription_key(SPARK.component, DEFAULT_STREAM, self.name)
         entry = HeldAt(subscription, task_name().partition, first_row=0)
         for packed, sources, positions, until_ms in columns:
@@ -260,10 +260,12 @@ class HoldTask:
             is_unanchored = np.asarray(packed.is_null()) if packed.null_count else None
             anchored = slice(None) if is_unanchored is None else np.flatnonzero(~is_unanchored)
             # a copy: the columns of a batch share one buffer
-            held.append(Held(anchors.roots()[anchored], edges[anchored], times_ms[anchored].copy()))
+            held_sources = places.sources[anchored].copy()
+            held_places = RootPositions(held_sources, places.positions[anchored].copy())
+            held.append(HeldTuples(held_places, edges[anchored], times_ms[anchored].copy()))
             yield pa.array(edges.view(np.int64), mask=is_unanchored)
-        all_held = Held.together(held, fails_late=self.fails_late)
-        add(self.ledger, self.stream, TaskReport(self.name, held=all_held))
+        marks = HeldTuples.together(held).marks(self.name, fails_late=self.fails_late)
+        add(self.ledger, self.stream, TaskReport(self.name, marks=marks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +307,9 @@ class AckTask:
                 done = run.report()
         if self.ledger is not None:
             # the roots of this report are rows, as they were numbered above
-            failed = [(row, cause) for cause, rows in done.failures for row in rows.tolist()]
+            failed: list[RowFailure] = []
+            for cause, marks in done.marks.of(RootMark.FAILED).by_cause():
+                failed += [(row, cause) for row in marks.positions.tolist()]
             left_open = [row for paths in done.outstanding.values() for row in paths[:, 0].tolist()]
             report = TaskReport(
                 self.name,

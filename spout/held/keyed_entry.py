@@ -28,9 +28,10 @@ from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.held.keyed_exit import behind_keyed
 from spout.held.keyed_rows import KEY, ONE_KEY, held_by_key
-from spout.publishing.delayed import NEVER_MS, Held, RootPositions
-from spout.publishing.fold import TaskReport, failures_of
+from spout.publishing.delayed import NEVER_MS, HeldTuples, RootPositions
+from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add
+from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.streaming.frames import through
 from spout.streaming.query_plan import label
 from spout.topology.stage_pass import StagePass, entry_of
@@ -59,13 +60,13 @@ class Entered(NamedTuple):
 
     Attributes:
         anchors: for each row the anchor for the state; null where it has no root, or several.
-        held: roots, as indices into the batch's plan, and edges of the rows that have one root.
+        held: roots and edges of the rows that have one root.
         refused: the numbers of the rows with several roots, ascending.
         lost: the roots of these rows, as indices into the batch's plan, ascending.
     """
 
     anchors: pa.Array
-    held: Held
+    held: HeldTuples
     refused: I64
     lost: I64
 
@@ -89,8 +90,6 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
     # a row that is anchored on several tuples of its root has several paths; its edge is their sum
     edges = np.zeros(len(roots), np.uint64)
     np.bitwise_xor.at(edges, held_rows, held_edges)
-    root_indices = np.zeros(len(roots), np.int64)
-    root_indices[held_rows] = path_roots[is_held]
     # no watermark drops tuples before a keyed bolt
     until_ms = np.full(int(has_root.sum()), NEVER_MS, np.int64)
     columns = [
@@ -101,7 +100,7 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
     # a row without a root has no path, so paths that are not held belong to rows with several roots
     return Entered(
         anchors=pa.StructArray.from_arrays(columns, fields=list(HELD_TYPE), mask=pa.array(~has_root)),
-        held=Held(root_indices[has_root], edges[has_root], until_ms),
+        held=HeldTuples(places.at(has_root), edges[has_root], until_ms),
         refused=np.unique(path_rows[~is_held]),
         lost=np.unique(path_roots[~is_held]),
     )
@@ -211,16 +210,21 @@ class EntryTask:
             " bolt holds tuples of one: anchor it on one of them, or hold and join them in the keyed bolt"
         )
         cause = cause_of(self.bolt, error)
+        lost = np.concatenate([np.empty(0, np.int64), *(block.lost for block in blocks)])
         return TaskReport(
             operator=entry_of(self.bolt),
             upstream=self.upstream,
-            failures=failures_of([(root, cause) for block in blocks for root in block.lost.tolist()]),
             took=took,
             counts={
                 Counted(What.FAILED, self.bolt, self.streams[number].id): Measure(tuples)
                 for number, tuples in refused_by_number.items()
             },
-            held=Held.together([block.held for block in blocks]),
+            marks=RootMarks.together(
+                [
+                    HeldTuples.together(block.held for block in blocks).marks(entry_of(self.bolt)),
+                    RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, lost), cause=cause),
+                ]
+            ),
         )
 
 

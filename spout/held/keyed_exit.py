@@ -170,12 +170,12 @@ class ExitTask:
             yield from run.finish()
             if self.ledger is not None:
                 report = run.report()
+                emitted_on = KeyedRoots.together(roots).marks()
                 report = replace(
                     report,
-                    marks=RootMarks.together(released),
+                    marks=RootMarks.together([report.marks, *released, emitted_on]),
                     counts=added([report.counts, *counts]),
                     raised=first_of_each(chain(report.raised, raised)),
-                    keyed_roots=KeyedRoots.together(roots),
                 )
                 add(self.ledger, self.stream, report)
 

@@ -1,4 +1,6 @@
-"""Keyed bolts on Spark's state store: `applyInPandasWithState` with the anchors in the state."""
+"""Keyed bolts on Spark's state store: `applyInPandasWithState` with the
+anchors in the state.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ MOVED = {"spout.keyed_bolt": "spout.bolts.keyed_bolt"}
 """Modules in the states of earlier versions, each with the module that has its classes now."""
 
 ONE_KEY = "_key"
-"""The column by which Spark groups tuples that all have one key; Spark's state needs a column."""
+"""The column by which Spark groups tuples that all have one key; Spark's
+state needs a column.
+"""
 
 KEY: Final = "_key{}"
 """Name of a column of the key, by its number."""
@@ -62,19 +66,24 @@ TUPLE: Final = "_windhover_tuple"
 """The column with the tuples of a DataFrame."""
 
 Streams = Mapping[str, StreamId]
-"""What a keyed bolt reads: the stream in each column of structs, which is null in the rows of the others.
+"""What a keyed bolt reads: the stream in each column of structs, which is
+null in the rows of the others.
 
-Tuples come as structs, since a column of numbers with a null among them would come as floats.
+Tuples come as structs, since a column of numbers with a null among them would
+come as floats.
 """
 
 ReportedRow = tuple[Sequence[Any] | None, str | None, Iterable[tuple[int, int, int]]]
-"""Values of an emitted row, or None; the text of its report; its anchors: source, position and edge."""
+"""Values of an emitted row, or None; the text of its report; its anchors:
+source, position and edge.
+"""
 
 
 def keyed(
     bolt: KeyedBolt, *, by: str | Sequence[str], name: str | None = None
 ) -> Callable[[DataFrame], DataFrame]:
-    """Return a function for `DataFrame.transform` with which a bolt holds the tuples of each key.
+    """Return a function for `DataFrame.transform` with which a bolt holds the
+    tuples of each key.
 
     >>> class Sessions(spout.KeyedBolt):
     ...     output = "user string, lines int"
@@ -90,21 +99,26 @@ def keyed(
     >>> sessions.dtypes
     [('user', 'string'), ('lines', 'int')]
 
-    Use it behind `spout.hold(None)`, as the last operator, in output mode ``append``. Held tuples are in the
-    query's checkpoint and survive a restart. A record that is held for longer than `held_timeout` of its
-    input is replayed, unless the bolt resets it (`KeyedCollector.reset_timeout`). The acks of a call take
-    effect when the micro-batch with that call's rows is written. `stream_status` counts the bolt like other
-    bolts; the time to a tuple's ack includes the time for which it was held. Spark's Python state is slow,
-    some thousand keys a second: if an aggregate is enough, `collect_anchors` in it is ten times as fast.
+    Use it behind `spout.hold(None)`, as the last operator, in output mode
+    ``append``. Held tuples are in the query's checkpoint and survive a
+    restart. A record that is held for longer than `held_timeout` of its input
+    is replayed, unless the bolt resets it (`KeyedCollector.reset_timeout`).
+    The acks of a call take effect when the micro-batch with that call's rows
+    is written. `stream_status` counts the bolt like other bolts; the time to
+    a tuple's ack includes the time for which it was held. Spark's Python
+    state is slow, some thousand keys a second: if an aggregate is enough,
+    `collect_anchors` in it is ten times as fast.
 
     Args:
         bolt: the bolt; every task works on a copy of it.
         by: the columns of the key, or a single one.
-        name: the operator's name in causes, unique in the query; None: the bolt's class.
+        name: the operator's name in causes, unique in the query; None: the
+            bolt's class.
 
     Raises:
-        UsageError: `bolt` is no `KeyedBolt`, one of its methods would never run (a generator, `async`), `by`
-            has no column, or the rows were not held.
+        UsageError: `bolt` is no `KeyedBolt`, one of its methods would never
+            run (a generator, `async`), `by` has no column, or the rows were
+            not held.
     """
     operator = bolt_name(bolt, name)
     check_bolt(operator, bolt)
@@ -140,14 +154,16 @@ def held_by_key(
     streams: Streams,
     keys: Mapping[str, Sequence[str]],
 ) -> DataFrame:
-    """Return rows with what a keyed bolt emits and reports, behind rows with the anchors of held tuples.
+    """Return rows with what a keyed bolt emits and reports, behind rows with
+    the anchors of held tuples.
 
     Args:
-        rows: the columns of the key, those of `streams`, and the anchors. If the key is `ONE_KEY` alone, all
-            tuples have the key ().
+        rows: the columns of the key, those of `streams`, and the anchors. If
+            the key is `ONE_KEY` alone, all tuples have the key ().
         operator: the bolt's name in causes.
         schema: the bolt's output.
-        keys: for each column of `streams`, the fields of its tuples that are the key.
+        keys: for each column of `streams`, the fields of its tuples that are
+            the key.
 
     Raises:
         UsageError: a map has keys that no dictionary of Python can have.
@@ -206,10 +222,11 @@ def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-class Arrivals(NamedTuple):
+class ReceivedTuples(NamedTuple):
     """The tuples that arrived for one key.
 
-    `unreadable`: those with a value that Python has no form of, and what was raised for it.
+    `unreadable`: those with a value that Python has no form of, and what was
+    raised for it.
     """
 
     tuples: list[KeyedTuple]
@@ -222,15 +239,18 @@ class KeyedTask:
 
     Attributes:
         schema: of what the bolt emits.
-        tracked: whether the rows come from a tracked stream; a single tuple of a topology may still be
-            unanchored.
-        keys: for each column of `streams`, the fields of its tuples that are the key.
-        forms: how the values of tuples are read, for each column of `streams` that has them in forms; those
-            of other columns stay as they are.
+        tracked: whether the rows come from a tracked stream; a single tuple
+            of a topology may still be unanchored.
+        keys: for each column of `streams`, the fields of its tuples that are
+            the key.
+        forms: how the values of tuples are read, for each column of `streams`
+            that has them in forms; those of other columns stay as they are.
         has_one_key: whether all tuples have the key ().
-        are_floats: whether it is of floats, for each column of the key; a NaN in another one is a null.
+        are_floats: whether it is of floats, for each column of the key; a NaN
+            in another one is a null.
         have_times: whether it has times, for each column of the key.
-        _prepared: the task for which the bolt was prepared; empty before that.
+        _prepared: the task for which the bolt was prepared; empty before
+            that.
     """
 
     name: str
@@ -250,29 +270,34 @@ class KeyedTask:
     def __call__(
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
-        """Yield one frame with what the bolt did to one key: with new tuples, at a tick, or both.
+        """Yield one frame with what the bolt did to one key: with new tuples,
+        at a tick, or both.
 
         Args:
             key: its values as pandas has them.
-            parts: the rows that arrived for it, in several frames if they are many.
-            state: what the key holds; afterwards it has what is still held, and the time of the next tick.
+            parts: the rows that arrived for it, in several frames if they are
+                many.
+            state: what the key holds; afterwards it has what is still held,
+                and the time of the next tick.
         """
         batch_ms = state.getCurrentProcessingTimeMs()
         tick_due_ms, held = _read_state(state)
         self._update_older(held)
-        arrived = Arrivals(tuples=[], unreadable=[])
+        arrived = ReceivedTuples(tuples=[], unreadable=[])
         if not state.hasTimedOut:
             for part in parts:
                 self._read_part(part, batch_ms, arrived)
         held += arrived.tuples
         key = () if self.has_one_key else self._with_times(self._with_nulls(key), held)
         interval_ms = self.bolt.tick_every_ms
-        # it is later where the clock was set back, or the bolt had a longer interval before
+        # it is later where the clock was set back, or the bolt had a longer
+        # interval before
         tick_due_ms = min(tick_due_ms, batch_ms + interval_ms)
         is_tick_due = bool(interval_ms and tick_due_ms) and batch_ms >= tick_due_ms
         self._prepare_bolt()
         began_ns = self.now_ns()
-        # there is nothing new for the bolt if none of the tuples that arrived can be read
+        # there is nothing new for the bolt if none of the tuples that arrived
+        # can be read
         executes = not state.hasTimedOut and bool(arrived.tuples or not arrived.unreadable)
         ticks = state.hasTimedOut or is_tick_due
         outcome = self._call_bolt(key, held, executes=executes, ticks=ticks)
@@ -300,7 +325,8 @@ class KeyedTask:
 
         Args:
             executes: whether its `execute` is called.
-            ticks: whether its `tick` is called behind that, for what is still held.
+            ticks: whether its `tick` is called behind that, for what is still
+                held.
         """
         collector = KeyedCollector(self.name, held, self._check, self.schema.names, self._tracebacks)
         outcome = collector
@@ -313,16 +339,20 @@ class KeyedTask:
             stop_on(self.name, self.bolt, error)
             if not self.tracked and any(held_tuple.anchor is None for held_tuple in held):
                 raise  # nothing is tracked
-            # what the call did until then does not count: it emits nothing and acks nothing
+            # what the call did until then does not count: it emits nothing
+            # and acks nothing
             outcome = KeyedCollector(self.name, (), tracebacks=self._tracebacks)
             cause = cause_of(self.name, error, self._tracebacks)
             outcome.failed = [(held_tuple, cause) for held_tuple in held]
-        # the bolt may have kept it, and what it does by it from now on would be lost
+        # the bolt may have kept it, and what it does by it from now on would
+        # be lost
         collector.is_closed = True
         return outcome
 
     def _update_older(self, held: Sequence[KeyedTuple]) -> None:
-        """Add to tuples from the state what earlier versions did not write: their stream, zones of times."""
+        """Add to tuples from the state what earlier versions did not write:
+        their stream, zones of times.
+        """
         if len(self.streams) == 1:
             [stream] = self.streams.values()
             for held_tuple in held:
@@ -342,7 +372,9 @@ class KeyedTask:
             self._tracebacks.clear()
 
     def _with_nulls(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a key with its nulls: pandas has NaN for them in columns that are not of floats, too."""
+        """Return a key with its nulls: pandas has NaN for them in columns
+        that are not of floats, too.
+        """
         values: list[Any] = []
         for value, is_float in zip_longest(key, self.are_floats):
             is_nan = isinstance(value, float) and math.isnan(value)
@@ -350,7 +382,9 @@ class KeyedTask:
         return tuple(values)
 
     def _with_times(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
-        """Return a key with the times of a tuple that has it: in a key Spark gives times without a zone."""
+        """Return a key with the times of a tuple that has it: in a key Spark
+        gives times without a zone.
+        """
         if not held or not any(self.have_times):
             return key
         held_tuple = held[0]
@@ -365,19 +399,25 @@ class KeyedTask:
         return tuple(values)
 
     def _with_zones(self, held: KeyedTuple) -> Mapping[str, Any]:
-        """Return the values of a tuple from the state, where an earlier version kept times without a zone."""
+        """Return the values of a tuple from the state, where an earlier
+        version kept times without a zone.
+        """
         forms = self.forms.get(self._column_of(held))
         return held.values if forms is None else forms.read_kept(held.values)
 
     def _column_of(self, held: KeyedTuple) -> str:
-        """Return the column of the stream that a tuple came by; the first one if it is none of them now."""
+        """Return the column of the stream that a tuple came by; the first one
+        if it is none of them now.
+        """
         for column, stream in self.streams.items():
             if stream == held.came_from:
                 return column
         return next(iter(self.streams))
 
-    def _read_part(self, part: PandasFrame, batch_ms: int, arrived: Arrivals) -> None:
-        """Add the tuples that arrived in a frame; those that cannot be read apart from the others."""
+    def _read_part(self, part: PandasFrame, batch_ms: int, arrived: ReceivedTuples) -> None:
+        """Add the tuples that arrived in a frame; those that cannot be read
+        apart from the others.
+        """
         columns = [part[column] for column in self.streams]
         for row_anchor, *structs in zip(part[ANCHOR], *columns, strict=True):
             anchor: tuple[int, int, int] | None = None
@@ -427,7 +467,9 @@ def counts_of(
     took_ns: int,
     bolt: str,
 ) -> Counts:
-    """Count the work of one call; a tuple that waited over several batches counts with all that time."""
+    """Count the work of one call; a tuple that waited over several batches
+    counts with all that time.
+    """
     tally = Tally()
     tuples_by_stream = Counter(received.came_from for received in arrived)
     for stream, tuple_count in tuples_by_stream.items():
@@ -445,10 +487,12 @@ def counts_of(
 
 
 def reported_rows(collector: KeyedCollector, counts: Counts) -> Iterator[ReportedRow]:
-    """Yield the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts.
+    """Yield the rows of one call: emissions; acked, reset and failed tuples;
+    tracebacks; counts.
 
-    Example, of a call that emitted one row, acked two tuples and failed one: the row's values with its
-    anchors; no values, `ACKED` and two anchors; no values, the cause as JSON and one anchor; the counts.
+    Example, of a call that emitted one row, acked two tuples and failed one:
+    the row's values with its anchors; no values, `ACKED` and two anchors; no
+    values, the cause as JSON and one anchor; the counts.
     """
     for values, anchors in zip(collector.emissions, collector.anchors, strict=True):
         yield values, None, anchors
@@ -488,8 +532,9 @@ def _read_state(state: GroupState) -> tuple[int, list[KeyedTuple]]:
 def _timeout_ms(idle_ms: int, until_due_ms: int) -> int:
     """Return after which time Spark calls for a key that gets no tuple; 0: never.
 
-    The sooner of two ticks: after `idle_ms` without a tuple, or at the bolt's interval, which is due in
-    `until_due_ms`. One that is not above 0 does not come: of 60,000 and -5 it is 60,000.
+    The sooner of two ticks: after `idle_ms` without a tuple, or at the bolt's
+    interval, which is due in `until_due_ms`. One that is not above 0 does not
+    come: of 60,000 and -5 it is 60,000.
     """
     coming_ms = [wait_ms for wait_ms in (idle_ms, until_due_ms) if wait_ms and wait_ms > 0]
     return min(coming_ms, default=0)
@@ -499,8 +544,10 @@ def _write_state(state: GroupState, held: Sequence[KeyedTuple], tick_due_ms: int
     """Write the held tuples to the state; a key that holds none has no state, and gets no tick.
 
     Args:
-        tick_due_ms: when the bolt's next tick at its interval is due; 0: never.
-        wait_ms: after which time Spark calls for the key without a tuple; 0: never.
+        tick_due_ms: when the bolt's next tick at its interval is due; 0:
+            never.
+        wait_ms: after which time Spark calls for the key without a tuple; 0:
+            never.
     """
     if not held:
         if state.exists:

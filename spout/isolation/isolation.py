@@ -30,6 +30,7 @@ from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
+import numpy as np
 import pyarrow as pa
 
 from acker.errors import TrackingError
@@ -52,6 +53,7 @@ from spout.isolation.hang_notes import HangNote
 from spout.isolation.poison_finder import PoisonFinder
 from spout.planning.order import PARTITION, Gate, LineUp, Slip
 from spout.publishing.fold import TaskReport, merged
+from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.columns import ANCHOR
@@ -137,7 +139,15 @@ class IsolatedRun:
 
     def report(self) -> TaskReport:
         """Return what all children reported whose work was kept."""
-        return replace(merged(self._reports), passed=self._poison_finder.passed())
+        source = NUMBERED if self._pass.is_behind_keyed else PLANNED
+        report = merged(self._reports)
+        passed_calls = [
+            RootMarks.of_roots(
+                RootMark.PASSED, roots_of(source, roots), np.full(len(roots), call_number), cause
+            )
+            for call_number, (cause, roots) in enumerate(self._poison_finder.passed())
+        ]
+        return replace(report, marks=RootMarks.together([report.marks, *passed_calls]))
 
     def close(self) -> None:
         """End the child, if there is one, and forget the rows."""
@@ -163,9 +173,8 @@ class IsolatedRun:
             raise TrackingError(f"a child of {self._pass.name!r} reported nothing")
         self._reports.append(worked.report)
         if self.gate is not None:
-            for _, failed in worked.report.failures:
-                for root in failed.tolist():
-                    self.gate.fail(root)
+            failed = worked.report.marks.of(RootMark.FAILED)
+            self.gate.fail_all(failed.positions.tolist())
         return worked.batches
 
     def _ask_for_everything(self) -> Worked:

@@ -4,14 +4,16 @@
 "ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
 "order": {"<source>": {"by", "waiting", "most"}}, "waits": [source, ...], "at", "cluster"}``
 
-Older offsets have no `topics`, no `at` and no `cluster`; `order` and `waits` are missing if they are empty,
-and the `epoch` of a source where none is known. Spark compares offsets as text, so the order of keys is
-fixed. `ranges` cannot be computed from the `next` and `gaps` of two
-offsets: between them may be a takeover or a new generation.
+Older offsets have no `topics`, no `at` and no `cluster`; `order` and `waits`
+are missing if they are empty, and the `epoch` of a source where none is
+known. Spark compares offsets as text, so the order of keys is fixed. `ranges`
+cannot be computed from the `next` and `gaps` of two offsets: between them may
+be a takeover or a new generation.
 
-The offset before the first batch is empty and names no session. When Spark runs batch 0 again in a new
-process, it requests that offset again; if that process created another session, this would take the group
-over from the very batch that runs again.
+The offset before the first batch is empty and names no session. When Spark
+runs batch 0 again in a new process, it requests that offset again; if that
+process created another session, this would take the group over from the very
+batch that runs again.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -36,9 +38,11 @@ POSITIONS_END: Final = (1 << 63) - 1
 
 
 class SourceMark(NamedTuple):
-    """Which records of a source were emitted: [from_, next) of its generation, without the gaps.
+    """Which records of a source were emitted: [from_, next) of its
+    generation, without the gaps.
 
-    `leader_epoch` is an epoch of its leader in which the log had all of these, or `NO_EPOCH`.
+    `leader_epoch` is an epoch of its leader in which the log had all of
+    these, or `NO_EPOCH`.
     """
 
     from_: int
@@ -60,18 +64,24 @@ class Journal:
     """One offset of the source.
 
     Attributes:
-        session: id of the session that emitted the batch; empty before the first batch, and without tracking.
+        session: id of the session that emitted the batch; empty before the
+            first batch, and without tracking.
         now: session clock of the batch's last Init, ms.
         tasks: the largest number of read tasks of the batch.
         sources: what was emitted of each source, including this batch.
         ranges: what the batch emits, ascending by source and start.
-        topics: Kafka's id of each topic that has one of the sources, by which a re-created one is noticed.
-        order: for each partition that the batch reads in order, by its source: which records are blocked.
-        at_ms: wall time at which the clock was `now`, ms; 0: unknown. A batch that emits nothing has the
-            offset of the one before, and Spark's time of it shows how far the clock has moved since.
-        cluster: id of the cluster in which the batch was planned; empty: unknown.
-        waits: sources that were left out when the group began, since they had no leader, and do not take part
-            yet: they begin where the others did.
+        topics: Kafka's id of each topic that has one of the sources, by which
+            a re-created one is noticed.
+        order: for each partition that the batch reads in order, by its
+            source: which records are blocked.
+        at_ms: wall time at which the clock was `now`, ms; 0: unknown. A batch
+            that emits nothing has the offset of the one before, and Spark's
+            time of it shows how far the clock has moved since.
+        cluster: id of the cluster in which the batch was planned; empty:
+            unknown.
+        waits: sources that were left out when the group began, since they had
+            no leader, and do not take part yet: they begin where the others
+            did.
     """
 
     session: str
@@ -111,7 +121,9 @@ BEGINNING = Journal("", 0, 0, 1, MappingProxyType({}), ())
 
 
 def journal_of(offset: Mapping[str, Any]) -> Journal:
-    """Read an offset that Spark journalled; `Disagreement`: this version of Windhover cannot."""
+    """Read an offset that Spark journalled; `Disagreement`: this version of
+    Windhover cannot.
+    """
     try:
         if offset["v"] != VERSION:
             raise Disagreement(

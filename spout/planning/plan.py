@@ -89,6 +89,17 @@ class PlanIndex(RootNumbers):
             )
         return indices
 
+    def named(self, indices: I64) -> tuple[I64, I64]:
+        """Return the source and the position of each index.
+
+        Raises `TrackingError`: an index is not of this plan.
+        """
+        if len(indices) and not (indices.min() >= 0 and indices.max() < self.count):
+            raise TrackingError(
+                "a task named a root that is not in the plan of its batch; install one version"
+            )
+        return self.roots(indices)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:

@@ -26,8 +26,7 @@ _REAL_TIME = "STREAMING_REAL_TIME_MODE"
 _NO_SUCH_SINK = "DATA_SOURCE_NOT_FOUND"
 _MICRO_BATCHES = (
     "a tracked stream runs in micro-batches, since Spark has no Python sources in continuous"
-    " and real-time"
-    ' mode; use trigger(processingTime="100 milliseconds"), or leave the trigger out'
+    ' and real-time mode; use trigger(processingTime="100 milliseconds"), or leave the trigger out'
 )
 
 

@@ -47,6 +47,7 @@ class BatchEnd:
         for stream in reported:
             stream.queries.add(self.lane.name)
         if reported:
+            # executors may have come or gone during the batch
             self.application.tell_cores()
         if not reports.evaluations:
             return None
@@ -64,7 +65,7 @@ class BatchEnd:
         task_reports = [evaluation.report for evaluation in reports.evaluations]
         raised = first_of_each(error for report in task_reports for error in report.raised)
         stream.traceback_log.tell(raised, self.lane.seq)
-        has_held = any(len(report.held.indices) for report in task_reports)
+        has_held = any(report.holds for report in task_reports)
         moment = None
         if has_held or reports.plan is None:
             batch = logged(self.application, self.lane)

@@ -142,7 +142,8 @@ class Sink:
 
         Raises `TrackingError`: it has read a part of the rows.
         """
-        application, lane = end.application, end.lane
+        application = end.application
+        lane = end.lane
         # With a shuffle, Spark evaluates the stages before it by itself, before it calls this sink.
         reports_before = application.ledger.count(*lane)
         context = rows.sparkSession.sparkContext
@@ -256,9 +257,7 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
 def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
     """Return whether a function has read all rows of a batch.
 
-    False: it has read none, and run no job.
-
-    Raises `TrackingError`: it has read some.
+    False: it has read none, and run no job. Raises `TrackingError`: it has read some.
     """
     if not has_run and not drain.ended and partitions_of(rows):
         return False

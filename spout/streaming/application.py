@@ -46,9 +46,9 @@ ERRORS_KEPT = 100
 
 _LOCK = "lock"
 _NO_CONNECT = (
-    "what bolts did comes back through an accumulator, which Spark Connect does not have. Run"
-    " the driver"
-    ' beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a cluster'
+    "what bolts did comes back through an accumulator, which Spark Connect does not have."
+    ' Run the driver beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a'
+    " cluster"
 )
 
 
@@ -354,7 +354,7 @@ class Application:
         if tracked:
             self.refuse_second(group)
             for older in self._tracked_streams(group):
-                # its query has ended; a restart of it opens this again
+                # its query has ended; a restart of the query opens the publisher again
                 older.publisher.close()
         publisher = Publisher(
             lambda: KafkaLog(topics.kafka, client_id=f"windhover-bolts-{group}"),
@@ -396,12 +396,10 @@ class Application:
     def reports(self, query: str, batch: int) -> Reports:
         """Return what tasks reported about a batch in its newest run.
 
-        Raises `TrackingError`: some may be missing.
-
-        A run that ended between its tasks and its publication leaves its reports behind, and
-        the next run evaluates the batch again under the same id. A group has one run at a time,
-        so if two streams of one group have reports, those of the stream that was read later
-        count.
+        Raises `TrackingError`: some may be missing. A run that ended between its tasks and its
+        publication leaves its reports behind, and the next run evaluates the batch again under
+        the same id. A group has one run at a time, so if two streams of one group have reports,
+        those of the stream that was read later count.
         """
         reported_ids = self.ledger.streams(query, batch)
         reported = [stream for stream in self.all_streams() if stream.id in reported_ids]

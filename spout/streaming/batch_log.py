@@ -85,8 +85,7 @@ def refuse_repeats(application: Application, lane: BatchLane) -> None:
     if mode != _APPEND:
         raise TrackingError(
             f"output mode {mode.lower()} writes a row of an aggregate again and again, and"
-            " would ack its"
-            ' anchors as often; delayed acks need outputMode("append")'
+            ' would ack its anchors as often; delayed acks need outputMode("append")'
         )
 
 

@@ -285,7 +285,10 @@ class _Progress:
         self.early_by_share = {share: Early([], share.start) for share in self.unread.values()}
 
     def add_records(self, records: list[Message]) -> bool:
-        """Add records to their shares; return whether there were any of unread ones."""
+        """Add records to their unread shares; return whether any record was of one.
+
+        A share that is complete by them is unread no more.
+        """
         is_wanted = False
         for place, place_records in by_partition(records).items():
             share = self.unread.get(place)
@@ -293,9 +296,9 @@ class _Progress:
                 continue
             is_wanted = True
             next_offset = min((place_records[-1].offset() or 0) + 1, share.end)
-            known = self.early_by_share[share].records
-            early = Early(known + _before(place_records, share.end), next_offset)
-            self.early_by_share[share] = early
+            former_records = self.early_by_share[share].records
+            new_records = _before(place_records, share.end)
+            self.early_by_share[share] = Early(former_records + new_records, next_offset)
             if next_offset == share.end:
                 del self.unread[place]
         return is_wanted
@@ -353,10 +356,12 @@ def _receive(consumer: Consumer, messages_max: int) -> list[Message]:
             break
         received = [message]
         if message.error() is None:
+            # with it what the client has ready by now: that takes no wait
             messages_free = messages_max - len(messages)
             received = ready_messages(consumer, message, messages_free, CHUNK_BYTES - held_bytes)
         messages += received
         if messages[-1].error() is not None:
+            # an event, which the caller has to see before it waits for more
             break
         if len(messages) < messages_max:
             held_bytes += sum(map(len, received))
@@ -399,14 +404,14 @@ class TaskReader:
         self,
         settings: Mapping[str, str],
         shares: Sequence[Share],
-        kept: Kept = _KEPT,
+        kept_consumers: Kept = _KEPT,
         together: Together = _TOGETHER,
     ) -> None:
         """Prepare; `shares` are in the order in which they will be read."""
         self.lost = 0
         self.damaged: list[DamagedRun] = []
         self._settings = settings
-        self._kept = kept
+        self._kept_consumers = kept_consumers
         self._together = together
         # by share: what was read together, and readers that fetch already
         self._early: dict[Share, Early] = {}
@@ -427,12 +432,12 @@ class TaskReader:
             self._early = self._together.read(self._settings, small_group)
         reader = self._ahead.pop(share, None)
         if reader is None:
-            reader = RangeReader(self._settings, share, self._kept, self._early.pop(share, None))
+            reader = RangeReader(self._settings, share, self._kept_consumers, self._early.pop(share, None))
         reader.damaged = self.damaged
         following = self._large_by_former.get(share)
         if following is not None:
             reader.fetch()  # before the next one, whose records may wait
-            self._ahead[following] = RangeReader(self._settings, following, self._kept)
+            self._ahead[following] = RangeReader(self._settings, following, self._kept_consumers)
             self._ahead[following].fetch()
         for messages in reader.chunks():
             yield from self._without_too_large(messages)
@@ -472,7 +477,7 @@ class RangeReader:
         self,
         settings: Mapping[str, str],
         share: Share,
-        kept: Kept = _KEPT,
+        kept_consumers: Kept = _KEPT,
         early: Early | None = None,
     ) -> None:
         """Prepare; `early` is what was read of the share already, if anything was."""
@@ -487,7 +492,7 @@ class RangeReader:
         self._end = share.end
         self._skips_loss = share.skips_loss
         self._is_of_copies = share.of_copies
-        self._kept = kept
+        self._kept_consumers = kept_consumers
         # what the last events have reported at `_next`: it has left the log, or cannot be read
         self._has_left_log = False
         self._damage: KafkaError | None = None
@@ -566,7 +571,7 @@ class RangeReader:
             raise
         # one of copies would ask the broker, idle, fifty times a second (`COPIES_WAIT_MS`)
         if self._next == self._end and not self._is_of_copies:
-            self._kept.put(self._place, consumer)
+            self._kept_consumers.put(self._place, consumer)
         else:
             consumer.close()
 
@@ -578,7 +583,7 @@ class RangeReader:
 
     def _begin(self) -> _Opened:
         """Return the consumer that is kept for this place, or a new one."""
-        kept_consumer = self._kept.take(self._place)
+        kept_consumer = self._kept_consumers.take(self._place)
         if kept_consumer is not None:
             return _Opened(kept_consumer, is_new=False)
         return _Opened(self._open(), is_new=True)
@@ -595,10 +600,8 @@ class RangeReader:
     def _accept(self, messages: list[Message]) -> tuple[list[Message], int | None]:
         """Return the records of the range, and the offset where the partition ended.
 
-        None: it did not.
-
-        Goes on behind the records. A loss or a damage that an event reports is kept for
-        `_leave_out`.
+        None: it did not. Goes on behind the records. A loss or a damage that an event reports
+        is kept for `_leave_out`.
         """
         end: int | None = None
         events, records = _split_events(messages)
@@ -631,10 +634,10 @@ class RangeReader:
         if idle_ms < STALL_MS or self._background.is_hopeless:
             return False
         try:
-            first, end = self._bounds(consumer)
+            log_start, log_end = self._bounds(consumer)
         except KafkaException:  # the broker is silent to all
             return False
-        is_in_log = first <= self._next < end
+        is_in_log = log_start <= self._next < log_end
         return is_in_log and self._first_readable() > self._next
 
     def _leave_out(self, consumer: Consumer) -> None:
@@ -661,40 +664,40 @@ class RangeReader:
 
     def _pass_over_lost(self, consumer: Consumer) -> None:
         """Go on where the log begins now; count the offsets of the range before it."""
-        first, end = self._bounds(consumer)
-        if first <= self._next:
-            raise self._cut(first, end)
+        log_start, log_end = self._bounds(consumer)
+        if log_start <= self._next:
+            raise self._cut(log_start, log_end)
         if not self._skips_loss:
             raise DataLoss(
-                f"{self._where()} left the log, which begins at {first}, after the batch was"
+                f"{self._where()} left the log, which begins at {log_start}, after the batch was"
                 " planned; set on_data_loss: skip to go on without such records, or raise the"
                 " topic's retention"
             )
-        first_left = min(first, self._end)
-        self.lost += first_left - self._next
-        self._next = first_left
+        goes_on_at = min(log_start, self._end)
+        self.lost += goes_on_at - self._next
+        self._next = goes_on_at
 
     def _require_end(self, consumer: Consumer) -> None:
         """Raise `Disagreement` if the log of the leader, too, ends before the range."""
         try:
-            first, end = self._bounds(consumer)
+            log_start, log_end = self._bounds(consumer)
         except KafkaException as error:
             if error.args[0].code() in TRANSIENT:
                 return
             raise
-        if end < self._end:
-            raise self._cut(first, end)
+        if log_end < self._end:
+            raise self._cut(log_start, log_end)
 
     def _bounds(self, consumer: Consumer) -> tuple[int, int]:
         """Ask the leader for the first offset of the log, and for its end; return both."""
         place = TopicPartition(self._topic, self._partition)
         return consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
 
-    def _cut(self, first: int, end: int) -> Disagreement:
+    def _cut(self, log_start: int, log_end: int) -> Disagreement:
         """Return the error of a log that has not the offsets which the batch was planned with."""
         return Disagreement(
-            f"{self._where()}: the log holds {first} to {end}: the topic was created again, or"
-            " cut; run `windhover offsets reset` for its input"
+            f"{self._where()}: the log holds {log_start} to {log_end}: the topic was created"
+            " again, or cut; run `windhover offsets reset` for its input"
         )
 
     def _refusal(self, error: KafkaError) -> WindhoverError:

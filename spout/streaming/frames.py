@@ -136,6 +136,7 @@ class Node:
         producer = self.carrying(step.name)
         producer_chain = producer.chain
         if producer_chain is None:
+            # behind a bare source Spark shuffles its rows one by one
             return loose(grouping.apply(self.frame(anchored=True)), step)
         grouping.check(producer_chain.steps[-1].schema.names)
         tasks = grouping.tasks(self.session)
@@ -149,6 +150,7 @@ class Node:
             subscriptions=producer_chain.leaving if is_tracked else (),
             arriving=producer_chain.schema,
         )
+        # a bundle has the number of its task, which is that of its partition then
         base = bundles.repartitionById(tasks, sql.col(TASK))
         names = (*self.names, step.name)
         return Node(self.session, self.stream, base=base, chain=consumer_chain, names=names)
@@ -208,7 +210,7 @@ def through(
 
 def narrowed(options: SourceOptions, stage: StagePass) -> SourceOptions:
     """Return source options with which a stage runs inside the source's read task."""
-    return replace(options, narrow=SealedStage(stage), schema=spark_schema_of(stage.leaving))
+    return replace(options, sealed_stage=SealedStage(stage), schema=spark_schema_of(stage.leaving))
 
 
 def node_of(rows: DataFrame) -> Node | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from pyspark import InheritableThread
 
 from spout.link.planner_link import PlannerLink
-from spout.spark.connect_back import SPARK_ERRORS, SlowStarts, tried_twice
+from spout.spark.connect_back import SPARK_ERRORS, RunningQuery, SlowStarts, tried_twice
 from spout.spark.threads import leave_sigint_to_the_main_thread
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ class Keeper:
         # several streams may be of one session
         sessions = {id(stream.session): stream.session for stream in self._streams()}
         try:
-            active_queries = [query for session in sessions.values() for query in session.streams.active]
+            active_queries: list[RunningQuery] = []
+            for session in sessions.values():
+                active_queries += session.streams.active
             self._slow_starts.look(active_queries)
         except (*SPARK_ERRORS, ConnectionError) as error:  # the JVM ends
             _LOGGER.debug("the queries cannot be listed: %s", error)

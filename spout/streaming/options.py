@@ -88,7 +88,7 @@ class SourceOptions:
         columns: columns that the source returns when no bolt runs inside it.
         anchored: whether each row ends with the hidden anchor column.
         traced: whether read tasks report the trace contexts of records.
-        narrow: the bolts that run inside the read task, or None.
+        sealed_stage: the bolts that run inside the read task, or None.
         ledger: the accumulator to which a tracked read task adds its blob, or None.
         awaits_workers: whether nothing is emitted before Spark has run a task since the query
             began.
@@ -116,7 +116,7 @@ class SourceOptions:
     traced: bool = False
     tracked_when: Callable[[Tuple], object] | None = None
     safety: Safety = field(default_factory=Safety)
-    narrow: SealedStage | None = None
+    sealed_stage: SealedStage | None = None
     ledger: Any = field(default=None, repr=False)
     awaits_workers: bool = False
 

@@ -108,9 +108,7 @@ class Copies:
     def refuse_left_over(self, gate: Gate, index_of: Callable[[int], int]) -> list[tuple[int, Cause]]:
         """Refuse copies that are left over, and block what comes behind them.
 
-        Return roots with causes.
-
-        `index_of` takes a position; roots are indices in the plan.
+        Return roots with causes. `index_of` takes a position; roots are indices in the plan.
         """
         why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.place}"
         causes: list[tuple[int, Cause]] = []

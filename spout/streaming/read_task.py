@@ -33,9 +33,9 @@ from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import HighestTime
-from spout.publishing.fold import TaskReport, failures_of, not_done
+from spout.publishing.fold import TaskReport, not_done
 from spout.publishing.report_accumulator import add
-from spout.publishing.root_marks import RootMark, RootMarks
+from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
 from spout.streaming.options import SourceOptions
@@ -64,8 +64,8 @@ def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) ->
     nothing. `runs_again`: another process had planned the batch, and the query ended in it.
     """
     running: AbstractContextManager[TaskRun | _BareSource] = nullcontext(_BareSource(options))
-    if options.narrow is not None:
-        running = running_stage(options.narrow.stage, options.safety, again=runs_again)
+    if options.sealed_stage is not None:
+        running = running_stage(options.sealed_stage.stage, options.safety, again=runs_again)
     with running as worker:
         with closing(_Reading(task, options, worker)) as reading, no_garbage_collection():
             # a Python source hands its times out in UTC: Spark compares the types, names of
@@ -85,9 +85,8 @@ UNTRACKED_CURE: Final = (
 class _Chunk(NamedTuple):
     """Records of one source that are read together.
 
-    Of each its message, its position and its index.
-
-    The index is the root's number within the plan of the batch.
+    Of each its message, its position and its index. The index is the root's number within the
+    plan of the batch.
     """
 
     source: int
@@ -174,6 +173,7 @@ class _Reading:
         ordered_input = self._options.input_of(source)
         gate = Gate(f"{ordered_input.topic}/{partition_of(source)}", ordered_input.name, line_up)
         replay_source = copies_source(source)
+        # all of them first: a copy that is read last may be the first in order
         copies = self._read_copies(source, gate)
         self.worker.gate = gate
         for sorted_copies in copies.in_order(CHUNK_RECORDS):
@@ -188,10 +188,12 @@ class _Reading:
             if share.source != source:
                 continue
             for messages, positions in self._read(share, gate):
+                # of what is new the origin is its own offset
                 offsets = positions - share.start + offset_of(share.start)
                 chunk = _Chunk(source, messages, positions, self._index.of(source, positions))
                 yield from self._feed_in_order(gate, chunk, offsets)
         self.worker.gate = None
+        # the report has the lines of its records
         self._gates.append(gate)
 
     def _read_copies(self, source: int, gate: Gate) -> Copies:
@@ -216,15 +218,21 @@ class _Reading:
     def report(self) -> TaskReport:
         """Return what the task did, once all of its rows were taken."""
         bolts_report = self.worker.report()
-        unreadable = [(cause, self._indices_of(run)) for run, cause in self._unreadable_runs]
-        failures = (*bolts_report.failures, *failures_of(self._failures), *unreadable)
-        bolts_report = replace(bolts_report, failures=failures)
+        unreadable = [
+            RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, self._indices_of(run)), cause=cause)
+            for run, cause in self._unreadable_runs
+        ]
+        refused = RootMarks.of_failures(PLANNED, self._failures)
+        marks = RootMarks.together([bolts_report.marks, refused, *unreadable])
+        bolts_report = replace(bolts_report, marks=marks)
         # None: where tuples go on, they may fail in other tasks, so each line goes with the report
-        narrow = self._options.narrow
-        ends_here = narrow is not None and narrow.stage.carry is Carry.NONE
+        sealed_stage = self._options.sealed_stage
+        ends_here = sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE
         stopped_indices = not_done(bolts_report) if ends_here else None
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
         trace_marks = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
+        untracked = roots_of(PLANNED, np.concatenate(self._best_effort_indices))
+        best_effort = RootMarks.of_roots(RootMark.UNTRACKED, untracked)
         # what cannot be read fails, so it is not absent too
         failed_set = RootSet.of_runs(run for run, _ in self._unreadable_runs)
         absent_set = RootSet.of_runs(self._absent_runs) - failed_set
@@ -235,11 +243,10 @@ class _Reading:
             absent=tuple(absent_set.runs()),
             lost=self._task_reader.lost,
             damaged=tuple(self._task_reader.damaged),
-            untracked=np.concatenate(self._best_effort_indices),
             lined=tuple(gate.lined(stopped_indices) for gate in self._gates),
             raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
             counts=added([_source_counts(self._options, self._emitted_count), bolts_report.counts]),
-            marks=RootMarks.together([*self._first_emissions, trace_marks]),
+            marks=RootMarks.together([marks, best_effort, *self._first_emissions, trace_marks]),
             newest=tuple(self._highest_times.values()),
         )
 
@@ -281,10 +288,9 @@ class _Reading:
     def _note_damage(self, share: SourceRun, gate: Gate | None) -> None:
         """Fail what of a range could not be read since the last call.
 
-        Stop what is behind it at the `gate`.
-
-        Where the input's `on_data_loss` is skip, nothing fails: `_read` finds it absent. Raises
-        `Damaged`: nobody would be told, since nothing of the stream is tracked.
+        Stop what is behind it at the `gate`. Where the input's `on_data_loss` is skip, nothing
+        fails: `_read` finds it absent. Raises `Damaged`: nobody would be told, since nothing of
+        the stream is tracked.
         """
         damaged_runs = self._task_reader.damaged[self._damage_noted :]
         self._damage_noted += len(damaged_runs)
@@ -323,9 +329,8 @@ class _Reading:
     ) -> Iterator[pa.RecordBatch]:
         """Pass records to the bolts, and yield what these emit.
 
-        Rows that have a cause fail instead.
-
-        The rows of `best_effort` are acked with the batch, whatever the bolts do.
+        Rows that have a cause fail instead. The rows of `best_effort` are acked with the batch,
+        whatever the bolts do.
         """
         if best_effort:
             self._best_effort_indices.append(chunk.indices[sorted(best_effort)])
@@ -340,6 +345,7 @@ class _Reading:
         if self.tracked and self._options.traced:
             self._note_traces(passed)
         batch = self.worker.feed(rows, self._anchors(passed))
+        # behind the bolts: a watermark sees the times of the rows that leave
         if self.tracked:
             self._note_times(batch, chunk.source, passed.positions)
         yield batch
@@ -374,11 +380,13 @@ class _Reading:
             former = self._highest_times.get(name)
             if former is not None and at_ms <= former.at_ms:
                 continue
-            if self._options.narrow is None:
+            records_with_it = positions
+            if self._options.sealed_stage is None:
                 # no bolt: row by row these are the records
-                first_position = last_position = int(positions[pc.index(column, highest).as_py()])
-            else:
-                first_position, last_position = int(positions.min()), int(positions.max())
+                row = pc.index(column, highest).as_py()
+                records_with_it = positions[row : row + 1]
+            first_position = int(records_with_it.min())
+            last_position = int(records_with_it.max())
             records = SourceRun(source, first_position, last_position + 1)
             self._highest_times[name] = HighestTime(name, at_ms, records)
 
@@ -479,16 +487,15 @@ class _Reading:
 def _source_counts(options: SourceOptions, emitted: int) -> Counts:
     """Return how many records `read_stream` emitted.
 
-    Empty: none, or the first stage has counted them.
-
-    A topology counts the emissions of its spouts in its first stage.
+    Empty: none, or the first stage has counted them. A topology counts the emissions of its
+    spouts in its first stage.
     """
-    narrow = options.narrow
-    is_topology = narrow is not None and narrow.stage.frame is None
+    sealed_stage = options.sealed_stage
+    is_topology = sealed_stage is not None and sealed_stage.stage.frame is None
     if not emitted or is_topology:
         return {}
     measures = {Counted(What.EMITTED, SPOUT.component, SPOUT): Measure(emitted)}
-    if narrow is not None:
+    if sealed_stage is not None:
         # each record has gone to a bolt
         measures[Counted(What.TRANSFERRED, SPOUT.component, SPOUT)] = Measure(emitted)
     return measures

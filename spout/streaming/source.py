@@ -289,10 +289,8 @@ class Runner:
     def plan(self, start: Journal, rows_max: int | None) -> Journal:
         """Plan the next batch and return its end.
 
-        `start`: there is nothing to do, or the driver ends us.
-
-        Waits until the ackers are ready and until the batch before is published. `rows_max`
-        None: no limit.
+        `start`: there is nothing to do, or the driver ends us. Waits until the ackers are ready
+        and until the batch before is published. `rows_max` None: no limit.
         """
         self._driver.require()
         self._driver.catch_up()
@@ -386,9 +384,8 @@ class Runner:
     def _waits_in_vain(self) -> bool:
         """Wait for a record, if there was nothing to plan for `ASKING_SECONDS`.
 
-        Return whether none came.
-
-        False also where it did not wait: then the caller asks for the ends of all partitions.
+        Return whether none came. False also where it did not wait: then the caller asks for the
+        ends of all partitions.
         """
         if self._idle_since_s is None or self._clock_s() - self._idle_since_s < ASKING_SECONDS:
             return False
@@ -405,9 +402,8 @@ class Runner:
     def _plan_last(self, start: Journal, rows_max: int | None) -> Journal:
         """Wait for a replay to plan, or until nothing is pending or due.
 
-        Return `start` when the query ends.
-
-        Spark kills this process when the query ends, so the last status is written here.
+        Return `start` when the query ends. Spark kills this process when the query ends, so the
+        last status is written here.
         """
         while not self._planner.is_drained():
             self._wait(IDLE_MS)
@@ -423,6 +419,7 @@ class Runner:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
+        # a thread that hangs may hold the lock: then the process ends without a last status
         if self._lock.acquire(timeout=JOIN_SECONDS):
             try:
                 if self._planner.is_open and not self._thread.is_alive():

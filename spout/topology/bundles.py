@@ -117,6 +117,8 @@ class Bundling:
                 tasks.append(task)
                 bundles.append(bundle)
             rows_before += load.rows.num_rows
+        # as Arrow has a binary column: all bytes behind each other, and where each value
+        # begins; of bundles of 10 and 30 bytes 0, 10 and 40
         offsets = np.cumsum([0, *(bundle.size for bundle in bundles)])
         if offsets[-1] > self.bytes_max:
             raise TupleError(
@@ -217,17 +219,18 @@ def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordB
     for rows, places, *_ in unbundled_apart(bundles, schema):
         if places is None:
             yield rows
-        else:
-            columns = [places.column() if name == ANCHOR else rows.column(name) for name in schema.names]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            continue
+        columns_by_name = dict(zip(rows.schema.names, rows.columns, strict=True))
+        columns_by_name[ANCHOR] = places.column()
+        columns = [columns_by_name[name] for name in schema.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def unbundled_apart(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[PlacedRows]:
     """Yield the rows of bundles as `unbundled` does.
 
-    Anchors that are paths become places beside the rows.
-
-    That is where the bundle has them as index and ordinals; other paths stay a column.
+    Anchors that are paths become places beside the rows. That is where the bundle has them as
+    index and ordinals; other paths stay a column.
     """
     for task, bundle in zip(*bundles.select([TASK, BUNDLE]).columns, strict=True):
         written = pa.ipc.open_stream(bundle.as_buffer()).read_next_batch()
@@ -251,8 +254,9 @@ def _coded(column: pa.Array, tasks: int) -> pa.Array:
     rows = len(column)
     sample = column.slice(0, _SAMPLE)
     repeated = len(sample) - len(sample.unique())
-    # Of V equally frequent values n rows have about n * n / 2V that occurred before, so V is about
-    # n * n / 2 * repeated: with 1,000 rows and 100 repeated ones, 5,000.
+    # Of V equally frequent values n rows have about n * n / 2V that occurred before. So V is
+    # about n * n / (2 * repeated): with 1,000 rows and 100 repeated ones, 5,000. The list of V
+    # for each task is to be at most half as long as the column.
     if not repeated or len(sample) * len(sample) * tasks > rows * repeated:
         return column
     encoded = column.dictionary_encode()

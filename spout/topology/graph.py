@@ -186,6 +186,7 @@ class Graph:
         """Raise `UsageError` if edges of two subscriptions could not be told apart."""
         subscriptions_by_key: dict[int, Subscription] = {}
         for subscription in self.subscriptions:
+            # the key is a CRC-32 of the names, so two pairs of names may have one
             earlier = subscriptions_by_key.setdefault(subscription.key, subscription)
             if earlier is subscription:
                 continue
@@ -209,10 +210,10 @@ class Graph:
 
         Raises `UsageError`: there is a cycle.
         """
-        producers_by_name = {
-            name: {subscription.producer.component for subscription in self.inputs_of(name)}
-            for name in self.components
-        }
+        producers_by_name: dict[str, set[str]] = {}
+        for name in self.components:
+            subscriptions = self.inputs_of(name)
+            producers_by_name[name] = {subscription.producer.component for subscription in subscriptions}
         while producers_by_name:
             # those whose producers were all yielded before
             ready = [

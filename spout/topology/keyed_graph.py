@@ -57,10 +57,11 @@ def check_keyed(
 
 def _check_passing(graph: Graph, name: str) -> None:
     """Raise `UsageError` if a bolt behind the keyed one also reads from beside it."""
-    behind = graph.behind(name)
+    components_behind = graph.behind(name)
     for subscription in graph.subscriptions:
-        reader, producer = subscription.consumer, subscription.producer
-        if reader in behind and producer.component not in {name, *behind}:
+        reader = subscription.consumer
+        producer = subscription.producer
+        if reader in components_behind and producer.component not in {name, *components_behind}:
             raise UsageError(
                 f"bolt {reader!r} reads {producer}, and also what comes after {name!r}, a"
                 f" KeyedBolt: Spark has no rows of before it there. Let {name!r} read"
@@ -71,14 +72,14 @@ def _check_passing(graph: Graph, name: str) -> None:
 
 def _check_sinks(graph: Graph, name: str, sinks: Collection[StreamId]) -> None:
     """Raise `UsageError` if the sink also reads from beside the keyed bolt."""
-    behind = graph.behind(name)
+    components_behind = graph.behind(name)
     for stream in sinks:
-        if stream.component not in {name, *behind}:
+        if stream.component not in {name, *components_behind}:
             raise UsageError(
                 f"the sink gets {stream} beside {name!r}, a KeyedBolt: Spark has no rows of"
                 f" before it there. Let {stream.component!r} write by itself, or submit a"
-                " topology of its own for it,"
-                f' and give the sink only {name!r} and what reads from it: sink={{"{name}": write}}'
+                f" topology of its own for it, and give the sink only {name!r} and what reads from"
+                f' it: sink={{"{name}": write}}'
             )
 
 
@@ -90,9 +91,8 @@ def _check_input(keyed: Component, inputs: Collection[Subscription]) -> None:
         if subscription.kind not in (Kind.FIELDS, Kind.GLOBAL):
             raise UsageError(
                 f"bolt {name!r}, a KeyedBolt, reads {producer} by {subscription.kind}; it holds"
-                " tuples by"
-                f' key: read it by .fields_grouping("{producer.component}", ...) with the fields of the'
-                f' key, or by .global_grouping("{producer.component}") as one key, ()'
+                f' tuples by key: read it by .fields_grouping("{producer.component}", ...) with the'
+                f' fields of the key, or by .global_grouping("{producer.component}") as one key, ()'
             )
         fields = subscription.fields
         if len(set(fields)) < len(fields):

@@ -96,10 +96,8 @@ def _text_numbers(column: pa.Array) -> U64:
     """Return the CRC-32 of each value's text, as Python writes it."""
     try:
         values = column.to_pylist()
-    except (
-        ValueError,
-        OverflowError,
-    ):  # one has no form in Python, and one tuple must not end the query
+    except (ValueError, OverflowError):
+        # one has no form in Python, and one tuple must not end the query
         values = [_value_or_none(scalar) for scalar in column]
     return np.fromiter((zlib.crc32(repr(value).encode()) for value in values), np.uint64, len(values))
 

@@ -355,7 +355,9 @@ def _leaving(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -
     if is_last and len(plan.outputs) == 1:
         # the sink's own columns, and no more
         return streams[plan.outputs[0].stream].schema
-    leaving = [output.stream for output in plan.outputs] if is_last else plan.crossing(stage)
+    leaving = plan.crossing(stage)
+    if is_last:
+        leaving = tuple(output.stream for output in plan.outputs)
     structs: list[pa.Field] = []
     for stream_id in dict.fromkeys(leaving):
         stream = streams[stream_id]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from spout.topology.graph import Graph, Kind, Subscription
 from spout.tuples.tuple import StreamId
@@ -105,6 +106,18 @@ class Layout:
         return tuple(dict.fromkeys(streams))
 
 
+class _Placement(NamedTuple):
+    """Of each component the stage in which it runs, and its own tasks; 0: as many as its stage has.
+
+    `order` has the components, producers before their consumers, and the keyed bolt as late as
+    it can be.
+    """
+
+    order: tuple[str, ...]
+    stage_by_name: dict[str, int]
+    tasks_by_name: dict[str, int]
+
+
 def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
     """Cut a checked topology into stages.
 
@@ -112,38 +125,24 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
         outputs: the streams that the sink gets.
         cores: tasks of a bolt behind a shuffle that says nothing of its parallelism.
     """
-    stage_by_name: dict[str, int] = {}
-    tasks_by_name: dict[str, int] = {}
-    # the keyed bolt after all bolts that do not read from it, and before those that do
-    behind = graph.behind(graph.keyed)
-    order = sorted(graph.order, key=lambda name: (name in behind, graph.components[name].is_keyed))
-    for name in order:
-        component = graph.components[name]
-        subscriptions = graph.inputs_of(name)
-        producer_stages = [stage_by_name[subscription.producer.component] for subscription in subscriptions]
-        if component.is_keyed:
-            # nothing passes by it
-            producer_stages = list(stage_by_name.values())
-        may_stay = all(_may_stay(subscription, component.parallelism) for subscription in subscriptions)
-        tasks_by_name[name] = 0
-        if component.is_spout or may_stay:
-            stage_by_name[name] = max(producer_stages, default=0)
-        else:
-            stage_by_name[name] = max(producer_stages) + 1
-            if not component.is_keyed:
-                tasks_by_name[name] = component.parallelism or cores
+    placement = _placement(graph, cores)
+    stage_by_name = placement.stage_by_name
+    tasks_by_name = placement.tasks_by_name
     stages: list[list[str]] = [[] for _ in range(max(stage_by_name.values()) + 1)]
-    for name in order:
+    for name in placement.order:
         stages[stage_by_name[name]].append(name)
-    partitions = [
-        _partitions(number, [tasks_by_name[name] for name in names], cores, is_keyed=graph.keyed in names)
-        for number, names in enumerate(stages)
-    ]
+    partitions: list[int] = []
+    for number, names in enumerate(stages):
+        tasks_of_bolts = [tasks_by_name[name] for name in names]
+        has_keyed_bolt = graph.keyed in names
+        partitions.append(_partitions(number, tasks_of_bolts, cores, is_keyed=has_keyed_bolt))
     routes: list[Route] = []
     for subscription in graph.subscriptions:
         consumer = subscription.consumer
         last_stage = stage_by_name[consumer]
-        tasks = 1 if consumer == graph.keyed else tasks_by_name[consumer] or partitions[last_stage]
+        tasks = tasks_by_name[consumer] or partitions[last_stage]
+        if consumer == graph.keyed:
+            tasks = 1
         first_stage = stage_by_name[subscription.producer.component]
         routes.append(Route(len(routes), subscription, first_stage, last_stage, tasks))
     # they are numbered on from the routes
@@ -153,12 +152,39 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
     ]
     return Layout(
         graph,
-        tuple(map(tuple, stages)),
-        tuple(partitions),
-        tasks_by_name,
-        tuple(routes),
-        tuple(sink_outputs),
+        stages=tuple(map(tuple, stages)),
+        partitions=tuple(partitions),
+        tasks=tasks_by_name,
+        routes=tuple(routes),
+        outputs=tuple(sink_outputs),
     )
+
+
+def _placement(graph: Graph, cores: int) -> _Placement:
+    """Find the stage of each component: that of its producers, or the next one behind a shuffle."""
+    stage_by_name: dict[str, int] = {}
+    tasks_by_name: dict[str, int] = {}
+    # the keyed bolt after all bolts that do not read from it, and before those that do
+    behind_keyed = graph.behind(graph.keyed)
+    order = sorted(graph.order, key=lambda name: (name in behind_keyed, graph.components[name].is_keyed))
+    for name in order:
+        component = graph.components[name]
+        subscriptions = graph.inputs_of(name)
+        producers = [subscription.producer.component for subscription in subscriptions]
+        stages_before = [stage_by_name[producer] for producer in producers]
+        if component.is_keyed:
+            # nothing passes by it: it is behind all that was placed so far
+            stages_before = list(stage_by_name.values())
+        parallelism = component.parallelism
+        stays = all(_may_stay(subscription, parallelism) for subscription in subscriptions)
+        tasks_by_name[name] = 0
+        if component.is_spout or stays:
+            stage_by_name[name] = max(stages_before, default=0)
+            continue
+        stage_by_name[name] = max(stages_before) + 1
+        if not component.is_keyed:
+            tasks_by_name[name] = parallelism or cores
+    return _Placement(tuple(order), stage_by_name, tasks_by_name)
 
 
 def _partitions(stage: int, bolt_tasks: Sequence[int], cores: int, *, is_keyed: bool) -> int:

@@ -12,8 +12,8 @@
     source and position do so afterwards too. For tuples that Spark's state may hold: see
     `spout.publishing.delayed`.
 
-In PACKED and WIDE the subscriptions along the hops are the same for all rows of a stream. So the chain of
-bolts has them, and not the rows.
+In PACKED and WIDE the subscriptions along the hops are the same for all rows
+of a stream. So the chain of bolts has them, and not the rows.
 
 Source: docs/design/protocol.md, sections 2 and 5.2.
 """
@@ -37,13 +37,17 @@ ORDINALS_MAX = 1 << ORDINAL_BITS
 """Tuples that one pass may emit for one input tuple: 16,777,216."""
 
 WORD_BITS = 32
-"""Of a hop, which is one number: the subscription is in the upper half, the ordinal in the lower."""
+"""Of a hop, which is one number: the subscription is in the upper half, the
+ordinal in the lower.
+"""
 
 WORD_MASK = (1 << WORD_BITS) - 1
 _MASK = (1 << 64) - 1
 
 PATH_WEIGHT = 0x5851F42D4C957F2D
-"""A path is fingerprinted as one number: each of its numbers is added to what is before it times this."""
+"""A path is fingerprinted as one number: each of its numbers is added to what
+is before it times this.
+"""
 
 PATHS_TYPE = pa.list_(pa.list_(pa.int64()))
 WIDE_TYPE = pa.struct([("packed", pa.int64()), ("source", pa.int64()), ("position", pa.int64())])
@@ -72,7 +76,9 @@ class Carry(StrEnum):
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows, and the sum of their mixed anchors modulo 2^64, which no order of rows changes."""
+    """The number of rows, and the sum of their mixed anchors modulo 2^64,
+    which no order of rows changes.
+    """
 
     rows: int = 0
     total: int = 0
@@ -111,7 +117,8 @@ class Anchors:
 
     Attributes:
         column: the column; for `Carry.NONE` nulls.
-        subscriptions: keys of the subscriptions along every path of a PACKED or WIDE column.
+        subscriptions: keys of the subscriptions along every path of a PACKED
+            or WIDE column.
     """
 
     carry: Carry
@@ -119,7 +126,9 @@ class Anchors:
     subscriptions: tuple[int, ...] = ()
 
     def roots(self) -> I64:
-        """Return the root's index of each row, `(n,) int64`; this and the next two: of PACKED or WIDE."""
+        """Return the root's index of each row, `(n,) int64`; this and the
+        next two: of PACKED or WIDE.
+        """
         indices: I64 = self.packed() >> ORDINAL_BITS
         return indices
 
@@ -137,7 +146,8 @@ class Anchors:
         """Build the column, PACKED or WIDE, of rows that descend from these ones.
 
         Args:
-            parents: `(n,) int64`: the number of the row here that each descends from.
+            parents: `(n,) int64`: the number of the row here that each
+                descends from.
             packed: `(n,) int64`: index and ordinal of each.
         """
         packed_column = pa.array(packed)
@@ -179,7 +189,8 @@ def _path_of(delivery: Delivery) -> list[int]:
     path = [delivery.root]
     for subscription, ordinal in delivery.path:
         hop = subscription << WORD_BITS | ordinal
-        # a column has int64: where the subscription's highest bit is set, the hop is below 0
+        # a column has int64: where the subscription's highest bit is set, the
+        # hop is below 0
         path.append(hop - (1 << 64) if hop >> 63 else hop)
     return path
 
@@ -200,7 +211,8 @@ def fingerprint_of(carry: Carry, column: pa.Array) -> Fingerprint:
 def _path_sums(paths: pa.Array) -> I64:
     """Return one number for each path, modulo 2^64, `(n,) int64`; see `PATH_WEIGHT`.
 
-    The path [7, 40, 50] is 7 * w^2 + 40 * w + 50: a number counts times w for each one behind it.
+    The path [7, 40, 50] is 7 * w^2 + 40 * w + 50: a number counts times w for
+    each one behind it.
     """
     widths = np.asarray(paths.value_lengths())
     ends = np.cumsum(widths)

@@ -18,7 +18,9 @@ SOURCE_COLUMNS: Mapping[str, str] = {
     "timestamp": "timestamp",
     "timestampType": "int",
 }
-"""Columns of `read_stream`, as Spark's Kafka connector has them; ``headers`` follows on request."""
+"""Columns of `read_stream`, as Spark's Kafka connector has them; ``headers``
+follows on request.
+"""
 
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
@@ -38,7 +40,9 @@ COLUMN = "s{}"
 """Name of the column with the tuples of the stream of this number."""
 
 ROOT = "_root"
-"""Between two stages, where a keyed bolt ends the topology: source and position of each root."""
+"""Between two stages, where a keyed bolt ends the topology: source and
+position of each root.
+"""
 
 ROOT_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64())])
 
@@ -46,9 +50,11 @@ ROOT_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64())])
 class Origins:
     """Sources and positions of the roots of one task's input, by their index.
 
-    Within a batch a root is its index in the batch's plan, and only read tasks have the plan. A keyed bolt
-    holds tuples beyond it, so rows before one also have the source and the position. A task can name those
-    of all roots that it needs: they came with its input, and it emits only on its input.
+    Within a batch a root is its index in the batch's plan, and only read
+    tasks have the plan. A keyed bolt holds tuples beyond it, so rows before
+    one also have the source and the position. A task can name those of all
+    roots that it needs: they came with its input, and it emits only on its
+    input.
     """
 
     def __init__(self) -> None:
@@ -58,8 +64,10 @@ class Origins:
         """Remember roots of the input.
 
         Args:
-            indices: `(n,) int64`: the index of each in the plan; -1: the row has none, or several.
-            roots: `source` and `position` of each; null where the row has none, or several.
+            indices: `(n,) int64`: the index of each in the plan; -1: the row
+                has none, or several.
+            roots: `source` and `position` of each; null where the row has
+                none, or several.
         """
         sources = roots.field("source").fill_null(0).to_pylist()
         positions = roots.field("position").fill_null(0).to_pylist()

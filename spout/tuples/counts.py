@@ -1,7 +1,8 @@
 """What bolts did, counted exactly, by component and stream; pure.
 
-Tasks count, a batch's counts are in its reports, and the driver adds those of the batches that it publishes.
-So a task or a batch that runs again is counted once.
+Tasks count, a batch's counts are in its reports, and the driver adds those of
+the batches that it publishes. So a task or a batch that runs again is counted
+once.
 
 =============  ======================================================  ==========================
 what           counted for                                             `total_ns`
@@ -13,11 +14,12 @@ acked          likewise, when the bolt acked it                        from ``ex
 failed         likewise, when the bolt failed it                       from ``execute`` to fail
 =============  ======================================================  ==========================
 
-A bolt's rows are timed together, so of an executed tuple only the mean of its rows is known. `Measure.times`
-is a histogram of these means, each for as many tuples as it had rows: one slow tuple among many fast ones
-does not show.
+A bolt's rows are timed together, so of an executed tuple only the mean of its
+rows is known. `Measure.times` is a histogram of these means, each for as many
+tuples as it had rows: one slow tuple among many fast ones does not show.
 
-Source: Storm's ``BoltExecutorStats``, which samples one tuple of twenty; nothing is sampled here (S74).
+Source: Storm's ``BoltExecutorStats``, which samples one tuple of twenty;
+nothing is sampled here (S74).
 """
 
 from __future__ import annotations
@@ -31,10 +33,14 @@ from typing import Final, NamedTuple
 from spout.tuples.tuple import StreamId
 
 TIME_BOUNDS_NS: Final = tuple(step * 10**exponent for exponent in range(3, 11) for step in (1, 2, 5))
-"""Upper bounds of the classes of `Measure.times`, 1 us to 50 s; one class more has what took longer."""
+"""Upper bounds of the classes of `Measure.times`, 1 us to 50 s; one class
+more has what took longer.
+"""
 
 Times = tuple[tuple[int, int], ...]
-"""A histogram: ascending numbers of classes, each with how many tuples it has, those with none left out."""
+"""A histogram: ascending numbers of classes, each with how many tuples it
+has, those with none left out.
+"""
 
 
 class What(StrEnum):
@@ -48,7 +54,9 @@ class What(StrEnum):
 
 
 class Counted(NamedTuple):
-    """What is counted, in which component, for which stream: its own, or the one that it reads."""
+    """What is counted, in which component, for which stream: its own, or the
+    one that it reads.
+    """
 
     what: What
     component: str
@@ -56,7 +64,9 @@ class Counted(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """How many tuples, and how long in all, ns; of what was executed also `times`, a histogram."""
+    """How many tuples, and how long in all, ns; of what was executed also
+    `times`, a histogram.
+    """
 
     tuples: int = 0
     total_ns: int = 0
@@ -100,8 +110,8 @@ def count_of(counts: Counts, what: What | str, component: str, source: str | Non
     """
     tuples = 0
     for counted, measure in counts.items():
-        is_asked_for = (counted.what, counted.component) == (what, component)
-        if is_asked_for and source in (None, counted.stream.component):
+        is_of_component = (counted.what, counted.component) == (what, component)
+        if is_of_component and source in (None, counted.stream.component):
             tuples += measure.tuples
     return tuples
 
@@ -124,14 +134,17 @@ class Tally:
             tuples_by_class[bisect_left(TIME_BOUNDS_NS, mean_ns)] += count
 
     def slot(self, counted: Counted) -> list[int]:
-        """Return the list [tuples, total ns] of a count, which is changed directly by who counts each tuple.
+        """Return the list [tuples, total ns] of a count, which is changed
+        directly by who counts each tuple.
 
         It stays the same list after `clear`.
         """
         return self._slots.setdefault(counted, [0, 0])
 
     def counts(self) -> Counts:
-        """Return what was counted since `clear`; what was counted only before it has 0 tuples."""
+        """Return what was counted since `clear`; what was counted only before
+        it has 0 tuples.
+        """
         measures: dict[Counted, Measure] = {}
         for counted, (tuples, total_ns) in self._slots.items():
             tuples_by_class = self._times.get(counted, Counter())

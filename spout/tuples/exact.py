@@ -1,9 +1,12 @@
-"""Emitted values as values that PyArrow converts without a loss; what would lose something is refused.
+"""Emitted values as values that PyArrow converts without a loss; what would
+lose something is refused.
 
-PyArrow converts more than it should: 1.5 becomes 1 in a field of whole numbers, a time becomes a date, 1,500
-nanoseconds become one microsecond, a time without a zone counts as one in UTC. Here each value of a column
-either stays what it is, or becomes an equal one of a class that PyArrow converts exactly, or `ArrowInvalid`
-is raised. A value of another kind (a text in a field of numbers) is left to PyArrow, which refuses it.
+PyArrow converts more than it should: 1.5 becomes 1 in a field of whole
+numbers, a time becomes a date, 1,500 nanoseconds become one microsecond, a
+time without a zone counts as one in UTC. Here each value of a column either
+stays what it is, or becomes an equal one of a class that PyArrow converts
+exactly, or `ArrowInvalid` is raised. A value of another kind (a text in a
+field of numbers) is left to PyArrow, which refuses it.
 
 ==============  ==========================================  ==================================================
 field           converted, since nothing is lost            refused
@@ -22,12 +25,14 @@ struct          a mapping, or a row, by names;              a name that the stru
 map             a mapping, or pairs                         a key that is there twice
 ==============  ==========================================  ==================================================
 
-NaT and NA of pandas are nulls. Local time is that of the zone in the field's type: of the Spark session.
-Where a clock is set back, the earlier of the two times is meant, unless the time has ``fold=1``; a time that
-a clock skips counts from before the step. Python's own conversion and Spark's SQL do the same.
+NaT and NA of pandas are nulls. Local time is that of the zone in the field's
+type: of the Spark session. Where a clock is set back, the earlier of the two
+times is meant, unless the time has ``fold=1``; a time that a clock skips
+counts from before the step. Python's own conversion and Spark's SQL do the
+same.
 
-The values of a column are looked at together, by their classes: for a column of `int` this costs 25 ns a
-value.
+The values of a column are looked at together, by their classes: for a column
+of `int` this costs 25 ns a value.
 """
 
 from __future__ import annotations
@@ -52,7 +57,9 @@ import pyarrow.compute as pc
 from spout.tuples.tuple import by_names, short_repr
 
 NO_FORM: Final = (ValueError, OverflowError, LookupError)
-"""What PyArrow raises for a value that Python has no form of, and for a zone that Python does not know."""
+"""What PyArrow raises for a value that Python has no form of, and for a zone
+that Python does not know.
+"""
 
 MIDNIGHT: Final = time()
 
@@ -73,7 +80,8 @@ _DAY_OR_LESS: Final = frozenset({"W", "D", "h", "m", "s", "ms", "us", "ns", "ps"
 
 
 def exact_values(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
-    """Return values that PyArrow converts exactly to an Arrow type; the same object where they all were so.
+    """Return values that PyArrow converts exactly to an Arrow type; the same
+    object where they all were so.
 
     Raises `ArrowException`: one of them would lose something.
     """
@@ -112,10 +120,13 @@ def _forms_alike(_kind: pa.DataType) -> list[tuple[pa.DataType, _Form | None]]:
 
 
 def _form_of(kind: pa.DataType) -> _Form | None:
-    """Return the form of a type; None: PyArrow converts all values of it exactly, or refuses them."""
+    """Return the form of a type; None: PyArrow converts all values of it
+    exactly, or refuses them.
+    """
     forms = _forms_alike(kind)
     for type_before, form in forms:
-        # types are equal whatever the metadata of their fields are, by which a variant is marked
+        # types are equal whatever the metadata of their fields are, by which
+        # a variant is marked
         if type_before.equals(kind, check_metadata=True):
             return form
     forms.append((kind, _new_form(kind)))
@@ -150,7 +161,8 @@ def _new_form(kind: pa.DataType) -> _Form | None:
 
 @cache
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone by the name that it has in an Arrow type: a region, or an offset as ``+05:00``.
+    """Return a time zone by the name that it has in an Arrow type: a region,
+    or an offset as ``+05:00``.
 
     Raises `ArrowInvalid`: this machine does not know it.
     """
@@ -158,8 +170,9 @@ def zone_of(name: str) -> tzinfo:
         zone: tzinfo = pa.lib.string_to_tzinfo(name)
         if not hasattr(zone, "localize"):
             return zone
-        # PyArrow before 25 prefers pytz. `replace(tzinfo=...)` of a pytz zone takes its first entry, the
-        # local mean time of a century ago: noon in New York would be 11:56.
+        # PyArrow before 25 prefers pytz. `replace(tzinfo=...)` of a pytz zone
+        # takes its first entry, the local mean time of a century ago: noon in
+        # New York would be 11:56.
         offset = zone.utcoffset(None)
         return ZoneInfo(name) if offset is None else timezone(offset)
     except (ValueError, LookupError, OSError) as error:
@@ -168,7 +181,9 @@ def zone_of(name: str) -> tzinfo:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """Single values: those of the `plain` classes stay as they are, `exact_one` makes all others exact."""
+    """Single values: those of the `plain` classes stay as they are,
+    `exact_one` makes all others exact.
+    """
 
     kind: pa.DataType
     plain: frozenset[type]
@@ -184,7 +199,8 @@ class _Leaf:
         if _is_missing(value):
             return None
         if isinstance(value, pa.Scalar):
-            # of the same type it needs no class of Python, which may have none for it
+            # of the same type it needs no class of Python, which may have
+            # none for it
             return value if value.type == self.kind else self.exact([value.as_py()])[0]
         return self.exact_one(value)
 
@@ -195,7 +211,8 @@ class _Narrow:
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return the values, and nulls for those that are missing; PyArrow rounds them later.
 
-        Raises `ArrowInvalid`: a number is finite that would become infinite, as 1e300.
+        Raises `ArrowInvalid`: a number is finite that would become infinite,
+        as 1e300.
         """
         numbers = values
         if not set(map(type, values)) <= _NUMBERS:
@@ -232,7 +249,8 @@ class _Times:
             _refuse_number(value, "a time")
             return value
         value = _without_pandas(value)
-        # a zone of somebody's own may have no offset, and then the time counts as one without a zone
+        # a zone of somebody's own may have no offset, and then the time
+        # counts as one without a zone
         has_zone = value.utcoffset() is not None
         if self.zone is None:
             if has_zone:
@@ -257,14 +275,16 @@ class _Lists:
             lists = [_listed(value) for value in values]
         not_null = [elements for elements in lists if elements is not None]
         form = _form_of(self._element)
-        # the most frequent case, for which the elements need no list of their own
+        # the most frequent case, for which the elements need no list of their
+        # own
         if isinstance(form, _Leaf) and set(map(type, chain.from_iterable(not_null))) <= form.plain:
             return lists
         elements = list(chain.from_iterable(not_null))
         exact = exact_values(elements, self._element)
         if exact is elements:
             return lists
-        # cut as before: of [[1], None, [2.0, 3]] the elements 1, 2 and 3 become [1], None and [2, 3]
+        # cut as before: of [[1], None, [2.0, 3]] the elements 1, 2 and 3
+        # become [1], None and [2, 3]
         elements_left = iter(exact)
         return [None if value is None else list(islice(elements_left, len(value))) for value in lists]
 
@@ -302,7 +322,9 @@ class _Structs:
         return exact_structs
 
     def _columns(self, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """Return the values of each field; `ArrowInvalid`: a struct has a field that its type lacks."""
+        """Return the values of each field; `ArrowInvalid`: a struct has a
+        field that its type lacks.
+        """
         width = len(self._fields)
         if self._pick is not None and None not in structs and set(map(len, structs)) == {width}:
             with suppress(KeyError):  # with as many names as there are fields, all of them are these fields
@@ -348,11 +370,14 @@ class _Maps:
         self._item = item
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Return maps as lists of pairs, whose keys and items are exact; as they are where all were so."""
+        """Return maps as lists of pairs, whose keys and items are exact; as
+        they are where all were so.
+        """
         if set(map(type, values)) <= _DICTS and self._are_exact([value for value in values if value]):
             return values
         maps = [None if _is_missing(value) or value is None else list(_pairs(value)) for value in values]
-        # the keys of all maps are made exact together, and so are their items; then they are cut as before
+        # the keys of all maps are made exact together, and so are their
+        # items; then they are cut as before
         all_pairs = list(chain.from_iterable(pairs for pairs in maps if pairs is not None))
         keys = [key for key, _ in all_pairs]
         items = [item for _, item in all_pairs]
@@ -368,7 +393,9 @@ class _Maps:
         return exact_maps
 
     def _are_exact(self, maps: Sequence[dict[Any, Any]]) -> bool:
-        """Return whether dictionaries are maps as they are: keys of one class, which are sure to differ."""
+        """Return whether dictionaries are maps as they are: keys of one
+        class, which are sure to differ.
+        """
         keys = list(chain.from_iterable(maps))
         items = list(chain.from_iterable(map(dict.values, maps)))
         classes = set(map(type, keys))
@@ -380,7 +407,9 @@ class _Maps:
         )
 
     def _refuse_twice(self, keys: Sequence[Any]) -> None:
-        """Raise `ArrowInvalid` if two keys are one in the map: 1 and 1.0, "a" and b"a", 0.1 in two widths."""
+        """Raise `ArrowInvalid` if two keys are one in the map: 1 and 1.0, "a"
+        and b"a", 0.1 in two widths.
+        """
         seen: set[Any] = set()
         for key, as_one in zip(keys, map_keys(pa.array(keys, self._key)), strict=True):
             if as_one in seen:
@@ -395,8 +424,9 @@ _COUNTS_OF_TIME: Final = (pa.types.is_timestamp, pa.types.is_duration, pa.types.
 def map_keys(keys: pa.Array) -> list[Any]:
     """Return keys of maps as values that are equal where Spark takes two of them for one key.
 
-    NaN is one key, whatever its bits, and so are 0.0 and -0.0. A time is its number and a text its bytes,
-    since Python has no form of a time of the year 10000, or of a text that is no UTF-8.
+    NaN is one key, whatever its bits, and so are 0.0 and -0.0. A time is its
+    number and a text its bytes, since Python has no form of a time of the
+    year 10000, or of a text that is no UTF-8.
     """
     kind = keys.type
     if pa.types.is_struct(kind):
@@ -434,7 +464,9 @@ _ALWAYS_UNLIKE: Final = frozenset({str, bytes, int, bool, date, Decimal})
 
 
 def _are_unlike(items: dict[Any, Any]) -> bool:
-    """Return whether keys of a dictionary are sure to differ as keys of a map: all are of one such class."""
+    """Return whether keys of a dictionary are sure to differ as keys of a
+    map: all are of one such class.
+    """
     classes = set(map(type, items))
     return len(classes) == 1 and classes.pop() in _ALWAYS_UNLIKE
 
@@ -463,7 +495,9 @@ def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _listed(value: Any) -> Any:
-    """Return the elements of a list in a list; None: a null. Those of NumPy are numbers of Python."""
+    """Return the elements of a list in a list; None: a null. Those of NumPy
+    are numbers of Python.
+    """
     if value is None or _is_missing(value):
         return None
     if isinstance(value, np.ndarray):
@@ -531,7 +565,9 @@ def _time_of_day(value: Any) -> Any:
 
 
 def _duration(value: Any) -> Any:
-    """Return a duration as a `timedelta`; `ArrowException`: it has nanoseconds, or is a number."""
+    """Return a duration as a `timedelta`; `ArrowException`: it has
+    nanoseconds, or is a number.
+    """
     if isinstance(value, np.timedelta64):
         return _timedelta_of(value)
     if isinstance(value, timedelta):
@@ -543,7 +579,9 @@ def _duration(value: Any) -> Any:
 
 
 def _refuse_number(value: Any, what: str) -> None:
-    """Raise `ArrowTypeError` for a number in a field of times, which PyArrow takes as microseconds."""
+    """Raise `ArrowTypeError` for a number in a field of times, which PyArrow
+    takes as microseconds.
+    """
     if hasattr(value, "__int__") or isinstance(value, np.generic):
         raise pa.ArrowTypeError(f"{short_repr(value)}, a {type(value).__name__}, is not {what}")
 
@@ -557,19 +595,24 @@ def _without_pandas(value: datetime) -> datetime:
 
 
 def _datetime_of(value: np.datetime64) -> datetime | None:
-    """Return NumPy's time as Python's; `ArrowInvalid`: it has nanoseconds, or is beyond the year 9999."""
+    """Return NumPy's time as Python's; `ArrowInvalid`: it has nanoseconds, or
+    is beyond the year 9999.
+    """
     if np.isnat(value):
         return None
     micros = value.astype("datetime64[us]")
     moment = micros.item()  # beyond the year 9999 NumPy gives a number
-    # in the value's own unit again: a number that is too large for microseconds wraps around
+    # in the value's own unit again: a number that is too large for
+    # microseconds wraps around
     if micros.astype(value.dtype) != value or not isinstance(moment, datetime):
         raise pa.ArrowInvalid(f"{short_repr(value)} is no time of whole microseconds up to the year 9999")
     return moment
 
 
 def _timedelta_of(value: np.timedelta64) -> timedelta | None:
-    """Return NumPy's duration as Python's; `ArrowInvalid`: it has nanoseconds or months, or is too long."""
+    """Return NumPy's duration as Python's; `ArrowInvalid`: it has nanoseconds
+    or months, or is too long.
+    """
     if np.isnat(value):
         return None
     unit, _ = np.datetime_data(value.dtype)
@@ -581,7 +624,9 @@ def _timedelta_of(value: np.timedelta64) -> timedelta | None:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is NaT or NA of pandas, which is not imported for it, or a null of Arrow."""
+    """Return whether a value is NaT or NA of pandas, which is not imported
+    for it, or a null of Arrow.
+    """
     if isinstance(value, pa.Scalar):
         return not value.is_valid
     kind = type(value)

@@ -1,12 +1,15 @@
 """Records of a topic as rows: for tuples and for Arrow columns.
 
-A tuple reads from the client's message, a field when somebody uses it. Columns are built for those that need
-Arrow: an `ArrowBolt`, or Spark itself where no bolt runs in the read task.
+A tuple reads from the client's message, a field when somebody uses it.
+Columns are built for those that need Arrow: an `ArrowBolt`, or Spark itself
+where no bolt runs in the read task.
 
-A copy of a record looks like the record: what the replay worker wrote on it is in a field of its own,
-``windhover``, which a bolt directly behind `read_stream` reads if it asks for it.
+A copy of a record looks like the record: what the replay worker wrote on it
+is in a field of its own, ``windhover``, which a bolt directly behind
+`read_stream` reads if it asks for it.
 
-Source: docs/design/protocol.md, section 5.1; the columns are those of Spark's Kafka connector.
+Source: docs/design/protocol.md, section 5.1; the columns are those of Spark's
+Kafka connector.
 """
 
 from __future__ import annotations
@@ -64,7 +67,9 @@ def record_key(message: Message) -> bytes | None:
 
 
 def record_keys(messages: Sequence[Message]) -> list[bytes | None]:
-    """Return the `record_key` of each message that a consumer of our own read: these are bytes."""
+    """Return the `record_key` of each message that a consumer of our own
+    read: these are bytes.
+    """
     return cast("list[bytes | None]", list(map(Message.key, messages)))
 
 
@@ -88,7 +93,9 @@ def time_of_original(message: Message) -> RecordTime:
 
 
 def _datetime_of(message: Message, ms: int) -> datetime:
-    """Return a time in ms since 1970; `ValueError`, with the record's place: `datetime` has no such year."""
+    """Return a time in ms since 1970; `ValueError`, with the record's place:
+    `datetime` has no such year.
+    """
     try:
         return _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
@@ -112,7 +119,9 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "windhover": lambda _message: [],
     }
 )
-"""How to read a tuple's field, by name. Values are as in Spark's column; a timestamp has the zone UTC."""
+"""How to read a tuple's field, by name. Values are as in Spark's column; a
+timestamp has the zone UTC.
+"""
 
 COPY_GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
     {
@@ -123,10 +132,14 @@ COPY_GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "windhover": lambda message: list(parted_headers(headers_of(message)).added),
     }
 )
-"""The same for a record of a replay topic: its fields are those of the record that it is a copy of."""
+"""The same for a record of a replay topic: its fields are those of the record
+that it is a copy of.
+"""
 
 COLUMN_MS_MAX: Final = ((1 << 63) - 1) // 1_000
-"""The latest time of Spark's timestamp, which counts microseconds: in the year 294247; likewise the first."""
+"""The latest time of Spark's timestamp, which counts microseconds: in the
+year 294247; likewise the first.
+"""
 
 _log_once = LogOnce()
 
@@ -183,7 +196,9 @@ def _getters_in(zone: str, *, is_copy: bool) -> Mapping[str, Callable[[Message],
 
 
 SPOUT = StreamId("spout")
-"""`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
+"""`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder`
+have their own names.
+"""
 
 
 class MessageRows:
@@ -209,7 +224,9 @@ class MessageRows:
     names: Sequence[str]
 
     def __init__(self, messages: Sequence[Message], source: int, positions: I64, zone: str = "UTC") -> None:
-        """Take messages of a source, with their positions, `(n,) int64`; times are read in a zone."""
+        """Take messages of a source, with their positions, `(n,) int64`;
+        times are read in a zone.
+        """
         self.names = _NAMES
         self._zone = zone
         self.came_from = SPOUT
@@ -231,7 +248,9 @@ class MessageRows:
         return map(self._getters[name], self._messages)
 
     def message_id(self, row: int) -> MessageId:
-        """Return what a record descends from: a copy has that in its headers, else it is its own place."""
+        """Return what a record descends from: a copy has that in its headers,
+        else it is its own place.
+        """
         message = self._messages[row]
         root = Root(self.source, Position(int(self._positions[row])))
         topic = message.topic() or ""
@@ -270,7 +289,8 @@ class MessageRows:
     def first_emissions(self) -> tuple[I64, I64]:
         """Return when copies were first emitted: their positions, and the wall times, ms.
 
-        Both are `(n,) int64`. Copies whose headers do not have that time are left out.
+        Both are `(n,) int64`. Copies whose headers do not have that time are
+        left out.
         """
         positions: list[int] = []
         times_ms: list[int] = []
@@ -282,7 +302,9 @@ class MessageRows:
         return np.array(positions, np.int64), np.array(times_ms, np.int64)
 
     def _timestamps(self) -> pa.Array:
-        """Return the column of times; a time that Spark's timestamp cannot hold is null, and is logged."""
+        """Return the column of times; a time that Spark's timestamp cannot
+        hold is null, and is logged.
+        """
         messages, count = self._messages, len(self._messages)
         if self._are_copies:
             times_ms = np.fromiter((time_of_original(message).ms for message in messages), np.int64, count)
@@ -317,7 +339,9 @@ class MessageRows:
         return part
 
     def packed(self) -> tuple[Any, ...]:
-        """Return them as built-in types and an array, for another process; `unpacked` reads them."""
+        """Return them as built-in types and an array, for another process;
+        `unpacked` reads them.
+        """
         return (
             int(self.source),
             self._positions,

@@ -1,12 +1,14 @@
 """The places of a block of tuples in their trees, as arrays where that is possible; pure.
 
-It is possible where every tuple has one anchor and the same number of hops behind it: everywhere in a
-topology without rich bolts and joins. A block's places are then arrays: the root of each tuple, and one
-number for each hop, or a single one where all tuples have the same; the place of a single tuple is built when
-somebody uses it. Everywhere else places are a list.
+It is possible where every tuple has one anchor and the same number of hops
+behind it: everywhere in a topology without rich bolts and joins. A block's
+places are then arrays: the root of each tuple, and one number for each hop,
+or a single one where all tuples have the same; the place of a single tuple is
+built when somebody uses it. Everywhere else places are a list.
 
-Between bolts of a DataFrame that settle every tuple at once, edges cancel: `Descendants` keep only the row
-that each tuple descends from, and number its rows when they leave.
+Between bolts of a DataFrame that settle every tuple at once, edges cancel:
+`Descendants` keep only the row that each tuple descends from, and number its
+rows when they leave.
 
 Source: docs/design/protocol.md, section 2 ("child edge").
 """
@@ -35,7 +37,9 @@ from spout.tuples.anchors import (
 from spout.tuples.tuple import Delivery
 
 Deliveries = tuple[Delivery, ...]
-"""The places of one tuple: one for each of its anchors; none where it is unanchored, or untracked."""
+"""The places of one tuple: one for each of its anchors; none where it is
+unanchored, or untracked.
+"""
 
 PlacesOfRows = Callable[[], Sequence[Deliveries]]
 """Returns the places of rows that arrived; they are built by its first call."""
@@ -49,7 +53,8 @@ _MASK = (1 << 64) - 1
 class Hop(NamedTuple):
     """A hop of many tuples: the key of its subscription, and the ordinal of each tuple there.
 
-    Where they are of several subscriptions the key is 0, and the upper half of each ordinal has the key.
+    Where they are of several subscriptions the key is 0, and the upper half
+    of each ordinal has the key.
     """
 
     key: int
@@ -68,7 +73,9 @@ class Hop(NamedTuple):
         return key_of_row, ordinal & WORD_MASK
 
     def numbers(self) -> Numbers:
-        """Return a number for each tuple, as in `spout.tuples.anchors`: the key is in the upper half."""
+        """Return a number for each tuple, as in `spout.tuples.anchors`: the
+        key is in the upper half.
+        """
         upper_half = self.key << WORD_BITS
         if upper_half >> 63:  # below 0 as an int64
             upper_half -= 1 << 64
@@ -81,7 +88,8 @@ class Places(Sequence[Deliveries]):
     __slots__ = ("hops", "roots")
 
     def __init__(self, roots: I64, hops: tuple[Hop, ...] = ()) -> None:
-        """Create places from the index of each tuple's root, `(n,) int64`, and the hops behind it.
+        """Create places from the index of each tuple's root, `(n,) int64`,
+        and the hops behind it.
 
         No hops: the tuples are the roots themselves.
         """
@@ -106,7 +114,9 @@ class Places(Sequence[Deliveries]):
         return Places(self.roots[rows], tuple([hop.take(rows) for hop in self.hops]))
 
     def children(self, parents: I64, subscription: int, ordinals: Numbers) -> Places:
-        """Return the places below those of `parents`, each at its ordinal on one subscription."""
+        """Return the places below those of `parents`, each at its ordinal on
+        one subscription.
+        """
         of_parents = self.take(parents)
         return Places(of_parents.roots, (*of_parents.hops, Hop(subscription, ordinals)))
 
@@ -117,7 +127,8 @@ class Places(Sequence[Deliveries]):
         paths[:, 0] = self.roots
         for depth, hop in enumerate(self.hops, start=1):
             paths[:, depth] = hop.numbers()
-        # all paths have the same width, so their borders in the flat array are 0, width, 2 * width, ...
+        # all paths have the same width, so their borders in the flat array
+        # are 0, width, 2 * width, ...
         path_borders = np.arange(0, (rows + 1) * width, width, dtype=np.int32)
         numbers = pa.array(paths.reshape(-1))
         path_lists = pa.ListArray.from_arrays(pa.array(path_borders), numbers, type=PATHS_TYPE.value_type)
@@ -127,7 +138,8 @@ class Places(Sequence[Deliveries]):
     def fingerprint(self) -> Fingerprint:
         """Return the fingerprint of the column, without building it."""
         sums = self.roots.astype(np.uint64)  # a copy: it is changed in place
-        # what all tuples have the same is summed up in one number, and added at the end
+        # what all tuples have the same is summed up in one number, and added
+        # at the end
         common_sum = 0
         for key, ordinals in self.hops:
             sums *= np.uint64(PATH_WEIGHT)
@@ -169,8 +181,10 @@ class Descendants(Sequence[Deliveries]):
         Args:
             anchors: of the rows that arrived; None where nothing is tracked.
             parents: `(n,) int64`: the row that each descends from.
-            places_of_rows: returns the place of each row that arrived; called where somebody uses one.
-            subscription: key of the one on which they were emitted; 0: they are the rows themselves.
+            places_of_rows: returns the place of each row that arrived; called
+                where somebody uses one.
+            subscription: key of the one on which they were emitted; 0: they
+                are the rows themselves.
         """
         self.parents = parents
         self._anchors = anchors
@@ -241,7 +255,8 @@ def ordinals_of(parents: I64, parent_count: int) -> I64:
 def numbered(places: Sequence[Deliveries], parents: I64, parent_count: int) -> Numbers:
     """Return the ordinals for `children_of`, as `ordinals_of` has them.
 
-    `Descendants` need none, so for them it is 0: they are numbered when they leave.
+    `Descendants` need none, so for them it is 0: they are numbered when they
+    leave.
     """
     return 0 if isinstance(places, Descendants) else ordinals_of(parents, parent_count)
 
@@ -269,7 +284,9 @@ def places_of(anchors: Anchors) -> Sequence[Deliveries]:
 
 
 def alike(column: pa.Array) -> Places | None:
-    """Read a HOPS column whose rows have one place each, all of the same depth; None for any other."""
+    """Read a HOPS column whose rows have one place each, all of the same
+    depth; None for any other.
+    """
     paths = column.flatten()
     if not len(column) or len(paths) != len(column):
         return None
@@ -293,7 +310,9 @@ def _hop_of(numbers: I64) -> Hop:
 
 
 def only_roots(places: Sequence[Deliveries]) -> I64:
-    """Return the index of the one root that each tuple descends from; -1 where it has none, or several."""
+    """Return the index of the one root that each tuple descends from; -1
+    where it has none, or several.
+    """
     if isinstance(places, Places):
         return places.roots
     if isinstance(places, Descendants):
@@ -312,9 +331,11 @@ def children_of(
 
     Args:
         places: of the tuples that they are anchored on.
-        parents: `(n,) int64`: the number of the tuple that each is anchored on.
+        parents: `(n,) int64`: the number of the tuple that each is anchored
+            on.
         subscription: its key.
-        ordinals: the number of each among those of its parent; `Descendants` do not look at it.
+        ordinals: the number of each among those of its parent; `Descendants`
+            do not look at it.
     """
     if isinstance(places, Descendants):
         return places.children(parents, subscription)

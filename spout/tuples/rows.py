@@ -1,6 +1,8 @@
-"""Rows from which tuples read: emitted lists and Arrow batches; and the conversion from lists to Arrow.
+"""Rows from which tuples read: emitted lists and Arrow batches; and the
+conversion from lists to Arrow.
 
-Rows of a topic are in `spout.tuples.messages`. A value is converted when somebody uses it.
+Rows of a topic are in `spout.tuples.messages`. A value is converted when
+somebody uses it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class ListRows:
         came_from: StreamId = SPARK,
         batch: pa.RecordBatch | None = None,
     ) -> None:
-        """Take emitted rows; `batch`: the same in the types of the bolt's output, where somebody needs it."""
+        """Take emitted rows; `batch`: the same in the types of the bolt's
+        output, where somebody needs it.
+        """
         self.names = names
         self.came_from = came_from
         self.message_id = find_id
@@ -74,7 +78,8 @@ def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: i
     >>> line["value"], line.message_id.origin, line.message_id.attempt
     (b'the hawk', 'sentences/3@1042', 2)
 
-    Without an `origin` it has no `message_id`, as in a bolt that is not directly behind `read_stream`.
+    Without an `origin` it has no `message_id`, as in a bolt that is not
+    directly behind `read_stream`.
     """
     message_id = MessageId(Root(Source(0), Position(0)), attempt, origin or "", None, origin or "")
     find_id = unknown_id if origin is None else lambda _row: message_id
@@ -93,7 +98,9 @@ class ArrowRows:
         came_from: StreamId = SPARK,
         places: Places | None = None,
     ) -> None:
-        """Take a batch; `places`: of its rows in their trees, where the batch has no column of them."""
+        """Take a batch; `places`: of its rows in their trees, where the batch
+        has no column of them.
+        """
         self.batch = batch
         self.places = places
         self.came_from = came_from
@@ -107,10 +114,12 @@ class ArrowRows:
         return int(self.batch.num_rows)
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value; `ValueError`, `OverflowError`: it is no UTF-8, or a time beyond the year 9999.
+        """Return one value; `ValueError`, `OverflowError`: it is no UTF-8, or
+        a time beyond the year 9999.
 
-        A time has the column's zone, that of the session. It is in UTC where the calendar of Python has no
-        such day in that zone, or Python does not know the zone.
+        A time has the column's zone, that of the session. It is in UTC where
+        the calendar of Python has no such day in that zone, or Python does
+        not know the zone.
         """
         values = self._lists.get(name)
         if values is not None:
@@ -146,8 +155,9 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> pa.
 
     Raises:
         TupleError: all together are too large for an Arrow array.
-        Exception: a row has other values, or of another type. It may be any exception, since a value may have
-            code of its own, as a time has that of its zone.
+        Exception: a row has other values, or of another type. It may be any
+            exception, since a value may have code of its own, as a time has
+            that of its zone.
     """
     if not rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
@@ -180,7 +190,9 @@ def too_large(bolts: str, rows: int, size: int, what: str = "") -> TupleError:
 
 
 def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema, bolts: str) -> pa.RecordBatch:
-    """Return batches of one schema, which bolts emitted, as one; `TupleError`: they are too large for it."""
+    """Return batches of one schema, which bolts emitted, as one;
+    `TupleError`: they are too large for it.
+    """
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -194,7 +206,9 @@ def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema, bolts: str) ->
 
 
 def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list[Misfit]:
-    """Find the rows that `batch_of` cannot convert, each with its error; `bolt` emitted them."""
+    """Find the rows that `batch_of` cannot convert, each with its error;
+    `bolt` emitted them.
+    """
     unfit: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
@@ -206,7 +220,8 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list
 
 
 def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception | None:
-    """Return an error that names the first value of a row that does not fit its field; None: all fit.
+    """Return an error that names the first value of a row that does not fit
+    its field; None: all fit.
 
     The error keeps the class of PyArrow's error.
     """
@@ -225,7 +240,8 @@ def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception 
 
 
 def with_message(error: Exception, message: str) -> Exception:
-    """Return an error of the same class with another message, since rules for causes name classes.
+    """Return an error of the same class with another message, since rules for
+    causes name classes.
 
     It is a `ValueError` where that class takes more than a message.
     """
@@ -236,14 +252,18 @@ def with_message(error: Exception, message: str) -> Exception:
 
 
 def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
-    """Put emissions by field name into the order of the fields, in place; return those that are no rows.
+    """Put emissions by field name into the order of the fields, in place;
+    return those that are no rows.
 
-    It is called once for many rows, because a call for each emission would cost as much as the tuple itself.
-    So a list or mapping that was emitted more than once is refused: it may have changed in between.
+    It is called once for many rows, because a call for each emission would
+    cost as much as the tuple itself. So a list or mapping that was emitted
+    more than once is refused: it may have changed in between.
 
-    Example: of the fields word and count, ``{"count": 2, "word": "hawk"}`` becomes ``("hawk", 2)``.
+    Example: of the fields word and count, ``{"count": 2, "word": "hawk"}``
+    becomes ``("hawk", 2)``.
     """
-    # the most frequent cases, which need no look at each row: all are tuples, or tuples and different lists
+    # the most frequent cases, which need no look at each row: all are tuples,
+    # or tuples and different lists
     if countOf(map(type, rows), tuple) == len(rows):
         return []
     if {tuple, list}.issuperset(map(type, rows)) and len(set(map(id, rows))) == len(rows):
@@ -277,7 +297,9 @@ def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) ->
 
 
 def size_error(row: Any, fields: Sequence[str], bolt: str) -> TupleError | None:
-    """Build the error for an emission without exactly one value for each field; None: it has them."""
+    """Build the error for an emission without exactly one value for each
+    field; None: it has them.
+    """
     size = len(row) if isinstance(row, Sized) else -1
     if size == len(fields):
         return None

@@ -23,8 +23,8 @@ MUTANTS = (
     Mutant(
         "a-take-of-another-cluster-takes-nothing",
         "acker/service/core.py",
-        "if difference := other_cluster(record.headers, self.cluster_id):",
-        'if difference := other_cluster(record.headers, ""):',
+        "difference = other_cluster(record.headers, self.cluster_id)",
+        'difference = other_cluster(record.headers, "")',
         "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_takes_and_inits_of_another_cluster_are_quarantined",
         "a session of another cluster would own the group, and its roots be open here",
@@ -612,9 +612,9 @@ MUTANTS = (
         "a-state-counts-when-all-of-it-is-there",
         "acker/service/state.py",
         "        if not is_last:\n"
-        "            parts = _parts(codec, complete)\n"
-        "        last_state = _loaded(log, codec, complete, parts, is_last=is_last)",
-        "        last_state = _loaded(log, codec, latest, parts, is_last=is_last)",
+        "            parts = _parts(codec, records.complete)\n"
+        "        last_state = _unpacked_state(log, codec, records.complete, parts, is_last=is_last)",
+        "        last_state = _unpacked_state(log, codec, records.latest, parts, is_last=is_last)",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_a_bin_that_is_committed_without_its_state_counts_for_nothing",
         "contributions to roots that are open for long would be folded twice, or no acker would start again",
@@ -968,8 +968,8 @@ MUTANTS = (
     Mutant(
         "what-is-taken-away-ends-its-transaction-first",
         "acker/service/service.py",
-        "if number not in ours and number not in self._writes]",
-        "if number not in ours]",
+        "for number in _numbers(self._ready()) if number not in ours]",
+        "for number in self._owned if number not in ours]",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_a_partition_that_is_taken_away_ends_its_transaction_first",
         "the producer would be closed while another thread commits with it",
@@ -1197,8 +1197,8 @@ MUTANTS = (
     Mutant(
         "a-state-has-no-more-items-than-are-read",
         "acker/service/state.py",
-        "sum(map(len, lists)), len(encoded))",
-        "0, len(encoded))",
+        "items=sum(map(len, item_lists)), bytes=len(encoded)",
+        "items=0, bytes=len(encoded)",
         "tests/unit/acker/service/test_full_state.py::test_what_readers_count_is_counted_by_the_writer",
         "a State would be written that no acker can read at its start",
     ),

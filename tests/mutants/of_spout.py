@@ -1064,8 +1064,8 @@ MUTANTS = (
     Mutant(
         "what-goes-on-to-other-tasks-has-its-lines-with-it",
         "spout/streaming/read_task.py",
-        "narrow is not None and narrow.stage.carry is Carry.NONE",
-        "narrow is not None",
+        "sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE",
+        "sealed_stage is not None",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_tasks",
         "what ran behind a record that fails behind a shuffle would be acked before it",
@@ -1073,8 +1073,8 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "for report in reports for lines in report.lined",
-        "for report in counted for lines in report.lined",
+        "reports = (*counted.reports, *uncounted.reports)",
+        "reports = counted.reports",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
         "later records would be acked before one that failed when the batch was evaluated before",
@@ -1231,10 +1231,28 @@ MUTANTS = (
         "behind an explode a record would be acked with its first row",
     ),
     Mutant(
+        "a-root-that-the-plan-does-not-have-is-refused",
+        "spout/planning/plan.py",
+        "if len(indices) and not (indices.min() >= 0 and indices.max() < self.count):",
+        "if False:",
+        "tests/unit/spout/publishing/test_reports_together.py"
+        "::test_an_index_that_the_plan_does_not_have_is_refused",
+        "a task with a broken index would fail another record in place of its own",
+    ),
+    Mutant(
+        "a-tuple-is-held-of-a-root-of-its-batch",
+        "spout/publishing/delayed.py",
+        "    if (indices < 0).any():",
+        "    if False:",
+        "tests/unit/spout/publishing/test_reports_together.py"
+        "::test_a_tuple_that_was_held_of_a_root_of_another_batch_is_refused",
+        "the edge of a held tuple would be missing from the sum of another root",
+    ),
+    Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "failures = [failure for report in reports for failure in report.failures]",
-        "failures = [failure for report in counted for failure in report.failures]",
+        "released = split(index, RootMarks.together([counted.marks, uncounted.marks]))",
+        "released = split(index, counted.marks)",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1319,7 +1337,7 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "held_edges = [*staying, released.edges]",
+        "held_edges = [(own_indices(index, staying), staying.edges), released.edges]",
         "held_edges = [released.edges]",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
@@ -1346,8 +1364,8 @@ MUTANTS = (
     Mutant(
         "a-late-tuple-fails-where-it-shall",
         "spout/publishing/settle.py",
-        "if not self.held.fails_late or",
-        "if self.held.fails_late or",
+        "if holder.error == LATE:",
+        "if holder.error != LATE:",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it",
         "records that a watermark drops would be acked although they shall fail",
@@ -1962,8 +1980,8 @@ MUTANTS = (
     Mutant(
         "columns-of-2038-have-a-summer",
         "spout/tuples/casts.py",
-        'first_known <= bounds["min"] <= bounds["max"] < end_of_known',
-        'first_known <= bounds["min"]',
+        'first_covered <= bounds["min"] <= bounds["max"] < end_of_covered',
+        'first_covered <= bounds["min"]',
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "from 2038 on columns and rows would differ by an hour each summer",
     ),
@@ -2167,8 +2185,8 @@ MUTANTS = (
     Mutant(
         "a-trace-that-is-reported-is-sampled",
         "spout/runtime/tracing.py",
-        "if flags and int(flags, 16) & 1 else None",
-        "if flags else None",
+        "is_sampled = bool(flags) and bool(int(flags, 16) & 1)",
+        "is_sampled = bool(flags)",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_sampled_traces_are_reported_where_the_driver_writes_spans_and_nowhere_else",
         "tasks would report every record of a producer that samples one in a thousand",
@@ -2499,8 +2517,8 @@ MUTANTS = (
     Mutant(
         "the-next-child-knows-of-each-line-that-failed",
         "spout/isolation/isolation.py",
-        "                    self.gate.fail(root)\n        return worked.batches",
-        "                    self.gate.fail(root)\n                    break\n        return worked.batches",
+        "self.gate.fail_all(failed.positions.tolist())",
+        "self.gate.fail_all(failed.positions[:1].tolist())",
         "tests/unit/spout/isolation/test_isolation.py"
         "::test_each_line_in_which_a_record_failed_is_held_when_its_child_has_died_too",
         "records would pass a failed one of their key when a child has died in between",
@@ -2921,7 +2939,7 @@ MUTANTS = (
     Mutant(
         "each-record-of-a-batch-has-its-note",
         "spout/publishing/publish.py",
-        "_fitting(publication.note, RECORD_BYTES_MAX - len(value)) if id(acked) in noted else ()",
+        "_fitting(publication.note, room) if id(acked) in noted else ()",
         "_fitting(publication.note, room)",
         "tests/unit/spout/publishing/test_sent_records.py::test_the_first_record_of_a_batch_alone_has_its_note",
         "the acker of each would pass it on",

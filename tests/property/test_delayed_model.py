@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.wire.events import SourceRun, positions
-from spout.publishing.delayed import Held, RootPositions
+from spout.publishing.delayed import RootPositions
 from spout.publishing.root_marks import RootMarks
 from tests.support.outcomes import released_marks
-from tests.support.reports import task_report
+from tests.support.reports import Held, task_report
 from tests.support.worlds.held_batches import A, B, array, batch, held, open_roots, plan_of
 
 BATCHES = 4

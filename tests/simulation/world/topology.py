@@ -32,7 +32,8 @@ from replay.records.headers import ATTEMPT, HELD
 from spout.bolts.collectors import Emits, Outlet, OutputCollector
 from spout.planning.order import Gate
 from spout.planning.plan import ReadTask
-from spout.publishing.fold import TaskReport, failures_of, not_done, outstanding_of
+from spout.publishing.fold import TaskReport, not_done, outstanding_of
+from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.streaming.ordered_read import origin_of
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ListRows
@@ -156,14 +157,21 @@ def run_task(
         results[run.source, run.start] = Evaluation(result, frozenset(e.edge for e in edges), causes)
         rows[run.source, run.start] = _rows(run, record, OPEN if edges else result, evaluation)
     collectors = (bolts.split, bolts.count, bolts.remote)
+    touched = np.array(sorted(bolts.split.touched), np.int64)
     report = TaskReport(
         operator="split+count",
         plan=task.plan,
         ranges=task.ranges,
         absent=tuple(absent),
-        failures=failures_of([*held, *(failure for each in collectors for failure in each.failures)]),
         outstanding=outstanding_of(delivery for each in collectors for delivery in each.outstanding()),
-        touched=np.array(sorted(bolts.split.touched), np.int64),
+        marks=RootMarks.together(
+            [
+                RootMarks.of_failures(
+                    PLANNED, [*held, *(failure for each in collectors for failure in each.failures)]
+                ),
+                RootMarks.of_roots(RootMark.TOUCHED, roots_of(PLANNED, touched)),
+            ]
+        ),
     )
     lined = tuple(gate.lined(not_done(report)) for gate in gates.values())
     return Done(replace(report, lined=lined), results, sent, rows)

@@ -10,12 +10,12 @@ from acker.identity import I64, WIRE_BLOCK_BITS, root_edge
 from acker.wire.events import SourceRun, positions, values
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.delayed import Held, HeldAt, RootPositions, held_edges
+from spout.publishing.delayed import HeldAt, RootPositions, held_edges
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import Moment, settle
-from tests.support.reports import task_report
+from tests.support.reports import Held, task_report
 
 A, B = 1 << 16, 1 << 16 | 1
 LONGER_MS = 60_000

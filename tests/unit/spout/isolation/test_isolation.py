@@ -189,7 +189,7 @@ def pass_of(*bolts: AnyBolt, carry: Carry = Carry.PACKED) -> StagePass:
     """Make a tracked pass."""
     steps = tuple(Step(f"{n}-{type(bolt).__name__}", bolt, WORD) for n, bolt in enumerate(bolts))
     made = Chain(steps, arrives=Carry.PACKED, consumer="next", carry=carry)
-    return (replace(made, carry=Carry.HOPS) if made.rich else made).stage
+    return (replace(made, carry=Carry.HOPS) if made.has_rich_bolts else made).stage
 
 
 def feed(run: TaskRun, lines: Sequence[str], first: int = 0) -> pa.RecordBatch:

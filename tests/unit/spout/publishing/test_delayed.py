@@ -24,7 +24,7 @@ from spout.publishing.delayed import (
 )
 from spout.publishing.fold import Evaluated, outstanding_of
 from spout.publishing.publish import BatchLane, Publication, publication_of
-from spout.publishing.root_marks import RootMarks
+from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import Moment, settle
 from spout.streaming.batch_log import Logged
 from spout.tuples.failures import Cause
@@ -188,7 +188,9 @@ def test_a_tuple_that_another_evaluation_left_open_behind_a_keyed_bolt_is_not_ac
     places = places_of_marks(released(FIRST, tuples))
     acked = task_report("keyed", marks=released(FIRST, tuples), keyed_roots=KeyedRoots(array(77), places))
     fine = task_report("last", keyed_roots=KeyedRoots())
-    left = replace(fine, outstanding=outstanding_of([Delivery(77, ((7, 0),))]))
+    left = task_report(
+        "last", keyed_roots=KeyedRoots(), outstanding=outstanding_of([Delivery(77, ((7, 0),))])
+    )
     assert open_roots(opened, batch(NOTHING, acked, left, left, fine)) == {(A, 10)}
     assert open_roots(opened, batch(NOTHING, acked, fine)) == set()
 
@@ -430,9 +432,10 @@ def test_places_and_times_come_whole_however_far_apart_they_are(far: int) -> Non
     came = decode(encode(task_report("ack", held=tuples, marks=acked)))
     assert held_in(came).until_ms.tolist() == tuples.until_ms.tolist()
     assert held_in(came).indices.tolist() == [0, 3, 1, 2]
-    assert came.marks.sources.tolist() == [A, B, A]
-    assert came.marks.positions.tolist() == far_apart.positions.tolist()
-    assert came.marks.edges.tolist() == acked.edges.tolist()
+    released_again = came.marks.of(RootMark.RELEASED)
+    assert released_again.sources.tolist() == [A, B, A]
+    assert released_again.positions.tolist() == far_apart.positions.tolist()
+    assert released_again.edges.tolist() == acked.edges.tolist()
 
 
 def test_a_report_of_another_version_is_refused() -> None:

@@ -22,8 +22,8 @@ from spout.publishing.batch_warnings import counted
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import (
     NEVER_MS,
-    Held,
     HeldAt,
+    HeldTuples,
     HighestTime,
     KeyedRoots,
     RootPositions,
@@ -41,7 +41,7 @@ from spout.publishing.report_accumulator import (
     is_local,
     task_name,
 )
-from spout.publishing.root_marks import COMPRESSED_ROWS, RootMark
+from spout.publishing.root_marks import COMPRESSED_ROWS, RootMark, RootMarks
 from spout.publishing.settle import Moment, settle
 from spout.publishing.watermarks import RISES_KEPT, WARN_MS, TooLateLog, Watermarks, WatermarkStats
 from spout.runtime.logs import RECURRING_EVERY_S
@@ -58,7 +58,7 @@ from tests.support.outcomes import (
     positions_by_cause,
     released_marks,
 )
-from tests.support.reports import failures_in, held_in, task_report, touched_in
+from tests.support.reports import Held, failures_in, held_in, task_report, touched_in
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, tracked=True, ranges=(SourceRun(A, 10, 20), SourceRun(B, 5, 8)))
@@ -145,14 +145,38 @@ def test_what_is_outstanding_behind_a_keyed_bolt_is_missing_from_the_sum_of_its_
         failures=((BAD, numbers(3)),),
         touched=numbers(77),
     )
-    marks = placed(report, ROOTS).marks
+    marks = placed(report.marks, PLAN.index(), ROOTS)
     assert marks.of(RootMark.RELEASED).edges.tolist() == [child_edge(77, 7, 2), child_edge(3, 7, 0)]
     assert marks.of(RootMark.RELEASED).positions.tolist() == [2, 5]
     assert marks.of(RootMark.TOUCHED).positions.tolist() == [2]
     assert positions_by_cause(marks) == [(BAD, [5])]
     acked = released_marks(at((A, 1)), np.ones(1, np.uint64))
-    uncounted = placed(replace(report, outstanding={}, marks=acked), ROOTS, counts=False).marks
-    assert len(uncounted.of(RootMark.RELEASED, RootMark.TOUCHED)) == 0
+    kinds = [kind for kind in RootMark if kind.is_of_any_evaluation]
+    uncounted = placed(RootMarks.together([report.marks, acked]).of(*kinds), PLAN.index(), ROOTS)
+    assert len(uncounted.of(RootMark.TOUCHED)) == 0
+    assert uncounted.of(RootMark.RELEASED).positions.tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("index", [-1, PLAN.count])
+def test_an_index_that_the_plan_does_not_have_is_refused(index: int) -> None:
+    """Rule 3: the last root of the plan would be failed in its place."""
+    with pytest.raises(TrackingError, match="not in the plan"):
+        settled(task_report("count", failures=((BAD, numbers(0, index)),)))
+
+
+def test_a_tuple_that_was_held_of_a_root_of_another_batch_is_refused() -> None:
+    """Its edge would be missing from the sum of another root."""
+    for root in ((A, 9), (B, 8), (A + 2, 10)):
+        tuples = HeldTuples(at((A, 10), root), np.arange(1, 3).astype(np.uint64), numbers(5, 5))
+        with pytest.raises(TrackingError, match="its batch did not emit"):
+            settled(task_report("hold", marks=tuples.marks("hold")), late_ms=0)
+
+
+def test_held_tuples_without_their_times_are_refused() -> None:
+    """Each tuple has one time, in their order; else a watermark would drop another one."""
+    marks = HeldTuples(at((A, 10)), np.ones(1, np.uint64), numbers(5)).marks("hold")
+    with pytest.raises(TrackingError, match="1 tuples were held until 0 times"):
+        settled(task_report("hold", marks=marks.of(RootMark.HELD_TUPLE)))
 
 
 def test_the_first_root_of_a_batch_is_not_an_older_one() -> None:
@@ -200,10 +224,10 @@ def test_a_released_tuple_takes_few_bytes_beside_its_edge(rows: int) -> None:
     held = Held(numbers(3), np.full(1, 9, np.uint64), numbers(5))
     blob = encode(task_report("ack", marks=released, held=held))
     came = decode(blob)
-    assert came.marks.rows() == released.rows()
+    assert came.marks.of(RootMark.RELEASED).rows() == released.rows()
     assert (held_in(came).edges.tolist(), held_in(came).until_ms.tolist()) == ([9], [5])
     assert len(blob) < 2_000 + 13 * rows
-    for end in (len(blob) - 1, len(blob) - 10, len(blob) - len(released.packed())):
+    for end in (len(blob) - 1, len(blob) - 10, len(blob) // 2):
         with pytest.raises(TrackingError, match="a task's"):
             decode(blob[:end])
 

@@ -31,7 +31,7 @@ from acker.wire.events import SourceRun, positions, values
 from spout.planning.order import Lined, NotAcked
 from spout.planning.plan import BatchPlan, read_tasks
 from spout.publishing.batch_warnings import held_open, isolated_records
-from spout.publishing.delayed import Held, RootPositions
+from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
@@ -64,7 +64,7 @@ from tests.support.outcomes import (
     released_marks,
     touched_of,
 )
-from tests.support.reports import failures_of, task_report
+from tests.support.reports import Held, failures_of, task_report
 
 BLOCK = 1 << WIRE_BLOCK_BITS
 LANE = BatchLane("q/s", 3)

@@ -345,6 +345,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "exact-clock": Ablation(
         "the session's clock moves while a batch is under way", exact.clock,
         _ONCE, _exact(sleep=0.05, stall=0.02),
+        begin=18,
     ),
     "exact-fingerprint": Ablation(
         "rows of a second evaluation are written for those that were settled", exact.fingerprint,

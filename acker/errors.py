@@ -120,7 +120,7 @@ class SessionSuperseded(SessionError):
 
 
 class StoreFenced(SessionError):
-    """A later start of a query has opened the store; this one writes nothing any more, and must stop."""
+    """A later start of a query has opened the store; this one writes no more, and must stop."""
 
 
 class TrackingError(WindhoverError):

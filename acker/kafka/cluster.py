@@ -789,21 +789,22 @@ class KafkaLog:
         return self._asker
 
     def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
-        """Return the topics that we may not use so; a writer asks it, perhaps in a thread of its own."""
+        """Return the topics that we may not use so; a writer asks it, in whatever thread it works."""
         requested, deadline = AclOperation[operation.name], self._client.deadline()
         use = Use(Operation.DESCRIBE, topic=", ".join(names))
 
         def ask() -> list[str]:
-            # the log's own client is used by one thread at a time, and one that waited in vain is given up
+            # The log's own client is for one thread at a time. One that got no answer is given up.
             admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
             timeout_s = max(deadline.piece_s, 0.1)
             futures = admin.describe_topics(
                 TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
             )
             allowed = {name: settled(f, timeout_s, use).authorized_operations for name, f in futures.items()}
-            return [name for name, operations in allowed.items() if requested not in (operations or ())]
+            return [name for name, rights in allowed.items() if requested not in (rights or ())]
 
-        return self._client.retry(f"asking for rights to {use.topic}", deadline, ask, self._background, use)
+        doing = f"asking for rights to {use.topic}"
+        return self._client.retry(doing, deadline, ask, self._background, use)
 
 
 def _patiences_s() -> Iterator[float]:

@@ -510,8 +510,8 @@ class Log(Protocol):
     def begin(self, call: Callable[[], T]) -> UnderWay[T]:
         """Begin a call that waits for the broker, beside the caller where the client can.
 
-        It has writers and readers of its own, and its own deadline. Until it is over nobody else may use
-        them, or close them.
+        It has a deadline, and writers and readers of its own. Until it is over nobody else may use or
+        close these.
         """
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:

@@ -171,15 +171,15 @@ class PartitionAcker:
         return abs(now_ms - restored.at_ms) >= NAMED_AFTER_MS
 
     def write(self, now_ms: int | None = None) -> StepOutput:
-        """Write the output of the core, and return it when it has committed; raises what `commit` raises."""
+        """Write the output of the core, and return it when it has committed; see `commit`."""
         write = self.prepare(now_ms)
         self.commit(write)
         return self.finish(write)
 
     def prepare(self, now_ms: int | None = None) -> PreparedWrite:
-        """Take the output of the core: `commit` writes it, and `finish` notes that it has committed.
+        """Take the output of the core; `commit` writes it, and then `finish` is called.
 
-        Nothing is applied to the core in between.
+        Nothing may be applied to the core in between.
 
         Where State is larger than what can be read again, nothing is written, and the output is kept: State
         and verdicts are of one transaction. What is read from then on makes room, since acks, timeouts and
@@ -201,11 +201,11 @@ class PartitionAcker:
         return PreparedWrite(records, output, state.safe, state.verdict, names_restore)
 
     def commit(self, write: PreparedWrite) -> None:
-        """Write in one transaction, and wait until it has committed. This may be done in another thread.
+        """Write in one transaction, and wait until it has committed; in whatever thread.
 
         Raises:
             Aborted: the transaction was aborted; restore the partition.
-            RecordRefused: the same; if it `has_quarantined`, copy less of such records from then on.
+            RecordRefused: the same; if it `has_quarantined`, copy less of such records then.
             Fenced: another process owns the partition; give it up.
             Unreachable: the transaction may have committed or not; restore the partition.
         """
@@ -213,7 +213,7 @@ class PartitionAcker:
             self._commit(write.records)
 
     def finish(self, write: PreparedWrite) -> StepOutput:
-        """Note that a write has committed; return what it was."""
+        """Record that a write has committed; return its output."""
         core, output = self.core, write.output
         if not write.records:
             return output

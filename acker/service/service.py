@@ -9,8 +9,8 @@ The caller runs the loop around `AckerService.step`, and provides the clock and 
    transaction (``acker.service.partition``), those of several partitions side by side;
 4. at times deletes what the logs need no more.
 
-A transaction that takes longer than `PATIENCE_MS` is left to itself (``acker.service.silent``): the next
-steps are for the other partitions, until one of them finds that it is over.
+A transaction that takes longer than `PATIENCE_MS` is left to itself (``acker.service.silent``). The
+next steps are for the other partitions, until one of them finds that it is over.
 """
 
 from __future__ import annotations
@@ -97,13 +97,17 @@ PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group: by then
 a process that hangs has ended, and one with much to restore keeps its place."""
 
+_TakeoverError = Fenced | Unreachable | Damaged
+
 LEFT_ALONE_MS: Final = 3_000
-"""A partition that did not come up is left alone so long, at first. Where its broker is cut off, others lead
-in its place after some ten seconds. A try holds up the others while one question is asked."""
+"""A partition that did not come up is left alone so long, at first. Where its broker is cut off,
+others lead in its place after some ten seconds. A try holds up the others while one question is asked.
+"""
 
 PATIENCE_MS: Final = 500
-"""The partitions of a process wait for each other's transactions so long. One takes some 20 ms, and on a busy
-machine up to 500; to leave one to itself costs its partition two requests more."""
+"""The partitions of a process wait for each other's transactions so long. One takes some 20 ms, and on
+a busy machine up to 500; to leave one to itself costs its partition two requests more.
+"""
 
 
 class AckerService:
@@ -341,7 +345,7 @@ class AckerService:
 
     def _find_ends(self, ready: Iterable[PartitionAcker]) -> None:
         """Find out up to where contributions come before ticks and takes: one request for all partitions."""
-        waiting = [acker.core.partition for acker in ready if acker.core.sessions.waits_for_ends()]
+        waiting = _numbers(acker for acker in ready if acker.core.sessions.waits_for_ends())
         if waiting:
             self._at("looking for the ends of contributions")
             for number, barrier in self._reader.barriers(waiting).items():
@@ -373,9 +377,9 @@ class AckerService:
             yield ackers
 
     def _finish_writes(self, now_ms: int) -> bool:
-        """Report what has committed, then give those up that failed; return whether there were any."""
+        """Report what has committed, give those up that failed; return whether there were any."""
         overdue = self._writes.overdue(self._limits.hung_ms)
-        if overdue:  # it has passed all its deadlines: who watches this thread may see that it hangs
+        if overdue:  # past all its deadlines: who watches this thread may see that it hangs
             self._at(f"committing {_names(overdue)}")
             self._writes.wait(overdue, 2 * self._limits.hung_ms)
         finished = self._writes.take_finished()
@@ -435,7 +439,7 @@ class AckerService:
         self._assigned = len(ours)
         self._time_restores(ours, now_ms)
         # one whose transaction is under way is given up when that is over
-        gone = [number for number in self._owned if number not in ours and number not in self._writes]
+        gone = [number for number in _numbers(self._ready()) if number not in ours]
         for number in gone:
             self._give_up(number)
             self._report(AckerEvent(AckerEventKind.LOST, number, "the group has taken it back"))
@@ -461,9 +465,9 @@ class AckerService:
         self._damaged = {number: self._damaged[number] for number in still_damaged}
 
     def _try_to_own(self, number: int, now_ms: int) -> None:
-        """Restore a partition, after fencing its former owner; leave it alone for a while if that fails.
+        """Fence a partition's former owner and restore it; leave it alone for a while if that fails.
 
-        The fencing waits for the former owner's transaction. Where that takes long, a later step goes on.
+        The fencing waits for the former owner's transaction. If that takes long, a later step goes on.
 
         Raises `Unreachable` if no other one works, and `Damaged` if none can be read.
         """
@@ -489,8 +493,9 @@ class AckerService:
             self._not_owned(number, error, now_ms)
 
     def _end_takeovers(self, ours: frozenset[int], now_ms: int) -> bool:
-        """Restore partitions whose former owners are fenced by now; return whether there were any."""
-        fenced = [number for number, takeover in self._takeovers.items() if takeover.fencing.is_over()]
+        """Restore partitions whose former owner is fenced by now; return whether there were any."""
+        takeovers = self._takeovers.items()
+        fenced = [number for number, takeover in takeovers if takeover.fencing.is_over()]
         for number in fenced:
             transactions, fencing = self._takeovers.pop(number)
             with ExitStack() as undo:
@@ -506,8 +511,8 @@ class AckerService:
                     self._not_owned(number, error, now_ms)
         return bool(fenced)
 
-    def _not_owned(self, number: int, error: Fenced | Unreachable | Damaged, now_ms: int) -> None:
-        """Leave a partition alone for a while that could not be had; raise as `_try_to_own` does."""
+    def _not_owned(self, number: int, error: _TakeoverError, now_ms: int) -> None:
+        """Leave a partition alone for a while that cannot be had; raise as `_try_to_own` does."""
         if isinstance(error, Fenced):
             self._fenced_ms[number] = now_ms
             self._report(AckerEvent(AckerEventKind.FENCED, number, str(error)))

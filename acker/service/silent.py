@@ -1,13 +1,13 @@
 """Partitions of a process that wait for a broker, while the others go on.
 
-One partition without a leader, or whose leader is silent, must not hold up the others of its process.
+One partition without a leader, or with a silent one, must not hold up the others of its process.
 
-* `SilentPartitions`: a partition that does not come up is left alone for a while, twice as long each time.
-  The others wait only during a try: up to a request's deadline.
-* `WritesUnderWay`: a transaction is made beside the steps. Kafka has committed it when each partition that it
-  writes to has a marker, so one silent leader delays it by 15 s and more. Until it is over nothing is applied
-  to its acker partition.
-* `Takeover`: so is the first step of a restore, which waits for the former owner's transaction to end.
+* `SilentPartitions`: a partition that does not come up is left alone for a while, twice as long each
+  time. The others wait only during a try, up to a request's deadline.
+* `WritesUnderWay`: a transaction is made beside the steps. Kafka has committed it when each partition
+  that it writes to has a marker, so one silent leader delays it by 15 s and more. Until it is over
+  nothing is applied to its acker partition.
+* `Takeover`: so is the begin of a restore, which waits for the former owner's transaction to end.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SilentPartitions:
 
 
 class Takeover(NamedTuple):
-    """The fencing of a partition's former owner, under way; nobody else uses `transactions` meanwhile."""
+    """The fencing of a partition's former owner; nobody else uses `transactions` meanwhile."""
 
     transactions: Transactions
     fencing: UnderWay[None]
@@ -111,14 +111,15 @@ class WritesUnderWay:
         return tuple(self._writes)
 
     def begin(self, ackers: Iterable[PartitionAcker], now_ms: int | None) -> None:
-        """Begin to write the output of partitions, at a wall time that State says; None: it says none."""
+        """Begin to write the output of partitions; State says the wall time, None: it says none."""
         for acker in ackers:
             prepared = acker.prepare(now_ms)
             commit = self._log.begin(partial(acker.commit, prepared))
-            self._writes[acker.core.partition] = _Write(acker, prepared, commit, self._clock_ms())
+            write = _Write(acker, prepared, commit, self._clock_ms())
+            self._writes[acker.core.partition] = write
 
     def wait(self, numbers: Iterable[int], wait_ms: int) -> None:
-        """Wait until the transactions of partitions are over, so long at most for all of them together."""
+        """Wait until transactions are over, so long at most for all of them together."""
         until_ms = self._clock_ms() + wait_ms
         for number in numbers:
             self._writes[number].commit.is_over(max(0, until_ms - self._clock_ms()))
@@ -139,6 +140,6 @@ class WritesUnderWay:
         return [(write.acker, write.outcome()) for write in writes]
 
     def take_all(self) -> list[tuple[PartitionAcker, StepOutput | WindhoverError]]:
-        """Wait for all transactions, each until its own deadline; remove and return them likewise."""
+        """Wait for all transactions, each until its own deadline; see `take_finished`."""
         writes, self._writes = self._writes, {}
         return [(write.acker, write.outcome()) for write in writes.values()]

@@ -11,7 +11,7 @@ nothing of it arrives. What was fetched of its contributions and fails waits, an
 applied as they come. The others go on without it. It joins them again when both topics were read up to their
 ends, as they were then.
 
-A partition is *held* while its transaction takes long: nothing of it is read, and what was fetched waits.
+A partition is *held* while its transaction takes long: it is not read, and what was fetched waits.
 
 Source: docs/design/protocol.md, section 4, "Order between the three topics" (a).
 """
@@ -131,7 +131,7 @@ class StepReader:
         self._held |= new
         for number in new:
             for place in self._places(number):
-                self._ends.pop(place, None)  # what waits for inits is found, and ends asked anew, later
+                self._ends.pop(place, None)  # what waits has others when it is released
         self._reassign()
 
     def release(self, number: int) -> None:
@@ -331,7 +331,8 @@ class StepReader:
 
     def _together(self) -> list[int]:
         """Return the partitions that are neither apart nor held."""
-        return [number for number in self.records if number not in self._apart and number not in self._held]
+        left_out = self._apart.keys() | self._held
+        return [number for number in self.records if number not in left_out]
 
     def _waits(self, number: int) -> bool:
         """Return whether contributions and fails of a partition wait for its control topics."""

@@ -1,1 +1,1 @@
-"""Rows and their acks in one transaction of a store: what is written, and what a start does; pure."""
+"""Rows and their acks in one transaction of a store; pure, except the store in a file."""

@@ -1,4 +1,4 @@
-"""Which roots of a batch are acked by it for good, and what is published so that no other one ever is.
+"""Which roots of a batch it acks, and what is published so that no other lane acks more of them.
 
 Source: docs/design/protocol.md, section 3 (rule 12).
 """
@@ -31,8 +31,8 @@ def refuse_held(outcome: BatchOutcome) -> None:
     """
     if len(outcome.marks.of(*ACROSS_BATCHES)):
         raise TrackingError(
-            "a bolt holds tuples across batches, so the rows of one record are in several of them, and"
-            " no transaction has them all; write such a query with spout.sink, by an upsert"
+            "a bolt holds tuples across batches, so the rows of one record are in several of them,"
+            " and no transaction has them all; write such a query with spout.sink, by an upsert"
         )
 
 

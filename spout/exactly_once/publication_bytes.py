@@ -1,7 +1,7 @@
 """The records of a publication as bytes that a store keeps, and back.
 
-The bytes are a stream of Arrow's, one row for each record, in the order in which they are written. A store
-may be read by a later version, so the schema carries a number.
+The bytes are a stream of Arrow's, one row for each record, in the order in which they are written.
+A later version may read the store, so the schema carries a number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCHEMA: Final = pa.schema(
 
 
 def packed_publication(records: PublicationRecords) -> bytes:
-    """Return the bytes of a publication, from which `unpacked_publication` makes the same records."""
+    """Return the bytes from which `unpacked_publication` makes the same records."""
     together = [*records.fails, *records.acks]
     columns = {
         "is_fail": [True] * len(records.fails) + [False] * len(records.acks),
@@ -79,6 +79,6 @@ def _headers_of(headers: list[dict[str, bytes]] | None) -> Headers:
 
 def _unreadable(why: str) -> TrackingError:
     return TrackingError(
-        f"the store's last publication cannot be read ({why}); go on with the version of Windhover that"
-        " wrote it"
+        f"the store's last publication cannot be read ({why}); go on with the version of Windhover"
+        " that wrote it"
     )

@@ -1,4 +1,4 @@
-"""Rows of a batch, each with the root that it descends from, and a fingerprint that tells two sets apart.
+"""Rows of a batch, each with its root, and a fingerprint that tells two sets of them apart.
 
 Source: docs/design/protocol.md, section 3 (rule 12).
 """
@@ -19,7 +19,7 @@ from acker.root_sets.root_set import RootSet
 
 
 class RowSum(NamedTuple):
-    """How many rows there are, and the sum of their hashes, modulo 2^64; in any order of the rows."""
+    """How many rows there are, and the sum of their hashes, modulo 2^64; in any order."""
 
     rows: int
     fingerprint: int
@@ -64,9 +64,9 @@ class RootedRows:
         if is_stranger.any():
             row = int(np.argmax(is_stranger))
             raise TrackingError(
-                f"{int(is_stranger.sum())} rows of the batch belong to no record of it, the first to"
-                f" source {self.sources[row]}, position {self.positions[row]}; keep the hidden column"
-                " of each row as it is"
+                f"{int(is_stranger.sum())} rows of the batch belong to no record of it, the first"
+                f" to source {self.sources[row]}, position {self.positions[row]}; keep the hidden"
+                " column of each row as it is"
             )
 
     def refuse_change(self, settled: RowSum) -> None:
@@ -74,12 +74,12 @@ class RootedRows:
 
         Raises `RowsChanged`: their number or fingerprint differs.
         """
-        own = self.sum()
-        if own != settled:
+        arrived = self.sum()
+        if arrived != settled:
             raise RowsChanged(
-                f"{own.rows:,} rows came to be written, and {settled.rows:,} were settled, or some of"
-                " them differ: Spark has evaluated a part of the batch again. Nothing is written; run"
-                " the batch again"
+                f"{arrived.rows:,} rows came to be written, and {settled.rows:,} were settled, or"
+                " some of them differ: Spark has evaluated a part of the batch again. Nothing is"
+                " written; run the batch again"
             )
 
     def _is_of(self, roots: RootSet) -> npt.NDArray[np.bool_]:

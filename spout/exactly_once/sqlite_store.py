@@ -1,7 +1,8 @@
 """A store in a file of SQLite, for laptops and tests.
 
-Each call opens the file, and is one transaction that begins with the lock of writers (`BEGIN IMMEDIATE`). So
-between the comparison of the epoch and the commit no other process can open the store.
+Each call opens the file, and is one transaction that begins with the lock of writers (`BEGIN
+IMMEDIATE`). So between the comparison of the epoch and the commit no other process can open the
+store.
 
 Source: docs/design/protocol.md, section 3 (rule 12).
 """
@@ -92,13 +93,13 @@ class SQLiteStore:
             granted = 0 if entry is None else int(entry[1])
             if granted != key.epoch:
                 raise StoreFenced(
-                    f"a later start has opened {self._path} for group {key.group}: epoch {granted} is"
-                    f" granted, and this one has {key.epoch}; nothing of batch {key.batch} is written."
-                    " Let one query read the group"
+                    f"a later start has opened {self._path} for group {key.group}: epoch {granted}"
+                    f" is granted, and this one has {key.epoch}; nothing of batch {key.batch} is"
+                    " written. Let one query read the group"
                 )
             self._insert(connection, rows)
-            last = (key.epoch, key.session, key.query, key.batch, publication)
-            connection.execute(_KEEP, (*last, key.group))
+            last_batch = (key.epoch, key.session, key.query, key.batch, publication)
+            connection.execute(_KEEP, (*last_batch, key.group))
 
     def _insert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         names = ", ".join(_quoted(name) for name in rows.column_names)
@@ -132,10 +133,9 @@ class SQLiteStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection within a transaction; commit it at the end, or undo it all."""
         try:
-            connect = sqlite3.connect(
-                self._path, timeout=self._locked_s_max, isolation_level=None, check_same_thread=False
-            )
-            with closing(connect) as connection:
+            # without an isolation level no transaction begins but those that are begun here
+            opened = sqlite3.connect(self._path, timeout=self._locked_s_max, isolation_level=None)
+            with closing(opened) as connection:
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
                 try:

@@ -3,20 +3,20 @@
 Theory of operation
 ===================
 
-1. Before the session takes its group, `open` fences every earlier writer of the group, and publishes what
-   the store has of the last batch, as the session that wrote it. The acker applies it before the `Take`, so
-   none of the batch's acked roots is abandoned. Of older batches nothing can be missing: a writer begins no
-   batch before the publication of the one before it is durable.
-2. The session takes the group under the epoch that the store granted. Each start is a session of its own:
-   what the one before left open is abandoned, and comes again as copies. Two processes of one session would
-   each have a clock, and roots of the one could time out by the clock of the other.
-3. A batch that an earlier start planned is neither evaluated nor written (`is_own`). Either the store has
-   it, or its roots are abandoned.
-4. `commit` takes the rows of the roots that the batch acks, the key and the publication, in one transaction.
-   While the batch is under way the session's clock stands still (`spout.group.tenure`), so none of its roots
-   times out before they are published.
-5. What `commit` returns is published. If that fails, or the outcome of the commit is not known, the run
-   ends, and the next start finds in the store what became of it.
+1. Before the session takes its group, `open` fences every earlier writer of the group, and
+   publishes what the store has of the last batch, as the session that wrote it. The acker applies
+   it before the `Take`, so none of the batch's acked roots is abandoned. Of older batches nothing
+   can be missing: a writer begins no batch before the publication of the one before it is durable.
+2. The session takes the group under the epoch that the store granted. Each start is a session of
+   its own: what the one before left open is abandoned, and comes again as copies. Two processes of
+   one session would each have a clock, and roots of the one could time out by the other's.
+3. A batch that an earlier start planned is neither evaluated nor written (`is_own`). Either the
+   store has it, or its roots are abandoned.
+4. `commit` takes the rows of the roots that the batch acks, the key and the publication, in one
+   transaction. While the batch is under way the session's clock stands still
+   (`spout.group.tenure`), so none of its roots times out before they are published.
+5. What `commit` returns is published. If that fails, or the outcome of the commit is not known,
+   the run ends, and the next start finds in the store what became of it.
 
 Source: docs/design/protocol.md, section 3 (rule 12).
 """
@@ -34,7 +34,12 @@ from spout.exactly_once.publication_bytes import packed_publication, unpacked_pu
 from spout.exactly_once.rooted_rows import RootedRows, RowSum
 from spout.exactly_once.store import BatchKey, Store
 from spout.publishing.fold import BatchOutcome
-from spout.publishing.publish import BatchLane, PublicationRecords, publication_of, publication_records
+from spout.publishing.publish import (
+    BatchLane,
+    PublicationRecords,
+    ack_records,
+    publication_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,8 @@ class ExactWriter:
             TrackingError: the store's last publication cannot be read.
         """
         grant = self._store.open(self._group, epoch_min)
-        if grant.last is not None:
-            self._publish(unpacked_publication(grant.last.publication))
+        if grant.last_batch is not None:
+            self._publish(unpacked_publication(grant.last_batch.publication))
         self._epoch = grant.epoch
         return grant.epoch
 
@@ -121,12 +126,12 @@ class ExactWriter:
         """
         outcome = batch.outcome
         if not self.is_own(outcome.plan.epoch):
-            raise UsageError(f"batch {batch.batch} was planned by another start, and cannot be written")
+            raise UsageError(f"another start has planned batch {batch.batch}; it cannot be written")
         refuse_held(outcome)
         rows.refuse_strangers(RootSet.of_runs(outcome.plan.ranges))
         rows.refuse_change(batch.evaluated)
         written = rows.of_roots(acked_roots(outcome))
         publication = publication_of(without_open(outcome), batch.lane)
-        records = publication_records(publication, self._topics, outcome.plan.partitions)
+        records = ack_records(publication, self._topics, outcome.plan.partitions)
         self._store.commit(batch.key, written.table, packed_publication(records))
         return records

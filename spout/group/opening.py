@@ -10,9 +10,10 @@
    epoch of a new session is the owner's plus one.
 4. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
    whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
-   A query that writes exactly once is always a new session, also with the journal of another one. The store
-   grants the epoch, and by that ends the writer of the owner (`spout.exactly_once.writer`). A restart of it
-   waits for no silence where the owner is the session of its journal.
+   A query that writes exactly once is always a new session, also with the journal of another one.
+   The store grants the epoch, and by that ends the writer of the owner
+   (`spout.exactly_once.writer`). A restart of it waits for no silence where the owner is the
+   session of its journal.
 5. A refused session stops, unless it is a restart with the option `take_over`: then it creates a new session.
    The same holds where the planner finds that the checkpoint is older than what its session did.
 
@@ -63,7 +64,7 @@ WAIT_REPORTED_MS = 10_000
 """After this time it is said in the log that it waits for the ackers."""
 
 GrantEpoch = Callable[[int], int]
-"""Returns the epoch of a new session, which is the given one or a higher one: what a store grants."""
+"""Returns the epoch of a new session: the given one or a higher one, as a store grants it."""
 
 Answered = tuple[int, int, Taken | Verdicts]
 """Acker partition, offset and record."""

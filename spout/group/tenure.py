@@ -154,16 +154,16 @@ class Tenure:
         return RootSet.of_runs(not_journalled) - never_initialised - pending
 
     def stop_clock(self, now_ms: int) -> None:
-        """Let the clock stand still from here on, until `start_clock`; it is moved once more before.
+        """Move the clock once more, and stop it until `start_clock`.
 
-        Some roots may be initialised and their batch not committed: by a clock that stands, none of them
-        times out.
+        Some roots may be initialised and their batch not committed: by a clock that stands, none of
+        them times out.
         """
         self.look(now_ms)
         self._clock_stands = True
 
     def start_clock(self) -> None:
-        """Let the clock go on from where it stands."""
+        """Go on with the clock from where it stands."""
         self._clock_stands = False
 
     def look(self, now_ms: int) -> int:

@@ -121,8 +121,8 @@ class Planner:
             sight: which of the next offsets hold records; None: a reader of its own looks.
             on_verdicts: called in `step` with what the ackers decided, once it is settled.
             who: the process, as its signs of life name it.
-            grant_epoch: of a query that writes exactly once: opens its store, publishes what that has of the
-                last batch, and returns the epoch of the session; None: of any other query.
+            grant_epoch: of a query that writes exactly once: opens its store, publishes what that
+                has of the last batch, and returns the epoch of the session; None: of any other one.
 
         Raises `UsageError`: inputs of several groups, or tracked and untracked ones together.
         """
@@ -253,7 +253,13 @@ class Planner:
         self._context = replace(self._context, announcer=announcer)
         with announcer.together():  # what is read here takes 100 ms, in which the ackers answer
             opening = Opening(
-                self._context, announcer, journal, self._new_id, now_ms, self._session, self._grant_epoch
+                self._context,
+                announcer,
+                journal,
+                self._new_id,
+                now_ms,
+                self._session,
+                self._grant_epoch,
             )
             with ExitStack() as undo:
                 undo.callback(opening.close)
@@ -386,7 +392,7 @@ class Planner:
             owned.order.note_published(end, not_acked)
 
     def note_committed(self, end: Journal) -> None:
-        """Let the clock go on, since the store has the batch that ends there, and it is published."""
+        """Go on with the clock: the store has the batch that ends there, and it is published."""
         if self._unpublished == end:
             self._unpublished = None
             self._require().tenure.start_clock()

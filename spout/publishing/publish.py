@@ -468,33 +468,37 @@ def _ackers_of(run: SourceRun, partitions: int) -> set[int]:
 
 
 class PublicationRecords(NamedTuple):
-    """The records of one batch as they are written. `fails` must be durable before `acks` are sent."""
+    """The records of one batch; `fails` must be durable before the first of `acks` is sent."""
 
     fails: tuple[Outgoing, ...]
     acks: tuple[Outgoing, ...]
 
 
-def publication_records(publication: Publication, topics: AckTopics, partitions: int) -> PublicationRecords:
-    """Return what is written for a publication, with headers, of so many acker partitions."""
+def ack_records(publication: Publication, topics: AckTopics, partitions: int) -> PublicationRecords:
+    """Return what goes to the ack topics, of so many acker partitions, with its headers."""
     codec = wire_codec()
     noted = _noted_records(publication, partitions)
     fails: list[Outgoing] = []
-    for record in publication.fails:
-        value = codec.encode(record)
-        keys = [key_of(cause.operator, cause.error, cause.message) for cause in record.causes]
+    for failed in publication.fails:
+        value = codec.encode(failed)
+        keys = [key_of(cause.operator, cause.error, cause.message) for cause in failed.causes]
         room = RECORD_BYTES_MAX - len(value)
-        note = _fitting(publication.note, room) if id(record) in noted else ()
+        note = _fitting(publication.note, room) if id(failed) in noted else ()
         stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
-        fails.append(Outgoing(topics.fail, _acker_of(record, partitions), value, headers=(*note, *stacks)))
+        owner = _acker_of(failed, partitions)
+        fails.append(Outgoing(topics.fail, owner, value, headers=(*note, *stacks)))
     acks: list[Outgoing] = []
     for acked in publication.acks:
         value = codec.encode(acked)
-        note = _fitting(publication.note, RECORD_BYTES_MAX - len(value)) if id(acked) in noted else ()
-        headers = (*note, *ack_headers(acked, publication, len(value) + _bytes_of(note)))
-        acks.append(Outgoing(topics.ack, _acker_of(acked, partitions), value, headers=headers))
-    held = [
-        Outgoing(topics.ack, _acker_of(moved, partitions), codec.encode(moved)) for moved in publication.held
-    ]
+        room = RECORD_BYTES_MAX - len(value)
+        note = _fitting(publication.note, room) if id(acked) in noted else ()
+        root_headers = ack_headers(acked, publication, len(value) + _bytes_of(note))
+        owner = _acker_of(acked, partitions)
+        acks.append(Outgoing(topics.ack, owner, value, headers=(*note, *root_headers)))
+    held: list[Outgoing] = []
+    for moved in publication.held:
+        owner = _acker_of(moved, partitions)
+        held += [Outgoing(topics.ack, owner, codec.encode(moved))]
     return PublicationRecords(tuple(fails), (*acks, *held))
 
 
@@ -522,7 +526,7 @@ class Publisher:
 
         `partitions`: how many acker partitions there are.
         """
-        self.write(publication_records(publication, self._topics, partitions))
+        self.write(ack_records(publication, self._topics, partitions))
 
     def write(self, records: PublicationRecords) -> None:
         """Write the records of a publication, and wait until they are durable; safe to repeat."""

@@ -968,8 +968,8 @@ MUTANTS = (
     Mutant(
         "what-is-taken-away-ends-its-transaction-first",
         "acker/service/service.py",
-        "if number not in ours and number not in self._writes]",
-        "if number not in ours]",
+        "for number in _numbers(self._ready()) if number not in ours]",
+        "for number in self._owned if number not in ours]",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_a_partition_that_is_taken_away_ends_its_transaction_first",
         "the producer would be closed while another thread commits with it",

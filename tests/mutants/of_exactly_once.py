@@ -10,8 +10,8 @@ MUTANTS = (
     Mutant(
         "a-start-does-not-publish-what-the-one-before-committed",
         "spout/exactly_once/writer.py",
-        "        if grant.last is not None:\n",
-        "        if grant.last is None:\n",
+        "        if grant.last_batch is not None:\n",
+        "        if grant.last_batch is None:\n",
         f"{WRITER_TESTS}::test_a_start_publishes_what_the_one_before_committed_before_it_has_its_epoch",
         "its roots would be abandoned, and their rows written a second time",
     ),
@@ -50,8 +50,8 @@ MUTANTS = (
     Mutant(
         "a-row-more-that-adds-nothing-is-not-seen",
         "spout/exactly_once/rooted_rows.py",
-        "        if own != settled:",
-        "        if own.fingerprint != settled.fingerprint:",
+        "        if arrived != settled:",
+        "        if arrived.fingerprint != settled.fingerprint:",
         "tests/unit/spout/exactly_once/test_rooted_rows.py::test_rows_of_another_evaluation_are_refused",
         "hashes may be 0, or cancel each other",
     ),
@@ -99,9 +99,9 @@ MUTANTS = (
     Mutant(
         "rows-are-committed-before-what-is-published-for-them",
         "spout/exactly_once/sqlite_store.py",
-        "            last = (key.epoch, key.session, key.query, key.batch, publication)\n",
+        "            last_batch = (key.epoch, key.session, key.query, key.batch, publication)\n",
         '            connection.execute("COMMIT")\n            connection.execute("BEGIN IMMEDIATE")\n'
-        "            last = (key.epoch, key.session, key.query, key.batch, publication)\n",
+        "            last_batch = (key.epoch, key.session, key.query, key.batch, publication)\n",
         f"{SQLITE_TESTS}::test_a_writer_that_dies_at_any_statement_of_a_commit_leaves_all_or_nothing",
         "a crash between the two would leave rows whose roots nobody acks",
     ),

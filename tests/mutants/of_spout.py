@@ -2939,7 +2939,7 @@ MUTANTS = (
     Mutant(
         "each-record-of-a-batch-has-its-note",
         "spout/publishing/publish.py",
-        "_fitting(publication.note, RECORD_BYTES_MAX - len(value)) if id(acked) in noted else ()",
+        "_fitting(publication.note, room) if id(acked) in noted else ()",
         "_fitting(publication.note, room)",
         "tests/unit/spout/publishing/test_sent_records.py::test_the_first_record_of_a_batch_alone_has_its_note",
         "the acker of each would pass it on",

@@ -250,8 +250,8 @@ class Operator:
     def _open_store(self, found: Input, epoch_min: int) -> int:
         """Fence the writer of a group and publish its last batch, as all do that take the group."""
         grant = self.world.exact_store.open(found.group, epoch_min)
-        if grant.last is not None:
-            records = unpacked_publication(grant.last.publication)
+        if grant.last_batch is not None:
+            records = unpacked_publication(grant.last_batch.publication)
             for record in (*records.fails, *records.acks):
                 self.world.cluster.at(record.topic, record.partition).append(record, self.world.now_ms)
         return grant.epoch

@@ -186,7 +186,7 @@ def test_a_batch_that_another_start_planned_is_not_its_own() -> None:
     assert not writer.is_own(0)
     epoch = writer.open(5)
     assert [writer.is_own(planned) for planned in (4, 5, 6)] == [False, True, False]
-    with pytest.raises(UsageError, match="planned by another start"):
+    with pytest.raises(UsageError, match="another start has planned batch 3"):
         writer.commit(batch_of(outcome_of(epoch - 1), ROWS), ROWS)
     assert store.calls == ["open"]
 

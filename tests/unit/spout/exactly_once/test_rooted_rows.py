@@ -52,6 +52,7 @@ def test_a_sum_does_not_depend_on_the_order_and_wraps_around() -> None:
 def test_rows_that_were_settled_pass() -> None:
     rows_of().refuse_change(rows_of().sum())
     rows_of(()).refuse_change(RowSum(0, 0))
+    assert rows_of().sum() == RowSum(4, 46)
 
 
 @pytest.mark.parametrize(

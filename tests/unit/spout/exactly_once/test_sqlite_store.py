@@ -66,7 +66,7 @@ def test_a_batch_without_rows_keeps_its_publication(path: Path) -> None:
     store.commit(key_of(1), rows_of(), b"all failed")
 
     assert words_in(path) == []
-    assert store.open("g", 1).last == LastBatch(key_of(1), b"all failed")
+    assert store.open("g", 1).last_batch == LastBatch(key_of(1), b"all failed")
 
 
 def test_of_two_writers_the_one_that_opened_first_writes_nothing_any_more(path: Path) -> None:
@@ -78,7 +78,7 @@ def test_of_two_writers_the_one_that_opened_first_writes_nothing_any_more(path: 
         first.commit(key_of(1), rows_of("early"), b"1")
     second.commit(key_of(2), rows_of("late"), b"2")
     assert words_in(path) == ["late"]
-    assert second.open("g", 1).last == LastBatch(key_of(2), b"2")
+    assert second.open("g", 1).last_batch == LastBatch(key_of(2), b"2")
 
 
 def test_a_writer_that_never_opened_the_store_writes_nothing(path: Path) -> None:
@@ -98,7 +98,7 @@ def test_groups_do_not_fence_each_other(path: Path) -> None:
     store.commit(key_of(5, group="another"), rows_of("its"), b"2")
 
     assert words_in(path) == ["mine", "its"]
-    assert store.open("g", 1).last == LastBatch(key_of(1), b"1")
+    assert store.open("g", 1).last_batch == LastBatch(key_of(1), b"1")
 
 
 def dies_at(number: int, store: SQLiteStore, work: str) -> str:
@@ -146,7 +146,7 @@ def test_a_writer_that_dies_at_any_statement_of_a_commit_leaves_all_or_nothing(t
         store.commit(key_of(1, batch=3), rows_of("before"), b"old")
         said.append(dies_at(number, store, "commit"))
 
-        last = store.open("g", 1).last
+        last = store.open("g", 1).last_batch
         assert last is not None
         is_whole = last == LastBatch(key_of(1, batch=4), b"new")
         assert is_whole or last == LastBatch(key_of(1, batch=3), b"old")
@@ -198,7 +198,7 @@ def test_rows_that_the_table_does_not_take_are_refused_and_nothing_is_written(
     with pytest.raises(UsageError, match=why):
         store.commit(key_of(1), pa.concat_tables([rows]), b"1")
     assert words_in(path) == []
-    assert store.open("g", 1).last is None
+    assert store.open("g", 1).last_batch is None
 
 
 def test_a_missing_table_is_named_before_a_writer_is_fenced(path: Path) -> None:

@@ -19,7 +19,7 @@ from acker.identity import I64, Position, Root, Source
 from acker.root_sets.root_set import RootSet
 
 STRETCHES_MAX: Final = 1_000
-"""So many stretches of rows of one source are looked up one by one; of more, the rows are sorted."""
+"""So many stretches of rows of one source are looked up in turn; of more, the rows are sorted."""
 
 
 class RootNumbers:

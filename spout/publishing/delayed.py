@@ -277,7 +277,10 @@ def own_indices(plan: PlanIndex, marks: RootMarks) -> I64:
     """
     indices = indices_in(plan, marks)
     if (indices < 0).any():
-        raise TrackingError("a tuple was held of a root that its batch did not emit; do not change anchors")
+        raise TrackingError(
+            "a task held a tuple of a root that its batch did not emit: nobody could release it;"
+            " do not change anchors"
+        )
     return indices
 
 

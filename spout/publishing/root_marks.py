@@ -132,9 +132,9 @@ class RootMark(IntEnum):
     def is_of_any_evaluation(self) -> bool:
         """Whether it holds by whichever evaluation of a task, also by one that does not count."""
         match self:
-            case (
-                RootMark.FAILED | RootMark.OUTSTANDING | RootMark.LEFT_OPEN | RootMark.PASSED | RootMark.KEYED
-            ):
+            case RootMark.FAILED | RootMark.OUTSTANDING | RootMark.LEFT_OPEN | RootMark.PASSED:
+                return True
+            case RootMark.KEYED:  # a number is of one root, whoever says so
                 return True
             case (
                 RootMark.RELEASED

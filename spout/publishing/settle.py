@@ -40,7 +40,15 @@ from acker.wire.events import SourceRun
 from acker.wire.passed_calls import PassedCall
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan, PlanIndex
-from spout.publishing.delayed import NEVER_MS, HighestTime, KeyedRoots, by_key, indices_in, own_indices, split
+from spout.publishing.delayed import (
+    NEVER_MS,
+    HighestTime,
+    KeyedRoots,
+    by_key,
+    indices_in,
+    own_indices,
+    split,
+)
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
@@ -282,7 +290,12 @@ class _Held(NamedTuple):
         return times
 
 
-def _summed(plan: BatchPlan, counted: _Evaluation, uncounted: _Evaluation, late_ms: int) -> BatchOutcome:
+def _summed(
+    plan: BatchPlan,
+    counted: _Evaluation,
+    uncounted: _Evaluation,
+    late_ms: int,
+) -> BatchOutcome:
     """Return the outcome of reports.
 
     Roots that a report of `uncounted` fails are failed, and those that it leaves open are open; it

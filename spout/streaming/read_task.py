@@ -218,10 +218,10 @@ class _Reading:
     def report(self) -> TaskReport:
         """Return what the task did, once all of its rows were taken."""
         bolts_report = self.worker.report()
-        unreadable = [
-            RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, self._indices_of(run)), cause=cause)
-            for run, cause in self._unreadable_runs
-        ]
+        unreadable: list[RootMarks] = []
+        for run, cause in self._unreadable_runs:
+            roots = roots_of(PLANNED, self._indices_of(run))
+            unreadable.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
         refused = RootMarks.of_failures(PLANNED, self._failures)
         marks = RootMarks.together([bolts_report.marks, refused, *unreadable])
         bolts_report = replace(bolts_report, marks=marks)

@@ -383,15 +383,15 @@ class KafkaLog:
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets that a group has committed; it waits for an open transaction of the group."""
         commits = self._committed(group, partitions)
-        return {TopicPartition(p.topic, p.partition): p.offset for p in commits}
+        return {TopicPartition(commit.topic, commit.partition): commit.offset for commit in commits}
 
     def committed_epochs(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         epochs: dict[TopicPartition, int] = {}
-        for p in self._committed(group, partitions):
-            if p.leader_epoch is not None:
-                epochs[TopicPartition(p.topic, p.partition)] = p.leader_epoch
+        for commit in self._committed(group, partitions):
+            if commit.leader_epoch is not None:
+                epochs[TopicPartition(commit.topic, commit.partition)] = commit.leader_epoch
         return epochs
 
     def commit(
@@ -404,8 +404,8 @@ class KafkaLog:
         if not offsets:
             return
         requested = [
-            confluent_kafka.TopicPartition(p.topic, p.partition, offset, metadata, epochs.get(p, NO_EPOCH))
-            for p, offset in offsets.items()
+            confluent_kafka.TopicPartition(*place, offset, metadata, epochs.get(place, NO_EPOCH))
+            for place, offset in offsets.items()
         ]
         request = ConsumerGroupTopicPartitions(group, requested)
         use = Use(Operation.READ, group=group)
@@ -421,7 +421,7 @@ class KafkaLog:
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
         commits = self._committed(group, partitions)
-        return {TopicPartition(p.topic, p.partition): p.metadata or "" for p in commits}
+        return {TopicPartition(commit.topic, commit.partition): commit.metadata or "" for commit in commits}
 
     def members(self, group: str) -> Sequence[GroupMember]:
         use = Use(Operation.DESCRIBE, group=group)
@@ -442,7 +442,7 @@ class KafkaLog:
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
         if not offsets:
             return {}
-        requested = [client_partition(p, offset) for p, offset in offsets.items()]
+        requested = [client_partition(place, offset) for place, offset in offsets.items()]
 
         def ask(timeout_s: float) -> _Answer[object]:
             futures = self._connected().delete_records(requested, request_timeout=timeout_s)
@@ -450,7 +450,7 @@ class KafkaLog:
             _require_an_answer(answer)
             return answer
 
-        names = ", ".join(sorted({p.topic for p in offsets}))
+        names = ", ".join(sorted({place.topic for place in offsets}))
         use = Use(Operation.DELETE, topic=names)
         answer = self._ask(f"deleting records of {names}", ask, use)
         self._remember_silence(answer)
@@ -460,6 +460,7 @@ class KafkaLog:
         return list(self._client.passed_over)
 
     def note_progress(self, place: TopicPartition, position: int, end: int) -> None:
+        """Log each minute that a read of a partition goes on; see `acker.kafka.port.Log`."""
         now_ms = int(self._client.clock() * 1000)
         if now_ms - self._progress_ms > PROGRESS_PAUSE_MS:  # nothing was read in between: another read
             self._long_read.over()
@@ -712,7 +713,7 @@ class KafkaLog:
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
         """Return what a group has committed, as the client has it; without partitions of no commit."""
-        requested = [client_partition(p) for p in partitions]
+        requested = [client_partition(place) for place in partitions]
         if not requested:
             return []
         use = Use(Operation.DESCRIBE, group=group)
@@ -730,9 +731,9 @@ class KafkaLog:
                 if refused is not None and refused.code() in UNAUTHORIZED:
                     raise Refused(refused, use) from None
                 raise
-            known = [p for p in commits if not _is_of_no_group(p)]
+            known = [commit for commit in commits if not _is_of_no_group(commit)]
             _require_no_errors(known, Operation.DESCRIBE)
-            return [p for p in known if p.offset >= 0]  # a negative one is none
+            return [commit for commit in known if commit.offset >= 0]  # negative: there is none
 
         return self._ask(f"offsets of group {group}", ask, use, by_one_broker=True)
 

@@ -201,6 +201,7 @@ class StandingPartitions:
         wait_ms = self._limit_ms // ASKS_PER_LIMIT
         places: list[TopicPartition] = []
         for place, progress in self._progress.items():
+            # since its end was asked; or since it moved, if it was not
             since_ms = progress.still_ms - max(0, progress.requested_at_ms)
             if since_ms >= wait_ms:
                 places.append(place)

@@ -331,7 +331,7 @@ class AckerService:
             self._report(AckerEvent(AckerEventKind.GOES_ON, place.partition, detail))
 
     def _apply(self, number: int, core: PartitionCore, now_ms: int) -> bool:
-        """Apply what was fetched of a partition, in the order of the rules; return whether it was anything."""
+        """Apply what was fetched of a partition, in the order of the rules; return whether it was any."""
         self._at(f"partition {number}")
         fetched = self._reader.take(number)
         core.read_inits(fetched.inits)

@@ -44,17 +44,17 @@ def distinct(numbers: I64) -> I64:
 
 def among(numbers: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
     """Return for each number whether it is in `members`, which is ascending and distinct."""
-    return _look_up(numbers, members)[1]
+    return _find_rows(numbers, members)[1]
 
 
 def rows_among(numbers: I64, members: npt.NDArray[np.integer]) -> I64:
     """Return the row of each number in `members`, which is ascending and distinct; -1: it is not there."""
-    rows, is_member = _look_up(numbers, members)
+    rows, is_member = _find_rows(numbers, members)
     rows[~is_member] = -1
     return rows
 
 
-def _look_up(numbers: I64, members: npt.NDArray[np.integer]) -> tuple[I64, npt.NDArray[np.bool_]]:
+def _find_rows(numbers: I64, members: npt.NDArray[np.integer]) -> tuple[I64, npt.NDArray[np.bool_]]:
     """Return the row at which each number is in `members`, or would be, and whether it is there.
 
     Of the members 3, 8 and 9 the numbers 8 and 5 have the row 1: True and False.
@@ -110,7 +110,7 @@ def tuple_maker(kind: type[T]) -> Callable[[tuple[object, ...]], T]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the garbage collector: many new objects that live on would have it run in vain."""
+    """Pause the garbage collector: many new objects that live on would have it run for nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

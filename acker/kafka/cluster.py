@@ -227,7 +227,7 @@ class _TroubleText(NamedTuple):
     """The text of a partition in trouble, and when it was made (`Clock`)."""
 
     text: str
-    made_at_s: float
+    since_s: float
 
 
 class ThreadCall(Generic[T]):
@@ -278,7 +278,7 @@ class KafkaLog:
         self._background = Background(clock)
         self._clock = clock
         self._admin: AdminClient | None = None
-        self._admin_made_s = 0.0
+        self._admin_since_s = 0.0
         self._cluster_id: str | None = None
         # the consumer that asks what a group has committed, and the group
         self._asker: Consumer | None = None
@@ -286,7 +286,7 @@ class KafkaLog:
         self._silences: dict[TopicPartition, _Silence] = {}
         self._silent_brokers: dict[int, _Silence] = {}
         self._leaders: dict[TopicPartition, int] = {}
-        self._leaders_asked_s = clock()
+        self._leaders_read_s = clock()
         self._trouble_texts: dict[TopicPartition, _TroubleText] = {}
 
     def __repr__(self) -> str:
@@ -383,15 +383,15 @@ class KafkaLog:
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets that a group has committed; it waits for an open transaction of the group."""
         commits = self._committed(group, partitions)
-        return {TopicPartition(p.topic, p.partition): p.offset for p in commits}
+        return {TopicPartition(commit.topic, commit.partition): commit.offset for commit in commits}
 
     def committed_epochs(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         epochs: dict[TopicPartition, int] = {}
-        for p in self._committed(group, partitions):
-            if p.leader_epoch is not None:
-                epochs[TopicPartition(p.topic, p.partition)] = p.leader_epoch
+        for commit in self._committed(group, partitions):
+            if commit.leader_epoch is not None:
+                epochs[TopicPartition(commit.topic, commit.partition)] = commit.leader_epoch
         return epochs
 
     def commit(
@@ -404,8 +404,8 @@ class KafkaLog:
         if not offsets:
             return
         requested = [
-            confluent_kafka.TopicPartition(p.topic, p.partition, offset, metadata, epochs.get(p, NO_EPOCH))
-            for p, offset in offsets.items()
+            confluent_kafka.TopicPartition(*place, offset, metadata, epochs.get(place, NO_EPOCH))
+            for place, offset in offsets.items()
         ]
         request = ConsumerGroupTopicPartitions(group, requested)
         use = Use(Operation.READ, group=group)
@@ -421,7 +421,7 @@ class KafkaLog:
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
         commits = self._committed(group, partitions)
-        return {TopicPartition(p.topic, p.partition): p.metadata or "" for p in commits}
+        return {TopicPartition(commit.topic, commit.partition): commit.metadata or "" for commit in commits}
 
     def members(self, group: str) -> Sequence[GroupMember]:
         use = Use(Operation.DESCRIBE, group=group)
@@ -442,7 +442,7 @@ class KafkaLog:
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
         if not offsets:
             return {}
-        requested = [client_partition(p, offset) for p, offset in offsets.items()]
+        requested = [client_partition(place, offset) for place, offset in offsets.items()]
 
         def ask(timeout_s: float) -> _Answer[object]:
             futures = self._connected().delete_records(requested, request_timeout=timeout_s)
@@ -450,7 +450,7 @@ class KafkaLog:
             _require_an_answer(answer)
             return answer
 
-        names = ", ".join(sorted({p.topic for p in offsets}))
+        names = ", ".join(sorted({place.topic for place in offsets}))
         use = Use(Operation.DELETE, topic=names)
         answer = self._ask(f"deleting records of {names}", ask, use)
         self._remember_silence(answer)
@@ -460,6 +460,7 @@ class KafkaLog:
         return list(self._client.passed_over)
 
     def note_progress(self, place: TopicPartition, position: int, end: int) -> None:
+        """Log each minute that a read of a partition goes on; see `acker.kafka.port.Log`."""
         now_ms = int(self._client.clock() * 1000)
         if now_ms - self._progress_ms > PROGRESS_PAUSE_MS:  # nothing was read in between: another read
             self._long_read.over()
@@ -501,17 +502,17 @@ class KafkaLog:
         self._forget_silences()
         self._spread_silence(places)
         errors = {place: self._silences[place].error for place in places if place in self._silences}
-        asked_places = [place for place in places if place not in errors]
-        if not asked_places:
+        requested_places = [place for place in places if place not in errors]
+        if not requested_places:
             return OffsetAnswers({}, troubles=self._make_texts(errors))
 
         def ask(timeout_s: float) -> _OffsetsAnswer:
-            self._learn_leaders(asked_places)
-            offsets_answer = self._list_offsets(bound, asked_places, timeout_s)
+            self._learn_leaders(requested_places)
+            offsets_answer = self._list_offsets(bound, requested_places, timeout_s)
             _require_an_answer(offsets_answer.answer)
             return offsets_answer
 
-        doing, use = _doing(bound, asked_places)
+        doing, use = _doing(bound, requested_places)
         answer, epochs = self._ask(doing, ask, use, by_one_broker=True)
         self._remember_silence(answer)
         if bound is Bound.START:
@@ -621,7 +622,7 @@ class KafkaLog:
         # A client whose request timed out may not meet that broker again
         # (`FIRST_PATIENCE_MS`). One that has found no leader for long is
         # replaced, too: it may go on finding none when there is one.
-        client_age_s = now_s - self._admin_made_s
+        client_age_s = now_s - self._admin_since_s
         if silent or (answer.errors and client_age_s >= SILENT_AGAIN_S):
             self._give_up_admin()
 
@@ -629,7 +630,7 @@ class KafkaLog:
         """Forget leaders that were silent long ago, and partitions that have another leader by now."""
         now_s = self._clock()
         silences = {place: silence for place, silence in self._silences.items() if now_s < silence.until_s}
-        if silences and now_s - self._leaders_asked_s >= LEADERS_EVERY_S:
+        if silences and now_s - self._leaders_read_s >= LEADERS_EVERY_S:
             leaders = self._ask_leaders(silences)
             silences = {
                 place: silence
@@ -665,7 +666,7 @@ class KafkaLog:
         """Ask who leads partitions, if it is not known, and anew if a broker was lost a moment ago."""
         if self._admin is not None:
             self._admin.poll(0)  # what its threads have reported goes to `Background`
-        is_due = self._clock() - self._leaders_asked_s >= LEADERS_EVERY_S
+        is_due = self._clock() - self._leaders_read_s >= LEADERS_EVERY_S
         if not self._leaders.keys() >= set(places) or (is_due and self._background.lost_within(LOST_S)):
             self._leaders |= self._ask_leaders(places)
 
@@ -676,7 +677,7 @@ class KafkaLog:
         librdkafka then sends questions about the partitions to the same
         brokers.
         """
-        self._leaders_asked_s = self._clock()
+        self._leaders_read_s = self._clock()
         leaders: dict[TopicPartition, int] = {}
         for topic, topic_places in by_topic(places).items():
             with suppress(KafkaException):  # whoever leads them, they are asked again in `SILENT_AGAIN_S`
@@ -694,9 +695,7 @@ class KafkaLog:
         topic.
         """
         now_s = self._clock()
-        texts = {
-            place: text for place, text in self._trouble_texts.items() if now_s - text.made_at_s < TEXT_S
-        }
+        texts = {place: text for place, text in self._trouble_texts.items() if now_s - text.since_s < TEXT_S}
         for topic in {place.topic for place in errors.keys() - texts.keys()}:
             with suppress(KafkaException):  # the text then says less
                 metadata = self._connected().list_topics(topic, FIRST_PATIENCE_MS / 1000)
@@ -712,7 +711,7 @@ class KafkaLog:
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
         """Return what a group has committed, as the client has it; without partitions of no commit."""
-        requested = [client_partition(p) for p in partitions]
+        requested = [client_partition(place) for place in partitions]
         if not requested:
             return []
         use = Use(Operation.DESCRIBE, group=group)
@@ -730,9 +729,9 @@ class KafkaLog:
                 if refused is not None and refused.code() in UNAUTHORIZED:
                     raise Refused(refused, use) from None
                 raise
-            known = [p for p in commits if not _is_of_no_group(p)]
-            _require_no_errors(known, Operation.DESCRIBE)
-            return [p for p in known if p.offset >= 0]  # a negative one is none
+            of_group = [commit for commit in commits if not _is_of_no_group(commit)]
+            _require_no_errors(of_group, Operation.DESCRIBE)
+            return [commit for commit in of_group if commit.offset >= 0]  # negative: there is none
 
         return self._ask(f"offsets of group {group}", ask, use, by_one_broker=True)
 
@@ -757,7 +756,7 @@ class KafkaLog:
                 return question(max(patience_s, deadline.least_s, 0.1))
             except KafkaException as error:
                 code = error.args[0].code()
-                age_s = self._clock() - self._admin_made_s
+                age_s = self._clock() - self._admin_since_s
                 is_leaderless = code == KafkaError.LEADER_NOT_AVAILABLE and age_s >= LEADERLESS_S
                 if code in _STALE_CLIENT or is_leaderless:
                     self._give_up_admin()
@@ -776,7 +775,7 @@ class KafkaLog:
     def _connected(self) -> AdminClient:
         """Return the admin client; make it first if there is none."""
         if self._admin is None:
-            self._admin_made_s = self._clock()
+            self._admin_since_s = self._clock()
             self._admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
         return self._admin
 

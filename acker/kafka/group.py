@@ -133,6 +133,7 @@ class KafkaMembership:
         )
 
     def poll(self, timeout_ms: int) -> frozenset[int]:
+        """Keep the place, and send a commit that is due; see `acker.kafka.port.Membership`."""
         self._check_topics()
         doing = f"in group {self._group} of {', '.join(self._topics)}"
         try:

@@ -207,7 +207,7 @@ class Follower:
         poll_ms = min(POLL_MS, self._patience_ms)
         idle_ms = 0
         left_count = self._read_max
-        unreached = self._unreached(self._known_ends())
+        unreached = self._unreached(self._ends_of_begun())
         while unreached:
             place = min(unreached)
             self._log.note_progress(place, self._reader.position(place), unreached[place])
@@ -247,7 +247,7 @@ class Follower:
             for place, end in sorted(self._stuck.items())
         )
 
-    def _known_ends(self) -> dict[TopicPartition, int]:
+    def _ends_of_begun(self) -> dict[TopicPartition, int]:
         """Return the ends, as of the last call of `read`, of the partitions that are read."""
         ends = self.answers.offsets
         return {place: ends[place] for place in self._first_offsets if place in ends}
@@ -261,7 +261,7 @@ class Follower:
         """The part that is read, 0 to 1, of what there was at the last call of `read`."""
         total_count = 0
         unread_count = 0
-        for place, end in self._known_ends().items():
+        for place, end in self._ends_of_begun().items():
             total_count += max(0, end - self._first_offsets[place])
             unread_count += max(0, end - self._reader.position(place))
         if not total_count:

@@ -141,20 +141,24 @@ class KafkaReader:
         self._partition_counts: dict[str, int] = {}  # by topic
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, each from its position; see `acker.kafka.port.Assigned`."""
         if self._damaged.keys() & positions.keys():
             self._replace_consumer()
         former = self._positions
         # a partition that stays where it is keeps what was fetched, unless it failed
-        gone = {p for p in former if positions.get(p) != former[p] or p in self._errors}
-        new = {p for p in positions if former.get(p) != positions[p] or p in self._errors}
+        gone = {place for place in former if positions.get(place) != former[place]}
+        new = {place for place in positions if former.get(place) != positions[place]}
+        gone |= self._errors.keys() & former.keys()
+        new |= self._errors.keys() & positions.keys()
         fetched = gone - self._unfetched - self._damaged.keys()
         if fetched:
-            self._consumer.incremental_unassign([client_partition(p) for p in fetched])
+            self._consumer.incremental_unassign([client_partition(place) for place in fetched])
         self._unfetched = (self._unfetched | new) & positions.keys()
         self._positions = dict(positions)
         self._forget_errors()
 
     def _forget_errors(self) -> None:
+        """Forget why partitions stopped: all are assigned anew."""
         self._errors = {}
         self._damaged = {}
         self._unraised = []
@@ -213,6 +217,7 @@ class KafkaReader:
             raise LogError(f"{partition} is not assigned to this reader") from None
 
     def pass_over(self, partition: TopicPartition) -> DamagedRun:
+        """Go on behind the damage at the position of a partition; see `acker.kafka.port.Assigned`."""
         start = self.position(partition)
         end = first_behind_damage(self._client, partition, start)
         damaged = self._damaged.get(partition)
@@ -321,13 +326,16 @@ class KafkaReader:
         counts = self._partition_counts
         # a topic whose number is known already is asked again only for a
         # partition above it
-        unknown_topics = {p.topic for p in self._unfetched if p.partition >= counts.get(p.topic, 0)}
+        unknown_topics: set[str] = set()
+        for place in self._unfetched:
+            if place.partition >= counts.get(place.topic, 0):
+                unknown_topics.add(place.topic)
         for topic in sorted(unknown_topics):
             counts[topic] = self._client.partitions_of(self._consumer, topic, self._background)
-            highest = max(p.partition for p in self._positions if p.topic == topic)
+            highest = max(place.partition for place in self._positions if place.topic == topic)
             if highest >= counts[topic]:
                 raise TopicError(f"reading {topic}/{highest}: it has {counts[topic]} partitions")
-        new = [client_partition(p, self._positions[p]) for p in self._unfetched]
+        new = [client_partition(place, self._positions[place]) for place in self._unfetched]
         self._consumer.incremental_assign(new)
         self._unfetched = set()
 

@@ -201,6 +201,7 @@ class StandingPartitions:
         wait_ms = self._limit_ms // ASKS_PER_LIMIT
         places: list[TopicPartition] = []
         for place, progress in self._progress.items():
+            # since its end was asked; or since it moved, if it was not
             since_ms = progress.still_ms - max(0, progress.requested_at_ms)
             if since_ms >= wait_ms:
                 places.append(place)
@@ -269,7 +270,7 @@ class LateReaders:
     def __init__(self, limit_ms: int = STANDS_MS) -> None:
         """Begin; a reader is late if it has not read a record that is older than `limit_ms`."""
         self._limit_ms = limit_ms
-        self._first_look_ms: int | None = None
+        self._began_ms: int | None = None
         self._seen: dict[TopicPartition, _SeenPosition] = {}
 
     def look(
@@ -288,9 +289,9 @@ class LateReaders:
             ends: how far each log goes; missing: unknown.
         """
         # a clock that was set back makes this look the first one again
-        is_first_look = self._first_look_ms is None or now_ms < self._first_look_ms
-        if is_first_look:
-            self._first_look_ms = now_ms
+        begins_anew = self._began_ms is None or now_ms < self._began_ms
+        if begins_anew:
+            self._began_ms = now_ms
         former, self._seen = self._seen, {}
         standing: list[StandingPartition] = []
         for place, position in sorted(positions.items()):
@@ -301,7 +302,7 @@ class LateReaders:
             # would be named an hour later
             since_ms = min(seen.since_ms, now_ms)
             if seen.position != position:
-                since_ms = now_ms - self._limit_ms if is_first_look else now_ms
+                since_ms = now_ms - self._limit_ms if begins_anew else now_ms
             self._seen[place] = _SeenPosition(position, since_ms)
             stood_ms = now_ms - since_ms
             if stood_ms >= self._limit_ms:

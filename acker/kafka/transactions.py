@@ -1,23 +1,31 @@
 """Transactions of Kafka under one transactional id.
 
-librdkafka knows four ends of a transaction that did not commit: one that must be aborted (`Aborted`,
-after it was), one whose producer is dead because another owner of the id was initialised (`Fenced`), one
-whose outcome is unknown when the deadline is over (`Unreachable`), and one whose producer dies of its abort
-(`Unreachable` as well: a new owner of the id ends what there is, and looks). The last happens where the abort
-overtakes the request that would have begun the transaction at the coordinator, which then knows of none
-(librdkafka's issue 4849). A refused record makes the transaction one of the first kind; but that a right is
-missing is reported as it is, for no other attempt would find it.
+librdkafka knows four ends of a transaction that did not commit:
 
-What librdkafka had put into a request, but not sent, when a transaction was undone it drops, and counts its
-sequence numbers on: the broker misses them in the next transaction, and refuses it. With one request under
-way at each broker that is what a refused record leaves behind, as a rule. So what goes into the transaction
-after one that was undone is kept until its end, and written once more if it is aborted: by then the epoch is
-a new one, whose numbers begin at zero.
+1. It must be aborted: `Aborted`, after it was.
+2. Its producer is dead, because another owner of the id was initialised: `Fenced`.
+3. Its outcome is unknown when the deadline is over: `Unreachable`.
+4. Its producer dies of its abort: `Unreachable` as well; a new owner of the id ends the transaction, and
+   looks. This happens if the abort overtakes the request that would have begun the transaction at the
+   coordinator, which then knows of none (librdkafka's issue 4849).
 
-No group's offsets go with a transaction: `send_offsets_to_transaction` waits without end, whatever its
-timeout, when the group's coordinator goes away gracefully (librdkafka's issues 5456 and 5511). What a
-transaction writes says itself how far its reader has come, so the producer's epoch, which the coordinator
-checks when a partition is added and when the transaction ends, is all the fencing there must be.
+A refused record makes the transaction one of the first kind; but that a right
+is missing is reported as it is, for no other attempt would succeed.
+
+When a transaction is undone, librdkafka drops the records that it had put
+into a request and not sent yet, and counts their sequence numbers on: the
+broker misses these numbers in the next transaction, and refuses it. With one
+request under way at each broker that is what a refused record leaves behind,
+as a rule. So the writes of the transaction after one that was undone are kept
+until its end, and made once more if it is aborted: by then the epoch is a new
+one, whose numbers begin at zero.
+
+No group's offsets go with a transaction: `send_offsets_to_transaction` waits
+without end, whatever its timeout, when the group's coordinator goes away
+gracefully (librdkafka's issues 5456 and 5511). The records of a transaction
+themselves say how far its reader has come, so the producer's epoch is all the
+fencing there must be: the coordinator checks it when a partition is added and
+when the transaction ends.
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -41,18 +49,19 @@ from acker.errors import (
 )
 from acker.kafka.client import Deadline, KafkaClient, Use, unauthorized
 from acker.kafka.port import Operation, Outgoing, Resource, Right
-from acker.kafka.writer import KafkaWriter, doing
+from acker.kafka.writer import Delivered, KafkaWriter, doing
 
-_UNEXPLAINED = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
+_UNEXPLAINED: Final = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
 """What librdkafka says when a record was refused, or had been before the call; not why."""
 
 Forbidden = Callable[[Operation, Collection[str]], Collection[str]]
-"""Finds, among topics, those that we may not use so."""
+"""Returns those of some topics to which we have no right for an operation."""
 
-_REPORT_POLL_S = 0.05
+_REPORT_POLL_S: Final = 0.05
+"""How long one poll for delivery reports waits."""
 
 FLUSH_PIECE_S: Final = 0.2
-"""A flush looks so often whether its transaction is still open."""
+"""So often a flush looks whether its transaction is still open."""
 
 SERVED_EVERY: Final = 1_000
 """Records between two polls for callbacks: a poll costs more than queueing a record, since others may run."""
@@ -60,25 +69,34 @@ SERVED_EVERY: Final = 1_000
 
 @dataclass(slots=True)
 class _Reports:
-    """Delivery reports of one transaction: how many are missing, and who gets what if it commits."""
+    """Delivery reports of the records of one transaction whose offsets are asked for.
 
-    missing: int = 0
-    found: list[tuple[Callable[[int], None], int]] = field(default_factory=list)
+    Attributes:
+        missing_count: how many have not come yet.
+        offsets: those of the reports that have come, each with the `placed`
+            that gets it after the commit.
+    """
+
+    missing_count: int = 0
+    offsets: list[tuple[Callable[[int], None], int]] = field(default_factory=list)
 
 
 class KafkaTransactions(KafkaWriter):
     """Writes in transactions; implements `acker.kafka.port.Transactions`."""
 
     def __init__(self, client: KafkaClient, transactional_id: str, forbidden: Forbidden) -> None:
+        """Make a producer; nothing is connected before `init`. `forbidden` is asked why it was refused."""
         super().__init__(client, {"transactional.id": transactional_id})
         self._id = transactional_id
         self._forbidden = forbidden
         self._in_transaction = False
-        self._dead: Fenced | Unreachable | None = None
+        self._fatal_error: Fenced | Unreachable | None = None  # what killed the producer
         self._reports = _Reports()
-        self._unserved = 0
-        self._was_undone = False
-        self._kept: list[Callable[[], None]] | None = None
+        self._unserved_count = 0  # records since the last poll for callbacks
+        self._was_undone = False  # no transaction has committed since one was undone
+        # what was written in the open transaction, to be written once more;
+        # None: it need not be
+        self._kept_writes: list[Callable[[], None]] | None = None
 
     def init(self, timeout_ms: int) -> None:
         deadline = self._client.deadline(timeout_ms)
@@ -86,11 +104,12 @@ class KafkaTransactions(KafkaWriter):
         self._call("taking over", deadline, lambda: self._producer.init_transactions(deadline.piece_s))
 
     def begin(self) -> None:
-        """Open a transaction; what it writes is kept if the one before was undone."""
+        """Open a transaction; its writes are kept if the one before was undone."""
         self._begin()
-        self._kept = [] if self._was_undone else None
+        self._kept_writes = [] if self._was_undone else None
 
     def _begin(self) -> None:
+        """Open a transaction, without records and reports."""
         self._call("beginning", self._client.deadline(0), self._producer.begin_transaction)
         self._in_transaction = True
         self._refused = None
@@ -98,24 +117,27 @@ class KafkaTransactions(KafkaWriter):
         self._written.clear()
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
-        if self._dead is not None or not self._in_transaction:
+        """Queue a record; one that the client refuses is for `commit` to raise."""
+        # one check for each record: only if it fails it is looked why
+        if self._fatal_error is not None or not self._in_transaction:
             self._require_open()
-        if self._kept is not None:
-            self._kept.append(lambda: self.send(record, placed))
+        if self._kept_writes is not None:
+            self._kept_writes.append(lambda: self.send(record, placed))
         try:
-            self._produce(record, self._report(placed) if placed is not None else None)
+            self._produce(record, self._expect_report(placed) if placed is not None else None)
         except KafkaException as error:
             self._refuse(error.args[0], doing(record), record.topic)
-        self._unserved += 1
-        if self._unserved >= SERVED_EVERY:
-            self._unserved = 0
+        self._unserved_count += 1
+        if self._unserved_count >= SERVED_EVERY:
+            self._unserved_count = 0
             self._serve(record.topic)
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
+        """Queue records; those that the client refuses are for `commit` to raise."""
         self._require_open()
-        if self._kept is not None:
-            records = tuple(records)
-            self._kept.append(partial(self.send_all, records))
+        if self._kept_writes is not None:
+            records = tuple(records)  # read twice: now, and when they are written once more
+            self._kept_writes.append(partial(self.send_all, records))
         produce = self._produce
         for number, record in enumerate(records, 1):
             try:
@@ -126,32 +148,39 @@ class KafkaTransactions(KafkaWriter):
                 self._serve(record.topic)
 
     def flush(self, timeout_ms: int) -> None:
+        """Wait until all records are in the log; see `acker.kafka.port.Transactions`."""
         self._require_open()
-        if self._reports.missing:  # their callbacks would run with a fatal error's exception already set
+        if self._reports.missing_count:  # their callbacks would run with a fatal error's exception set
             raise LogError(f"transactional id {self._id}: flush before records whose offsets are asked for")
         if not self._written:
             return
-        self._once_more(self._flush, self._client.deadline(timeout_ms))
-        if self._kept is not None:
-            self._kept.append(lambda: self._flush(self._client.deadline(timeout_ms)))
+        self._do_or_rewrite(self._flush, self._client.deadline(timeout_ms))
+        if self._kept_writes is not None:
+            self._kept_writes.append(lambda: self._flush(self._client.deadline(timeout_ms)))
 
     def _flush(self, deadline: Deadline) -> None:
+        """Wait until no record is queued, or the transaction is undone; see `flush` for what it raises."""
         doing = f"writing a transaction of {self._id}"
         while True:
-            left = 0
+            queued_count = 0
             with suppress(KafkaException):  # what killed the producer is raised below
-                left = self._producer.flush(min(FLUSH_PIECE_S, deadline.piece_s))
-            # where a partition was refused to the transaction, its records fail or stay in the queue
+                queued_count = self._producer.flush(min(FLUSH_PIECE_S, deadline.piece_s))
+            # if a partition was refused to the transaction, its records fail
+            # or stay in the queue
             self._call("writing", deadline, self._require_sound)
-            if not left:
+            if not queued_count:
                 return
-            text = f"{left} records are not acknowledged"
             if deadline.is_over:
-                raise self._unacknowledged(doing, deadline.timeout_ms, left)
-            self._client.outage.waits(doing, deadline.past_ms, text)
+                raise self._unacknowledged(doing, deadline.timeout_ms, queued_count)
+            why = f"{queued_count} records are not acknowledged"
+            self._client.outage.waits(doing, deadline.past_ms, why)
 
     def _require_sound(self) -> None:
-        """Raise what has happened to the open transaction: librdkafka tells it to who would begin another."""
+        """Raise `KafkaException` if the open transaction must be aborted, or the producer is dead.
+
+        librdkafka only says it when another transaction is begun; of a sound
+        one it says that one is open.
+        """
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -162,42 +191,47 @@ class KafkaTransactions(KafkaWriter):
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""
         self._require_open()
-        self._once_more(self._commit, self._client.deadline(timeout_ms))
+        self._do_or_rewrite(self._commit, self._client.deadline(timeout_ms))
         self._was_undone = False
 
-    def _once_more(self, end: Callable[[Deadline], None], deadline: Deadline) -> None:
-        """Do the last of what is done to a transaction; if it is aborted, write what was kept once more."""
+    def _do_or_rewrite(self, step: Callable[[Deadline], None], deadline: Deadline) -> None:
+        """Flush or commit; if the transaction is aborted, make its kept writes once more, and try again."""
         try:
-            end(deadline)
+            step(deadline)
         except RecordRefused:
-            raise  # for its own sake, so it would be refused again
+            raise  # the record would be refused again
         except Aborted:
-            kept, self._kept = self._kept, None
-            if kept is None:
+            kept_writes, self._kept_writes = self._kept_writes, None
+            if kept_writes is None:
                 raise
             self._begin()
-            for write in kept:
+            for write in kept_writes:
                 write()
-            end(deadline)
+            step(deadline)
 
     def _commit(self, deadline: Deadline) -> None:
+        """Commit, or abort and raise if a record was refused; then hand out the offsets of the records."""
         if self._refused is None:
             self._commit_sound(deadline)
         else:
-            try:
-                self._undo(deadline)
-            finally:
-                if isinstance(self._refused, NotAuthorized):  # which the abort may not hide
-                    raise self._refused
-            text = f"transaction of {self._id} aborted: {self._refused}"
-            if isinstance(self._refused, RecordRefused):  # by the client, before it was sent
-                raise RecordRefused(text, self._refused.reason)
-            raise Aborted(text)
+            self._abort_refused(self._refused, deadline)
         self._in_transaction = False
         self._await_reports(deadline)
 
+    def _abort_refused(self, refused: WindhoverError, deadline: Deadline) -> NoReturn:
+        """Abort the open transaction, and raise why: one of its records was refused."""
+        try:
+            self._undo(deadline)
+        finally:
+            if isinstance(refused, NotAuthorized):  # an error of the abort may not hide it
+                raise refused
+        text = f"transaction of {self._id} aborted: {refused}"
+        if isinstance(refused, RecordRefused):  # by the client, before it was sent
+            raise RecordRefused(text, refused.reason)
+        raise Aborted(text)
+
     def _commit_sound(self, deadline: Deadline) -> None:
-        """Commit; `PartitionStands` where a record is for a partition without a leader."""
+        """Commit; raise `PartitionStands` if a record is for a partition without a leader."""
         try:
             self._call("committing", deadline, lambda: self._producer.commit_transaction(deadline.piece_s))
         except Unreachable as error:
@@ -211,32 +245,33 @@ class KafkaTransactions(KafkaWriter):
         if self._in_transaction:
             self._undo(self._client.deadline(timeout_ms))
 
-    def _report(self, placed: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
-        reports = self._reports
-        reports.missing += 1
+    def _expect_report(self, placed: Callable[[int], None]) -> Delivered:
+        """Count a report as missing; return the function that takes it, for `placed`."""
+        reports = self._reports  # those of this transaction, also if a report comes in the next one
+        reports.missing_count += 1
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            reports.missing -= 1
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            reports.missing_count -= 1
             offset = message.offset()
             if error is None and offset is not None:
-                reports.found.append((placed, offset))
+                reports.offsets.append((placed, offset))
 
-        return delivered
+        return on_delivery
 
     def _await_reports(self, deadline: Deadline) -> None:
+        """Wait for the reports of a transaction that has committed, and hand out the offsets."""
         reports = self._reports
-        while reports.missing:
+        while reports.missing_count:
             if deadline.is_over:
-                what, text = (
-                    f"committing a transaction of {self._id}",
-                    f"{reports.missing} reports are missing",
-                )
-                raise self._client.unreachable(what, deadline.timeout_ms, text)
+                doing = f"committing a transaction of {self._id}"
+                text = f"{reports.missing_count} reports are missing"
+                raise self._client.unreachable(doing, deadline.timeout_ms, text)
             self._producer.poll(min(_REPORT_POLL_S, max(deadline.left_s, 0.001)))
-        for placed, offset in reports.found:
+        for placed, offset in reports.offsets:
             placed(offset)
 
     def _undo(self, deadline: Deadline) -> None:
+        """Abort the open transaction; raise `Unreachable` if the producer dies of it: end 4 above."""
         self._was_undone = True
         try:
             self._call("aborting", deadline, lambda: self._producer.abort_transaction(deadline.piece_s))
@@ -244,23 +279,31 @@ class KafkaTransactions(KafkaWriter):
             if _code_of(error) != KafkaError.INVALID_TXN_STATE:
                 raise
             self._in_transaction = False
-            self._dead = Unreachable(f"{error}; what became of it is not known: make a new owner, and look")
-            raise self._dead from error
+            self._fatal_error = Unreachable(
+                f"{error}; what became of it is not known: make a new owner, and look"
+            )
+            raise self._fatal_error from error
         self._in_transaction = False
 
     def _call(self, what: str, deadline: Deadline, call: Callable[[], None]) -> None:
+        """Call the client until it succeeds, and raise its error as one of ours.
+
+        `what` is done to the transaction, for messages, as "committing". If
+        the transaction cannot go on, it is aborted before the error is
+        raised, except by a call that is "aborting" itself.
+        """
         self._require_alive()
         use = Use(Operation.WRITE, transactional_id=self._id)
         doing = f"{what} a transaction of {self._id}"
         try:
-            self._client.retry(doing, deadline, lambda: self._fatal(call), self._background, use)
+            self._client.retry(doing, deadline, lambda: self._raise_cause(call), self._background, use)
         except Fenced as fenced:
-            self._dead = fenced
+            self._fatal_error = fenced
             self._in_transaction = False
             raise
         except NotAuthorized:
             if what != "aborting":
-                with suppress(WindhoverError):  # the missing right is the one to tell
+                with suppress(WindhoverError):  # the missing right is the error to raise
                     self.abort(self._client.operation_timeout_ms)
             self._raise_forbidden(doing)
             raise
@@ -275,21 +318,23 @@ class KafkaTransactions(KafkaWriter):
             raise
 
     def _raise_refused_time(self, doing: str, aborted: Aborted) -> None:
-        """Raise how far the clocks are apart, if the time of a record is refused; the transaction is over."""
+        """Raise how far the clocks are apart, if the time of a record was refused; after the abort."""
         error = aborted.__cause__
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.INVALID_TIMESTAMP:
             ahead_ms = self._client.ahead_of_broker_ms(self._written)
             raise self._client.refused_time(doing, error.args[0], ahead_ms) from error
 
     def _raise_forbidden(self, doing: str) -> None:
-        """Name the topic that we may not use as the transaction does, if there is one."""
+        """Raise `NotAuthorized` with a topic of the transaction that we may not write to, if there is one."""
         topics = {place.topic for place in self._written}
-        for name in self._forbidden(Operation.WRITE, topics) if topics else ():
+        if not topics:
+            return
+        for name in self._forbidden(Operation.WRITE, topics):
             right = Right(Operation.WRITE, Resource.TOPIC, name)
             raise NotAuthorized(unauthorized(doing, right, self._client.bootstrap, "it was refused"))
 
-    def _fatal(self, call: Callable[[], None]) -> None:
-        """Call, and put what killed or silenced the producer in the place of the news that it is so."""
+    def _raise_cause(self, call: Callable[[], None]) -> None:
+        """Call; raise what killed or silenced the producer, in place of the error that it is so."""
         try:
             call()
         except KafkaException as error:
@@ -298,15 +343,18 @@ class KafkaTransactions(KafkaWriter):
             raise
 
     def _require_alive(self) -> None:
-        if self._dead is not None:
-            raise type(self._dead)(str(self._dead))
+        """Raise again what killed the producer."""
+        if self._fatal_error is not None:
+            raise type(self._fatal_error)(str(self._fatal_error))
 
     def _require_open(self) -> None:
+        """Raise if the producer is dead, or no transaction is open."""
         self._require_alive()
         if not self._in_transaction:
             raise LogError(f"transactional id {self._id} has no open transaction; call begin first")
 
 
 def _code_of(error: WindhoverError) -> int | None:
+    """Return the client's code of an error of ours; None: the client has not raised it."""
     cause = error.__cause__
     return cause.args[0].code() if isinstance(cause, KafkaException) else None

@@ -122,7 +122,7 @@ class KafkaWriter:
                     key,
                     partition,
                     on_delivery=on_delivery,
-                    timestamp=timestamp_ms or 0,
+                    timestamp=timestamp_ms or 0,  # 0: the present time
                     headers=_writable(record) if headers else None,
                 )
             except BufferError:
@@ -168,6 +168,7 @@ class KafkaProducer(KafkaWriter):
         self._first_topic: str | None = None  # the first record's topic, until a flush has waited for it
 
     def send(self, record: Outgoing) -> None:
+        """Queue a record; one that the client refuses is raised by the next `flush`."""
         if not self._connected:
             self._first_topic = record.topic
         self._connect(self._client.operation_timeout_ms)
@@ -190,6 +191,7 @@ class KafkaProducer(KafkaWriter):
             self._require_hope()
 
     def flush(self, timeout_ms: int) -> None:
+        """Wait until all is durable, and raise the first record that was refused."""
         deadline = self._client.deadline(timeout_ms)
         if self._first_topic is not None:
             topic, self._first_topic = self._first_topic, None

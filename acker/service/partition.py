@@ -213,7 +213,7 @@ class PartitionAcker:
             self._commit(write.records)
 
     def finish(self, write: PreparedWrite) -> StepOutput:
-        """Record that a write has committed; return its output."""
+        """Take note that a write has committed; return its output."""
         core, output = self.core, write.output
         if not write.records:
             return output
@@ -288,6 +288,13 @@ class PartitionAcker:
         bins: Sequence[tuple[int, StatePart | None]],
         state_headers: Headers,
     ) -> list[Outgoing]:
+        """Return the records of one transaction, in the order in which they are written.
+
+        Args:
+            parts: the pieces of State.
+            bins: by part number; None for a bin that has no open roots any more.
+            state_headers: of the first piece of State.
+        """
         partition = self.core.partition
         cluster = cluster_header(self.core.cluster_id)
         records = [
@@ -307,8 +314,10 @@ class PartitionAcker:
         ]
         if self.quarantine_form is not QuarantineForm.NOTHING:
             records += [self._quarantined(record, why) for record, why in output.quarantined]
-        for number, part in [*bins, *((part.part, part) for part in parts)]:
-            value = None if part is None else self._stored.encode(part)
+        # bins before the State that names them; the first piece of State (0) has its headers
+        numbered_parts = [*bins, *((part.part, part) for part in parts)]
+        for number, part in numbered_parts:
+            value = None if part is None else self._stored.encode(part)  # None removes an empty bin
             headers = () if number else state_headers
             records.append(
                 Outgoing(self._topics.state, partition, value, part_key(partition, number), headers)
@@ -325,6 +334,7 @@ class PartitionAcker:
         return (*cluster, *notes.headers(), *shared, *core.leader_epochs.headers())
 
     def _quarantined(self, record: Record, why: str) -> Outgoing:
+        """Return the copy of a record that cannot be applied, in the present form and cut to size."""
         headers = (
             (ORIGIN_HEADER, record.place.encode()),
             (WHY_HEADER, why.encode()[: QUARANTINE_BYTES // 10]),
@@ -337,6 +347,7 @@ class PartitionAcker:
         return Outgoing(self._topics.quarantine, self.core.partition, value, key, headers)
 
     def _commit(self, records: Sequence[Outgoing]) -> None:
+        """Write records in one transaction: verdicts are in the log before State is sent."""
         timeout_ms = self._limits.operation_ms
         self._transactions.begin()
         self._transactions.send_all(record for record in records if record.topic != self._topics.state)

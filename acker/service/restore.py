@@ -60,7 +60,7 @@ class Restore:
     Attributes:
         partitions: how many there are, the N of topics.yaml.
         codec: of the wire's records; `stored` is that of State's.
-        at: is told what is done now, before each record that is read.
+        at: gets the name of what is done now, before each record that is read.
     """
 
     log: Log

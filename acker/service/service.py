@@ -234,6 +234,7 @@ class AckerService:
                 self._membership.commit_soon(acker.done)
 
     def status(self) -> AckerStatus:
+        """Return what the process owns and has done, for metrics and `status`."""
         cores = [acker.core for acker in self._owned.values()]
         counts = Counts()
         counts.add(self._past)
@@ -270,6 +271,10 @@ class AckerService:
     # -- the round
 
     def _round(self, now_ms: int) -> bool:
+        """Do one round: writes that are over, takeovers, a step of all partitions, retention.
+
+        Returns whether anything was done. A partition that cannot be read is given up.
+        """
         self._at("asking the group what is ours")
         self._counts.step(now_ms)
         has_finished = self._finish_writes(now_ms)
@@ -321,6 +326,7 @@ class AckerService:
         return bool(self._owned) and not self._ready()
 
     def _report_news(self, news: StandingNews) -> None:
+        """Report which partitions of the ack topics stand, and which go on again."""
         for partition in news.stand:
             event = AckerEvent(AckerEventKind.STANDS, partition.place.partition, str(partition))
             self._report(event)
@@ -329,6 +335,7 @@ class AckerService:
             self._report(AckerEvent(AckerEventKind.GOES_ON, place.partition, detail))
 
     def _apply(self, number: int, core: PartitionCore, now_ms: int) -> bool:
+        """Apply what was fetched of a partition, in the order of the rules; return whether it was any."""
         self._at(f"partition {number}")
         fetched = self._reader.take(number)
         core.read_inits(fetched.inits)

@@ -59,7 +59,7 @@ def carry(core: PartitionCore) -> None:
 
 
 def _age(pin: Pin | None, now: int) -> int:
-    """Return how many bytes of a log lie behind a pin, if its end is at `now`; 0 without a pin."""
+    """Return how many bytes of a log lie behind a pin, if it ends at `now`; 0 without a pin."""
     return now - pin.bytes if pin else 0
 
 

@@ -1136,7 +1136,7 @@ MUTANTS = (
     Mutant(
         "a-reader-that-catches-up-does-not-stand",
         "acker/kafka/standing.py",
-        "since_ms = now_ms - self._limit_ms if is_first_look else now_ms",
+        "since_ms = now_ms - self._limit_ms if begins_anew else now_ms",
         "since_ms = now_ms - self._limit_ms",
         "tests/unit/spout/doctor/test_monitor.py"
         "::test_who_catches_up_is_not_taken_for_one_that_stands_by_who_looks_again",

@@ -240,7 +240,9 @@ class ThreadCall(Generic[T]):
         thread.shutdown(wait=False)
 
     def is_over(self, wait_ms: int = 0) -> bool:
-        return bool(wait([self._future], wait_ms / 1000).done)
+        if wait_ms > 0:
+            wait([self._future], wait_ms / 1000)
+        return self._future.done()
 
     def result(self) -> T:
         return self._future.result()

@@ -104,9 +104,10 @@ LEFT_ALONE_MS: Final = 3_000
 others lead in its place after some ten seconds. A try holds up the others while one question is asked.
 """
 
-PATIENCE_MS: Final = 500
+PATIENCE_MS: Final = 2_000
 """The partitions of a process wait for each other's transactions so long. One takes some 20 ms, and on
-a busy machine up to 500; to leave one to itself costs its partition two requests more.
+a very busy machine up to a second. To leave one to itself is for silence alone: its partition is
+read anew afterwards, which costs two requests.
 """
 
 

@@ -154,8 +154,8 @@ def held_by_key(
         keys: for each column of `streams`, the fields of its tuples that are the key.
 
     Raises:
-        UsageError: a map has keys that no dictionary of Python can have, or a key arrays of arrays that may
-            have no form in pandas.
+        UsageError: a map has keys that no dictionary of Python can have, or a key has arrays of
+            arrays that may have no form in pandas.
     """
     zone = zone_or_utc(rows.sparkSession)
     first_stream = next(iter(streams))
@@ -206,8 +206,8 @@ def _refuse_table(called: str, key_name: str, column_type: DataType) -> None:
     table = table_within(column_type)
     if table is not None:
         raise UsageError(
-            f"{called!r}: the key {key_name!r} has values of the type {table.simpleString()}, and where such"
-            " arrays differ in length pandas has no form of them; group by to_json(...) of it"
+            f"{called!r}: the key {key_name!r} has values of the type {table.simpleString()}, and"
+            " where such arrays differ in length pandas has no form of them; group by to_json(...) of it"
         )
 
 

@@ -14,8 +14,8 @@ date                   days since 1970                 the same
 string                 its bytes                       one that is no UTF-8 ends the query
 array of double,       structs with one field          a null beside numbers becomes NaN
 float
-array of arrays with   structs with one field          arrays of different lengths, or a null beside them,
-structs or maps in                                     end the query: NumPy makes no table of them
+array of arrays with   structs with one field          arrays of different lengths, or a null
+structs or maps in                                     beside them, end the query
 =====================  ==============================  =======================================================
 
 A key stays what it is, since checkpoints have it: where pandas would refuse it another one takes its place
@@ -94,7 +94,7 @@ def _is_wrapped(element: DataType) -> bool:
 
 
 def _has_dictionaries(kind: DataType) -> bool:
-    """Return whether the form of a type has dictionaries within, as structs and maps come from pandas.
+    """Return whether the form of a type has structs or maps within, of which pandas has dictionaries.
 
     PySpark makes a NumPy array of arrays that have some: of [[{}], [{}, {}]] there is none.
     """
@@ -112,10 +112,10 @@ def key_without_hash(kind: DataType) -> DataType | None:
 
 
 def table_within(kind: DataType) -> DataType | None:
-    """Return the type of arrays of arrays, within that of a key, that need a table of NumPy; None: none does.
+    """Return the type of arrays of arrays, within that of a key, that PySpark makes; None: it makes none.
 
-    A key stays what it is, so PySpark makes its times and structs, and `numpy.array` of their arrays. Where
-    these differ in length, or one is null, that raises, and the query ends.
+    A key stays what it is, so PySpark makes its times and structs, and `numpy.array` of their arrays.
+    Where these differ in length, or one is null, that raises, and the query ends.
     """
     if isinstance(kind, ArrayType) and isinstance(kind.elementType, ArrayType):
         return kind if _is_made_by_pyspark(kind.elementType) else None
@@ -124,7 +124,7 @@ def table_within(kind: DataType) -> DataType | None:
 
 
 def _is_made_by_pyspark(kind: DataType) -> bool:
-    """Return whether PySpark makes a value of a type in a key, or a part of it, from that of pandas."""
+    """Return whether PySpark makes a value of a type in a key, or a part of it, from pandas' own."""
     made = (StructType, TimestampType, TimestampNTZType)
     return isinstance(kind, made) or any(map(_is_made_by_pyspark, _parts(kind)))
 
@@ -147,7 +147,7 @@ def as_form(column: Column, kind: DataType) -> Column:
     if isinstance(kind, ArrayType):
         element = kind.elementType
         if _is_wrapped(element):
-            return sql.transform(column, lambda value: sql.struct(as_form(value, element).alias(_WRAPPED)))
+            return sql.transform(column, lambda value: _wrapped(value, element))
         return sql.transform(column, lambda value: as_form(value, element))
     if isinstance(kind, MapType):
         key_kind, value_kind = kind.keyType, kind.valueType
@@ -160,6 +160,11 @@ def as_form(column: Column, kind: DataType) -> Column:
     if isinstance(kind, TimestampNTZType):
         return column - _local_time(_LOCAL_EPOCH)
     return sql.unix_micros(column)
+
+
+def _wrapped(column: Column, kind: DataType) -> Column:
+    """Return the form of a column in a struct of its own."""
+    return sql.struct(as_form(column, kind).alias(_WRAPPED))
 
 
 def carried_key(column: Column, kind: DataType) -> Column:

@@ -137,7 +137,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _extension(column: pa.ExtensionArray, kind: pa.DataType) -> pa.Array:
-    """Return a column of a type that is stored as another one; the bytes of a UUID are no text of it."""
+    """Return a column of a type that is stored as another; a UUID's bytes are no text of it."""
     own_type = column.type
     if _is_text(kind) and not _is_text(own_type.storage_type):
         raise pa.ArrowTypeError(f"{own_type} is no {kind}: emit its text, as str(value) of each")
@@ -308,7 +308,7 @@ def _refuse_infinite(column: pa.Array, floats: pa.Array) -> None:
 
 
 def _refuse_zero(column: pa.Array, floats: pa.Array) -> None:
-    """Raise `ArrowInvalid` if a float is zero that was another number, or a text of one: 1e-50 in a float."""
+    """Raise `ArrowInvalid` if a float is zero that was another number, or a text of one, as 1e-50."""
     if _is_text(column.type):
         _refuse_vanished(column, column, floats)
     elif pa.types.is_float64(column.type) and pa.types.is_float32(floats.type):

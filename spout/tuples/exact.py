@@ -9,15 +9,15 @@ is raised. A value of another kind (a text in a field of numbers) is left to PyA
 field           converted, since nothing is lost            refused
 ==============  ==========================================  ==================================================
 whole number    1.0, Decimal("1"), NumPy's whole numbers    1.5, NaN, a bool, what is beyond the field's range
-float           0.1 (the nearest float is its meaning)      a bool; what is finite and would become infinite,
-                                                            or zero and is not
+float           0.1 (the nearest float is its meaning)      a bool; what is finite and would become
+                                                            infinite; what is not 0 and would become it
 decimal         whole numbers of Python and NumPy           digits beyond precision or scale; a float
 date            a time at midnight without a zone           any other time; a number
 timestamp       a time without a zone, as local time;       nanoseconds; a number; a date
                 pandas' and NumPy's times
 timestamp_ntz   pandas' and NumPy's times                   a time with a zone; nanoseconds; a number
 interval        pandas' and NumPy's durations               nanoseconds; months; a number
-array           any sequence, also of NumPy                 an element that is refused; a text, bytes
+array           any sequence, also of NumPy                 a text, bytes, an element that is refused
 struct          a mapping, or a row, by names;              a name that the struct does not have, or twice
                 a tuple by position
 map             a mapping, or pairs                         a key that is there twice
@@ -196,7 +196,7 @@ class _Narrow:
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return the values, and nulls for those that are missing; PyArrow rounds them later.
 
-        Raises `ArrowInvalid`: a number is finite that would become infinite, as 1e300, or zero, as 1e-300.
+        Raises `ArrowInvalid`: a number would become infinite, as 1e300, or zero, as 1e-300.
         """
         numbers = values
         if not set(map(type, values)) <= _NUMBERS:
@@ -479,7 +479,7 @@ def _listed(value: Any) -> Any:
 
 
 def _double(value: Any) -> Any:
-    """Return a number for a field of floats: PyArrow takes a bool for one, and 1e4000 of NumPy for inf."""
+    """Return a number for a field of floats: of a bool PyArrow makes 1.0, of NumPy's 1e4000 infinity."""
     if isinstance(value, bool | np.bool_):
         raise pa.ArrowTypeError(f"{short_repr(value)} is a bool, no number: emit float(value)")
     if isinstance(value, np.longdouble):

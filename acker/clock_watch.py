@@ -1,10 +1,12 @@
 """Compares this machine's clock with the broker's, by the times that the broker gives to records.
 
-Kafka has no request for the broker's time. A topic with ``message.timestamp.type=LogAppendTime`` shows it: a
-record there has the time at which the broker appended it. A record that a reader gets behind a poll that
-brought nothing was appended meanwhile, so its time is the broker's of now. One measurement can be wrong: a
-partition that gets a leader again brings old records. So the clocks differ only if all measurements of half a
-minute say so.
+Kafka has no request for the broker's time. A topic with
+``message.timestamp.type=LogAppendTime`` shows it: a record there has the time
+at which the broker appended it. A record that a reader gets after a poll that
+brought nothing was appended meanwhile, so its time is the broker's of now.
+One measurement can be wrong: a partition that gets a leader again brings old
+records. So the clocks differ only if all measurements of half a minute say
+so.
 
 All of it is pure.
 """
@@ -53,8 +55,8 @@ class ClockWatch:
     """Follows the polls of one reader, and measures how far this machine's clock is from the broker's.
 
     Attributes:
-        ahead_ms: by how much this machine's clock is ahead of the broker's; negative: behind; 0: less than
-            `CLOCKS_APART_MS`, or unknown.
+        ahead_ms: by how much this machine's clock is ahead of the broker's;
+            negative: behind; 0: less than `CLOCKS_APART_MS`, or unknown.
     """
 
     def __init__(self) -> None:
@@ -65,7 +67,7 @@ class ClockWatch:
         self._newest: NewestRecord | None = None
 
     def polled(self, records: Sequence[Record], now_ms: int) -> str:
-        """Note what a poll brought; return a sentence to report if the clocks differ, or agree again.
+        """Take what a poll brought; return a sentence to report if the clocks differ, or agree again.
 
         Args:
             records: of topics with ``LogAppendTime``; others are passed over.
@@ -74,7 +76,8 @@ class ClockWatch:
         Returns:
             Empty: there is nothing to report.
         """
-        # only what comes behind an empty poll is new: the records of a backlog are old by any clock
+        # only what comes behind an empty poll is new: the records of a
+        # backlog are old by any clock
         has_waited = self._was_poll_empty
         self._was_poll_empty = not records
         appended_ms = (r.timestamp_ms for r in records if r.timestamp_type == TimestampType.APPENDED)
@@ -93,25 +96,31 @@ class ClockWatch:
     def broker_ms(self, now_ms: int) -> int | None:
         """Return a time that the broker's clock has passed, and mostly not for long; None: nothing was read.
 
-        This machine's clock may show a wrong time, but a minute of it is a minute. So the time since the
-        newest record was read is added to the time at which the broker appended it. Example: appended at
-        12:00:00, read at 14:00:01 by this clock, which now shows 14:00:05: it is 12:00:04.
+        This machine's clock may show a wrong time, but a minute of it is a
+        minute. So the time since the newest record was read is added to the
+        time at which the broker appended it. Example: appended at 12:00:00,
+        read at 14:00:01 by this clock, which now shows 14:00:05: it is
+        12:00:04.
         """
         if self._newest is None:
             return None
-        # a clock that was set back adds nothing, since the broker's time does not go back
+        # a clock that was set back adds nothing, since the broker's time does
+        # not go back
         since_read_ms = max(0, now_ms - self._newest.read_ms)
         return self._newest.appended_ms + since_read_ms
 
     def _forget_outside_window(self, now_ms: int) -> None:
-        # a clock that was set back leaves measurements of the future, which tell nothing either
+        """Remove the measurements that are older than `WINDOW_MS`; the newest one stays."""
+        # a clock that was set back leaves measurements of the future, which
+        # tell nothing either
         while not 0 <= now_ms - self._measurements[0].measured_ms <= WINDOW_MS:
             self._measurements.popleft()
 
     def _difference_ms(self) -> int:
         """Return the smallest difference of the window; 0 unless all of them are large, and of one sign.
 
-        Ages of 65, 63 and 70 s give 63 s; 65, 63 and 2 s give 0, since one record shows that all is well.
+        Ages of 65, 63 and 70 s give 63 s; 65, 63 and 2 s give 0, since one
+        record shows that all is well.
         """
         ages_ms = [measurement.age_ms for measurement in self._measurements]
         if min(ages_ms) > CLOCKS_APART_MS:
@@ -136,7 +145,8 @@ class Poll(NamedTuple):
     """A look at the newest record.
 
     Attributes:
-        begun_ms, answered_ms: when it was asked for, and when the answer came, by our clock.
+        begun_ms, answered_ms: when it was asked for, and when the answer
+            came, by our clock.
         newest_ms: the record's time by the other clock; -1: there was none.
     """
 
@@ -148,16 +158,17 @@ class Poll(NamedTuple):
 def skew_ms(polls: Sequence[Poll]) -> int | None:
     """Return by how much another clock is ahead of ours at least, in ms; None: nothing was written.
 
-    Of several records the one that differs least counts: a record that a busy broker shows late seems to come
-    from a clock that is behind.
+    Of several records the one that differs least counts: a record that a busy
+    broker shows late seems to come from a clock that is behind.
     """
     skews_ms: list[int] = []
-    for before, after in pairwise(polls):
-        if after.newest_ms == before.newest_ms:
+    for former_poll, poll in pairwise(polls):
+        if poll.newest_ms == former_poll.newest_ms:
             continue
-        # it was written between the first question and the second answer: a time outside of that is wrong
-        ahead_ms = max(0, after.newest_ms - after.answered_ms)
-        behind_ms = min(0, after.newest_ms - before.begun_ms)
+        # it was written between the first question and the second answer: a
+        # time outside of that is wrong
+        ahead_ms = max(0, poll.newest_ms - poll.answered_ms)
+        behind_ms = min(0, poll.newest_ms - former_poll.begun_ms)
         skews_ms.append(ahead_ms or behind_ms)
     if skews_ms:
         return min(skews_ms, key=abs)

@@ -119,8 +119,16 @@ class SessionSuperseded(SessionError):
     """A higher session took the group while this one ran; this one must stop."""
 
 
+class StoreFenced(SessionError):
+    """A later start of a query has opened the store; this one writes no more, and must stop."""
+
+
 class TrackingError(WindhoverError):
     """What a micro-batch did cannot be published, so nothing of it may be acked; the query must stop."""
+
+
+class RowsChanged(TrackingError):
+    """The rows of a micro-batch are no longer those that were settled; run the batch again."""
 
 
 class TupleError(WindhoverError):
@@ -187,7 +195,7 @@ NOT_UNPACKED: Final = "its records do not unpack"
 
 
 class UnreadableKind(StrEnum):
-    """What is the matter with offsets that cannot be read; also the cause of the roots that lie there."""
+    """Why offsets cannot be read; also the cause of the roots that lie there."""
 
     DAMAGED = "DAMAGED"
     """The batch is damaged on its broker's disk; another replica may have it whole."""
@@ -198,7 +206,7 @@ class UnreadableKind(StrEnum):
 
     @property
     def phrase(self) -> str:
-        """Say it of a record, behind "it" or "the record"."""
+        """What a sentence says of a record, behind "it" or "the record"."""
         return _PHRASES[self]
 
     @property
@@ -226,7 +234,7 @@ _EVENTS: Final = {
 
 
 def unreadable_kind(why: str) -> UnreadableKind:
-    """Return what is the matter with offsets, by what their reader found."""
+    """Return why offsets cannot be read, by the `why` of their reader."""
     if why.startswith(TOO_LARGE):
         return UnreadableKind.OVERSIZED
     if why.startswith(NOT_UNPACKED):
@@ -237,8 +245,8 @@ def unreadable_kind(why: str) -> UnreadableKind:
 class Damaged(LogError):
     """Offsets of one partition cannot be read; what lies before and beside them can.
 
-    A batch is damaged where its broker keeps it, or does not unpack, or a record is larger than anybody can
-    work on: `UnreadableKind`.
+    A batch is damaged where its broker keeps it, or does not unpack, or a
+    record is larger than anybody can work on: `UnreadableKind`.
 
     Attributes:
         topic, partition: where.
@@ -247,7 +255,7 @@ class Damaged(LogError):
     """
 
     def __init__(self, topic: str, partition: int, first: int, why: str, cure: str = "") -> None:
-        """Make the error; `cure` is for who knows what the topic is for."""
+        """Make the error; `cure` is the way out of a caller that knows what the topic is for."""
         match unreadable_kind(why):
             case UnreadableKind.DAMAGED:
                 what = f"a batch there is damaged on its broker's disk ({why})"

@@ -1,6 +1,7 @@
-"""What keeps hot paths fast: set operations on arrays, and named tuples made by the thousand.
+"""Fast forms for hot paths: set operations on arrays, and named tuples made by the thousand.
 
-NumPy's own set functions hash integers since version 2.3: far slower than sorting blocks of this size.
+NumPy's own set functions hash integers since version 2.3: far slower than
+sorting blocks of this size.
 """
 
 from __future__ import annotations
@@ -17,88 +18,103 @@ import numpy.typing as npt
 from acker.identity import I64, U64
 
 _DENSE: Final = 16
-"""Numbers are summed up in place where these are at most so many times as many."""
+"""Numbers are dense if their range, from the least to the greatest, is at most so many times as long."""
 
 Hits = range | I64
-"""Indices: a `range` where they are neighbours, else an ascending int64 array."""
+"""Indices: a `range` if they are neighbours, else an ascending int64 array."""
 
 
 def as_array(hits: Hits) -> I64:
+    """Return indices as an array."""
     return np.arange(hits.start, hits.stop, dtype=np.int64) if isinstance(hits, range) else hits
 
 
-def is_ascending(named: I64) -> bool:
-    return bool((named[1:] > named[:-1]).all())
+def is_ascending(numbers: I64) -> bool:
+    """Return whether each number is greater than the one before it."""
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
-def distinct(named: I64) -> I64:
-    if is_ascending(named):
-        return named
-    ordered = np.sort(named)
+def distinct(numbers: I64) -> I64:
+    """Return numbers in ascending order, each once; those that are so already are not copied."""
+    if is_ascending(numbers):
+        return numbers
+    ordered = np.sort(numbers)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
-def among(named: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Tell which of an array's members are in `members`, which is ascending and distinct."""
-    return _looked_up(named, members)[1]
+def among(numbers: I64, members: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """Return for each number whether it is in `members`, which is ascending and distinct."""
+    return _look_up(numbers, members)[1]
 
 
-def rows_among(named: I64, members: npt.NDArray[np.integer]) -> I64:
+def rows_among(numbers: I64, members: npt.NDArray[np.integer]) -> I64:
     """Return the row of each number in `members`, which is ascending and distinct; -1: it is not there."""
-    rows, is_there = _looked_up(named, members)
-    rows[~is_there] = -1
+    rows, is_member = _look_up(numbers, members)
+    rows[~is_member] = -1
     return rows
 
 
-def _looked_up(named: I64, members: npt.NDArray[np.integer]) -> tuple[I64, npt.NDArray[np.bool_]]:
-    rows = np.searchsorted(members, named)
-    is_there = rows < len(members)
-    is_there[is_there] = members[rows[is_there]] == named[is_there]
-    return rows, is_there
+def _look_up(numbers: I64, members: npt.NDArray[np.integer]) -> tuple[I64, npt.NDArray[np.bool_]]:
+    """Return the row at which each number is in `members`, or would be, and whether it is there.
+
+    Of the members 3, 8 and 9 the numbers 8 and 5 have the row 1: True and False.
+    """
+    rows = np.searchsorted(members, numbers)
+    is_member = rows < len(members)
+    is_member[is_member] = members[rows[is_member]] == numbers[is_member]
+    return rows, is_member
 
 
-def xor_sums(named: I64, edges: U64) -> tuple[I64, U64]:
-    """Sum up edges by XOR for each name; return the names whose sum is not 0, ascending, and the sums."""
-    if is_ascending(named):  # nothing to sum up
-        return _not_zero(named, edges)
-    low, high = int(named.min()), int(named.max())
-    if high - low < _DENSE * len(named):  # no sort: what is summed up is mostly neighbours
-        members, places = np.arange(low, high + 1), named - low
+def xor_sums(numbers: I64, edges: U64) -> tuple[I64, U64]:
+    """Sum up by XOR the edges of each number, one edge for each entry of `numbers`.
+
+    Returns the numbers whose sum is not 0, ascending, and their sums.
+    """
+    if is_ascending(numbers):  # each comes once: nothing to sum up
+        return _without_zeros(numbers, edges)
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low < _DENSE * len(numbers):
+        # no sort: mostly the numbers are neighbours, so there is a sum for
+        # each of the range
+        members, rows = np.arange(low, high + 1), numbers - low
     else:
-        members, places = np.unique(named, return_inverse=True)
+        members, rows = np.unique(numbers, return_inverse=True)
     sums = np.zeros(len(members), np.uint64)
     if len(edges) <= len(members):
-        sums[places] = edges
-    if np.count_nonzero(sums) < len(edges):  # a name comes twice, or an edge is 0
+        sums[rows] = edges  # right if no number comes twice, and faster by far
+    if np.count_nonzero(sums) < len(edges):  # a number comes twice, or an edge is 0
         sums[:] = 0
-        np.bitwise_xor.at(sums, places, edges)
-    return _not_zero(members, sums)
+        np.bitwise_xor.at(sums, rows, edges)
+    return _without_zeros(members, sums)
 
 
-def _not_zero(named: I64, sums: U64) -> tuple[I64, U64]:
+def _without_zeros(numbers: I64, sums: U64) -> tuple[I64, U64]:
+    """Return the numbers whose sum is not 0, and these sums."""
     if sums.all():
-        return named, sums
-    left = np.flatnonzero(sums)
-    return named[left], sums[left]
+        return numbers, sums
+    rows = np.flatnonzero(sums)
+    return numbers[rows], sums[rows]
 
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
 def tuple_maker(kind: type[T]) -> Callable[[tuple[object, ...]], T]:
-    """Return what makes a named tuple of the tuple of all its fields, in order; nothing is checked.
+    """Return a function that makes a named tuple of the tuple of all its fields, in order, unchecked.
 
-    A `NamedTuple`'s own constructor is a function in Python, and costs three times what the tuple does.
+    A `NamedTuple`'s own constructor is a function in Python, and costs three
+    times what the tuple does.
     """
     return cast("Callable[[tuple[object, ...]], T]", partial(tuple.__new__, kind))
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    paused = gc.isenabled()
+    """Pause the garbage collector: many new objects that live on would have it run in vain."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if paused:
+        if was_enabled:
             gc.enable()

@@ -22,5 +22,8 @@ def first_of(texts: Sequence[str], named_max: int, separator: str = ", ", what: 
     >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 1), first_of(list("abcd"), 2, "; ")
     ('a, b', 'a, and 2 more', 'a; b; and 2 more')
     """
-    more = and_more(len(texts) - named_max, what)
-    return separator.join([*texts[:named_max], *filter(None, [more])])
+    parts = list(texts[:named_max])
+    unnamed = and_more(len(texts) - named_max, what)
+    if unnamed:
+        parts.append(unnamed)
+    return separator.join(parts)

@@ -1,7 +1,8 @@
 """Bytes as text that a person can read, copy, and give back; pure.
 
-Keys, payloads, and names and values of headers are bytes that anybody may write. All that Windhover prints of
-them, in tables, JSON, pages, logs and messages, and all that it is given of them, such as ``--key``, has one
+Keys, payloads, and names and values of headers are bytes that anybody may
+write. All that Windhover prints of them, in tables, JSON, pages, logs and
+messages, and all that it is given of them, such as ``--key``, has one
 notation, which is like the one of addresses in a browser:
 
 ======================================= ======================== ==========================================
@@ -23,8 +24,9 @@ Two values never have the same text, and `parse_bytes` gives back exactly what `
 of an escape means anything to a shell, to JSON or to YAML. A text that was cut when it was shown ends with
 ``%…``, which is no escape: it is refused, since it would name another value.
 
-A name, such as that of an operator, has the same notation (`show_text`); a message, which nobody gives back,
-has it with ``%`` and spaces as they are (`readable`).
+A name, such as that of an operator, has the same notation (`show_text`); a
+message, which nobody gives back, has it with ``%`` and spaces as they are
+(`readable`).
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ def show_bytes(value: bytes | None) -> str:
 def parse_bytes(text: str) -> bytes | None:
     """Return the value of a text in the notation; None is null.
 
-    What needs no escape may have one, and what needs one may stand for itself, such as a line break.
+    What needs no escape may have one, and what needs one may stand for
+    itself, such as a line break.
 
     >>> parse_bytes("grün%FF"), parse_bytes("null"), parse_bytes("%6Eull"), parse_bytes("0xff")
     (b'gr\\xc3\\xbcn\\xff', None, b'null', b'0xff')
@@ -116,9 +119,9 @@ def cut_shown(text: str, characters_max: int) -> str:
     if len(text) <= characters_max:
         return text
     head = text[:characters_max]
-    begun = max(head.rfind("%"), 0)
-    is_split = "%" in head[-2:]  # the cut is within an escape of three characters
-    return f"{head[:begun] if is_split else head}{CUT} ({len(text):,} characters)"
+    if "%" in head[-2:]:  # the cut is within an escape of three characters: leave all of it out
+        head = head[: head.rindex("%")]
+    return f"{head}{CUT} ({len(text):,} characters)"
 
 
 def show_text(name: str) -> str:
@@ -135,7 +138,8 @@ def parse_text(text: str) -> str:
     """Return the name of a text in the notation.
 
     Raises:
-        ValueError: a ``%`` begins no escape, the text was cut, or its bytes are no text.
+        ValueError: a ``%`` begins no escape, the text was cut, or its bytes
+            are no text.
     """
     value = text.encode("utf-8", "surrogateescape") if text == NULL else parse_bytes(text) or b""
     try:
@@ -159,14 +163,19 @@ def is_visible(character: str) -> bool:
 
 
 def _written(text: str, *, is_message: bool) -> str:
-    def token(match: re.Match[str]) -> str:
-        found = match[0]
-        if match.lastgroup != "beyond":
-            return found.translate(_ESCAPES)
-        before = text[match.start() - 1 : match.start()]
-        return _beyond_ascii(found, "" if ord(before or "\0") in _ESCAPES else before, is_message=is_message)
+    """Return a text in the notation; of a message ``%`` and spaces stay as they are."""
 
-    return (_MESSAGE_TOKENS if is_message else _NAME_TOKENS).sub(token, text)
+    def written_token(match: re.Match[str]) -> str:
+        token = match[0]
+        if match.lastgroup != "beyond":
+            return token.translate(_ESCAPES)
+        tail = text[match.start() - 1 : match.start()]  # the character before; empty at the beginning
+        if tail and ord(tail) in _ESCAPES:
+            tail = ""
+        return _beyond_ascii(token, tail, is_message=is_message)
+
+    tokens = _MESSAGE_TOKENS if is_message else _NAME_TOKENS
+    return tokens.sub(written_token, text)
 
 
 def _beyond_ascii(run: str, tail: str, *, is_message: bool) -> str:
@@ -195,29 +204,33 @@ def _is_plain(character: str, tail: str, *, is_message: bool) -> bool:
     if not is_visible(character):
         return False
     if _is_mark(character):
-        marks = len(tail) - len(_without_marks(tail))
-        if marks >= MARKS_MAX or not tail:
+        mark_count = len(tail) - len(_without_marks(tail))
+        if mark_count >= MARKS_MAX or not tail:
             return False
-    # a clipboard writes what it copies in the form NFC: nothing but that is the same behind it
+    # a clipboard writes what it copies in the form NFC: only text in that
+    # form comes out as it was
     return is_message or unicodedata.is_normalized("NFC", tail + character)
 
 
 def _without_marks(text: str) -> str:
+    """Return a text without the accents at its end."""
     while text and _is_mark(text[-1]):
         text = text[:-1]
     return text
 
 
 def _is_mark(character: str) -> bool:
+    """Return whether a character is an accent on the one before it."""
     return unicodedata.category(character).startswith("M")
 
 
 def _escaped(text: str) -> str:
+    """Return a text with an escape for each of its bytes."""
     return "".join(f"%{byte:02X}" for byte in _encoded(text))
 
 
 def _encoded(text: str) -> bytes:
-    """Return the bytes of a text; what stands for a byte that is no character is that byte again."""
+    """Return the bytes of a text; a sign by which Python shows a byte that is no UTF-8 is that byte again."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

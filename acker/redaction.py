@@ -1,13 +1,17 @@
 """Cuts out of addresses, settings and messages what nobody else may read, before a person sees them; pure.
 
-Nobody knows all places in which a program of others repeats an address: librdkafka quotes settings, a driver
-its address, and Java's tools their properties. So two things are looked for. What *looks like* a secret is
-found by its form (`cut`): the password in an address, the values of its query, a token behind ``Bearer``, a
-private key, a property whose name says it. What *is* a secret, since a setting or a variable has it, is
-found wherever it stands (`SecretValues`), also in parts: librdkafka quotes it from where it stumbled.
+Nobody knows all places in which a program of others repeats an address:
+librdkafka quotes settings, a driver its address, and Java's tools their
+properties. So two things are looked for. What *looks like* a secret is found
+by its form (`cut`): the password in an address, the values of its query, a
+token behind ``Bearer``, a private key, a property whose name says it. What
+*is* a secret, since a setting or a variable has it, is found wherever it
+stands (`SecretValues`), also in parts: librdkafka quotes it from where it
+stumbled.
 
-Error texts, logs and the report of ``windhover doctor`` pass through here. What a record holds does not: it
-is shown to whoever may read the record, exactly.
+Error texts, logs and the report of ``windhover doctor`` pass through here.
+What a record holds does not: it is shown to whoever may read the record,
+exactly.
 """
 
 from __future__ import annotations
@@ -33,8 +37,9 @@ _PEM: Final = re.compile(r"-----BEGIN [^-]{0,100}-----.*?(?:-----END [^-]{0,100}
 
 _SCHEME: Final = r"((?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]{0,30}://"
 
-# Whoever writes a record writes an error's text as well. So no form may begin at each character and read on
-# to the end: each begins where a word does, and reads so many characters at most.
+# Whoever writes a record writes an error's text as well. So no form may begin
+# at each character and read on to the end: each begins where a word does, and
+# reads so many characters at most.
 _FORMS: Final = (
     # https://user:password@host
     (re.compile(_SCHEME + r")[^\s/\"'<>]{0,1000}@", re.I), rf"\1{HIDDEN}@"),
@@ -43,7 +48,8 @@ _FORMS: Final = (
         re.compile(_SCHEME + r")[^\s/:\"'<>]{0,200}:(?!\d+[/?#\s])[^\s\"'<>]{0,1000}@", re.I),
         rf"\1{HIDDEN}@",
     ),
-    # https://host:word/path: a port has digits, so somebody has left the host out behind a password
+    # https://host:word/path: a port has digits, so somebody has left the host
+    # out behind a password
     (re.compile(_SCHEME + r"[^\s/:@\[\"'<>]{1,200}:)(?!\d+\b)[^\s/@\"'<>]+", re.I), rf"\1{HIDDEN}"),
     # jdbc:oracle:thin:user/password@host
     (re.compile(r"(\bjdbc:\w{1,30}:\w{1,30}:)[^\s@/]{1,200}/[^\s@]{1,200}@", re.I), rf"\1{HIDDEN}@"),
@@ -63,7 +69,7 @@ _FORMS: Final = (
         rf"\1{HIDDEN}",
     ),
 )
-"""Forms of what is a secret, each with a case."""
+"""Forms of secrets, each with what stands in its place; a comment has an example."""
 
 _VARIABLE: Final = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
@@ -72,14 +78,14 @@ _PARTS: Final = re.compile(r"[\s=;,&?\"'<>{}\[\]()]+")
 
 
 def cut(text: str) -> str:
-    """Return a text without what has the form of a secret.
+    """Return a text with `HIDDEN` in place of each part that has the form of a secret.
 
     >>> cut("https://me:hunter2@repo.example/maven2?token=abc is not there")
     'https://…@repo.example/maven2?token=… is not there'
     """
     text = _PEM.sub(HIDDEN, text)
-    for form, instead in _FORMS:
-        text = form.sub(instead, text)
+    for form, replacement in _FORMS:
+        text = form.sub(replacement, text)
     return text
 
 
@@ -87,18 +93,19 @@ class SecretValues:
     """Secrets that are known, each with what is shown in its place."""
 
     def __init__(self, instead: Mapping[str, str]) -> None:
-        """Prepare, with what is shown instead of each secret, such as ``${NAME}``."""
-        self._instead = {secret: shown for secret, shown in instead.items() if secret}
-        longest_first = sorted(self._instead, key=len, reverse=True)  # one may be a part of another
-        self._pattern = re.compile("|".join(map(_found_as, longest_first)) or r"(?!)")
+        """Prepare to hide secrets: `instead` leads from each to what is shown, such as ``${NAME}``."""
+        self._shown_by_secret = {secret: shown for secret, shown in instead.items() if secret}
+        # the longest first, since one may be a part of another
+        secrets = sorted(self._shown_by_secret, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(_pattern_of, secrets)) or r"(?!)")  # (?!) is nowhere
 
     def hide(self, text: str) -> str:
-        """Return a text without these secrets, and without what has the form of one."""
-        return cut(self._pattern.sub(lambda match: self._instead[match[0]], text))
+        """Return a text without these secrets, and without any part that has the form of one."""
+        return cut(self._pattern.sub(lambda match: self._shown_by_secret[match[0]], text))
 
     def shown_for(self, value: str) -> str | None:
         """Return what is shown instead of a whole value; None: it is no secret."""
-        return self._instead.get(value)
+        return self._shown_by_secret.get(value)
 
 
 def setting_secrets(settings: Mapping[str, str]) -> Iterator[str]:
@@ -113,19 +120,21 @@ def setting_secrets(settings: Mapping[str, str]) -> Iterator[str]:
 def variable_secrets(text: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the values of the variables, and their defaults, that the text of a topics.yaml names.
 
-    Each leads to what is shown instead, ``${NAME}``. A value is there as Python quotes it, too.
+    Each leads to what is shown instead, ``${NAME}``. A value is there as
+    Python quotes it, too.
     """
-    found: dict[str, str] = {}
+    shown_by_secret: dict[str, str] = {}
     for name, default in _VARIABLE.findall(text):
         for value in (environ.get(name, ""), default):
             is_switch = len(value) < SHORT and (value.isdigit() or value in ("true", "false"))
             if value and not is_switch:
                 shown = f"${{{name}}}"
-                found |= {value: shown, repr(value)[1:-1]: shown}
-    return found
+                quoted = repr(value)[1:-1]
+                shown_by_secret |= {value: shown, quoted: shown}
+    return shown_by_secret
 
 
-def _found_as(secret: str) -> str:
-    """Return the pattern of a secret: a short one is found as a whole word, or texts would lose letters."""
-    text = re.escape(secret)
-    return text if len(secret) >= SHORT else rf"(?<!\w){text}(?!\w)"
+def _pattern_of(secret: str) -> str:
+    """Return the pattern of a secret; a short one must be a whole word, or texts would lose letters."""
+    pattern = re.escape(secret)
+    return pattern if len(secret) >= SHORT else rf"(?<!\w){pattern}(?!\w)"

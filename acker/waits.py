@@ -1,12 +1,14 @@
 """Decides when a wait is long enough: for a line in the log, for the next one, or to end it; pure.
 
-A process that waits calls `LongWait.look` each time that it looks whether its wait is over, and `over` when
-it is. Where `look` returns a time, the process logs one line: for how long it has waited, for what, and what
-helps. So a wait of an hour has sixty lines, and one of a second has none.
+A process that waits calls `LongWait.look` each time that it looks whether its
+wait is over, and `over` when it is. Where `look` returns a time, the process
+logs one line: for how long it has waited, for what, and what helps. So a wait
+of an hour has sixty lines, and one of a second has none.
 
-Where a wait ends by itself, with an error say, no wall clock measures it: one that is set ahead by an hour
-has not made anybody wait for an hour. What looks several times a second takes `PassedTime`; what may do
-something else for long in between takes a clock that nobody can set, `steady_ms`.
+Where a wait ends by itself, with an error say, no wall clock measures it: one
+that is set ahead by an hour has not made anybody wait for an hour. What looks
+several times a second takes `PassedTime`; what may do something else for long
+in between takes a clock that nobody can set, `steady_ms`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ SteadyMs = Callable[[], int]
 
 
 def steady_ms() -> int:
+    """Return the time as `SteadyMs` does."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -39,16 +42,19 @@ class LongWait:
         self._next_line_ms = 0
 
     def look(self, reason: Hashable, now_ms: int) -> int | None:
-        """Note that the process waits for a `reason`; return for how long, ms, if it is time for a line.
+        """Take a look at the wait for a `reason`; return for how long it is, ms, if it is time for a line.
 
         Args:
-            reason: what it waits for, and how far that has come: another reason begins another wait.
-            now_ms: the time by any clock, as long as it is always the same one.
+            reason: what it waits for, and how far that has come: another
+                reason begins another wait.
+            now_ms: the time by any clock, as long as it is always the same
+                one.
 
         Returns:
             None: it is not time for a line.
         """
-        # a clock that was set back by an hour begins another wait: else no line would come for that hour
+        # a clock that was set back by an hour begins another wait: else no
+        # line would come for that hour
         if self._began_ms is None or reason != self._reason or now_ms < self._began_ms:
             self._reason = reason
             self._began_ms = now_ms
@@ -64,18 +70,20 @@ class LongWait:
 
     def over(self) -> None:
         """End the wait: the next one begins anew."""
-        self._reason = self._began_ms = None
+        self._reason = None
+        self._began_ms = None
 
 
 READING_MS_MAX: Final = 1_000
-"""What looks all the time counts at most this much between two readings of a clock, whatever it shows."""
+"""A process that looks all the time counts at most this much between two readings of a clock."""
 
 
 class PassedTime:
     """The time that has passed for a process, measured with a wall clock that may be set meanwhile.
 
-    It goes by slower than the clock where readings lie further apart than that: the process was busy, or its
-    machine slept, and did not look whether its wait is over.
+    It goes by slower than the clock where readings lie further apart than
+    that: the process was busy, or its machine slept, and did not look whether
+    its wait is over.
     """
 
     __slots__ = ("_between_ms_max", "_read_ms", "ms")
@@ -83,7 +91,8 @@ class PassedTime:
     def __init__(self, now_ms: int | None = None, between_ms_max: int = READING_MS_MAX) -> None:
         """Begin at 0 now; None: with the first reading.
 
-        `between_ms_max`: so much passes between two readings at most, whatever the clock shows.
+        `between_ms_max`: so much passes between two readings at most,
+        whatever the clock shows.
         """
         self.ms = 0
         self._read_ms = now_ms
@@ -105,13 +114,14 @@ class SilentBroker:
         self._since_ms: int | None = None
 
     def failed(self) -> bool:
-        """Note that something was not answered; return whether what came before was."""
+        """Record that a call was not answered; return whether it is the first one of a silence."""
         is_first = self._since_ms is None
         if self._since_ms is None:
             self._since_ms = self._clock_ms()
         return is_first
 
     def answered(self) -> None:
+        """Record that a call was answered: a silence is over."""
         self._since_ms = None
 
     @property

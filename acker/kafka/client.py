@@ -1,6 +1,7 @@
 """What all Kafka clients of the port share: settings, deadlines, and the translation of errors.
 
-librdkafka's error codes fall into nine classes, which are distinguished here and nowhere else:
+librdkafka's error codes fall into nine classes, which are distinguished here
+and nowhere else:
 
 ==============  ==================================================================================
 class           what happens
@@ -17,12 +18,14 @@ damage          `Damaged`, with the place; see `DAMAGE`
 the rest        `OutOfRange`, or `LogError` with what the broker said
 ==============  ==================================================================================
 
-That a broker does not let us in only librdkafka's own threads learn; whoever waits learns that nothing
-answers. So `Background` keeps it, and the waiting ends with it. That a right is missing comes as the answer
-to a request, which knows what the request was for: its `Use`.
+That a broker does not let us in only librdkafka's own threads learn; whoever
+waits learns that nothing answers. So `Background` keeps it, and the waiting
+ends with it. That a right is missing comes as the answer to a request, which
+knows what the request was for: its `Use`.
 
-No message holds the value of a setting other than the bootstrap servers. Waits are cut in pieces of
-`PIECE_MS`: between them Python's signal handlers run, and the log says that the broker does not answer.
+No message holds the value of a setting other than the bootstrap servers.
+Waits are cut in pieces of `PIECE_MS`: between them Python's signal handlers
+run, and the log says that the broker does not answer.
 """
 
 from __future__ import annotations
@@ -77,26 +80,30 @@ T = TypeVar("T")
 Clock = Callable[[], float]
 """Monotonic seconds."""
 
-RETRY_PAUSE_S = 0.05
-PROPAGATION_MS = 1000
+RETRY_PAUSE_S: Final = 0.05
+"""How long a call pauses before it is tried again."""
+
+PROPAGATION_MS: Final = 1000
 """How long a topic may be unknown to the broker that is asked after another one has created it."""
 
 PIECE_MS: Final = 3_000
 """How long one call into librdkafka waits; then it is called again, until its deadline."""
 
 LEADERS_S: Final = 2.0
-"""How long it is asked who leads the partitions of a topic, after something has waited too long."""
+"""How long the question who leads the partitions of a topic may take, after something has waited too long."""
 
 MARKERS_S: Final = 0.1
 """How long a coordinator may take to end an aborted transaction in its partitions, before these are asked."""
 
 ONCE_S: Final = 1.5
-"""How long the one attempt waits of calls that share a deadline, once a broker is known to be silent. A view
-has some ten questions, and of three brokers the silent one coordinates a third of the groups."""
+"""How long the one attempt waits of calls that share a deadline, once a
+broker is known to be silent. A view has some ten questions, and of three
+brokers the silent one coordinates a third of the groups."""
 
 TRIED_AGAIN: Final = 2 / 3
-"""Calls that share a deadline are tried again in so large a part of it: an election fits in. In the rest each
-is tried once, so that one silent broker leaves time for what the others answer."""
+"""Calls that share a deadline are tried again in so large a part of it: an
+election fits in. In the rest each is tried once, so that one silent broker
+leaves time for what the others answer."""
 
 OUTAGE_AGAIN_MS: Final = 60_000
 """How often the log says that the broker still does not answer."""
@@ -105,10 +112,10 @@ OUTAGE_OVER_MS: Final = 5_000
 """An outage is over when something was answered and nothing has waited for so long."""
 
 THROTTLED_LOGGED_FROM_S: Final = 1.0
-"""A quota that holds answers back for so long within a minute is said."""
+"""A quota is logged if it has held answers back for so long within a minute."""
 
 THROTTLED_LOGGED_EVERY_S: Final = 60.0
-"""How often it is said; and it is over when nothing was throttled for so long."""
+"""How often it is logged; and it is over when nothing was throttled for so long."""
 
 THROTTLED_RECENT_S: Final = 10.0
 """So long after a throttled answer a wait counts as one for the quota."""
@@ -125,7 +132,8 @@ LIBRDKAFKA: Final = "librdkafka"
 class SettingsHidden(logging.Filter):
     """Takes out of librdkafka's lines what the settings of a client say is secret, for whatever handler.
 
-    librdkafka itself leaves passwords out, and not what an address or a part of a setting has of them.
+    librdkafka itself leaves passwords out, and not what an address or a part
+    of a setting has of them.
     """
 
     def __init__(self) -> None:
@@ -140,8 +148,9 @@ class SettingsHidden(logging.Filter):
             self._secrets, self._values = secrets, SecretValues(dict.fromkeys(secrets, HIDDEN))
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let a line through, in one line and without secrets."""
-        record.msg, record.args = readable(self._values.hide(record.getMessage())), ()
+        """Make a message one line without secrets, and let it through."""
+        record.msg = readable(self._values.hide(record.getMessage()))
+        record.args = ()  # they are part of the message now
         return True
 
 
@@ -150,9 +159,10 @@ SETTINGS_HIDDEN: Final = SettingsHidden()
 _log = logging.getLogger(__name__)
 _librdkafka = logging.getLogger(LIBRDKAFKA)
 _librdkafka.addFilter(SETTINGS_HIDDEN)
-# without a handler of the application's, Python would print to stderr what comes as an exception anyhow
-for _each in (_log, _librdkafka):
-    _each.addHandler(logging.NullHandler())
+# without a handler of the application's, Python would print to stderr what
+# comes as an exception anyhow
+for _logger in (_log, _librdkafka):
+    _logger.addHandler(logging.NullHandler())
 
 LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _librdkafka})
 """Sends librdkafka's own log lines to Python's logging, from the calls that serve callbacks."""
@@ -160,16 +170,18 @@ LOGGED: Mapping[str, Any] = MappingProxyType({"logger": _librdkafka})
 CHECKED: Mapping[str, Any] = MappingProxyType(
     {
         "check.crcs": True,
-        # A consumer uses it for nothing, but librdkafka lets `fetch.max.bytes` not be less. Its default, and
-        # not what a user set for producers.
+        # A consumer uses it for nothing, but librdkafka lets
+        # `fetch.max.bytes` not be less. Its default, and not what a user set
+        # for producers.
         "message.max.bytes": 1_000_000,
     }
 )
 """For each consumer: librdkafka's default is to hand out what was changed on a broker's disk."""
 
 SILENT: Mapping[str, Any] = MappingProxyType({"log.queue": True, "log_level": 0})
-"""Drops librdkafka's own log lines. For producers: they die in the ordinary course (fenced), and
-confluent-kafka then runs Python callbacks with the exception already set, which Python does not survive."""
+"""Drops librdkafka's own log lines. For producers: they die in the ordinary
+course (fenced), and confluent-kafka then runs Python callbacks with the
+exception already set, which Python does not survive."""
 
 TRANSIENT: Final = frozenset(
     {
@@ -237,9 +249,11 @@ DAMAGE: Final[Mapping[int, str]] = MappingProxyType(
         KafkaError.INVALID_MSG: "the broker cannot read its head",
     }
 )
-"""What an event of a partition means by which the client reports a batch that cannot be read. Only the first
-one can be believed: behind a wrong checksum librdkafka (2.16) goes on in the middle of the batch, takes what
-it finds there for heads of further batches, and fetches from where they seem to lie."""
+"""What an event of a partition means by which the client reports a batch that
+cannot be read. Only the first one can be believed: behind a wrong checksum
+librdkafka (2.16) goes on in the middle of the batch, takes what it finds
+there for heads of further batches, and fetches from where they seem to
+lie."""
 
 PASSED_OVER_MAX: Final = 1_000
 """So many runs of damaged offsets are remembered, to be shown."""
@@ -276,13 +290,16 @@ CONNECTION_MS: Final = 5_000
 
 COMMON: Mapping[str, Any] = MappingProxyType(
     {
-        # the defaults, 100 and 10,000 ms, make a client of a restarted broker late by seconds
+        # the defaults, 100 and 10,000 ms, make a client of a restarted broker
+        # late by seconds
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
-        # A broker that is cut off in silence loses its leaders after nine seconds, or some more where it was
-        # the controller. What was on its way to it goes elsewhere when it has timed out; until the client
-        # knows of another leader, it connects to the silent broker again. By default a request takes 60 s, a
-        # connection 30 s and its first request 10 s.
+        # A broker that is cut off in silence loses its leaders after nine
+        # seconds, or some more where it was the controller. What was on its
+        # way to it goes elsewhere when it has timed out; until the client
+        # knows of another leader, it connects to the silent broker again. By
+        # default a request takes 60 s, a connection 30 s and its first
+        # request 10 s.
         "socket.timeout.ms": SILENT_BROKER_MS,
         "socket.connection.setup.timeout.ms": CONNECTION_MS,
         "api.version.request.timeout.ms": CONNECTION_MS,
@@ -302,22 +319,27 @@ class Use:
     def right(self, code: int) -> Right | None:
         """Return the right that an error code says is missing; None where the code does not say which.
 
-        A producer's id is given to whoever may write to any topic; who may not is refused it by the cluster.
+        A broker gives a producer its id only if the producer may write to
+        some topic. Else it refuses with the code of the cluster, though the
+        right to a topic is missing.
         """
-        wants_id = code == KafkaError.CLUSTER_AUTHORIZATION_FAILED and self.operation is Operation.WRITE
-        resource = Resource.TOPIC if wants_id else _RESOURCES.get(code)
-        names = {
+        is_producer_id_refused = (
+            code == KafkaError.CLUSTER_AUTHORIZATION_FAILED and self.operation is Operation.WRITE
+        )
+        resource = Resource.TOPIC if is_producer_id_refused else _RESOURCES.get(code)
+        if resource is None:
+            return None
+        names_by_resource = {
             Resource.TOPIC: self.topic,
             Resource.GROUP: self.group,
             Resource.TRANSACTIONAL_ID: self.transactional_id,
         }
-        if resource is None or not names[resource]:
-            return None
-        return Right(self.operation, resource, names[resource])
+        name = names_by_resource[resource]
+        return Right(self.operation, resource, name) if name else None
 
 
 class Refused(KafkaException):
-    """A part of an answer was an error; `use` says what the request did with that part's resource."""
+    """A part of an answer was an error; `use` is what the request did with the resource of that part."""
 
     def __init__(self, cause: KafkaError, use: Use) -> None:
         super().__init__(cause)
@@ -325,7 +347,7 @@ class Refused(KafkaException):
 
 
 class Troubled(KafkaException):
-    """Kafka answered, and not for some partitions; `texts` asks for what to say of each of them."""
+    """Kafka answered, but not for some partitions; `texts` asks for the trouble text of each of these."""
 
     def __init__(self, cause: KafkaError, texts: Callable[[], Mapping[TopicPartition, str]]) -> None:
         super().__init__(cause)
@@ -333,30 +355,38 @@ class Troubled(KafkaException):
 
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Return partitions by their topic, for questions about one topic each; both ascend."""
-    grouped: dict[str, list[TopicPartition]] = {}
+    """Return partitions by their topic, for questions about one topic each; topics and partitions ascend."""
+    places_by_topic: dict[str, list[TopicPartition]] = {}
     for place in sorted(places):
-        grouped.setdefault(place.topic, []).append(place)
-    return grouped
+        places_by_topic.setdefault(place.topic, []).append(place)
+    return places_by_topic
 
 
 def trouble_text(metadata: ClusterMetadata, place: TopicPartition, error: str = "") -> str:
-    """Return why a partition has no answer, in words that follow its name; empty: it has a leader.
+    """Return why a partition has no answer, in words that follow its name.
 
-    With an `error` it is always a text, since the leader does not answer.
+    `error` is what came in place of the answer. Without it only a missing
+    leader is a trouble: the text is empty where there is a leader, or no such
+    partition.
     """
     partition = metadata.topics[place.topic].partitions.get(place.partition)
-    if partition is None:
-        return f"is not there ({error})" if error else ""
-    leader = metadata.brokers.get(partition.leader)
-    if leader is not None:
-        return f"has no answer from its leader, {leader.host}:{leader.port} ({error})" if error else ""
-    brokers = ", ".join(map(str, sorted(partition.replicas)))
-    return f"has no leader: its replicas are on broker{'s' * (len(partition.replicas) > 1)} {brokers}"
+    leader = None if partition is None else metadata.brokers.get(partition.leader)
+    if partition is not None and leader is None:
+        brokers = "brokers" if len(partition.replicas) > 1 else "broker"
+        numbers = ", ".join(map(str, sorted(partition.replicas)))
+        return f"has no leader: its replicas are on {brokers} {numbers}"
+    if not error:
+        return ""
+    if leader is None:
+        return f"is not there ({error})"
+    return f"has no answer from its leader, {leader.host}:{leader.port} ({error})"
 
 
 def unauthorized(doing: str, right: Right | None, bootstrap: str, text: str) -> str:
-    """Say which right is missing for what, and how it is granted."""
+    """Return the message of a missing right (None: it is not known which), with how it is granted.
+
+    `text` is what the broker said.
+    """
     missing = f"the right to {right} is missing" if right else "a right is missing"
     return (
         f"{doing}: {missing} at {bootstrap} ({text}); `windhover acls` prints what each role needs: grant it"
@@ -364,7 +394,7 @@ def unauthorized(doing: str, right: Right | None, bootstrap: str, text: str) -> 
 
 
 def unauthenticated(doing: str, bootstrap: str, text: str) -> str:
-    """Say that the broker was reached and no connection came about."""
+    """Return the message of a broker that was reached and accepted no connection; `text` is the error's."""
     return (
         f"{doing}: no connection to {bootstrap} was accepted ({text}); correct security.protocol, the sasl.*"
         " and the ssl.* settings of `kafka` in topics.yaml"
@@ -372,80 +402,97 @@ def unauthenticated(doing: str, bootstrap: str, text: str) -> str:
 
 
 class Deadline:
-    """A moment until which something may take. Made from a timeout, so that calls can share one.
+    """The moment at which a timeout is over, so that several calls can share one timeout.
 
-    One attempt may last for `least_s`, also when that moment is past.
+    Attributes:
+        timeout_ms: the timeout that it was made from; it began at that moment.
+        least_s: how long one attempt may last at least, also when the moment is past.
     """
 
-    __slots__ = ("_clock", "_until", "least_s", "timeout_ms")
+    __slots__ = ("_clock", "_ends_s", "least_s", "timeout_ms")
 
     def __init__(self, clock: Clock, timeout_ms: int, least_s: float = 0.001) -> None:
         self._clock = clock
-        self._until = clock() + timeout_ms / 1000
+        self._ends_s = clock() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
         self.least_s = least_s
 
     @property
     def left_s(self) -> float:
-        return max(0.0, self._until - self._clock())
+        """Seconds that are left, 0 when it is over."""
+        return max(0.0, self._ends_s - self._clock())
 
     @property
     def piece_s(self) -> float:
-        """How long the next call may wait: seconds, never 0, which means for ever to some calls."""
+        """Seconds that the next call may wait; never 0, which some calls take for "without end"."""
         return min(max(self.left_s, self.least_s), PIECE_MS / 1000)
 
     @property
     def past_ms(self) -> float:
-        return (self._clock() - self._until) * 1000 + self.timeout_ms
+        """Milliseconds since the timeout began."""
+        return (self._clock() - self._ends_s) * 1000 + self.timeout_ms
 
     @property
     def is_over(self) -> bool:
-        return self._clock() >= self._until
+        """Whether no time is left."""
+        return self._clock() >= self._ends_s
 
 
 class Background:
-    """What a client's own threads reported: the handler for librdkafka's ``error_cb``."""
+    """What a client's own threads reported: the handler for librdkafka's ``error_cb``.
+
+    Attributes:
+        last: the newest error, other than that all brokers are down; None
+            before one.
+        refused: the newest error by which a broker did not let us in, until
+            one answers; None without one.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._down_since: float | None = None
+        self._down_since_s: float | None = None
         self._has_answered = False
-        self._lost_since: float | None = None
+        self._lost_at_s: float | None = None
         self.last: KafkaError | None = None
         self.refused: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Keep an error until somebody who can raise asks; what is fatal, confluent-kafka raises itself."""
+        """Keep an error for a caller that can raise it; confluent-kafka itself raises a fatal one."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._note_down(error.str())
             return
         self.last = error
         if error.code() == KafkaError._TRANSPORT:
-            self._lost_since = self._clock()
+            self._lost_at_s = self._clock()
         if error.code() in UNAUTHENTICATED:
             self.refused = error
         _librdkafka.warning("kafka client: %s", error.str())
 
     def _note_down(self, text: str) -> None:
-        """Note that no connection is up, as librdkafka says it: "2/2 brokers are down".
+        """Remember since when no connection is up; librdkafka's `text` is "2/2 brokers are down".
 
-        It says so, too, of each client that is idle, once its brokers have closed its connections
-        (`connections.max.idle.ms`). So it is no warning: who waits for an answer asks first, and says then
-        that none comes (`Outage`).
+        It says so, too, of each client that is idle, once its brokers have
+        closed its connections (`connections.max.idle.ms`). So it is no
+        warning: a caller that waits for an answer asks the brokers first, and
+        only then is it logged that none answers (`Outage`).
 
-        The numbers mean nothing. Another of librdkafka's threads counts anew at once, at times before this
-        text is made: then it is "0/2", and may be all that is ever said of an outage.
+        The numbers mean nothing. Another of librdkafka's threads counts anew
+        at once, at times before this text is made: then it is "0/2", and may
+        be all that is ever said of an outage.
         """
-        self._down_since = self._clock() if self._down_since is None else self._down_since
+        if self._down_since_s is None:
+            self._down_since_s = self._clock()
         _librdkafka.debug("kafka client: %s", text)
 
     def answered(self) -> None:
-        self._down_since = self.refused = None
+        """Take note that a broker has answered: none is down, and we are let in."""
+        self._down_since_s = None
+        self.refused = None
         self._has_answered = True
 
     def lost_within(self, seconds: float) -> bool:
-        """Whether the connection to a broker was lost, or refused, in the last `seconds`."""
-        return self._lost_since is not None and self._clock() - self._lost_since < seconds
+        """Return whether the connection to a broker was lost, or refused, in the last `seconds`."""
+        return self._lost_at_s is not None and self._clock() - self._lost_at_s < seconds
 
     @property
     def is_hopeless(self) -> bool:
@@ -453,56 +500,72 @@ class Background:
         return self.refused is not None and not self._has_answered
 
     def silent_ms(self) -> float:
-        """Milliseconds since all brokers went down, 0 while one answers."""
-        return 0.0 if self._down_since is None else (self._clock() - self._down_since) * 1000
+        """Return the milliseconds since all brokers went down, 0 while one answers."""
+        if self._down_since_s is None:
+            return 0.0
+        return (self._clock() - self._down_since_s) * 1000
 
 
 class Outage:
-    """Says in the log that the broker does not answer: soon, then once a minute, and once when it is over.
+    """Logs that the broker does not answer: soon, then once a minute, and once when it is over.
 
-    A process may wait for one broker of several while the others answer, so an answer ends the outage only
-    when nothing has waited for a while.
+    A process may wait for one broker of several while the others answer, so
+    an answer ends the outage only when nothing has waited for a while.
     """
 
     def __init__(self, clock: Clock, bootstrap: str, throttling: Throttling | None = None) -> None:
-        """`throttling` knows whether a wait is for a quota, which is no outage."""
+        """Begin without an outage. `throttling` knows whether a wait is for a quota, which is no outage."""
         self._clock = clock
         self._bootstrap = bootstrap
         self._throttling = throttling
-        self._since: float | None = None
-        self._since_text = ""
-        self._waited = 0.0
-        self._logged = 0.0
+        self._began_s: float | None = None  # None: there is no outage
+        self._began_text = ""
+        self._last_wait_s = 0.0
+        self._logged_at_s = 0.0
         self._lock = Lock()  # calls side by side wait for one broker
 
     def waits(self, doing: str, past_ms: float, why: str) -> None:
         """Take note that something (`doing`) has waited for an answer for `past_ms`, and goes on waiting."""
         with self._lock:
-            now = self._clock()
-            if self._since is None and past_ms < PIECE_MS:
-                return
-            is_due = self._since is None or (now - self._logged) * 1000 >= OUTAGE_AGAIN_MS
-            self._waited = now
-            if self._since is None:
-                self._since = now - past_ms / 1000
-                began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
-                self._since_text = began.isoformat(timespec="seconds")
-            if is_due:
-                self._logged = now
+            now_s = self._clock()
+            if self._began_s is None:
+                if past_ms < PIECE_MS:  # too short a wait to be called an outage
+                    return
+                self._begin(now_s, past_ms)
+                is_log_due = True
+            else:
+                is_log_due = (now_s - self._logged_at_s) * 1000 >= OUTAGE_AGAIN_MS
+            self._last_wait_s = now_s
+            if is_log_due:
+                self._logged_at_s = now_s
                 is_throttled = self._throttling is not None and self._throttling.is_recent
-                away = "the broker throttles" if is_throttled else "the broker does not answer"
-                self._write(away, now, waits=doing, error=why)
+                event = "the broker throttles" if is_throttled else "the broker does not answer"
+                self._write(event, now_s, waits=doing, error=why)
 
     def answered(self) -> None:
+        """Take note of an answer, and end the outage if nothing has waited for `OUTAGE_OVER_MS`."""
         with self._lock:
-            if self._since is not None and (self._clock() - self._waited) * 1000 >= OUTAGE_OVER_MS:
-                self._write("the broker answers again", self._waited)
-                self._since = None
+            if self._began_s is None:
+                return
+            if (self._clock() - self._last_wait_s) * 1000 >= OUTAGE_OVER_MS:
+                self._write("the broker answers again", self._last_wait_s)
+                self._began_s = None
 
-    def _write(self, event: str, until: float, **fields: str) -> None:
-        seconds = round(until - (self._since or until), 1)
-        at = {"kafka": self._bootstrap, "since": self._since_text, "seconds": seconds}
-        _log.warning(event, extra={**at, **fields})
+    def _begin(self, now_s: float, past_ms: float) -> None:
+        """Remember when the outage began: `past_ms` ago, by the clock and as text of wall time."""
+        self._began_s = now_s - past_ms / 1000
+        began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
+        self._began_text = began.isoformat(timespec="seconds")
+
+    def _write(self, event: str, ends_s: float, **fields: str) -> None:
+        """Log an event of an outage that has lasted until `ends_s` by the clock."""
+        began_s = ends_s if self._began_s is None else self._began_s
+        outage = {
+            "kafka": self._bootstrap,
+            "since": self._began_text,
+            "seconds": round(ends_s - began_s, 1),
+        }
+        _log.warning(event, extra={**outage, **fields})
 
 
 class ThrottledAnswer(Protocol):
@@ -513,66 +576,87 @@ class ThrottledAnswer(Protocol):
 
 
 class Throttling:
-    """The handler for librdkafka's ``throttle_cb``: says in the log that a quota of the broker slows us down.
+    """The handler for librdkafka's ``throttle_cb``: logs that a quota of the broker slows us down.
 
-    Answers are held back for some milliseconds wherever a quota is nearly used up: that is what it is for. So
-    it is said when it was a second within a minute, then once a minute, and once when it is over.
+    Answers are held back for some milliseconds wherever a quota is nearly
+    used up: that is what it is for. So it is logged when it was a second
+    within a minute, then once a minute, and once when it is over.
     """
 
     def __init__(self, clock: Clock, bootstrap: str) -> None:
         self._clock = clock
         self._bootstrap = bootstrap
         self._lock = Lock()  # each client of a process calls it in the thread that polls it
-        self._began = 0.0
-        self._sum_s = 0.0
-        self._count = 0
-        self._until: float | None = None
-        self._logged: float | None = None
+        self._minute_began_s = 0.0
+        self._throttled_s = 0.0  # in this minute, and by how many answers
+        self._answer_count = 0
+        self._ends_s: float | None = None  # when the wait after the last throttled answer ends
+        self._logged_at_s: float | None = None  # None: it is not logged, or its end is
 
     def __call__(self, answer: ThrottledAnswer) -> None:
-        """Take note of an answer, and say it where it is time to."""
-        if answer.throttle_time <= 0:  # librdkafka reports its end so, too
+        """Count a throttled answer, and log it if a line is due."""
+        if answer.throttle_time <= 0:  # librdkafka reports in this form, too, that throttling has ended
             return
         with self._lock:
-            now = self._clock()
-            if now - self._began >= THROTTLED_LOGGED_EVERY_S:
-                self._began, self._sum_s, self._count = now, 0.0, 0
-            self._sum_s += answer.throttle_time
-            self._count += 1
-            self._until = now + answer.throttle_time
-            is_due = self._logged is None or now - self._logged >= THROTTLED_LOGGED_EVERY_S
-            if is_due and self._sum_s >= THROTTLED_LOGGED_FROM_S:
-                self._logged = now
+            now_s = self._clock()
+            if now_s - self._minute_began_s >= THROTTLED_LOGGED_EVERY_S:
+                self._minute_began_s = now_s
+                self._throttled_s = 0.0
+                self._answer_count = 0
+            self._throttled_s += answer.throttle_time
+            self._answer_count += 1
+            self._ends_s = now_s + answer.throttle_time
+            is_log_due = self._logged_at_s is None or now_s - self._logged_at_s >= THROTTLED_LOGGED_EVERY_S
+            if is_log_due and self._throttled_s >= THROTTLED_LOGGED_FROM_S:
+                self._logged_at_s = now_s
                 self._write("the broker throttles", broker=answer.broker_name, next_step=THROTTLED_CURE)
 
     @property
     def is_recent(self) -> bool:
         """Whether the last answers were throttled by a second or more, a moment ago."""
-        if self._until is None or self._sum_s < THROTTLED_LOGGED_FROM_S:
+        if self._ends_s is None or self._throttled_s < THROTTLED_LOGGED_FROM_S:
             return False
-        return self._clock() - self._until < THROTTLED_RECENT_S
+        return self._clock() - self._ends_s < THROTTLED_RECENT_S
 
     def answered(self) -> None:
-        """Say that it is over, where it was said and nothing was throttled for a minute."""
-        if self._logged is None or self._until is None:  # without the lock: of each answer it is asked
+        """Log that throttling is over, if it was logged and nothing was throttled for a minute."""
+        # looked at without the lock, since this is called for each answer of the broker
+        if self._logged_at_s is None or self._ends_s is None:
             return
         with self._lock:
-            if self._logged is not None and self._clock() - self._until >= THROTTLED_LOGGED_EVERY_S:
-                self._logged = None
+            if self._logged_at_s is not None and self._clock() - self._ends_s >= THROTTLED_LOGGED_EVERY_S:
+                self._logged_at_s = None
                 self._write("the broker throttles no more")
 
     def _write(self, event: str, **fields: str) -> None:
-        seconds = round(self._sum_s, 1)
-        numbers = {"kafka": self._bootstrap, "throttled_s": seconds, "answers": self._count}
-        _log.warning(event, extra={**numbers, **fields})
+        """Log an event with the sums of this minute."""
+        minute = {
+            "kafka": self._bootstrap,
+            "throttled_s": round(self._throttled_s, 1),
+            "answers": self._answer_count,
+        }
+        _log.warning(event, extra={**minute, **fields})
 
 
 def _wall_ms() -> int:
-    """Return wall time, for messages about clocks."""
+    """Return wall time in milliseconds, for messages about clocks."""
     return time.time_ns() // 1_000_000
 
 
 class KafkaClient:
+    """What the clients of one view of a cluster share: settings, deadlines, the translation of errors.
+
+    Attributes:
+        settings: the user's, by librdkafka's names.
+        operation_timeout_ms: how long a call without a timeout of its own may
+            take.
+        clock: monotonic seconds.
+        throttling: which of the brokers' quotas slow us down.
+        outage: whether a broker does not answer.
+        passed_over: the runs of damaged offsets that readers have left out,
+            each once, in their order.
+    """
+
     def __init__(
         self,
         settings: Mapping[str, str],
@@ -590,14 +674,18 @@ class KafkaClient:
         self._sleep = sleep
         self.throttling = Throttling(clock, self.bootstrap)
         self.outage = Outage(clock, self.bootstrap, self.throttling)
-        self._waited_ms: float | None = None
+        # how long the calls that share a deadline have waited; None: each has
+        # a deadline of its own
+        self._shared_wait_ms: float | None = None
         self.passed_over: dict[DamagedRun, None] = {}
 
     @property
     def bootstrap(self) -> str:
+        """The bootstrap servers, for messages; "?" where no setting names them."""
         return self.settings.get("bootstrap.servers") or self.settings.get("metadata.broker.list", "?")
 
     def answered(self, background: Background) -> None:
+        """Take note that a broker has answered the client that `background` belongs to."""
         background.answered()
         self.outage.answered()
         self.throttling.answered()
@@ -612,97 +700,124 @@ class KafkaClient:
         """Make a client of confluent-kafka; the user's settings may overrule `defaults`, never `forced`.
 
         Defaults that a setting of the user's contradicts give way to it.
+        `kind` is the class of the client, `background` gets what its threads
+        report.
 
-        Raises `ConfigError`: librdkafka does not accept the settings. `NotAuthenticated`: the user's function
-        gives no token.
+        Raises:
+            ConfigError: librdkafka does not accept the settings.
+            NotAuthenticated: the user's function gives no token.
         """
-        own: dict[str, Any] = {
+        common_forced: dict[str, Any] = {
             "client.id": self._client_id,
             "error_cb": background,
             "throttle_cb": self.throttling,
-            # A topic that is missing stays missing where the broker makes those that somebody looks for: it
-            # would have one partition and the broker's settings. librdkafka lets producers and admin clients
-            # do it by default.
+            # Else a broker that makes the topics that somebody looks for
+            # would make a missing one, with one partition and its own
+            # settings. librdkafka lets producers and admin clients do it by
+            # default.
             "allow.auto.create.topics": False,
         }
         if TOKEN_FUNCTION in self.settings:
-            named = self.settings[TOKEN_FUNCTION]
-            tokens = Tokens(named, token_function(named))
+            function_name = self.settings[TOKEN_FUNCTION]
+            tokens = Tokens(function_name, token_function(function_name))
             tokens.take_first(self.settings.get("sasl.oauthbearer.config", ""))
-            own[TOKEN_FUNCTION] = tokens
+            common_forced[TOKEN_FUNCTION] = tokens
+        settings = reconciled({**COMMON, **defaults}, self.settings, {**common_forced, **forced})
         try:
-            return kind(reconciled({**COMMON, **defaults}, self.settings, {**own, **forced}))
+            return kind(settings)
         except KafkaException as error:
             raise ConfigError(refused_setting(error.args[0].str(), self.settings)) from None
 
     def note_passed_over(self, run: DamagedRun) -> None:
-        """Note what a reader left out, for `Log.passed_over`; of very many runs the first ones."""
+        """Keep a run that a reader left out, for `Log.passed_over`; of very many the first ones."""
         if run.start < run.end and len(self.passed_over) < PASSED_OVER_MAX:
             self.passed_over[run] = None
 
     def share_deadline(self) -> None:
-        """Let all calls from now on wait for answers as long as one alone may; see `Log.share_deadline`."""
-        self._waited_ms = 0.0
+        """Give all calls from now on together the time of one alone; see `Log.share_deadline`."""
+        self._shared_wait_ms = 0.0
 
     def deadline(self, timeout_ms: int | None = None, *, is_one_silent: bool = False) -> Deadline:
         """Return until when a call is tried; `timeout_ms` None: as long as an operation may take.
 
-        `is_one_silent`: a broker is known to be silent. Then each of the calls that share a deadline is tried
-        once: who waits for that broker again and again waits for nothing. Others wait as ever: a service has
-        nothing better to do until the broker is missed, which takes nine seconds.
+        `is_one_silent`: a broker is known to be silent. Then each of the
+        calls that share a deadline is tried once: to wait for that broker
+        again and again would bring nothing. Other calls wait as ever: a
+        service has nothing better to do until the cluster misses the broker,
+        which takes nine seconds.
         """
         limit_ms = self.operation_timeout_ms
-        if timeout_ms is None and self._waited_ms is not None and is_one_silent:
-            return Deadline(self.clock, 0, min(ONCE_S, limit_ms / 1000))
-        if timeout_ms is None and self._waited_ms is not None:
-            again_ms, left_ms = limit_ms * TRIED_AGAIN - self._waited_ms, limit_ms - self._waited_ms
-            return Deadline(self.clock, max(0, int(again_ms)), max(1.0, min(PIECE_MS, left_ms)) / 1000)
-        return Deadline(self.clock, limit_ms if timeout_ms is None else timeout_ms)
+        if timeout_ms is not None:
+            return Deadline(self.clock, timeout_ms)
+        if self._shared_wait_ms is None:
+            return Deadline(self.clock, limit_ms)
+        if is_one_silent:
+            return Deadline(self.clock, 0, least_s=min(ONCE_S, limit_ms / 1000))
+        # Of 30 s, calls are tried again in the first 20 s, and once each in
+        # the last 10 s.
+        tried_again_ms = limit_ms * TRIED_AGAIN - self._shared_wait_ms
+        left_ms = limit_ms - self._shared_wait_ms
+        least_ms = max(1.0, min(PIECE_MS, left_ms))
+        return Deadline(self.clock, max(0, int(tried_again_ms)), least_s=least_ms / 1000)
 
     def retry(
         self, doing: str, deadline: Deadline, call: Callable[[], T], background: Background, use: Use
     ) -> T:
         """Call until it succeeds, fails for good, or the deadline is over; errors are those of the table.
 
-        `use` is what the request uses; an error that says it more precisely, `Refused`, overrules it.
+        `doing` is the subject of messages, as "reading sentences/3". `use` is
+        what the request uses; an error that says it more precisely,
+        `Refused`, overrules it.
         """
-        if self._waited_ms is not None and self._waited_ms >= self.operation_timeout_ms:
+        if self._shared_wait_ms is not None and self._shared_wait_ms >= self.operation_timeout_ms:
             raise Unreachable(
                 f"{doing}: not asked, since Kafka at {self.bootstrap} left other questions without an answer"
                 f" for {self.operation_timeout_ms} ms; start it, or wait"
             )
-        waited_ms = 0.0
+        counted_ms = 0.0  # so much of this call's wait is part of the shared one already
         while True:
             try:
-                found = call()
+                answer = call()
             except KafkaException as error:
-                if self._waited_ms is not None:
-                    self._waited_ms += deadline.past_ms - waited_ms
-                    waited_ms = deadline.past_ms
+                if self._shared_wait_ms is not None:
+                    self._shared_wait_ms += deadline.past_ms - counted_ms
+                    counted_ms = deadline.past_ms
                 cause: KafkaError = error.args[0]
                 if background.is_hopeless or not self._may_pass(cause, deadline):
-                    if isinstance(error, Troubled):
-                        raise self.stands(doing, error.texts()) from error
-                    found_use = error.use if isinstance(error, Refused) else use
-                    raise self.error(cause, doing, deadline.timeout_ms, background, found_use) from error
+                    raise self._final_error(error, doing, deadline, background, use) from error
                 self.outage.waits(doing, deadline.past_ms, self._text(cause))
             else:
                 self.answered(background)
-                return found
+                return answer
             self._sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
+    def _final_error(
+        self, error: KafkaException, doing: str, deadline: Deadline, background: Background, use: Use
+    ) -> WindhoverError:
+        """Return what a call raises that is not tried again; the arguments are those of `retry`."""
+        if isinstance(error, Troubled):
+            return self.stands(doing, error.texts())
+        if isinstance(error, Refused):
+            use = error.use
+        return self.error(error.args[0], doing, deadline.timeout_ms, background, use)
+
     def partitions_of(self, asker: Consumer, topic: str, background: Background) -> int:
+        """Return how many partitions a topic has; `background` is that of the client `asker`."""
         return len(self.metadata_of(asker, topic, background).topics[topic].partitions)
 
     def metadata_of(self, asker: Consumer, topic: str, background: Background) -> ClusterMetadata:
-        """Ask for a topic and the brokers; librdkafka would wait for a missing one without a word."""
+        """Return the metadata of a topic and the brokers, asked for now; `TopicError` without the topic.
+
+        librdkafka itself would wait for a missing topic without a word.
+        """
         deadline = self.deadline()
 
         def ask() -> ClusterMetadata:
-            found: ClusterMetadata = asker.list_topics(topic, deadline.piece_s)
-            if (error := found.topics[topic].error) is not None:
+            metadata: ClusterMetadata = asker.list_topics(topic, deadline.piece_s)
+            error = metadata.topics[topic].error
+            if error is not None:
                 raise KafkaException(error)
-            return found
+            return metadata
 
         use = Use(Operation.DESCRIBE, topic=topic)
         return self.retry(f"looking for {topic}", deadline, ask, background, use)
@@ -710,25 +825,30 @@ class KafkaClient:
     def leaderless(
         self, asker: Consumer | Producer, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
-        """Return which partitions have no leader, with the words for it; none where nobody answers."""
+        """Return the partitions that have no leader, each with its trouble text; none if nobody answers."""
         texts: dict[TopicPartition, str] = {}
-        for topic, of_topic in by_topic(places).items():
+        for topic, topic_places in by_topic(places).items():
             try:
                 metadata = asker.list_topics(topic, LEADERS_S)
             except KafkaException:
                 break
-            texts |= {place: text for place in of_topic if (text := trouble_text(metadata, place))}
+            for place in topic_places:
+                text = trouble_text(metadata, place)
+                if text:
+                    texts[place] = text
         return texts
 
     def check_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
-        """Say when all brokers are down, and raise `Unreachable` after as long as an operation may take.
+        """Log that all brokers are down; raise `Unreachable` once it is as long as an operation may take.
 
-        `asker` is a consumer that got nothing, of `topic` or, where that is empty, of all.
+        `asker` is a consumer that got nothing; it asks the brokers for
+        `topic`, or for all topics if that is empty.
         """
-        silent_ms, limit_ms = background.silent_ms(), self.operation_timeout_ms
+        silent_ms = background.silent_ms()
+        limit_ms = self.operation_timeout_ms
         if silent_ms < min(PIECE_MS, limit_ms):
             return
-        try:  # librdkafka does not tell when one of them is back
+        try:  # asked, since librdkafka does not report that a broker is back
             asker.list_topics(topic, 1.0)
         except KafkaException as error:
             text = self._text(error.args[0])
@@ -746,8 +866,16 @@ class KafkaClient:
         background: Background | None = None,
         use: Use | None = None,
     ) -> WindhoverError:
-        """Translate an error of librdkafka; `doing` is what was done to what, as "reading sentences/3"."""
-        code, text = cause.code(), self._text(cause)
+        """Return the error of ours that an error of librdkafka is; see the table of this module.
+
+        Args:
+            doing: what was done to what, as "reading sentences/3".
+            timeout_ms: how long it was tried; None: the message does not say it.
+            background: of the client; it may know why nothing answers.
+            use: what the request used; None: the message names no right.
+        """
+        code = cause.code()
+        text = self._text(cause)
         if code in UNAUTHORIZED:
             right = None if use is None else use.right(code)
             return NotAuthorized(unauthorized(doing, right, self.bootstrap, text))
@@ -776,64 +904,76 @@ class KafkaClient:
         return LogError(f"{doing}: refused by {self.bootstrap}: {text}")
 
     def refused_time(self, doing: str, cause: KafkaError, ahead_ms: int | None) -> RecordRefused:
-        """Make the error of a time that the broker refuses; `ahead_ms`: see `refused_time_text`."""
+        """Return the error of a time that the broker refuses; `ahead_ms`: see `refused_time_text`."""
         why = refused_time_text(_wall_ms(), ahead_ms)
         reason = f"{cause.name()}: {KafkaError(cause.code()).str()}"
-        clock = wrong_clock_text(ahead_ms)
+        clock_text = wrong_clock_text(ahead_ms)
+        if clock_text:
+            reason = f"{reason}; {clock_text}"
         return RecordRefused(
-            f"{doing}: the broker refuses the time of a record ({self._text(cause)}): {why}",
-            f"{reason}; {clock}" if clock else reason,
+            f"{doing}: the broker refuses the time of a record ({self._text(cause)}): {why}", reason
         )
 
     def ahead_of_broker_ms(self, places: Collection[TopicPartition]) -> int | None:
         """Return by how much this machine's clock is ahead of the broker's; None: it cannot be found out.
 
-        `places` are of a transaction that was aborted just now. Its coordinator has written a marker into
-        each, with a time of its own clock. A topic may hold records that are dated ahead, so of the newest
-        times the least counts.
+        `places` are the partitions of a transaction that was aborted just
+        now. Its coordinator has written a marker into each, with a time of
+        its own clock.
         """
         newest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs
-        partitions = {confluent_kafka.TopicPartition(*place): newest for place in places}
-        if not partitions:
+        specs_by_partition = {confluent_kafka.TopicPartition(*place): newest for place in places}
+        if not specs_by_partition:
             return None
         admin = self.make(AdminClient, {}, SILENT, Background(self.clock))
         self._sleep(MARKERS_S)
         try:
-            futures = admin.list_offsets(partitions, request_timeout=LEADERS_S)
-            times_ms = [future.result(LEADERS_S).timestamp for future in futures.values()]
+            futures = admin.list_offsets(specs_by_partition, request_timeout=LEADERS_S)
+            newest_times_ms = [future.result(LEADERS_S).timestamp for future in futures.values()]
         except (KafkaException, TimeoutError):
             return None  # the refusal is raised all the same
-        written_ms = min(times_ms)
-        return _wall_ms() - written_ms if written_ms > 0 else None
+        # A topic may hold records that are dated ahead, so the least of the
+        # newest times is the marker's.
+        marker_ms: int = min(newest_times_ms)
+        if marker_ms <= 0:
+            return None
+        return _wall_ms() - marker_ms
 
-    def damage(self, cause: KafkaError, place: TopicPartition, first: int) -> Damaged:
-        """Return the error of a batch that cannot be read, where `cause` is one of `DAMAGE`."""
-        return Damaged(*place, first, f"{DAMAGE[cause.code()]}; {self._text(cause)}")
+    def damage(self, cause: KafkaError, place: TopicPartition, position: int) -> Damaged:
+        """Return the error of a batch that cannot be read from `position` on; `cause` is of `DAMAGE`."""
+        return Damaged(*place, position, f"{DAMAGE[cause.code()]}; {self._text(cause)}")
 
     def unreachable(
         self, doing: str, timeout_ms: int | None, text: str, background: Background | None = None
     ) -> WindhoverError:
-        """Make the error of a broker that does not answer, or of one that does not let us in; see `error`."""
-        reported = None if background is None else background.refused or background.last
-        if reported is not None and reported.code() in UNAUTHENTICATED:
-            return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(reported)))
+        """Return the error of a broker that does not answer, or of one that does not let us in.
+
+        `text` is why the last attempt failed; the other arguments are those of `error`.
+        """
+        reported = None
+        if background is not None:
+            reported = background.refused or background.last
         if reported is not None:
+            if reported.code() in UNAUTHENTICATED:
+                return NotAuthenticated(unauthenticated(doing, self.bootstrap, self._text(reported)))
             text = f"{text}; {self._text(reported)}"
-        within = f" within {timeout_ms} ms" if timeout_ms else ""
         if self.throttling.is_recent:
             text = f"{text}; {THROTTLED_CURE}"
+        within = f" within {timeout_ms} ms" if timeout_ms else ""
         return Unreachable(
             f"{doing}: no answer from Kafka at {self.bootstrap}{within} ({text}); start it, or wait"
         )
 
     def stands(self, doing: str, texts: Mapping[TopicPartition, str]) -> PartitionStands:
-        """Make the error of some partitions that have no answer, while others have."""
-        named = "; ".join(f"{place.topic}/{place.partition} {texts[place]}" for place in sorted(texts))
+        """Return the error of some partitions without an answer, by their trouble texts; others have one."""
+        troubles = "; ".join(f"{place.topic}/{place.partition} {texts[place]}" for place in sorted(texts))
         return PartitionStands(
-            f"{doing}: {named}; start what is missing, or wait: Kafka at {self.bootstrap} answers otherwise"
+            f"{doing}: {troubles}; start what is missing, or wait:"
+            f" Kafka at {self.bootstrap} answers otherwise"
         )
 
     def _may_pass(self, cause: KafkaError, deadline: Deadline) -> bool:
+        """Return whether an error may be gone at a next attempt, for which the deadline leaves time."""
         if deadline.is_over or cause.fatal() or cause.txn_requires_abort():
             return False
         if cause.code() in NO_SUCH_TOPIC:
@@ -841,4 +981,5 @@ class KafkaClient:
         return cause.retriable() or cause.code() in TRANSIENT or cause.code() in SILENCE
 
     def _text(self, cause: KafkaError) -> str:
+        """Return an error's name and text, without the values of settings."""
         return f"{cause.name()}: {Untrusted(hide_values(cause.str(), self.settings))}"

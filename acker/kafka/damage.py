@@ -1,20 +1,23 @@
 """Finds where a partition can be read again behind a damaged batch, by trying.
 
-The client names a damaged batch by its first offset, and says nothing of its last one, which stands in the
-batch's head and may be wrong like all else. But asked for an offset within the batch the broker sends that
-batch, and for one behind it the next. So each offset that is tried tells on which side of the batch's end it
-lies:
+The client names a damaged batch by its first offset. It does not name the
+last one, which stands in the batch's head and may be wrong like all else. But
+if a client asks for an offset within the batch, the broker sends that batch;
+for an offset behind it, the next batch. So each offset that is tried shows on
+which side of the batch's end it lies:
 
 1. Try at 1, 2, 4, 8 ... offsets behind the beginning, until one lies behind the batch, or the log ends.
 2. Halve the rest. A batch of 1,000 records takes some 20 trials, each of some ms.
-3. Where the next batch is damaged, too, go on with that one.
+3. If the next batch is damaged, too, go on with that one.
 
-A trial fetches a single batch, so it never sees what comes behind. Its answer is a record, the end of the
-partition, or an event that says what is wrong, mostly with the batch's first offset. Of a few kinds of damage
-nobody names it (the broker cannot read the head), or the client says nothing at all (the head's length is too
-large, the records of a plain batch cannot be parted). Then two damaged batches look like one, so that the
-steps are short, and what is sound between them is found. A silent trial ends after `SILENT_MS`, if the broker
-answers other questions meanwhile.
+A trial fetches a single batch, so it never sees what comes behind. Its answer
+is a record, the end of the partition, or an event that says what is wrong,
+mostly with the batch's first offset. For a few kinds of damage the event has
+no first offset (the broker cannot read the head), or there is no event at all
+(the head's length is too large, the records of a plain batch cannot be
+parted). Then two damaged batches look like one; so the steps are short, and a
+sound batch between them is not left out. A silent trial ends after
+`SILENT_MS`, if the broker answers other questions meanwhile.
 """
 
 from __future__ import annotations
@@ -30,10 +33,10 @@ from acker.kafka.client import CHECKED, DAMAGE, SILENT, Background, KafkaClient,
 from acker.kafka.port import Operation, TopicPartition
 
 NAMELESS: Final = frozenset({KafkaError.INVALID_MSG})
-"""Of these events the offset is the one that was asked for, not that of the batch."""
+"""The offset of these events is the one that was asked for, not the first one of the batch."""
 
 SILENT_MS: Final = 3_000
-"""An offset of which nothing came for so long lies within the damage: a record would have come in some ms."""
+"""If nothing came for an offset for so long, it lies within the damage: a record would come in some ms."""
 
 FORCED: Mapping[str, Any] = MappingProxyType(
     {
@@ -47,7 +50,8 @@ FORCED: Mapping[str, Any] = MappingProxyType(
         "isolation.level": "read_uncommitted",
         # required by librdkafka and never used
         "group.id": "windhover-damage",
-        # so few that the broker sends the batch that has the offset, and nothing behind it
+        # so few that the broker sends the batch that has the offset, and
+        # nothing behind it
         "max.partition.fetch.bytes": 1,
         "queued.min.messages": 1,
         "fetch.wait.max.ms": 20,
@@ -60,51 +64,73 @@ FORCED: Mapping[str, Any] = MappingProxyType(
 
 
 NAMELESS_STEP_MAX: Final = 64
-"""So many offsets are left out at most between two trials that tell of damage and not of which batch."""
+"""So many offsets lie at most between two trials while the events do not name their batches."""
 
 
 class TrialResult(NamedTuple):
-    """What a trial tells; `batch` is the first offset of a damaged batch, None: unknown, or none is."""
+    """What a trial shows of the batch that has the tried offset.
+
+    Attributes:
+        can_be_read: whether it can; so can the partition's end.
+        batch: the first offset of the damaged batch; None: it is unknown, or
+            the batch can be read.
+    """
 
     can_be_read: bool
     batch: int | None = None
 
 
-def first_behind_damage(client: KafkaClient, place: TopicPartition, at: int) -> int:
-    """Return the first offset from `at` on, at which a partition cannot be read, that can be; or its end.
+def first_behind_damage(client: KafkaClient, place: TopicPartition, position: int) -> int:
+    """Return the first readable offset of a partition behind the damage at `position`, or its end.
 
-    It is `at` itself where that can be read now: another replica may lead the partition.
+    It is `position` itself if that can be read now: another replica may lead
+    the partition.
 
-    Raises `Unreachable`: the broker does not answer; `LogError`: it refuses the partition.
+    Raises:
+        Unreachable: the broker does not answer.
+        LogError: it refuses the partition.
     """
     trials = _Trials(client, place)
     try:
-        end = trials.end()
-        while at < end and not (found := trials.look(at)).can_be_read:
-            at = _end_of_batch(trials, at, found.batch, end)
-        return at
+        partition_end = trials.end()
+        offset = position
+        while offset < partition_end:
+            result = trials.look(offset)
+            if result.can_be_read:
+                break
+            offset = _end_of_batch(trials, offset, result.batch, partition_end)
+        return offset
     finally:
         trials.close()
 
 
-def _end_of_batch(trials: _Trials, at: int, batch: int | None, end: int) -> int:
-    """Return where the damaged batch ends that has the offset `at`; the partition ends at `end`."""
+def _end_of_batch(trials: _Trials, offset: int, batch: int | None, partition_end: int) -> int:
+    """Return where the damaged batch ends that has the offset `offset`.
 
-    def lies_behind(offset: int) -> bool:
-        found = trials.look(offset)
-        return found.can_be_read or found.batch not in (None, batch)
+    `batch` is the first offset of that batch; None: it is unknown.
+    """
 
-    step_max = NAMELESS_STEP_MAX if batch is None else end
-    within, step = at, 1
-    while (behind := min(within + step, end)) < end and not lies_behind(behind):
-        within, step = behind, min(step * 2, step_max)
-    while behind - within > 1:
-        middle = (within + behind) // 2
+    def lies_behind(tried_offset: int) -> bool:
+        result = trials.look(tried_offset)
+        return result.can_be_read or result.batch not in (None, batch)
+
+    # 1. From 100 on: 101, 103, 107, 115 ..., until an offset lies behind the batch.
+    step = 1
+    step_max = NAMELESS_STEP_MAX if batch is None else partition_end
+    offset_within = offset
+    offset_behind = min(offset_within + step, partition_end)
+    while offset_behind < partition_end and not lies_behind(offset_behind):
+        offset_within = offset_behind
+        step = min(step * 2, step_max)
+        offset_behind = min(offset_within + step, partition_end)
+    # 2. The end lies between the two: halve what is between, until they are neighbours.
+    while offset_behind - offset_within > 1:
+        middle = (offset_within + offset_behind) // 2
         if lies_behind(middle):
-            behind = middle
+            offset_behind = middle
         else:
-            within = middle
-    return behind
+            offset_within = middle
+    return offset_behind
 
 
 class _Trials:
@@ -117,25 +143,26 @@ class _Trials:
         self._consumer = self._new_consumer()
 
     def look(self, offset: int) -> TrialResult:
-        """Find out whether the batch that has an offset, or the next one where none has, can be read."""
-        placed = confluent_kafka.TopicPartition(*self._place, offset)
-        self._consumer.incremental_assign([placed])
-        answer = self._answer()
-        error = None if answer is None else answer.error()
-        if answer is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
-            self._consumer.incremental_unassign([placed])
+        """Try to fetch the batch that has an offset, or the next one if no batch has it.
+
+        Raises what `first_behind_damage` raises.
+        """
+        start = confluent_kafka.TopicPartition(*self._place, offset)
+        self._consumer.incremental_assign([start])
+        answer = self._next_answer()
+        if answer is None:
+            self.end()  # raises if the broker answers nothing at all
+            self._replace_consumer()
+            return TrialResult(can_be_read=False)
+        error = answer.error()
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            self._consumer.incremental_unassign([start])
             return TrialResult(can_be_read=True)
-        if error is not None and error.code() not in DAMAGE:
+        if error.code() not in DAMAGE:
             raise self._error(error)
-        if error is None:
-            self.end()  # raises where the broker is silent to all
-        # this one may go on in the middle of the batch, and stop at what it takes for offsets there
-        self._consumer.close()
-        self._consumer = self._new_consumer()
-        is_named = answer is not None and error is not None and error.code() not in NAMELESS
-        return TrialResult(
-            can_be_read=False, batch=answer.offset() if answer is not None and is_named else None
-        )
+        self._replace_consumer()
+        batch = None if error.code() in NAMELESS else answer.offset()
+        return TrialResult(can_be_read=False, batch=batch)
 
     def end(self) -> int:
         """Return where the partition ends, asked of the broker now."""
@@ -149,10 +176,19 @@ class _Trials:
     def close(self) -> None:
         self._consumer.close()
 
+    def _replace_consumer(self) -> None:
+        """Go on with a new client: one that met damage may read on in the middle of the damaged batch.
+
+        It would stop at whatever it takes for offsets there.
+        """
+        self._consumer.close()
+        self._consumer = self._new_consumer()
+
     def _new_consumer(self) -> Consumer:
         return self._client.make(Consumer, {}, FORCED, self._background)
 
-    def _answer(self) -> Message | None:
+    def _next_answer(self) -> Message | None:
+        """Wait for a record or an event of the partition; None: nothing came within `SILENT_MS`."""
         deadline = self._client.deadline(SILENT_MS)
         while not deadline.is_over:
             message = self._consumer.poll(deadline.left_s)
@@ -161,6 +197,7 @@ class _Trials:
         return None
 
     def _error(self, error: KafkaError) -> Exception:
+        """Return the error of ours that an error of the client is."""
         doing = f"looking behind a damaged batch of {self._place.topic}/{self._place.partition}"
         use = Use(Operation.READ, topic=self._place.topic)
         return self._client.error(error, doing, SILENT_MS, self._background, use)

@@ -1,12 +1,14 @@
 """Is a log still the one that was read? Asked as Kafka's own consumer does (KIP-320).
 
-After an unclean leader election a log is shorter than it was, and grows again with other records under the
-same offsets. Each leader has an epoch, and records have that of the leader that wrote them. So the present
-leader can say up to which offset its log has the records of an epoch and of those before it
+After an unclean leader election a log is shorter than it was, and grows again
+with other records under the same offsets. Each leader has an epoch, and
+records have that of the leader that wrote them. So the present leader can say
+up to which offset its log has the records of an epoch and of those before it
 (`OffsetForLeaderEpoch`).
 
-librdkafka has no call for this question. Its consumer asks it when it is assigned an offset with an epoch.
-It reports what it learned as an error of the partition, with the offset in its text alone:
+librdkafka has no call for this question. Its consumer asks it when it is
+assigned an offset with an epoch. It reports what it learned as an error of
+the partition, with the offset in its text alone:
 
 =============================================  ======================================================
 what comes                                     what it means
@@ -35,11 +37,12 @@ from acker.kafka.port import ReadTo, TopicPartition
 from acker.kafka.reader import FORCED
 
 ANSWER_MS: Final = 3_000
-"""How long the leaders of all partitions have for their answers; who is silent is asked again later."""
+"""How long the leaders of all partitions have for their answers; a silent one is asked again later."""
 
 _ASKING: Mapping[str, Any] = MappingProxyType(
     {
-        # what is fetched behind the answer is thrown away, so it is little and comes at once
+        # what is fetched behind the answer is thrown away, so it is little
+        # and comes at once
         "fetch.wait.max.ms": 20,
         "max.partition.fetch.bytes": 1_024,
         "queued.min.messages": 1,
@@ -52,7 +55,7 @@ _UNKNOWN: Final = "No epoch found"
 
 
 def unknown_epoch(place: TopicPartition, epoch: int) -> Disagreement:
-    """Return the error of a partition whose leader cannot say what its log had in an epoch."""
+    """Return the error of a partition whose leader cannot say what its log had in `epoch`."""
     return Disagreement(
         f"{place.topic}/{place.partition} was read when its leader had the epoch {epoch}, and its leader"
         " of now knows none like this: the cluster, or its metadata, is not the one that was read. Name the"
@@ -64,37 +67,47 @@ def unknown_epoch(place: TopicPartition, epoch: int) -> Disagreement:
 def intact_to(client: KafkaClient, read: Mapping[TopicPartition, ReadTo]) -> dict[TopicPartition, int]:
     """Return up to which offset each log has what was read of it; see `acker.kafka.port.Log.intact_to`."""
     background = Background(client.clock)
-    # all records: a transaction that is open would keep what follows it, and so the answer, back
-    settings = {**FORCED, "isolation.level": "read_uncommitted"}
-    consumer: Consumer = client.make(Consumer, _ASKING, settings, background)
+    # all records: an open transaction would keep back what follows it, and so
+    # the answer
+    forced = {**FORCED, "isolation.level": "read_uncommitted"}
+    consumer: Consumer = client.make(Consumer, _ASKING, forced, background)
     try:
-        assigned = [
+        # to be assigned an offset with an epoch is what makes the consumer ask
+        positions = [
             confluent_kafka.TopicPartition(place.topic, place.partition, offset, leader_epoch=epoch)
             for place, (offset, epoch) in read.items()
         ]
-        consumer.assign(assigned)
-        return _answers(client, consumer, read)
+        consumer.assign(positions)
+        return _wait_for_answers(client, consumer, read)
     finally:
         consumer.close()
 
 
-def _answers(
+def _wait_for_answers(
     client: KafkaClient, consumer: Consumer, read: Mapping[TopicPartition, ReadTo]
 ) -> dict[TopicPartition, int]:
-    """Wait until each partition has brought something; those that are silent are missing."""
-    answers: dict[TopicPartition, int] = {}
+    """Return `intact_to` of each partition that has brought a message within `ANSWER_MS`."""
+    intact_offsets: dict[TopicPartition, int] = {}
     deadline = client.deadline(ANSWER_MS)
-    while len(answers) < len(read) and not deadline.is_over:
+    while len(intact_offsets) < len(read) and not deadline.is_over:
         message = consumer.poll(deadline.left_s)
         if message is None:
             continue
         place = TopicPartition(message.topic() or "", message.partition() or 0)
-        if place in read and place not in answers:
-            answers[place] = _answer(message, place, read[place])
-    return answers
+        # only the first message of a partition is an answer; what follows it
+        # was fetched behind
+        if place in read and place not in intact_offsets:
+            intact_offsets[place] = _intact_offset(message, place, read[place])
+    return intact_offsets
 
 
-def _answer(message: Message, place: TopicPartition, read: ReadTo) -> int:
+def _intact_offset(message: Message, place: TopicPartition, read: ReadTo) -> int:
+    """Return what the first message of a partition tells: `read.offset`, or where its log was cut.
+
+    Raises:
+        Disagreement: the leader knows no such epoch.
+        LogError: the client's text has another form than the one that is known.
+    """
     error = message.error()
     if error is None or error.code() != KafkaError._AUTO_OFFSET_RESET:
         return read.offset
@@ -102,7 +115,9 @@ def _answer(message: Message, place: TopicPartition, read: ReadTo) -> int:
     if _UNKNOWN in text:
         raise unknown_epoch(place, read.leader_epoch)
     if "truncation" not in text:
-        return read.offset  # it is not in the log for another reason, of which a reader learns, too
-    if (cut := _CUT.search(text)) is None:
+        return read.offset  # not in the log for another reason, which a reader will report
+    match = _CUT.search(text)
+    if match is None:
         raise LogError(f"asking where {place.topic}/{place.partition} was cut: the client only says: {text}")
-    return min(read.offset, int(cut[1]))
+    log_end = int(match[1])
+    return min(read.offset, log_end)

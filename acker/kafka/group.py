@@ -1,13 +1,16 @@
 """A place in a consumer group: which partition numbers are ours. Nothing is read here.
 
-The consumer subscribes, and answers every assignment by assigning itself nothing: it keeps its place and
-fetches no record. The range assignor gives one partition number of topics of equal size to one member.
-A rebalance first revokes everything (the eager protocol); what is ours again a moment later must not be
-dropped and restored, so a revocation alone changes nothing, and the assignment that follows does.
+The consumer subscribes, and answers every assignment by assigning itself
+nothing: it keeps its place and fetches no record. The range assignor gives
+one partition number of topics of equal size to one member. A rebalance first
+revokes everything (the eager protocol); what is ours again a moment later
+must not be dropped and restored, so a revocation alone changes nothing, and
+the assignment that follows does.
 
-Nor does it change anything that the coordinator was silent for a session, and the member has lost its place:
-it joins again, and waits until the session of its former self is over. Until then it goes on with what it
-had. Whoever gets a partition of it fences it there.
+If the coordinator was silent for a session, the member has lost its place.
+That changes nothing either: it joins again, and waits until the session of
+its former self is over. Until then it goes on with what it had. A member that
+gets one of its partitions fences it there.
 """
 
 from __future__ import annotations
@@ -31,25 +34,28 @@ from acker.waits import LongWait
 _log = logging.getLogger(__name__)
 
 COMMIT_EVERY_S: Final = 1.0
-"""The group's offsets are committed so often at most: nobody who waits for a record waits for them."""
+"""The group's offsets are committed so often at most: no record waits for them."""
 
 COMMIT_PATIENCE_S: Final = 60.0
-"""An answer to a commit of offsets that is out for longer counts as lost."""
+"""The answer to a commit of offsets counts as lost if it has not come after so long."""
 
 COORDINATOR_MS: Final = 6_000
-"""After so long a request has failed. A coordinator whose log waits for a silent broker keeps
-heartbeats for 5 s (`offsets.commit.timeout.ms`), and then says that it is no coordinator. If the silent
-broker is asked for another one, a second broker must be asked before the session is over: 5 s and 6 s are
-less than 15 s.
+"""After so long a request has failed. A coordinator whose log waits for a
+silent broker keeps heartbeats for 5 s (`offsets.commit.timeout.ms`), and then
+says that it is no coordinator. If the silent broker is asked for another one,
+a second broker must be asked before the session is over: 5 s and 6 s are less
+than 15 s.
 """
 
 DEFAULTS = MappingProxyType(
     {
         "socket.timeout.ms": COORDINATOR_MS,
-        # A killed member's partitions move this long after its last heartbeat. A broker that dies is missed
-        # by its cluster after 9 s (broker.session.timeout.ms), and the group has another coordinator some two
-        # seconds later: a member whose session is shorter gives up its place before, joins as a new one, and
-        # waits for the session of its own former self.
+        # A killed member's partitions move this long after its last
+        # heartbeat. A broker that dies is missed by its cluster after 9 s
+        # (broker.session.timeout.ms), and the group has another coordinator
+        # some two seconds later: a member whose session is shorter gives up
+        # its place before, joins as a new one, and waits for the session of
+        # its own former self.
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": 1000,
     }
@@ -65,8 +71,8 @@ FORCED = MappingProxyType(
     }
 )
 
-# what a member gets to hear when it was put out of the group; it joins again by itself
-_PASSING = frozenset(
+# errors of a member that was put out of the group; it joins again by itself
+_PASSING: Final = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.REBALANCE_IN_PROGRESS,
@@ -94,33 +100,36 @@ class KafkaMembership:
     ) -> None:
         """Begin to join; `poll` completes it.
 
-        `client_id` is what the group's other members and `Log.members` know this one by. `pause_ms` counts
-        only above the session's timeout.
+        `client_id` is what the group's other members and `Log.members` know
+        this one by. `pause_ms` is how long it may go without a `poll`, at
+        least the session's timeout; None: as librdkafka has it.
         """
         self._client = client
         self._group = group
         self._topics = tuple(topics)
         self._owned: frozenset[int] = frozenset()
         self.is_out = False
-        self._checked = False
+        self._has_checked_topics = False
+        # next offsets of the group: what it should have, what the request
+        # under way commits, what it has
         self._to_commit: dict[TopicPartition, int] = {}
         self._under_way: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
-        self._sent_s: float | None = None
+        self._sent_at_s: float | None = None
         self._background = Background(client.clock)
-        own = {"client.id": client_id, "group.id": group, "on_commit": self._answered}
+        self._has_joined = False
+        self._long_wait = LongWait()
+        forced = {**FORCED, "client.id": client_id, "group.id": group, "on_commit": self._on_commit}
         defaults = dict(DEFAULTS)
         if pause_ms is not None:
             session_ms = int(client.settings.get("session.timeout.ms") or DEFAULTS["session.timeout.ms"])
             defaults["max.poll.interval.ms"] = max(pause_ms, session_ms)
-        self._has_joined = False
-        self._long_wait = LongWait()
-        self._consumer: Consumer = client.make(Consumer, defaults, {**FORCED, **own}, self._background)
+        self._consumer: Consumer = client.make(Consumer, defaults, forced, self._background)
         self._consumer.subscribe(
             list(topics),
-            on_assign=self._assigned,
+            on_assign=self._on_assign,
             on_revoke=lambda consumer, _: consumer.unassign(),
-            on_lost=self._lost,
+            on_lost=self._on_lost,
         )
 
     def poll(self, timeout_ms: int) -> frozenset[int]:
@@ -137,48 +146,62 @@ class KafkaMembership:
         if event is None:
             doing = f"in group {self._group}"
             self._client.check_answers(self._consumer, self._topics[0], doing, self._background)
-        self._send(COMMIT_EVERY_S)
+        self._send_commit(COMMIT_EVERY_S)
         if not self._has_joined:
-            self._say_that_it_waits()
+            self._log_that_it_waits()
         return self._owned
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._to_commit.update(offsets)
-        self._send(COMMIT_EVERY_S)
+        self._send_commit(COMMIT_EVERY_S)
 
     def close(self) -> None:
         """Leave the group at once; librdkafka waits for the answer to a last commit."""
-        self._send(0)
+        self._send_commit(0)
         self._owned = frozenset()
         self._consumer.close()
 
-    def _send(self, every_s: float) -> None:
-        """Ask for the commit of what has changed, unless one is under way or was not long ago."""
-        if self.is_out:  # others may have our partitions, and know more of them
+    def _send_commit(self, every_s: float) -> None:
+        """Send a commit of the offsets that have changed, `every_s` seconds after the last one at least.
+
+        While a commit is under way, the next one waits for its answer, at
+        most `COMMIT_PATIENCE_S`.
+        """
+        if self.is_out:  # other members may have our partitions, and know newer offsets
             return
         now_s = self._client.clock()
-        past_s = math.inf if self._sent_s is None else now_s - self._sent_s
-        if past_s < (COMMIT_PATIENCE_S if self._under_way else every_s):
+        past_s = math.inf if self._sent_at_s is None else now_s - self._sent_at_s
+        pause_s = COMMIT_PATIENCE_S if self._under_way else every_s
+        if past_s < pause_s:
             return
-        self._to_commit = {p: offset for p, offset in self._to_commit.items() if p.partition in self._owned}
-        self._committed = {p: offset for p, offset in self._committed.items() if p in self._to_commit}
-        due = {p: offset for p, offset in self._to_commit.items() if self._committed.get(p) != offset}
-        if not due:
+        changed = self._changed_offsets()
+        if not changed:
             return
-        self._sent_s = now_s
+        self._sent_at_s = now_s
         self._under_way = {}  # the answer to an earlier one is lost
-        named = [confluent_kafka.TopicPartition(*place, offset) for place, offset in due.items()]
-        with suppress(KafkaException):  # a later poll asks again
-            self._consumer.commit(offsets=named, asynchronous=True)
-            self._under_way = due
+        requested = [confluent_kafka.TopicPartition(*place, offset) for place, offset in changed.items()]
+        with suppress(KafkaException):  # a later poll sends it again
+            self._consumer.commit(offsets=requested, asynchronous=True)
+            self._under_way = changed
 
-    def _answered(self, error: KafkaError | None, partitions: list[confluent_kafka.TopicPartition]) -> None:
+    def _changed_offsets(self) -> dict[TopicPartition, int]:
+        """Return the offsets that the group does not have yet; forget those of partitions that have gone."""
+        for place in [place for place in self._to_commit if place.partition not in self._owned]:
+            del self._to_commit[place]
+        for place in [place for place in self._committed if place not in self._to_commit]:
+            del self._committed[place]
+        return {
+            place: offset for place, offset in self._to_commit.items() if self._committed.get(place) != offset
+        }
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        """Take the answer to the commit under way; offsets that were refused are sent again."""
         sent, self._under_way = self._under_way, {}
         if error is None and all(partition.error is None for partition in partitions):
             self._committed |= sent
 
-    def _say_that_it_waits(self) -> None:
-        """Write each minute that the group has not let this member in, be it without a partition."""
+    def _log_that_it_waits(self) -> None:
+        """Log each minute that the group has not let this member in, not even without a partition."""
         waited_ms = self._long_wait.look("group", int(self._client.clock() * 1000))
         if waited_ms is not None:
             _log.warning(
@@ -190,25 +213,31 @@ class KafkaMembership:
             )
 
     def _check_topics(self) -> None:
-        if self._checked:
+        """Raise `TopicError` if the topics have not the same number of partitions; asked once."""
+        if self._has_checked_topics:
             return
-        counts = {
+        counts_by_topic = {
             topic: self._client.partitions_of(self._consumer, topic, self._background)
             for topic in self._topics
         }
-        if len(set(counts.values())) != 1:
-            sizes = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+        if len(set(counts_by_topic.values())) != 1:
+            sizes = ", ".join(f"{topic} has {count}" for topic, count in counts_by_topic.items())
             raise TopicError(f"group {self._group} needs topics with as many partitions each: {sizes}")
-        self._checked = True
+        self._has_checked_topics = True
 
-    def _assigned(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        numbers = [{p.partition for p in partitions if p.topic == topic} for topic in self._topics]
+    def _on_assign(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        """Own the partition numbers that were assigned of every topic; fetch nothing of them."""
+        numbers_by_topic: dict[str, set[int]] = {}
+        for partition in partitions:
+            numbers_by_topic.setdefault(partition.topic, set()).add(partition.partition)
+        numbers = [numbers_by_topic.get(topic, set()) for topic in self._topics]
         self._owned = frozenset(set.intersection(*numbers))
         self._has_joined = True
         self.is_out = False
         consumer.assign([])
 
-    def _lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
+    def _on_lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        """Remember that the group has put this member out; it keeps what it owned, see `is_out`."""
         self.is_out = True
         consumer.unassign()
         _log.warning(

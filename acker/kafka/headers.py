@@ -1,8 +1,10 @@
 """The headers of a message of confluent-kafka, whatever bytes their names are.
 
-Kafka lets a header's name be any bytes, and producers of other languages write them. confluent-kafka decodes
-names as UTF-8. Where one cannot be decoded it makes its list all the same, but leaves an empty slot (a C
-NULL) in the tuple of that header, and returns the list with an exception pending. Three things follow:
+A header's name may be any bytes in Kafka, and producers of other languages
+write such names. confluent-kafka decodes names as UTF-8. If one cannot be
+decoded, it makes its list all the same, but leaves an empty slot (a C NULL)
+in the tuple of that header, and returns the list with an exception pending.
+Three things follow:
 
 1. A direct call, ``message.headers()``, may return that list. An interpreter that has specialised the call
    does not look for an exception, which then comes up in some later statement. So it is called through
@@ -10,14 +12,15 @@ NULL) in the tuple of that header, and returns the list with an exception pendin
 2. The message keeps the list. To read an empty slot, to show the tuple, or to pickle it ends the process.
    The garbage collector's own view of a tuple passes over an empty slot, so its length tells which tuples
    have one. Values are never in that slot.
-3. The message is given a list of ours at once, so nobody else comes by the broken one.
+3. The message is given a list of ours at once, so that nobody else reads the broken one.
 
 Of several names that are no UTF-8 only the first one's bytes are known.
 
-What librdkafka does not tell nobody can see here: it cuts a name at its first zero byte, and of a record with
-more than 100,000 headers it shows none.
+Two things cannot be seen here: librdkafka cuts a name at its first zero byte,
+and it shows no header of a record that has more than 100,000.
 
-Source: confluent_kafka.c, `c_headers_to_py`, `Message_headers`; rdkafka_msg.c, `rd_kafka_msg_headers_parse`.
+Source: confluent_kafka.c, `c_headers_to_py`, `Message_headers`;
+rdkafka_msg.c, `rd_kafka_msg_headers_parse`.
 """
 
 from __future__ import annotations
@@ -37,10 +40,10 @@ _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
 TOPICS_LOGGED_MAX: Final = 1_000
-"""In a process so many topics are named at most that have such headers."""
+"""A process logs so many topics with such headers at most, each once."""
 
 LOGGED_CHARACTERS: Final = 200
-"""So much of the placeholders of one record is logged."""
+"""So many characters of the placeholders of one record are logged."""
 
 _topics_logged: set[str] = set()
 
@@ -60,31 +63,40 @@ def headers_of(message: Message) -> Headers:
 
 
 def _repaired(message: Message, error: BaseException) -> Headers:
-    """Replace names that are no UTF-8, in the message as well."""
-    first_name = _bytes_of_name(error)
+    """Give a message a list of headers without empty slots, and return them.
+
+    `error` is what reading them raised; names that are no UTF-8 become placeholders.
+    """
+    unreadable_name = _bytes_of_first_name(error)
     headers: list[tuple[str, str | bytes | None]] = []
     try:
-        broken = _checked_headers(message) or ()
-    except SystemError:  # another client than the one of which the module tells: it keeps nothing
-        broken = ()
-    for pair in broken:
-        if _is_whole(pair):
-            headers.append(pair)
+        broken_headers = _checked_headers(message) or ()  # the message has kept the list
+    except SystemError:  # another client than the one that the module describes: it keeps no list
+        broken_headers = ()
+    for header in broken_headers:
+        if _is_whole(header):
+            headers.append(header)
         else:
-            headers.append((UnreadableName.of(first_name), pair[1]))
-            first_name = None  # the bytes of the others are not known
-    message.set_headers(headers or [(UnreadableName.of(first_name), None)])
+            value = header[1]  # the empty slot is that of the name, which may not be read
+            headers.append((UnreadableName.of(unreadable_name), value))
+            unreadable_name = None  # only the first one's bytes are known
+    if not headers:
+        headers.append((UnreadableName.of(unreadable_name), None))
+    message.set_headers(headers)
     _log_once(message)
     return headers_of(message)
 
 
-def _is_whole(pair: tuple[Any, ...]) -> bool:
-    """Return whether a tuple has no empty slot; nothing in it is looked at."""
-    return len(gc.get_referents(pair)) == len(pair)
+def _is_whole(header: tuple[Any, ...]) -> bool:
+    """Return whether a header's tuple has no empty slot, without reading one."""
+    return len(gc.get_referents(header)) == len(header)
 
 
-def _bytes_of_name(error: BaseException | None) -> bytes | None:
-    """Return the bytes of the first name that could not be decoded: each further one hides it once more."""
+def _bytes_of_first_name(error: BaseException | None) -> bytes | None:
+    """Return the bytes of the first name that could not be decoded; None: they are not known.
+
+    Each further name that cannot be decoded wraps the error of the first one once more.
+    """
     while error is not None:
         if isinstance(error, UnicodeDecodeError):
             return error.object
@@ -93,6 +105,7 @@ def _bytes_of_name(error: BaseException | None) -> bytes | None:
 
 
 def _log_once(message: Message) -> None:
+    """Log the first message of each topic that has a name which is no UTF-8."""
     topic = message.topic() or ""
     if topic in _topics_logged or len(_topics_logged) >= TOPICS_LOGGED_MAX:
         return

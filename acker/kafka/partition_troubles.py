@@ -1,4 +1,4 @@
-"""What is the matter with single partitions, as data: what commands and the page say of it is made from this.
+"""Troubles of single partitions, as data: commands and the page make what they say from it.
 
 Source: docs/reference/commands.md, "Trouble of partitions".
 """
@@ -15,33 +15,35 @@ from acker.kafka.port import DamagedRun, TopicPartition
 
 
 class TroubleKind(StrEnum):
-    """What is the matter; a program may rely on these words."""
+    """What is wrong with a partition; a program may rely on these words."""
 
     NO_ANSWER = "no_answer"
     """It has no leader, or its leader is silent."""
     LATE_READER = "late_reader"
     """An acker or a replay worker has not read what was written long ago."""
     DAMAGED = "damaged"
-    """This command could not read some offsets, and has passed over them: their batch is damaged on disk."""
+    """This command has passed over some offsets that it could not read: their batch is damaged on disk."""
     OVERSIZED = "oversized"
-    """The same, and there is a record that no reader can handle."""
+    """It has passed over some offsets: there is a record that is too large for any reader."""
     NOT_UNPACKED = "not_unpacked"
-    """The same, and their batch does not unpack, or to more than a reader takes."""
+    """It has passed over some offsets: their batch does not unpack, or to more than a reader takes."""
     FILLING = "filling"
     """State of an acker partition takes half of a limit or more; when it is full, verdicts are held back."""
     CUT = "cut"
-    """Its log ends before what was emitted of it: another leader has lost the rest."""
+    """Its log ends before the last emitted record: another leader has lost the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTrouble:
-    """What is the matter with a partition.
+    """One thing that is wrong with one partition.
 
     Attributes:
-        since_ms: wall time since when, at the latest: a first look knows of nothing before it.
+        since_ms: wall time since when it is so, at the latest: a first look
+            does not know since when.
         inputs: the names of the inputs that need the partition.
-        detail: what is the matter, for people.
-        start: the first offset that is concerned; None: it has none. `end` is behind the last one.
+        detail: a sentence for people.
+        start: the first offset that is concerned; None: no offsets are.
+        end: behind the last offset that is concerned; None as `start`.
     """
 
     kind: TroubleKind
@@ -54,11 +56,11 @@ class PartitionTrouble:
 
     @property
     def name(self) -> str:
-        """Its partition, as ``topic/partition``."""
+        """The partition's name, ``topic/partition``."""
         return f"{self.place.topic}/{self.place.partition}"
 
     def row(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the trouble as JSON has it; `start` and `end` are None where no offsets are concerned."""
         return {
             "kind": self.kind.value,
             "topic": self.place.topic,
@@ -72,32 +74,38 @@ class PartitionTrouble:
 
 
 class TroubleTimes:
-    """Since when troubles are there, for who looks again and again; pure."""
+    """Remembers since when troubles are there, for a command that looks again and again; pure."""
 
     def __init__(self) -> None:
-        self._first_ms: dict[tuple[TroubleKind, TopicPartition], int] = {}
+        self._began_ms: dict[tuple[TroubleKind, TopicPartition], int] = {}
 
     def look(
         self, troubles: Collection[tuple[TroubleKind, TopicPartition]], now_ms: int
     ) -> dict[tuple[TroubleKind, TopicPartition], int]:
-        """Take the troubles of one look at a wall time; return the time of the first look that had each."""
-        # a clock that was set back makes no trouble begin later than now
-        self._first_ms = {trouble: min(now_ms, self._first_ms.get(trouble, now_ms)) for trouble in troubles}
-        return self._first_ms
+        """Take the troubles of one look, at a wall time; return for each the time of its first look.
+
+        A trouble that a look does not have is over: if it comes again, it begins anew.
+        """
+        began_ms: dict[tuple[TroubleKind, TopicPartition], int] = {}
+        for trouble in troubles:
+            # a clock that was set back makes no trouble begin later than now
+            began_ms[trouble] = min(now_ms, self._began_ms.get(trouble, now_ms))
+        self._began_ms = began_ms
+        return began_ms
 
 
 def kind_of_run(run: DamagedRun) -> TroubleKind:
-    """Return what is the matter with offsets that were passed over."""
+    """Return what is wrong with offsets that were passed over."""
     return TroubleKind[unreadable_kind(run.why).name]
 
 
 def damage_text(run: DamagedRun) -> str:
-    """Describe offsets that were passed over."""
+    """Return the sentence on offsets that were passed over."""
     return f"the offsets from {run.start:,} to {run.end:,} cannot be read: {run.why}"
 
 
 def cut_log_text(end: int, emitted_to: int) -> str:
-    """Describe a log that ends before what was emitted of it."""
+    """Return the sentence on a log that ends at `end`, though records below `emitted_to` were emitted."""
     return (
         f"its log ends at {end:,}, and records up to {emitted_to:,} were emitted: it was cut, and what is"
         " written there now are other records; `on_data_loss` says what the next start does"

@@ -1,14 +1,17 @@
 """The port: what the services need of Kafka, and nothing more.
 
-`KafkaLog` (``acker.kafka.cluster``) is the real one; tests and the simulation have another, in memory, and
-one contract suite runs on both. No method waits longer than the deadline it is given or its client is
-configured with. What goes wrong surfaces as an error of ``acker.errors``: `Unreachable`, `OutOfRange`,
-`Fenced`, `Aborted`, `TopicError`, `LogError`. A question about several partitions of which some have no
-answer raises `PartitionStands`, an `Unreachable` that names them; `Log.bounds` returns the other answers.
+`KafkaLog` (``acker.kafka.cluster``) is the real one; tests and the simulation
+have another, in memory, and one contract suite runs on both. No method waits
+longer than the deadline it is given or its client is configured with. What
+goes wrong surfaces as an error of ``acker.errors``: `Unreachable`,
+`OutOfRange`, `Fenced`, `Aborted`, `TopicError`, `LogError`. A question about
+several partitions of which some have no answer raises `PartitionStands`, an
+`Unreachable` that names them; `Log.bounds` returns the other answers.
 
-"End" of a partition is its high watermark, the offset that the next record gets; "stable end" is the last
-stable offset, where a read_committed reader stops. A reader's position may pass control records and
-records of aborted transactions, so it can be compared with an end.
+"End" of a partition is its high watermark, the offset that the next record
+gets; "stable end" is the last stable offset, where a read_committed reader
+stops. A reader's position may pass control records and records of aborted
+transactions, so it can be compared with an end.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from acker.errors import LogError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -29,23 +33,29 @@ NO_EPOCH: Final = -1
 """The leader epoch of a record, an answer or a commit that has none."""
 
 RECORD_OVERHEAD_BYTES: Final = 80
-"""What a record costs beside its key, value and headers, in a batch of its own: 61 bytes of the batch, and at
-most 4 each for the lengths of record, key and value, 2 for the number of headers, 3 for the rest."""
+"""What a record costs beside its key, value and headers, in a batch of its
+own: 61 bytes of the batch, and at most 4 each for the lengths of record, key
+and value, 2 for the number of headers, 3 for the rest."""
+
+HEADER_OVERHEAD_BYTES: Final = 6
+"""What a header costs beside its name and value: at most 3 bytes for the length of each."""
 
 
 class UnreadableName(str):
     """The name of a header of which the bytes are no UTF-8: a placeholder, such as ``\\xff\\xfe``.
 
-    Only a reader makes one, and no client can write such a name again: a copy of the record would have
-    another header. Its value is the record's own.
+    Only a reader makes one, and no client can write such a name again: a copy
+    of the record would have another header. Its value is the record's own.
     """
 
     __slots__ = ()
 
     @classmethod
     def of(cls, name: bytes | None) -> UnreadableName:
-        """Show the bytes of a name, those that are no text escaped; None: nobody knows them."""
-        return cls("\\x??" if name is None else name.decode("utf-8", "backslashreplace"))
+        """Return the placeholder of a name: bytes that are no text are escaped; None: nobody knows them."""
+        if name is None:
+            return cls("\\x??")
+        return cls(name.decode("utf-8", "backslashreplace"))
 
 
 class TopicPartition(NamedTuple):
@@ -69,8 +79,9 @@ class TimestampType(IntEnum):
 class Record(NamedTuple):
     """A record as it was read.
 
-    `timestamp_ms` is any int64, and -1 where the log has none; `timestamp_type` is a `TimestampType`.
-    `leader_epoch` is that of the leader that wrote it, or `NO_EPOCH`: a log that was cut and grew again has
+    `timestamp_ms` is any int64, and -1 where the log has none;
+    `timestamp_type` is a `TimestampType`. `leader_epoch` is that of the
+    leader that wrote it, or `NO_EPOCH`: a log that was cut and grew again has
     other records at the same offsets, and they have a higher one.
     """
 
@@ -86,7 +97,7 @@ class Record(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Name it, ``topic/partition@offset``."""
+        """Where it stands, as messages name it: ``topic/partition@offset``."""
         return f"{self.topic}/{self.partition}@{self.offset}"
 
     @property
@@ -98,7 +109,8 @@ class Record(NamedTuple):
 class Outgoing(NamedTuple):
     """A record to write. The partition is always ours to compute.
 
-    `timestamp_ms` is any int64; None: the present time. So is 0, since librdkafka cannot write a time of 0.
+    `timestamp_ms` is any int64; None: the present time. So is 0, since
+    librdkafka cannot write a time of 0.
     """
 
     topic: str
@@ -119,10 +131,12 @@ def unwritable(record: Outgoing) -> LogError:
 
 
 def record_bytes(record: Record | Outgoing) -> int:
-    """Return the size of a record, uncompressed, as the broker counts it; rounded up."""
+    """Return how many bytes a record takes, uncompressed, as the broker counts them; rounded up."""
     size = RECORD_OVERHEAD_BYTES
     for name, value in record.headers:
-        size += (len(name) if name.isascii() else len(name.encode())) + 6
+        # an ASCII name has as many bytes as characters: mostly none needs to be encoded
+        size += len(name) if name.isascii() else len(name.encode())
+        size += HEADER_OVERHEAD_BYTES
         if value is not None:
             size += len(value)
     return size + len(record.key or b"") + len(record.value or b"")
@@ -130,7 +144,14 @@ def record_bytes(record: Record | Outgoing) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the broker has it, with another `id` once it was re-created; `settings`: if asked for."""
+    """A topic as the broker describes it.
+
+    Attributes:
+        id: Kafka's id of the topic; another one once the topic was re-created.
+        partitions: how many it has.
+        replication: how many copies each of its partitions has.
+        settings: by their names; empty if nobody asked for them.
+    """
 
     name: str
     id: str
@@ -145,9 +166,12 @@ class MissingBroker:
 
     Attributes:
         number: its id (``node.id``).
-        copies: how many partitions of the topics in question have a copy on it.
-        leaderless: how many of these have no leader now: their other copies are missing, or not in sync.
-        is_silent: whether the others still count on it, and it does not answer us.
+        copies: how many partitions of the topics in question have a copy on
+            it.
+        leaderless: how many of these have no leader now: their other copies
+            are missing, or not in sync.
+        is_silent: whether the others still count on it, and it does not
+            answer us.
     """
 
     number: int
@@ -156,19 +180,29 @@ class MissingBroker:
     is_silent: bool = False
 
     def __str__(self) -> str:
-        """Describe it in a sentence, with what to do."""
-        seen = "does not answer" if self.is_silent else "is missing, the other brokers do not see it"
-        held = f"{self.copies:,} partition{'' if self.copies == 1 else 's'} of ours"
-        led = f", and {self.leaderless:,} of them have no leader now" if self.leaderless else ""
-        return f"broker {self.number} {seen}: it has a copy of {held}{led}; start it, or mend its network"
+        """Return a sentence that names the broker, its copies, and what to do."""
+        state = "is missing, the other brokers do not see it"
+        if self.is_silent:
+            state = "does not answer"
+        copies = f"{self.copies:,} partitions of ours"
+        if self.copies == 1:
+            copies = "1 partition of ours"
+        if self.leaderless:
+            copies = f"{copies}, and {self.leaderless:,} of them have no leader now"
+        return f"broker {self.number} {state}: it has a copy of {copies}; start it, or mend its network"
 
 
 def broker_names(brokers: Sequence[MissingBroker]) -> str:
-    """Return the subject and verb of a sentence on brokers, ``broker 2 is missing``; empty: none is."""
+    """Return the subject and verb of a sentence on missing brokers; empty without any.
+
+    Examples: ``broker 2 is missing``, ``brokers 2, 3 are missing``.
+    """
     if not brokers:
         return ""
     numbers = ", ".join(str(broker.number) for broker in brokers)
-    return f"broker {numbers} is missing" if len(brokers) == 1 else f"brokers {numbers} are missing"
+    if len(brokers) == 1:
+        return f"broker {numbers} is missing"
+    return f"brokers {numbers} are missing"
 
 
 class Bound(StrEnum):
@@ -181,10 +215,14 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswers:
-    """What a question about some partitions got: each of them is in one of the two.
+    """The answers to a question about some partitions: each partition is in `offsets` or in `troubles`.
 
-    `offsets` has the answers, `troubles` why there is none: words that follow the partition's name, such as
-    "has no leader". `epochs` has the epoch of the leader that gave an answer about an end, where it said so.
+    Attributes:
+        offsets: the answers.
+        troubles: why there is no answer: words that follow the partition's
+            name, "has no leader".
+        epochs: of the leader that gave an answer about an end, where it said
+            so.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -193,17 +231,24 @@ class OffsetAnswers:
 
 
 class ReadTo(NamedTuple):
-    """How far a partition was read, and an epoch of its leader in which the log had all before that."""
+    """How far a partition was read: up to `offset`.
+
+    In the epoch `leader_epoch` of its leader the log had all records below that offset.
+    """
 
     offset: int
     leader_epoch: int
 
 
 class GroupMember(NamedTuple):
-    """A member of a consumer group, and which partition numbers the group has assigned to it.
+    """A member of a consumer group.
 
-    `name` is its client id and host. `partitions` is None while the group shares its partitions out anew:
-    nobody can say then. `id` is what the broker calls it; empty: that is unknown.
+    Attributes:
+        name: its client id and host.
+        partitions: the partition numbers that the group has assigned to it.
+            None while the group shares its partitions out anew: nobody can
+            say then.
+        id: what the broker calls it; empty: that is unknown.
     """
 
     name: str
@@ -212,9 +257,9 @@ class GroupMember(NamedTuple):
 
 
 class DamagedRun(NamedTuple):
-    """Offsets [start, end) of a partition that cannot be read, from where a reader stood.
+    """The offsets [start, end) of a partition that cannot be read; a reader stood at `start`.
 
-    `why` is what the client found, in its words.
+    `why` is what the client reported, in its words.
     """
 
     topic: str
@@ -224,7 +269,7 @@ class DamagedRun(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        """Name it, ``topic/partition@start to end``."""
+        """Return its name in messages, ``topic/partition@start to end``."""
         return f"{self.topic}/{self.partition}@{self.start} to {self.end}"
 
 
@@ -232,19 +277,21 @@ class Assigned(Protocol):
     """Has partitions to read, each at a position."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Replace the assignment; each partition is read from the offset given.
+        """Replace the assignment: read each partition of `positions` from its offset there.
 
-        A partition that stays assigned at its present position keeps what was fetched for it.
+        A partition that stays assigned at its present position keeps what was
+        fetched for it.
         """
 
     def position(self, partition: TopicPartition) -> int:
-        """Return the offset up to which everything was returned or passed, control records too."""
+        """Return the offset below which all was returned or passed, control records too."""
 
     def pass_over(self, partition: TopicPartition) -> DamagedRun:
-        """Go on where a partition can be read again; return the offsets that are left out.
+        """Go on where a damaged partition can be read again; return the offsets that are left out.
 
-        These are of the damaged batch at which it stands, and of damaged ones directly behind that. It may
-        take some seconds to find out. Where the partition can be read by now, nothing is left out.
+        These are of the damaged batch at which it stands, and of damaged
+        batches directly after it. The call may take some seconds. If the
+        partition can be read by now, the run is empty.
 
         Raises `Unreachable`: the broker does not answer.
         """
@@ -261,14 +308,21 @@ class Reader(Assigned, Protocol):
 
         Raises:
             OutOfRange: a position is not in the log; never a silent jump.
-            Damaged: a partition stands at a batch that cannot be read; what lies before it was returned. This
-                is raised once, as soon as it is so, and then by each call that has nothing else to return.
-                The other partitions are read on, this one after `pass_over` or an assignment that names it.
+            Damaged: a partition stands at a batch that cannot be read; what
+                lies before it was returned. This is raised once, as soon as
+                it is so, and then by each call that has nothing else to
+                return. The other partitions are read on, this one after
+                `pass_over` or an assignment that names it.
         """
 
 
 class Picked(NamedTuple):
-    """What a picker came by. `records` are those that were asked for; the others are only counted."""
+    """What one call of a picker read.
+
+    Attributes:
+        records: those that were asked for.
+        passed: how many other records it read on its way; `passed_bytes` is their size.
+    """
 
     records: Sequence[Record]
     passed: int
@@ -281,9 +335,11 @@ class Picker(Assigned, Protocol):
     def pick(
         self, timeout_ms: int, offsets: Mapping[TopicPartition, Container[int]], max_records: int = 1000
     ) -> Picked:
-        """Read on and raise as `Reader.poll` does, at most `max_records`, wanted or not.
+        """Read at most `max_records` records, and return those at `offsets`; raise as `Reader.poll` does.
 
-        `offsets` has of each partition the offsets of the records to return; where it is missing, none.
+        `offsets` are those of the records to return, by partition; of a
+        partition that is missing there none is returned. A record that is
+        only passed counts, too.
         """
 
 
@@ -294,10 +350,11 @@ class OffsetReader(Assigned, Protocol):
     """
 
     def offsets(self, timeout_ms: int, max_records: int = 1000) -> Mapping[TopicPartition, Sequence[int]]:
-        """Return the offsets of the next records as soon as there are any, ascending for each partition.
+        """Return the offsets of the next records as soon as there are any, ascending in each partition.
 
-        It returns none when `timeout_ms` is over, or sooner when a position passed a partition's last
-        control records. Raises as `Reader.poll` does.
+        It returns none when `timeout_ms` is over, or sooner when a position
+        passed a partition's last control records. Raises as `Reader.poll`
+        does.
         """
 
     @property
@@ -312,7 +369,12 @@ class Producer(Protocol):
         """Queue a record; records to one partition keep their order."""
 
     def flush(self, timeout_ms: int) -> None:
-        """Wait until what was sent is durable, else raise `Unreachable`; `LogError` for a refused record."""
+        """Wait until all that was sent is durable.
+
+        Raises:
+            Unreachable: it was not within `timeout_ms`.
+            LogError: a record was refused.
+        """
 
     def close(self) -> None:
         """Leave; what was not flushed may be lost."""
@@ -321,8 +383,9 @@ class Producer(Protocol):
 class Transactions(Protocol):
     """Writes records in transactions under one transactional id.
 
-    After `Aborted` the transaction is gone and `begin` may be called again; after `Fenced` nothing may, and
-    after `Unreachable` what became of it is for a new owner to find out.
+    After `Aborted` the transaction is gone and `begin` may be called again;
+    after `Fenced` nothing may, and after `Unreachable` what became of it is
+    for a new owner to find out.
     """
 
     def init(self, timeout_ms: int) -> None:
@@ -334,7 +397,8 @@ class Transactions(Protocol):
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
         """Queue a record into the open transaction.
 
-        `placed` gets its offset before `commit` returns; of one partition in the order of sending.
+        `placed` gets its offset before `commit` returns; of one partition in
+        the order of sending.
         """
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
@@ -343,7 +407,8 @@ class Transactions(Protocol):
     def flush(self, timeout_ms: int) -> None:
         """Wait until what was sent is in the log, before anything that is sent later; it is not visible yet.
 
-        A record that was refused is for `commit` to tell. Those with `placed` are sent afterwards.
+        A record that was refused is for `commit` to tell. Those with `placed`
+        are sent afterwards.
 
         Raises:
             Aborted, Fenced: as `commit`.
@@ -356,7 +421,8 @@ class Transactions(Protocol):
         Raises:
             Aborted: it was aborted instead; nothing of it is visible.
             Fenced: another owner of the id was initialised.
-            Unreachable: it is not known whether it was committed; `init` a new owner and look.
+            Unreachable: it is not known whether it was committed; `init` a
+                new owner and look.
         """
 
     def abort(self, timeout_ms: int) -> None:
@@ -366,12 +432,23 @@ class Transactions(Protocol):
         """Leave. An open transaction stays open until it is fenced or times out at the broker."""
 
 
+class UnderWay(Protocol[T_co]):
+    """A call that was begun, and waits for the broker beside its caller."""
+
+    def is_over(self, wait_ms: int = 0) -> bool:
+        """Return whether the call is over; wait for that, at most so long."""
+
+    def result(self) -> T_co:
+        """Wait until the call is over; return what it returned, or raise what it raised."""
+
+
 class Membership(Protocol):
     """A place in a consumer group that shares the partitions 0..N-1 of co-partitioned topics.
 
     Attributes:
-        is_out: whether the group has put this member out. Until it has another share, it owns what it owned,
-            and others may get it: what one of them has fenced is not ours any more.
+        is_out: whether the group has put this member out. Until it has
+            another share, it owns what it owned, and others may get it: what
+            one of them has fenced is not ours any more.
     """
 
     is_out: bool
@@ -379,16 +456,18 @@ class Membership(Protocol):
     def poll(self, timeout_ms: int) -> frozenset[int]:
         """Keep the place and return the partition numbers that this member owns now.
 
-        A partition that moves away is missing from the result from the next call on; its new owner
-        fences us by the transactional id, so that being late here is harmless.
+        A partition that moves away is missing from the result from the next
+        call on; its new owner fences us by the transactional id, so that
+        being late here is harmless.
         """
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let the group's offsets follow, for tools that show lag: never the truth, and never waited for.
+        """Commit offsets of the group some time later, for tools that show lag; nobody waits for it.
 
-        At most one request is under way; a later `poll` sends what has changed meanwhile, and again what
-        was refused. What `close` finds unsent is sent once more and may be lost. A member that the group
-        has put out commits nothing.
+        They are never the truth. At most one request is under way; a later
+        `poll` sends what has changed meanwhile, and again what was refused.
+        What was not sent before `close` is sent once more there, and may be
+        lost. A member that the group has put out commits nothing.
         """
 
     def close(self) -> None:
@@ -399,18 +478,21 @@ class Log(Protocol):
     """A cluster. Makes readers and writers, and answers questions about topics and groups."""
 
     def share_deadline(self) -> None:
-        """Let all questions from now on wait for answers as long as one alone may; a new call begins anew.
+        """Give all questions from now on together the time that one alone may take; a new call begins anew.
 
-        For commands: a broker that is silent while others answer would keep each question to it waiting for
-        its own deadline. What was not answered in time is `Unreachable`.
+        For commands: a broker that is silent while others answer would keep
+        each question to it waiting for its own deadline. A question that is
+        not answered in time raises `Unreachable`.
         """
 
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:
-        """Make a reader: of what is committed only, or of all records (read_uncommitted).
+        """Make a reader: of `committed` records only, or of all (read_uncommitted).
 
-        A `patient` one follows what is quiet most of the time: it asks less often for nothing. Records come
-        as soon as ever; only the first ones after `Reader.assign`, and a position that passes control records
-        at a partition's end, may come 600 ms later.
+        A `patient` reader is for partitions that are quiet most of the time:
+        its broker answers less often that there is nothing. Records come as
+        soon as ever; only the first ones after `Reader.assign`, and a
+        position that passes control records at a partition's end, may come
+        600 ms later.
         """
 
     def picker(self) -> Picker:
@@ -425,17 +507,18 @@ class Log(Protocol):
     def transactions(self, transactional_id: str) -> Transactions:
         """Make a transactional producer."""
 
-    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls that wait for the broker, all at the same time where the client can.
+    def begin(self, call: Callable[[], T]) -> UnderWay[T]:
+        """Begin a call that waits for the broker, beside the caller where the client can.
 
-        Each has writers and readers of its own. None is under way any more when this returns, or raises the
-        error of the first that failed.
+        It has a deadline, and writers and readers of its own. Until it is over nobody else may use or
+        close these.
         """
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         """Join a consumer group that shares topics of equal size, one partition number to one member.
 
-        `pause_ms` is how long this member may go without `Membership.poll`; None: as Kafka's client has it.
+        `pause_ms` is how long this member may go without `Membership.poll`;
+        None: as Kafka's client has it.
         """
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -455,8 +538,9 @@ class Log(Protocol):
     def bounds(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
         """Ask as `starts`, `ends`, `stable_ends` do, and name the partitions that have no answer now.
 
-        It is for those who can go on without them: a partition that has no leader, or whose leader is silent,
-        holds up the others for some seconds at most. With a wall time (ms) as the `bound` it asks as
+        It is for callers that can go on without them: a partition that has no
+        leader, or whose leader is silent, holds up the others for some
+        seconds at most. With a wall time (ms) as the `bound` it asks as
         `offsets_at` does.
 
         Raises `Unreachable`: Kafka does not answer at all.
@@ -465,23 +549,31 @@ class Log(Protocol):
     def intact_to(self, read: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
         """Return up to which offset each log still has what was read of it.
 
-        After an unclean leader election a log is shorter than it was, and grows again with other records. The
-        leader says how far its log is that of an epoch (KIP-320). The answer is `ReadTo.offset` where all is
-        as it was, and else the first lost offset. A partition without an answer is missing: ask again.
+        After an unclean leader election a log is shorter than it was, and
+        grows again with other records. The leader says how far its log is
+        that of an epoch (KIP-320). The answer is `ReadTo.offset` if all is as
+        it was, and else the first lost offset. A partition without an answer
+        is missing: ask again.
 
-        Raises `Disagreement`: a leader knows no epoch so low or so high, so nobody can say what was lost.
+        Raises `Disagreement`: a leader knows no epoch so low or so high, so
+        nobody can say what was lost.
         """
 
     def cluster_id(self) -> str:
         """Return the id of the cluster; empty where its brokers say none."""
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
-        """Return those of the named topics that exist; `settings` asks for theirs, by a right of its own."""
+        """Return those of the named topics that exist, by name.
+
+        With `settings` their settings are asked for, too; this needs a right
+        of its own.
+        """
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
-        """Return the brokers that have copies of the named topics and are not there, as the others say it.
+        """Return the brokers that have copies of the named topics and that the other brokers do not see.
 
-        A broker that others still count on is among them where it did not answer `bounds` a moment ago.
+        A broker that the others still see is among them if it did not answer
+        `bounds` a moment ago.
         """
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -501,7 +593,8 @@ class Log(Protocol):
     ) -> None:
         """Commit next offsets of a group that has no members, each with a short text kept beside it.
 
-        `epochs` are those of `ReadTo`, where they are known; Kafka keeps them beside the offsets, too.
+        `epochs` are those of `ReadTo`, where they are known; Kafka keeps them
+        beside the offsets, too.
         """
 
     def commit_metadata(
@@ -513,13 +606,13 @@ class Log(Protocol):
         """Return the members that a consumer group has now, by name; none where there is no such group."""
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
-        """Let the broker drop records below the given offsets; return troubles as in `KnownOffsets`."""
+        """Have the broker drop the records below `offsets`; return troubles as in `OffsetAnswers`."""
 
     def passed_over(self) -> Sequence[DamagedRun]:
         """Return what readers of this view have passed over since it was made, each run once."""
 
     def note_progress(self, place: TopicPartition, position: int, end: int) -> None:
-        """Note how far a read of a partition to `end` has come; one that takes minutes is logged."""
+        """Take the position of a read of a partition to `end`; log a read that takes minutes."""
 
     def close(self) -> None:
         """Release what the log itself holds; readers and writers are closed on their own."""
@@ -554,5 +647,5 @@ class Right:
     name: str
 
     def __str__(self) -> str:
-        """Name it as messages do, ``Read on Topic _ack_init``."""
+        """Return its name in messages, ``Read on Topic _ack_init``."""
         return f"{self.operation} on {self.resource} {self.name}"

@@ -13,34 +13,36 @@ from acker.kafka.port import Bound, Log, OffsetAnswers, Reader, Record, TopicPar
 from acker.kafka.standing import named_troubles
 
 OnDamage = Callable[[Damaged], int | None]
-"""Called where a batch cannot be read. It raises, or returns up to which offset the partition may be passed
-over; None: as far as it is damaged."""
+"""Called at a batch that cannot be read. It raises, or returns the offset up
+to which the partition may be passed over; None: as far as it is damaged."""
 
 
 def raise_damage(error: Damaged) -> int | None:
-    """Pass over nothing: whoever needs the log needs all of it."""
+    """Pass over nothing: the caller needs the whole log."""
     raise error
 
 
 def pass_damage(error: Damaged) -> int | None:
-    """Pass over what cannot be read, for who shows the rest; `Log.passed_over` tells what is left out."""
+    """Pass over all that cannot be read: the caller shows the rest, and `Log.passed_over` what is missing."""
     return None
 
 
 def poll_past_damage(
     reader: Reader, timeout_ms: int, max_records: int, on_damage: OnDamage
 ) -> Sequence[Record]:
-    """Poll a reader, and let it pass over a damaged batch where `on_damage` allows it; none came then.
+    """Poll a reader; if a batch is damaged, pass over it as far as `on_damage` allows, and return nothing.
 
-    Raises `Damaged`: a batch may not be passed over, or is damaged further than may be.
+    Raises `Damaged`: `on_damage` raised it, since the batch may not be passed
+    over, or not to its end.
     """
     try:
         return reader.poll(timeout_ms, max_records)
     except Damaged as error:
-        allowed_to = on_damage(error)
+        allowed_end = on_damage(error)
         run = reader.pass_over(TopicPartition(error.topic, error.partition))
-        while allowed_to is not None and run.end > allowed_to:
-            allowed_to = on_damage(Damaged(run.topic, run.partition, allowed_to, run.why))
+        # the damage may go on behind what is allowed: ask again for the rest of it
+        while allowed_end is not None and run.end > allowed_end:
+            allowed_end = on_damage(Damaged(run.topic, run.partition, allowed_end, run.why))
         return ()
 
 
@@ -48,7 +50,7 @@ PIECE_RECORDS: Final = 1_000
 """So many records of a piece are in memory at a time."""
 
 POLLS: Final = 20
-"""An answer is waited for in this many polls, so that a reader that moves on is never given up."""
+"""A reader is given up after so many polls that did not move it; together they take the wait."""
 
 
 def read_piece(
@@ -67,54 +69,76 @@ def read_piece(
     `alive` is called before each poll, so that a long read does not count as hung.
 
     Raises:
-        Unreachable: nothing came for `wait_ms`, short of the end.
-        OutOfRange: `start` is not there.
-        Damaged: `on_damage` does not let a damaged batch be passed over; what lies before it was yielded.
+        Unreachable: the position did not move for `wait_ms`, short of the
+            end.
+        OutOfRange: `start` is not in the log.
+        Damaged: `on_damage` does not let a damaged batch be passed over; what
+            lies before it was yielded.
     """
     if start >= end:
         return
     reader = log.reader(committed=committed)
+    poll_ms = max(1, wait_ms // POLLS)
     try:
         reader.assign({partition: start})
-        idle = 0
-        while (at := reader.position(partition)) < end:
+        idle_polls = 0
+        position = start
+        while position < end:
             alive()
-            log.note_progress(partition, at, end)
-            records = poll_past_damage(reader, max(1, wait_ms // POLLS), PIECE_RECORDS, on_damage)
-            within = not records or records[-1].offset < end
-            yield from records if within else [record for record in records if record.offset < end]
-            idle = 0 if reader.position(partition) > at else idle + 1
-            if idle >= POLLS:
+            log.note_progress(partition, position, end)
+            records = poll_past_damage(reader, poll_ms, PIECE_RECORDS, on_damage)
+            if records and records[-1].offset >= end:  # written after `end` was asked for
+                records = [record for record in records if record.offset < end]
+            yield from records
+            # control records move the position without a record
+            former_position = position
+            position = reader.position(partition)
+            idle_polls = 0 if position > former_position else idle_polls + 1
+            if idle_polls >= POLLS:
                 raise Unreachable(
-                    f"{partition.topic}/{partition.partition}: nothing after offset {at} for {wait_ms} ms,"
-                    f" though it goes on to {end}"
+                    f"{partition.topic}/{partition.partition}: nothing after offset {position} for"
+                    f" {wait_ms} ms, though it goes on to {end}"
                 )
     finally:
         reader.close()
 
 
-def require_start(log: Log, partition: TopicPartition, needed: int, what: str) -> None:
-    """Raise `DataLoss` where a log no longer holds what a restart needs."""
+def require_start(log: Log, partition: TopicPartition, needed_offset: int, what: str) -> None:
+    """Raise `DataLoss` if a log begins behind the offset from which a restart needs it.
+
+    `what` are the records that it needs there, for the message.
+    """
     start = log.starts([partition])[partition]
-    if start > needed:
+    if start > needed_offset:
         raise DataLoss(
-            f"{partition.topic}/{partition.partition} begins at {start}, but {what} are needed from {needed}"
+            f"{partition.topic}/{partition.partition} begins at {start}, but {what} are needed from"
+            f" {needed_offset}"
             " on: records were deleted that the acker had not finished; do not set a retention on the ack"
             " topics. What was open there can be had again by `windhover offsets reset`"
         )
 
 
 PATIENCE_MS: Final = 5_000
-"""A call ends early when no record arrives for this long."""
+"""A call of `Follower.read` ends early if it does not go on for so long."""
 
 POLL_MS: Final = 100
+"""How long one poll of a follower waits."""
 
 READ_MAX: Final = 1_000_000
 """How many records one call reads; while there are more, counts are unknown."""
 
 
 class Follower:
-    """Reads the records of some partitions, in order, each once: each call what is new, up to `read_max`."""
+    """Reads the records of some partitions, in order, each once.
+
+    Each call of `read` yields those that are new, up to `read_max`.
+
+    Attributes:
+        answers: how far each partition goes, as of the last call of `read`;
+            or why that is unknown.
+        is_whole: whether the last call of `read` yielded all records that
+            there were.
+    """
 
     def __init__(
         self,
@@ -127,76 +151,95 @@ class Follower:
         patience_ms: int = PATIENCE_MS,
         on_damage: OnDamage = raise_damage,
     ) -> None:
-        """Begin at the log starts, or at `first`; `committed`: read nothing behind an open transaction."""
+        """Begin at the log starts, or at the offsets `first`, where it has one.
+
+        Args:
+            committed: whether to read nothing behind an open transaction.
+            patience_ms: see `PATIENCE_MS`.
+            on_damage: what to do at a batch that cannot be read.
+        """
         self._on_damage = on_damage
         self._log = log
         self._read_max = read_max
         self._patience_ms = patience_ms
         self._bound = Bound.STABLE_END if committed else Bound.END
-        self._at: dict[TopicPartition, int] = {} if first is None else dict(first)
-        self._unbegun = set(places) - self._at.keys()
+        self._first_offsets: dict[TopicPartition, int] = {} if first is None else dict(first)
+        self._unbegun = set(places) - self._first_offsets.keys()  # nobody has said where they begin
         starts = log.bounds(Bound.START, self._unbegun) if self._unbegun else OffsetAnswers({}, {})
         self._reader = log.reader(committed=committed)  # last: nobody closes it if a question fails
-        self._reader.assign(self._at)
+        self._reader.assign(self._first_offsets)
         self._begin(starts)
         self.answers = OffsetAnswers({}, starts.troubles)
-        self._stuck: Mapping[TopicPartition, int] = {}
+        self._stuck: Mapping[TopicPartition, int] = {}  # ends that the last call gave up to reach
         self.is_whole = False
 
     def follow(self, places: Sequence[TopicPartition]) -> None:
-        """Read these partitions as well, from their log starts, where they are new."""
-        self._unbegun |= {place for place in places if place not in self._at}
+        """Read these partitions as well, from their log starts; those that are read already go on."""
+        self._unbegun |= {place for place in places if place not in self._first_offsets}
         if self._unbegun:
             self._begin(self._log.bounds(Bound.START, self._unbegun))
 
     def _begin(self, starts: OffsetAnswers) -> None:
-        """Read partitions from where their logs begin; those that do not say it follow later."""
+        """Read partitions from their log starts; those whose start is not known follow later."""
         if starts.offsets:
-            positions = {place: self._reader.position(place) for place in self._at}
-            self._reader.assign({**positions, **starts.offsets})
-            self._at |= starts.offsets
+            self._reader.assign({**self._positions(), **starts.offsets})
+            self._first_offsets |= starts.offsets
             self._unbegun -= starts.offsets.keys()
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Return how far each partition is read."""
+        return {place: self._reader.position(place) for place in self._first_offsets}
 
     def read(self) -> Iterator[Record]:
         """Yield the records since the last call; afterwards `is_whole` shows whether these were all.
 
-        A partition without a leader holds up no other; then they were not all, and `known` names it.
-        Raises `Damaged`: `on_damage` does not let a damaged batch be passed over; call again for the rest.
+        A partition without a leader holds up no other; then these were not
+        all, and `why_not_whole` names it.
+
+        Raises `Damaged`: `on_damage` does not let a damaged batch be passed
+        over; call again for the rest.
         """
         self.is_whole = False
         if self._unbegun:
             self._begin(self._log.bounds(Bound.START, self._unbegun))
         self._stuck = {}
-        self.answers = self._log.bounds(self._bound, [*self._at, *self._unbegun])
-        ends = {place: end for place, end in self.answers.offsets.items() if place in self._at}
+        self.answers = self._log.bounds(self._bound, [*self._first_offsets, *self._unbegun])
         poll_ms = min(POLL_MS, self._patience_ms)
-        left, idle_ms = self._read_max, 0
-        behind = self._behind(ends)
-        while behind:
-            place = min(behind)
-            self._log.note_progress(place, self._reader.position(place), behind[place])
-            if left <= 0:
+        idle_ms = 0
+        left_count = self._read_max
+        unreached = self._unreached(self._known_ends())
+        while unreached:
+            place = min(unreached)
+            self._log.note_progress(place, self._reader.position(place), unreached[place])
+            if left_count <= 0:
                 return
             if idle_ms >= self._patience_ms:
-                self._stuck = behind
+                self._stuck = unreached
                 return
             try:
-                records = poll_past_damage(self._reader, poll_ms, min(left, 1_000), self._on_damage)
+                records = poll_past_damage(self._reader, poll_ms, min(left_count, 1_000), self._on_damage)
             except OutOfRange:
-                # What was deleted meanwhile is lost for every reader: go on where the log begins now.
-                starts = self._log.bounds(Bound.START, self._at).offsets
-                positions = {place: self._reader.position(place) for place in self._at}
-                self._reader.assign({place: max(starts.get(place, 0), at) for place, at in positions.items()})
+                self._skip_deleted()
                 records = ()
-            left -= len(records)
-            before, behind = behind, self._behind(behind)
-            # of a partition that ends in a marker only its position comes, and of each by itself
-            idle_ms = 0 if records or len(behind) < len(before) else idle_ms + poll_ms
+            left_count -= len(records)
+            former_count = len(unreached)
+            unreached = self._unreached(unreached)
+            # A partition that ends in control records reaches its end without a record.
+            went_on = bool(records) or len(unreached) < former_count
+            idle_ms = 0 if went_on else idle_ms + poll_ms
             yield from records
         self.is_whole = not self.answers.troubles and not self._unbegun
 
+    def _skip_deleted(self) -> None:
+        """Go on where the logs begin now: what was deleted meanwhile is lost for every reader."""
+        starts = self._log.bounds(Bound.START, self._first_offsets).offsets
+        positions = self._positions()
+        for place, start in starts.items():
+            positions[place] = max(positions[place], start)
+        self._reader.assign(positions)
+
     def why_not_whole(self) -> str:
-        """Name the partitions that kept the last call from reading all; empty: there is more to read."""
+        """Return which partitions kept the last call from reading all; empty: there is more to read."""
         if self.answers.troubles:
             return named_troubles(self.answers.troubles)
         return "; ".join(
@@ -204,16 +247,27 @@ class Follower:
             for place, end in sorted(self._stuck.items())
         )
 
-    def _behind(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _known_ends(self) -> dict[TopicPartition, int]:
+        """Return the ends, as of the last call of `read`, of the partitions that are read."""
+        ends = self.answers.offsets
+        return {place: ends[place] for place in self._first_offsets if place in ends}
+
+    def _unreached(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return those of the ends that the reader has not reached."""
         return {place: end for place, end in ends.items() if self._reader.position(place) < end}
 
     @property
     def share_read(self) -> float:
-        """Which part is read of what there was at the last call of `read`."""
-        ends = {place: end for place, end in self.answers.offsets.items() if place in self._at}
-        total = sum(max(0, end - self._at[place]) for place, end in ends.items())
-        left = sum(max(0, end - self._reader.position(place)) for place, end in ends.items())
-        return (total - left) / total if total else 1.0
+        """The part that is read, 0 to 1, of what there was at the last call of `read`."""
+        total_count = 0
+        unread_count = 0
+        for place, end in self._known_ends().items():
+            total_count += max(0, end - self._first_offsets[place])
+            unread_count += max(0, end - self._reader.position(place))
+        if not total_count:
+            return 1.0
+        return (total_count - unread_count) / total_count
 
     def close(self) -> None:
+        """Leave; the follower cannot be used any more."""
         self._reader.close()

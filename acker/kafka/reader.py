@@ -1,13 +1,17 @@
 """Reading from Kafka: assigned partitions, exact positions, loss as an error.
 
-A position moves by the records that are returned and, at the end of a partition, by librdkafka's EOF
-event: its offset lies behind the markers and aborted records that no record tells of. The event comes
-when a fetch returns empty, which the broker delays by ``fetch.wait.max.ms``; hence its low value here.
+A position moves by the records that are returned and, at the end of a
+partition, by librdkafka's EOF event: its offset lies behind the markers and
+aborted records, which are not returned. The event comes when a fetch returns
+empty, which the broker delays by ``fetch.wait.max.ms``; hence its low value
+here.
 
-Where a batch cannot be read, its partition is taken from the client at once, whatever that has fetched behind
-it: only the first event of a damaged batch can be believed (`acker.kafka.client.DAMAGE`). The client may ask
-for offsets that there are none of, and stop fetching the partition when the answer comes, whatever it was
-assigned meanwhile. So it is replaced before that partition is read again.
+If a batch cannot be read, its partition is taken from the client at once,
+whatever that has fetched behind it: only the first event of a damaged batch
+can be believed (`acker.kafka.client.DAMAGE`). The client may ask for offsets
+that do not exist, and stop fetching the partition when the answer comes,
+whatever it was assigned meanwhile. So the client is replaced before that
+partition is read again.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import confluent_kafka
 import numpy as np
@@ -31,7 +35,8 @@ from acker.kafka.port import NO_EPOCH, DamagedRun, Operation, Picked, Record, To
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
-        # default 1,000 ms: a fast reader stands idle up to a second whenever its queue was full
+        # default 1,000 ms: a fast reader stands idle up to a second whenever
+        # its queue was full
         "fetch.queue.backoff.ms": 5,
         "fetch.wait.max.ms": 100,
         "fetch.max.bytes": 52_428_800,
@@ -41,13 +46,14 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
     }
 )
 PATIENT: Mapping[str, Any] = MappingProxyType({**DEFAULTS, "fetch.wait.max.ms": 600})
-"""Of a reader that follows: the broker answers at once when there is a record, and else after 600 ms."""
+"""Of a patient reader: the broker answers at once when there is a record, and else after 600 ms."""
 
 ONE_BATCH: Mapping[str, Any] = MappingProxyType(
     {"max.partition.fetch.bytes": 1_048_576, "fetch.max.bytes": 1_048_576}
 )
-"""Of a reader of topics that anybody may write. The client unpacks an answer as a whole, whatever comes out
-of it, and gzip packs a gigabyte into a megabyte. So an answer may have as much as one batch may by default
+"""Of a reader of topics that anybody may write. The client unpacks an answer
+as a whole, whatever comes out of it, and gzip packs a gigabyte into a
+megabyte. So an answer may have as much as one batch may by default
 (`max.message.bytes`): one fetch unpacks to no more than one batch does."""
 
 PICKING: Mapping[str, Any] = MappingProxyType(
@@ -55,20 +61,24 @@ PICKING: Mapping[str, Any] = MappingProxyType(
         **DEFAULTS,
         **ONE_BATCH,
         "max.partition.fetch.bytes": 65_536,
-        # The next answer comes when nearly all of the last one was taken, so two are hardly ever held.
+        # The next answer comes when nearly all of the last one was taken, so
+        # two are hardly ever held.
         "queued.max.messages.kbytes": 1_024,
     }
 )
-"""Of a reader of single records. One that fetches far ahead pays for each jump: with 8 MB of a partition
-under way it takes 170 ms, with 64 KB 3 to 10 ms, and it reads straight on as fast; the broker sends whole
-batches all the same."""
+"""Of a reader of single records. One that fetches far ahead pays for each
+jump: with 8 MB of a partition under way it takes 170 ms, with 64 KB 3 to 10
+ms, and it reads straight on as fast; the broker sends whole batches all the
+same."""
 
 LOOKING: Mapping[str, Any] = MappingProxyType(
     {
         **PICKING,
-        # The broker answers so late that there is nothing; then a position passes what ends a partition.
+        # The broker answers so late that there is nothing; then a position
+        # passes what ends a partition.
         "fetch.wait.max.ms": 20,
-        # One answer is fetched ahead of what was asked for: what comes next will be read by somebody else.
+        # One answer is fetched ahead of what was asked for: what comes next
+        # will be read by somebody else.
         "queued.min.messages": 1,
     }
 )
@@ -76,15 +86,17 @@ LOOKING: Mapping[str, Any] = MappingProxyType(
 
 T = TypeVar("T", list[Record], dict[TopicPartition, list[Message]])
 
-TAKEN_BYTES_MAX = 16 << 20
-"""Of so many bytes of values, and the next record, a poll returns no more: each is copied into Python."""
+TAKEN_BYTES_MAX: Final = 16 << 20
+"""A poll takes no further record once it has so many bytes of values: each is copied into Python."""
 
-VALUE_BYTES_MAX = 100_000_000
-"""A record with a larger value is handed out to nobody who works on it: it can neither be copied nor become a
-dead letter (`message.max.bytes` of `acker.kafka.writer`), and each step of its work would hold it anew."""
+VALUE_BYTES_MAX: Final = 100_000_000
+"""A record with a larger value is not handed out: it can neither be copied
+nor become a dead letter (`message.max.bytes` of `acker.kafka.writer`), and
+each step of its work would hold it anew."""
 
-_FIRST_TAKEN = 32
-_TAKEN_GROWTH = 4
+_FIRST_STEP: Final = 32
+_STEP_GROWTH: Final = 4
+"""How many messages the client is asked for behind the first one, and by how much more each further time."""
 
 FORCED: Mapping[str, Any] = MappingProxyType(
     {
@@ -94,9 +106,11 @@ FORCED: Mapping[str, Any] = MappingProxyType(
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
-        # required by librdkafka and never used: partitions are assigned by hand, nothing is committed
+        # required by librdkafka and never used: partitions are assigned by
+        # hand, nothing is committed
         "group.id": "windhover-reader",
-        # the largest there is: somebody who reads by hand holds no place that a pause could cost
+        # the largest there is: a reader has no place in a group that a pause
+        # could cost it
         "max.poll.interval.ms": 86_400_000,
     }
 )
@@ -105,81 +119,90 @@ FORCED: Mapping[str, Any] = MappingProxyType(
 class KafkaReader:
     """Reads assigned partitions; implements `acker.kafka.port.Reader`.
 
-    `poll` returns early, without records, when a position passed control records at a partition's end.
+    `poll` returns early, without records, when a position passed control
+    records at a partition's end.
     """
 
     def __init__(
         self, client: KafkaClient, *, committed: bool, defaults: Mapping[str, Any] = DEFAULTS
     ) -> None:
+        """Begin without a partition; the user's settings may overrule `defaults`."""
         self._client = client
         self._background = Background(client.clock)
         isolation = "read_committed" if committed else "read_uncommitted"
-        self._settings = defaults, {**FORCED, "isolation.level": isolation}
+        self._defaults = defaults
+        self._forced = {**FORCED, "isolation.level": isolation}
         self._consumer = self._new_consumer()
         self._positions: dict[TopicPartition, int] = {}
-        self._unread: set[TopicPartition] = set()
-        self._failed: dict[TopicPartition, WindhoverError] = {}
-        self._damaged: dict[TopicPartition, Damaged] = {}  # not assigned to the client
-        self._untold: list[Damaged] = []
-        self._counts: dict[str, int] = {}
+        self._unfetched: set[TopicPartition] = set()  # assigned to this reader, and not to the client yet
+        self._errors: dict[TopicPartition, WindhoverError] = {}
+        self._damaged: dict[TopicPartition, Damaged] = {}  # taken from the client
+        self._unraised: list[Damaged] = []  # damage that no poll has raised yet
+        self._partition_counts: dict[str, int] = {}  # by topic
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         if self._damaged.keys() & positions.keys():
             self._replace_consumer()
-        old = self._positions
-        gone = [p for p in old if positions.get(p) != old[p] or p in self._failed]
-        new = [p for p in positions if old.get(p) != positions[p] or p in self._failed]
-        not_fetched = self._unread | self._damaged.keys()
-        if fetched := [client_partition(p) for p in gone if p not in not_fetched]:
-            self._consumer.incremental_unassign(fetched)
-        self._unread = (self._unread | set(new)) & positions.keys()
+        former = self._positions
+        # a partition that stays where it is keeps what was fetched, unless it failed
+        gone = {p for p in former if positions.get(p) != former[p] or p in self._errors}
+        new = {p for p in positions if former.get(p) != positions[p] or p in self._errors}
+        fetched = gone - self._unfetched - self._damaged.keys()
+        if fetched:
+            self._consumer.incremental_unassign([client_partition(p) for p in fetched])
+        self._unfetched = (self._unfetched | new) & positions.keys()
         self._positions = dict(positions)
-        self._failed, self._damaged, self._untold = {}, {}, []
+        self._forget_errors()
+
+    def _forget_errors(self) -> None:
+        self._errors = {}
+        self._damaged = {}
+        self._unraised = []
 
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
-        return self._wait(timeout_ms, lambda first: self._records(first, max_records)) or ()
+        return self._wait(timeout_ms, lambda message: self._records(message, max_records)) or ()
 
     def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]:
         """Do as `poll` does, and leave the records in the client's own form: making ours costs a third."""
-        return self._wait(timeout_ms, lambda first: self._messages(first, max_records)) or {}
+        return self._wait(timeout_ms, lambda message: self._messages(message, max_records)) or {}
 
     def _wait(self, timeout_ms: int, take: Callable[[Message], tuple[T, bool]]) -> T | None:
         """Wait for a first message and return what `take` makes of it; None when there is nothing.
 
         `take` returns records, and whether a position moved without one.
         """
-        self._raise_what_stopped()
+        self._raise_news()
         self._begin()
         deadline = self._client.deadline(timeout_ms)
         while True:
             try:
-                first = self._consumer.poll(deadline.left_s)
+                message = self._consumer.poll(deadline.left_s)
             except KafkaException as error:  # only what is fatal for the whole client
                 raise self._client.error(error.args[0], "reading") from error
-            if first is None:
+            if message is None:
                 self._client.check_answers(self._consumer, "", "reading", self._background)
                 if deadline.is_over:
                     self._raise_damage()
                     return None
                 continue
-            records, moved = take(first)
+            records, has_moved = take(message)
             if records:
                 return records
-            self._raise_what_stopped()
+            self._raise_news()
             if deadline.is_over:
                 self._raise_damage()
-            if moved or deadline.is_over:
+            if has_moved or deadline.is_over:
                 return None
 
-    def _raise_what_stopped(self) -> None:
-        """Raise why a partition cannot be read on; of damage once."""
-        if self._failed:
-            raise next(iter(self._failed.values()))
-        if self._untold:
-            raise self._untold.pop(0)
+    def _raise_news(self) -> None:
+        """Raise why a partition cannot be read on; damage only once, as soon as it was met."""
+        if self._errors:
+            raise next(iter(self._errors.values()))
+        if self._unraised:
+            raise self._unraised.pop(0)
 
     def _raise_damage(self) -> None:
-        """Raise of damage again, where there is nothing else to return."""
+        """Raise damage again: for a call that has nothing else to return."""
         if self._damaged:
             raise next(iter(self._damaged.values()))
 
@@ -204,29 +227,44 @@ class KafkaReader:
         self._consumer.close()
 
     def _new_consumer(self) -> Consumer:
-        defaults, forced = self._settings
-        return self._client.make(Consumer, defaults, forced, self._background)
+        return self._client.make(Consumer, self._defaults, self._forced, self._background)
 
     def _replace_consumer(self) -> None:
         """Read all partitions by a new client, from their positions on; what this one has fetched is lost."""
         self._consumer.close()
         self._consumer = self._new_consumer()
-        self._unread = set(self._positions)
-        self._failed, self._damaged, self._untold = {}, {}, []
+        self._unfetched = set(self._positions)
+        self._forget_errors()
 
-    def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
+    def _records(self, message: Message, max_records: int) -> tuple[list[Record], bool]:
+        """Return a message and what is fetched behind it, as records, and move the positions.
+
+        The second value is whether a position moved without a record.
+        """
         with uncollected():
-            messages, events = self._queued(first, max_records)
+            messages, events = self._take_fetched(message, max_records)
             records = [record_of(message) for message in messages]
-            last = {(record[0], record[1]): record[2] for record in records}
-        self._advance(last)
-        return records, self._note(events)
+            # offsets ascend in a partition, so its last record is the one that stays
+            last_offsets = {(record[0], record[1]): record[2] for record in records}
+        self._advance(last_offsets)
+        return records, self._take_events(events)
 
-    def _queued(self, first: Message, max_records: int) -> tuple[list[Message], list[Message]]:
+    def _messages(
+        self, message: Message, max_records: int
+    ) -> tuple[dict[TopicPartition, list[Message]], bool]:
+        """Do as `_records` does, with messages by their partition in place of records."""
+        with uncollected():
+            messages, events = self._take_fetched(message, max_records)
+            messages_by_place = by_partition(messages)
+        self._advance({place: group[-1].offset() or 0 for place, group in messages_by_place.items()})
+        return messages_by_place, self._take_events(events)
+
+    def _take_fetched(self, message: Message, max_records: int) -> tuple[list[Message], list[Message]]:
+        """Take what the client has fetched behind a message; return messages with a record, and events."""
         self._client.answered(self._background)
-        messages = [first]
-        if max_records > 1 and first.error() is None:
-            messages = ready_messages(self._consumer, first, max_records, TAKEN_BYTES_MAX)
+        messages = [message]
+        if max_records > 1 and message.error() is None:
+            messages = ready_messages(self._consumer, message, max_records, TAKEN_BYTES_MAX)
         events = list(filter(Message.error, messages))
         if not events:
             return messages, events
@@ -235,20 +273,15 @@ class KafkaReader:
             events = list(filter(Message.error, messages))
         return [message for message in messages if not message.error()], events
 
-    def _advance(self, last: Mapping[tuple[str, int], int]) -> None:
-        for name, offset in last.items():
+    def _advance(self, last_offsets: Mapping[tuple[str, int], int]) -> None:
+        """Move positions behind the last records that are returned, never backwards."""
+        for name, offset in last_offsets.items():
             partition = TopicPartition(*name)
             self._positions[partition] = max(self._positions[partition], offset + 1)
 
-    def _messages(self, first: Message, max_records: int) -> tuple[dict[TopicPartition, list[Message]], bool]:
-        with uncollected():
-            messages, events = self._queued(first, max_records)
-            groups = by_partition(messages)
-        self._advance({name: group[-1].offset() or 0 for name, group in groups.items()})
-        return groups, self._note(events)
-
-    def _note(self, events: list[Message]) -> bool:
-        moved = False
+    def _take_events(self, events: list[Message]) -> bool:
+        """Keep the errors of partitions; return whether a position moved to a partition's end."""
+        has_moved = False
         for event in events:
             error = cast("KafkaError", event.error())
             partition = _place_of(event)
@@ -256,111 +289,136 @@ class KafkaReader:
                 offset = event.offset()
                 if offset is not None and offset > self._positions.get(partition, offset):
                     self._positions[partition] = offset
-                    moved = True
+                    has_moved = True
             elif partition in self._damaged:
-                continue  # what the client makes of bytes within the batch
+                continue  # what the client takes bytes within the batch for
             elif partition in self._positions and is_damage(event):
                 self._stop_at_damage(partition, error)
             elif partition in self._positions:
                 doing = f"reading {partition.topic}/{partition.partition} at {self._positions[partition]}"
                 use = Use(Operation.READ, topic=partition.topic)
-                self._failed[partition] = self._client.error(error, doing, use=use)
+                self._errors[partition] = self._client.error(error, doing, use=use)
             elif error.fatal():
                 raise self._client.error(error, "reading")
-        return moved
+        return has_moved
 
     def _stop_at_damage(self, partition: TopicPartition, error: KafkaError) -> None:
+        """Take a damaged partition from the client, and keep its error to be raised."""
         damaged = self._client.damage(error, partition, self._positions[partition])
         self._damaged[partition] = damaged
-        self._untold.append(damaged)
+        self._unraised.append(damaged)
         self._consumer.incremental_unassign([client_partition(partition)])
 
     def _begin(self) -> None:
-        """Begin to fetch new partitions, once it is certain that they are there.
+        """Begin to fetch new partitions, once it is certain that they exist; else raise `TopicError`.
 
-        In this order: a broker answers the requests of a connection one after another, so a question that
-        is sent behind a fetch waits as long as the fetch, `fetch.wait.max.ms` where there are no records.
+        In this order: a broker answers the requests of a connection one after
+        another, so a question that is sent behind a fetch waits as long as
+        the fetch, `fetch.wait.max.ms` where there are no records.
         """
-        for topic in sorted({p.topic for p in self._unread if self._counts.get(p.topic, 0) <= p.partition}):
-            self._counts[topic] = self._client.partitions_of(self._consumer, topic, self._background)
+        if not self._unfetched:
+            return
+        counts = self._partition_counts
+        # a topic whose number is known already is asked again only for a
+        # partition above it
+        unknown_topics = {p.topic for p in self._unfetched if p.partition >= counts.get(p.topic, 0)}
+        for topic in sorted(unknown_topics):
+            counts[topic] = self._client.partitions_of(self._consumer, topic, self._background)
             highest = max(p.partition for p in self._positions if p.topic == topic)
-            if highest >= self._counts[topic]:
-                raise TopicError(f"reading {topic}/{highest}: it has {self._counts[topic]} partitions")
-        if self._unread:
-            self._consumer.incremental_assign([client_partition(p, self._positions[p]) for p in self._unread])
-            self._unread = set()
+            if highest >= counts[topic]:
+                raise TopicError(f"reading {topic}/{highest}: it has {counts[topic]} partitions")
+        new = [client_partition(p, self._positions[p]) for p in self._unfetched]
+        self._consumer.incremental_assign(new)
+        self._unfetched = set()
 
 
-def ready_messages(consumer: Consumer, first: Message, most: int, bytes_max: int) -> list[Message]:
-    """Return a message and what the client has fetched behind it: `most`, or some `bytes_max` of values.
+def ready_messages(
+    consumer: Consumer, first_message: Message, count_max: int, bytes_max: int
+) -> list[Message]:
+    """Return a message and those that the client has fetched behind it, without waiting.
 
-    A client copies all messages that it is asked for, and nobody knows their sizes before. So it is asked for
-    few, then for more: 32, 128, 512 and so on, while as many of the last ones' mean size would fit.
+    They are `count_max` messages at most, and have hardly more bytes of
+    values than `bytes_max`.
+
+    A client copies all messages that it is asked for, and nobody knows their
+    sizes before. So it is asked for few, then for more: 32, 128, 512 and so
+    on, but no more than would fit by the mean size of the last ones.
     """
-    messages = [first]
-    bytes_left = bytes_max - len(first)
-    step = _FIRST_TAKEN
-    while len(messages) < most and bytes_left > 0:
-        requested = min(step, most - len(messages))
-        more = consumer.consume(requested, 0)
-        messages += more
-        if len(more) < requested:
+    messages = [first_message]
+    bytes_left = bytes_max - len(first_message)  # a message's length is that of its value
+    step = _FIRST_STEP
+    while len(messages) < count_max and bytes_left > 0:
+        requested_count = min(step, count_max - len(messages))
+        taken = consumer.consume(requested_count, 0)
+        messages += taken
+        if len(taken) < requested_count:  # no more is fetched
             break
-        more_bytes = sum(map(len, more))
-        bytes_left -= more_bytes
-        fitting = bytes_left * len(more) // max(1, more_bytes)
-        step = max(1, min(step * _TAKEN_GROWTH, fitting))
+        taken_bytes = sum(map(len, taken))
+        bytes_left -= taken_bytes
+        fitting_count = bytes_left * len(taken) // max(1, taken_bytes)
+        step = max(1, min(step * _STEP_GROWTH, fitting_count))
     return messages
 
 
 def too_large_runs(messages: Sequence[Message]) -> list[DamagedRun]:
-    """Return of each record that is larger than anybody can work on its place, and why."""
+    """Return for each record that is too large to be handled a run of its one offset, with the reason."""
     if max(map(len, messages), default=0) <= VALUE_BYTES_MAX:  # a message's length is that of its value
         return []
     return [_too_large_run(message) for message in messages if len(message) > VALUE_BYTES_MAX]
 
 
 def _too_large_run(message: Message) -> DamagedRun:
+    """Return a run of the offset of a message that is too large."""
     offset = message.offset() or 0
     size = len(message)
     why = f"{TOO_LARGE}a record of {size:,} bytes, more than the {VALUE_BYTES_MAX:,} that can be handled"
-    return DamagedRun(*_place_of(message), offset, offset + 1, why)
+    return DamagedRun(*_place_of(message), start=offset, end=offset + 1, why=why)
 
 
 def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:
-    """Group messages by partition, in order. They come in runs, so few are looked at one by one."""
-    found: defaultdict[TopicPartition, list[Message]] = defaultdict(list)
+    """Return messages by their partition, in order.
+
+    Messages of one topic come in runs of a partition, which are cut by
+    arrays: of 10,000 messages in 4 runs Python touches 4.
+    """
+    messages_by_place: defaultdict[TopicPartition, list[Message]] = defaultdict(list)
+    if not messages:
+        return messages_by_place
     topics = list(map(Message.topic, messages))
-    if topics.count(topics[0] if topics else None) < len(topics):
+    if topics.count(topics[0]) < len(topics):
         for message in messages:
-            found[_place_of(message)].append(message)
-        return found
-    numbers = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
-    edges = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
-    for start, end in pairwise([0, *edges, len(messages)] if messages else []):
-        found[TopicPartition(topics[0] or "", int(numbers[start]))] += messages[start:end]
-    return found
+            messages_by_place[_place_of(message)].append(message)
+        return messages_by_place
+    topic = topics[0] or ""
+    partitions = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
+    # of the partitions 5 5 7 7 7 5 the runs begin at 0, 2 and 5
+    later_starts = (np.flatnonzero(partitions[1:] != partitions[:-1]) + 1).tolist()
+    for start, end in pairwise([0, *later_starts, len(messages)]):
+        messages_by_place[TopicPartition(topic, int(partitions[start]))] += messages[start:end]
+    return messages_by_place
 
 
 def is_damage(event: Message) -> bool:
+    """Return whether a message is the event of a batch that cannot be read."""
     error = event.error()
     return error is not None and error.code() in DAMAGE
 
 
 def before_damage(messages: list[Message]) -> list[Message]:
     """Return messages without those that come behind a damaged batch of their partition; its event stays."""
-    stopped: set[TopicPartition] = set()
-    believed: list[Message] = []
+    damaged: set[TopicPartition] = set()
+    credible: list[Message] = []
     for message in messages:
         place = _place_of(message)
-        if place not in stopped:
-            believed.append(message)
+        if place not in damaged:
+            credible.append(message)
         if is_damage(message):
-            stopped.add(place)
-    return believed
+            damaged.add(place)
+    return credible
 
 
 def _place_of(message: Message) -> TopicPartition:
+    """Return the partition of a message."""
     return TopicPartition(message.topic() or "", message.partition() or 0)
 
 
@@ -368,7 +426,9 @@ _record = tuple_maker(Record)
 
 
 def record_of(message: Message) -> Record:
-    kind, timestamp_ms = message.timestamp()
+    """Return a message of the client as a record of the port."""
+    timestamp_type, timestamp_ms = message.timestamp()
+    leader_epoch = message.leader_epoch()
     return _record(
         (
             message.topic(),
@@ -378,13 +438,14 @@ def record_of(message: Message) -> Record:
             message.value(),
             headers_of(message),
             timestamp_ms,
-            kind - 1,  # the client counts from 0: unknown, created, appended
-            NO_EPOCH if (epoch := message.leader_epoch()) is None else epoch,
+            timestamp_type - 1,  # the client counts from 0: unknown, created, appended
+            NO_EPOCH if leader_epoch is None else leader_epoch,
         )
     )
 
 
 def client_partition(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:
+    """Return a partition, with an offset, as the client wants it."""
     return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 
@@ -396,35 +457,47 @@ class KafkaPicker(KafkaReader):
 
     def __init__(self, client: KafkaClient) -> None:
         super().__init__(client, committed=True, defaults=PICKING)
-        self._offsets: _Offsets = {}
-        self._passed = self._passed_bytes = 0
+        # of the call of `pick` under way: the offsets to return, and what it has passed
+        self._picked_offsets: _Offsets = {}
+        self._passed_count = 0
+        self._passed_bytes = 0
 
     def pick(self, timeout_ms: int, offsets: _Offsets, max_records: int = 1000) -> Picked:
-        self._offsets, self._passed, self._passed_bytes = offsets, 0, 0
-        return Picked(self.poll(timeout_ms, max_records), self._passed, self._passed_bytes)
+        self._picked_offsets = offsets
+        self._passed_count = 0
+        self._passed_bytes = 0
+        records = self.poll(timeout_ms, max_records)
+        return Picked(records, self._passed_count, self._passed_bytes)
 
-    def _records(self, first: Message, max_records: int) -> tuple[list[Record], bool]:
+    def _records(self, message: Message, max_records: int) -> tuple[list[Record], bool]:
+        """Do as `KafkaReader` does, with the picked records only; passed ones count as a move."""
         with uncollected():
-            messages, events = self._queued(first, max_records)
-            last, kept = self._sorted_out(messages)
-            records = [record_of(message) for message in kept]
+            messages, events = self._take_fetched(message, max_records)
+            messages_by_place = self._grouped(messages)
+            picked = self._picked(messages_by_place)
+            records = [record_of(message) for message in picked]
             # a message's length is that of its value
-            self._passed_bytes += sum(map(len, messages)) - sum(map(len, kept))
-        self._passed += len(messages) - len(kept)
-        self._advance(last)
-        return records, self._note(events) or bool(messages)
+            self._passed_bytes += sum(map(len, messages)) - sum(map(len, picked))
+        self._passed_count += len(messages) - len(picked)
+        self._advance({place: group[-1].offset() or 0 for place, group in messages_by_place.items()})
+        return records, self._take_events(events) or bool(messages)
 
-    def _sorted_out(self, messages: list[Message]) -> tuple[dict[tuple[str, int], int], list[Message]]:
-        """Return the last offset of each partition, and the messages that are wanted."""
-        ends = {_place_of(message) for message in (*messages[:1], *messages[-1:])}
-        is_one = len(ends) == 1 and ends == self._positions.keys()  # the usual case: nothing to group
-        groups = {ends.pop(): messages} if is_one else by_partition(messages)
-        last: dict[tuple[str, int], int] = {p: group[-1].offset() or 0 for p, group in groups.items()}
-        kept: list[Message] = []
-        for place, group in groups.items():
-            offsets = self._offsets.get(place, ())
-            kept += [message for message in group if message.offset() in offsets]
-        return last, kept
+    def _grouped(self, messages: list[Message]) -> dict[TopicPartition, list[Message]]:
+        """Return messages by their partition."""
+        # the usual case: one partition is read, so there is nothing to group
+        if messages and len(self._positions) == 1:
+            place = _place_of(messages[0])
+            if place in self._positions and _place_of(messages[-1]) == place:
+                return {place: messages}
+        return by_partition(messages)
+
+    def _picked(self, messages_by_place: Mapping[TopicPartition, list[Message]]) -> list[Message]:
+        """Return the messages at the offsets that this call of `pick` was asked for."""
+        picked: list[Message] = []
+        for place, messages in messages_by_place.items():
+            offsets = self._picked_offsets.get(place, ())
+            picked += [message for message in messages if message.offset() in offsets]
+        return picked
 
 
 class KafkaOffsetReader(KafkaReader):
@@ -434,9 +507,11 @@ class KafkaOffsetReader(KafkaReader):
         super().__init__(client, committed=True, defaults=LOOKING)
 
     def offsets(self, timeout_ms: int, max_records: int = 1000) -> Mapping[TopicPartition, Sequence[int]]:
-        groups = self.poll_messages(timeout_ms, max_records)
-        return {place: [message.offset() or 0 for message in messages] for place, messages in groups.items()}
+        offsets_by_place: dict[TopicPartition, list[int]] = {}
+        for place, messages in self.poll_messages(timeout_ms, max_records).items():
+            offsets_by_place[place] = [message.offset() or 0 for message in messages]
+        return offsets_by_place
 
     @property
     def troubled(self) -> Collection[TopicPartition]:
-        return self._failed.keys()
+        return self._errors.keys()

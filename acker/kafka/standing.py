@@ -1,19 +1,22 @@
-"""Notices partitions that do not go on although there is more to read in them.
+"""Finds partitions that do not go on although there is more to read in them.
 
 A reader of several partitions that gets nothing of one of them looks healthy: the others go on. A partition
 *stands* when for longer than a limit, all the time,
 
 * its position did not move;
 * its log goes on behind the position, or nobody can say whether it does: it has no leader;
-* its reader had nothing else to return. What is read of one partition waits in the client behind what was
-  read of others before: a slow reader of 100,000 records of one may get those of another an hour later.
+* its reader had nothing else to return. Records of one partition wait in the client behind the records of
+  other partitions that were fetched before: a slow reader of 100,000 records of one may get those of another
+  an hour later.
 
-What a reader leaves unread on purpose is not reported, and does not stand: a limit is reached, an input is
-paused. How far a log goes is the high watermark for a reader of all records, and the last stable offset for a
-reader of committed ones: an open transaction holds up nobody's reader.
+A partition that is left unread on purpose is not given to `look`, and so does
+not stand: a limit is reached, an input is paused. How far a log goes is the
+high watermark for a reader of all records, and the last stable offset for a
+reader of committed ones: behind an open transaction there is nothing that it
+could read.
 
-Time is what is counted between two looks, at most `LOOK_MS_MAX`: a process that was stopped, or a clock that
-was set, makes nothing stand.
+Time is what is counted between two looks, at most `LOOK_MS_MAX`: a process
+that was stopped, or a clock that was set, makes nothing stand.
 
 `StandingPartitions` is pure. `StandingWatch` asks for the ends that it needs.
 """
@@ -30,24 +33,26 @@ from acker.kafka.port import Bound, Log, OffsetAnswers, TopicPartition
 from acker.units import time_text
 
 ASKS_PER_LIMIT: Final = 3
-"""So often in the limit the end is asked of a partition that does not move."""
+"""So often within the limit a partition that does not move is asked for its end."""
 
 REPEAT_MS: Final = 60_000
-"""So often it is said of a partition that it still stands."""
+"""So often it is reported that a partition still stands."""
 
 INTERVAL_MS_MAX: Final = 5_000
 """The time between two looks counts as so much at most."""
 
 QUEUED_MAX: Final = 200_000
-"""Twice as many records as a client fetches ahead: behind so many others nothing waits that was sent."""
+"""Twice as many records as a client fetches ahead. Once the reader has
+returned so many of other partitions, those of this one would have come, too,
+if they had been sent."""
 
 
 UNKNOWN: Final = -1
-"""The position in a partition of which nobody knows yet where to begin."""
+"""The position in a partition that is not begun: it is not known yet where."""
 
 
 def all_answers(answers: OffsetAnswers, what: str) -> Mapping[TopicPartition, int]:
-    """Return offsets for who needs all of them, and does not wait for an election.
+    """Return the offsets, for a caller that needs all of them and does not wait for an election.
 
     Raises `PartitionStands`: partitions have no answer, so `what` is unknown.
     """
@@ -57,14 +62,18 @@ def all_answers(answers: OffsetAnswers, what: str) -> Mapping[TopicPartition, in
 
 
 def named_troubles(troubles: Mapping[TopicPartition, str]) -> str:
-    """Return one text for partitions that have no answer."""
+    """Return one text for partitions that have no answer, by their trouble texts."""
     return "; ".join(f"{place.topic}/{place.partition} {text}" for place, text in sorted(troubles.items()))
 
 
 class StandingPartition(NamedTuple):
-    """A partition that stands, at a position (or `UNKNOWN`) since a wall time (ms).
+    """A partition that stands, at a position (or `UNKNOWN`) since a wall time.
 
-    `end` is how far its log goes; None: it could not be asked, and `why` says so.
+    Attributes:
+        since_ms: the wall time, and `stood_ms` for how long it has stood.
+        end: how far its log goes; None: it could not be asked.
+        why: why it could not be asked, in words that follow the partition's
+            name; else empty.
     """
 
     place: TopicPartition
@@ -76,11 +85,12 @@ class StandingPartition(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name, as ``topic/partition``."""
+        """The partition's name, ``topic/partition``."""
         return f"{self.place.topic}/{self.place.partition}"
 
     def __str__(self) -> str:
-        since = time_text(self.since_ms // 1000 * 1000)
+        """Return a sentence that names the partition, for how long it stands, and what to do."""
+        since = time_text(self.since_ms // 1000 * 1000)  # whole seconds
         where = f" at {self.position:,}" if self.position != UNKNOWN else ""
         stands = f"{self.name} stands{where} since {since}, {self.stood_ms // 1000} s"
         if self.end is None:
@@ -92,7 +102,13 @@ class StandingPartition(NamedTuple):
 
 
 class StandingNews(NamedTuple):
-    """What is to be said now: which partitions stand, at first and now and then, and which go on again."""
+    """What is to be reported now.
+
+    Attributes:
+        stand: partitions that stand; each is reported at first, and then
+            every `REPEAT_MS`.
+        go_on: partitions that were reported, and do not stand any more.
+    """
 
     stand: Sequence[StandingPartition] = ()
     go_on: Sequence[TopicPartition] = ()
@@ -103,15 +119,21 @@ class _Progress:
     """What is known of a partition since its position moved.
 
     Attributes:
-        passed: how many records the reader had passed then, of all partitions.
-        still_ms: for how long it has not moved, and `stood_ms` for how long although there is more to read.
-        requested_at_ms: `still_ms` when its end was asked; negative: it was not.
-        end: how far its log goes; None: unknown. `why` says what is the matter, if it cannot be asked.
-        reported_at_ms: `stood_ms` when it was said that it stands; negative: it was not.
+        read_count: how many records the reader had read of all partitions
+            when it moved.
+        still_ms: for how long it has not moved.
+        stood_ms: for how long it has not moved although there is more to
+            read.
+        requested_at_ms: what `still_ms` was when its end was asked; negative:
+            it was not.
+        end: how far its log goes; None: unknown.
+        why: why its end cannot be asked; else empty.
+        reported_at_ms: what `stood_ms` was when it was last reported;
+            negative: it was not.
     """
 
     position: int
-    passed: int
+    read_count: int
     still_ms: int = 0
     stood_ms: int = 0
     requested_at_ms: int = -1
@@ -121,88 +143,104 @@ class _Progress:
 
     @property
     def is_behind(self) -> bool:
+        """Whether there is more to read, or nobody can say it."""
         return bool(self.why) or (self.end is not None and self.end > self.position)
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether it was reported that it stands."""
+        return self.reported_at_ms >= 0
 
 
 class StandingPartitions:
-    """Which of the partitions of one reader stand; it gets positions, ends and the time."""
+    """Knows which of the partitions of one reader stand; it gets positions, ends and the time."""
 
     def __init__(self, limit_ms: int = STANDS_MS) -> None:
-        """Begin with none; one stands after `limit_ms`."""
+        """Begin with no partition; one stands after `limit_ms`."""
         self._limit_ms = limit_ms
         self._progress: dict[TopicPartition, _Progress] = {}
         self._looked_ms: int | None = None
-        self._passed = 0
-        self._gone_on: list[TopicPartition] = []
+        self._read_count = 0  # records of all partitions
+        self._gone_on: list[TopicPartition] = []  # for the next news
 
     def look(self, positions: Mapping[TopicPartition, int], now_ms: int, *, is_drained: bool = True) -> None:
         """Take the positions of all partitions that are read now, at a wall time.
 
-        `is_drained`: the reader had nothing else to return. A partition that is missing is forgotten.
+        `is_drained`: the reader had nothing else to return. A partition that
+        is missing is forgotten.
         """
-        passed_ms = 0 if self._looked_ms is None else min(max(0, now_ms - self._looked_ms), INTERVAL_MS_MAX)
+        past_ms = 0
+        if self._looked_ms is not None:
+            # not how long this process was stopped, nor by how much its clock was set
+            past_ms = min(max(0, now_ms - self._looked_ms), INTERVAL_MS_MAX)
         self._looked_ms = now_ms
-        before, self._progress = self._progress, {}
+        former, self._progress = self._progress, {}
+        # All are counted first: `read_count` is of the moment of this look
+        # for whichever has moved.
         for place, position in positions.items():
-            if (answers := before.get(place)) is not None:
-                self._passed += max(0, position - answers.position)
+            if place in former:
+                self._read_count += max(0, position - former[place].position)
         for place, position in positions.items():
-            progress = before.get(place)
+            progress = former.get(place)
             if progress is None or progress.position != position:
-                self._progress[place] = _Progress(position, self._passed)
-                if progress is not None and progress.reported_at_ms >= 0:
+                self._progress[place] = _Progress(position, self._read_count)
+                if progress is not None and progress.is_reported:
                     self._gone_on.append(place)
                 continue
             self._progress[place] = progress
-            progress.still_ms += passed_ms
-            if progress.is_behind and (is_drained or self._passed - progress.passed > QUEUED_MAX):
-                progress.stood_ms += passed_ms
+            progress.still_ms += past_ms
+            if progress.is_behind and (is_drained or self._read_count - progress.read_count > QUEUED_MAX):
+                progress.stood_ms += past_ms
 
     def to_ask(self) -> Collection[TopicPartition]:
-        """Return the partitions whose ends should be asked now: those that have not moved for a while."""
+        """Return the partitions whose ends should be asked now: those that have not moved for a while.
+
+        With a limit of 30 s those are asked that have not moved for 10 s, and
+        again after each 10 s.
+        """
         wait_ms = self._limit_ms // ASKS_PER_LIMIT
         places: list[TopicPartition] = []
         for place, progress in self._progress.items():
-            since_ms = (
-                progress.still_ms
-                if progress.requested_at_ms < 0
-                else progress.still_ms - progress.requested_at_ms
-            )
+            since_ms = progress.still_ms - max(0, progress.requested_at_ms)
             if since_ms >= wait_ms:
                 places.append(place)
         return places
 
     def learn(self, answers: OffsetAnswers) -> None:
-        """Take ends, or why there are none."""
+        """Take the ends of partitions, or why there are none."""
         for place, progress in self._progress.items():
             if place not in answers.offsets and place not in answers.troubles:
                 continue
             progress.requested_at_ms = progress.still_ms
-            progress.end, progress.why = answers.offsets.get(place), answers.troubles.get(place, "")
+            progress.end = answers.offsets.get(place)
+            progress.why = answers.troubles.get(place, "")
             if not progress.is_behind:
                 progress.stood_ms = 0
-                if progress.reported_at_ms >= 0:
+                if progress.is_reported:
                     self._gone_on.append(place)
                 progress.reported_at_ms = -1
 
     def standing(self) -> tuple[StandingPartition, ...]:
-        """Return the partitions that stand as of the last look."""
+        """Return the partitions that stand as of the last look, by their names."""
         now_ms = self._looked_ms or 0
-        return tuple(
-            StandingPartition(
-                place,
-                progress.position,
-                now_ms - progress.stood_ms,
-                progress.stood_ms,
-                progress.end,
-                progress.why,
-            )
-            for place, progress in sorted(self._progress.items())
-            if progress.is_behind and progress.stood_ms >= self._limit_ms
-        )
+        standing: list[StandingPartition] = []
+        for place, progress in sorted(self._progress.items()):
+            if progress.is_behind and progress.stood_ms >= self._limit_ms:
+                since_ms = now_ms - progress.stood_ms
+                standing.append(
+                    StandingPartition(
+                        place,
+                        progress.position,
+                        since_ms,
+                        progress.stood_ms,
+                        end=progress.end,
+                        why=progress.why,
+                    )
+                )
+        return tuple(standing)
 
-    def news(self) -> StandingNews:
-        """Return what is to be said now, and was not said yet."""
+    def take_news(self) -> StandingNews:
+        """Return what is to be reported now; it counts as reported from now on."""
         stand: list[StandingPartition] = []
         for partition in self.standing():
             progress = self._progress[partition.place]
@@ -213,18 +251,26 @@ class StandingPartitions:
         return StandingNews(stand, go_on)
 
 
-class LateReaders:
-    """Which readers stand, as somebody sees it who only knows up to where they have read; pure.
+class _SeenPosition(NamedTuple):
+    """Up to where a late reader has read, and since when (wall time) it is known to stand there."""
 
-    A reader that has not read what was written long ago stands, or catches up. Who looks once sees no
-    difference; who looks again sees that a position has not moved for as long.
+    position: int
+    since_ms: int
+
+
+class LateReaders:
+    """Knows which readers stand, from outside: only from the positions up to which they have read; pure.
+
+    A reader that has not read what was written long ago stands, or catches
+    up. One look shows no difference: both are called standing. A second look
+    shows which position has not moved for as long as the limit.
     """
 
     def __init__(self, limit_ms: int = STANDS_MS) -> None:
-        """Begin; a reader is late with a record that is older than `limit_ms`."""
+        """Begin; a reader is late if it has not read a record that is older than `limit_ms`."""
         self._limit_ms = limit_ms
-        self._first_ms: int | None = None
-        self._seen: dict[TopicPartition, tuple[int, int]] = {}
+        self._first_look_ms: int | None = None
+        self._seen: dict[TopicPartition, _SeenPosition] = {}
 
     def look(
         self,
@@ -237,33 +283,37 @@ class LateReaders:
 
         Args:
             positions: up to where each partition is read.
-            young: the first offset of each that is younger than the limit; missing: unknown. So `ends`.
+            young: the first offset of each partition that is younger than the
+                limit; missing: unknown.
+            ends: how far each log goes; missing: unknown.
         """
-        is_first = self._first_ms is None or now_ms < self._first_ms
-        self._first_ms = now_ms if is_first else self._first_ms
-        before, self._seen = self._seen, {}
+        # a clock that was set back makes this look the first one again
+        is_first_look = self._first_look_ms is None or now_ms < self._first_look_ms
+        if is_first_look:
+            self._first_look_ms = now_ms
+        former, self._seen = self._seen, {}
         standing: list[StandingPartition] = []
         for place, position in sorted(positions.items()):
             if position >= young.get(place, position):
-                continue
-            seen_position, since_ms = before.get(place, (UNKNOWN, now_ms))
-            # where the clock was set back it stands from now on: else it would be named an hour later
-            since_ms = min(since_ms, now_ms)
-            if seen_position != position:
-                since_ms = now_ms - self._limit_ms if is_first else now_ms
-            self._seen[place] = position, since_ms
+                continue  # it has read all that is old
+            seen = former.get(place, _SeenPosition(UNKNOWN, now_ms))
+            # where the clock was set back it stands from now on: else it
+            # would be named an hour later
+            since_ms = min(seen.since_ms, now_ms)
+            if seen.position != position:
+                since_ms = now_ms - self._limit_ms if is_first_look else now_ms
+            self._seen[place] = _SeenPosition(position, since_ms)
             stood_ms = now_ms - since_ms
             if stood_ms >= self._limit_ms:
-                end = ends.get(place)
-                standing.append(StandingPartition(place, position, since_ms, stood_ms, end))
+                standing.append(StandingPartition(place, position, since_ms, stood_ms, end=ends.get(place)))
         return standing
 
 
 class StandingWatch:
-    """Watches the partitions of a reader, and asks for their ends where they do not move."""
+    """Watches the partitions of a reader, and asks for the ends of those that do not move."""
 
     def __init__(self, log: Log, bound: Bound, limit_ms: int = STANDS_MS) -> None:
-        """Begin with none; `bound` is how far the reader can read."""
+        """Begin with no partition; `bound` is how far the reader can read."""
         self._log = log
         self._bound = bound
         self._partitions = StandingPartitions(limit_ms)
@@ -271,14 +321,15 @@ class StandingWatch:
     def look(
         self, positions: Mapping[TopicPartition, int], now_ms: int, *, is_drained: bool = True
     ) -> StandingNews:
-        """Look at the positions as `StandingPartitions.look` does; return what is to be said.
+        """Look at the positions as `StandingPartitions.look` does; return what is to be reported.
 
         Raises `Unreachable`: Kafka does not answer at all.
         """
         self._partitions.look(positions, now_ms, is_drained=is_drained)
-        if places := self._partitions.to_ask():
+        places = self._partitions.to_ask()
+        if places:
             self._partitions.learn(self._log.bounds(self._bound, places))
-        return self._partitions.news()
+        return self._partitions.take_news()
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return the partitions that stand as of the last look."""

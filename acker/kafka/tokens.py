@@ -1,7 +1,8 @@
 """Logins by token: the function that a topics.yaml names is imported, and what it returns is checked.
 
-librdkafka asks for a token when it connects, and again when four fifths of its life are over; a thread of its
-own calls the function, so each client of each process has to be able to import it.
+librdkafka asks for a token when it connects, and again when four fifths of
+its life are over; a thread of its own calls the function, so each client of
+each process has to be able to import it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from functools import reduce
 from importlib import import_module
 from typing import Any, Final
 
@@ -18,93 +18,104 @@ from acker.redaction import cut
 from acker.untrusted import Untrusted
 
 TokenFunction = Callable[[str], tuple[Any, ...]]
-"""Gets `sasl.oauthbearer.config`; returns the token, and when it ends in seconds since 1970. Behind these may
-stand the principal and a mapping of SASL extensions."""
+"""Gets `sasl.oauthbearer.config`; returns the token, and when it ends in
+seconds since 1970. The principal and a mapping of SASL extensions may
+follow."""
 
-_PLACE: Final = "topics.yaml: kafka: oauth_cb"
+_SETTING: Final = "topics.yaml: kafka: oauth_cb"
 
-_ENDED: Final = ("none", 1.0)
-"""A token that has ended."""
+_ENDED_TOKEN: Final = ("none", 1.0)
+"""It has ended in 1970."""
 
 _log = logging.getLogger(__name__)
 
 
-def token_function(named: str) -> TokenFunction:
-    """Import a function by ``module:function``.
+def token_function(name: str) -> TokenFunction:
+    """Import the function with a name of the form ``module:function``.
 
     Raises `ConfigError`: it cannot be imported, or is no function.
     """
-    module_name, _, path = named.partition(":")
+    module_name, _, path = name.partition(":")
     try:
-        function: Any = reduce(getattr, path.split("."), import_module(module_name))
+        function: Any = import_module(module_name)
+        for attribute in path.split("."):  # such as Tokens.fetch
+            function = getattr(function, attribute)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{_PLACE} = {named}: no module is called {error.name}; install it on every machine that runs, or"
-            " put its folder on PYTHONPATH"
+            f"{_SETTING} = {name}: no module is called {error.name}; install it on every machine that runs,"
+            " or put its folder on PYTHONPATH"
         ) from error
     except (ImportError, AttributeError, SyntaxError) as error:
         raise ConfigError(
-            f"{_PLACE} = {named}: cannot be imported: {Untrusted(str(error))}; correct it"
+            f"{_SETTING} = {name}: cannot be imported: {Untrusted(str(error))}; correct it"
         ) from error
     if not callable(function):
-        raise ConfigError(f"{_PLACE} = {named}: is no function; write module:function")
+        raise ConfigError(f"{_SETTING} = {name}: is no function; write module:function")
     return function  # type: ignore[no-any-return]  # of the user's
 
 
 class Tokens:
-    """Gives a client its tokens: what librdkafka calls.
+    """Gives a client its tokens: librdkafka calls an instance whenever it needs one.
 
-    An exception must not leave the call: confluent-kafka would go on with it, and end the process. So a
-    function that fails later is logged, and librdkafka is given a token that has ended: it reports that as a
-    login that failed, and asks again after ten seconds.
+    An exception must not leave the call: confluent-kafka would go on with it,
+    and end the process. So a function that fails later is logged, and
+    librdkafka is given a token that has ended: it reports that as a login
+    that failed, and asks again after ten seconds.
     """
 
-    def __init__(self, named: str, function: TokenFunction, now: Callable[[], float] = time.time) -> None:
-        self._named = named
+    def __init__(self, name: str, function: TokenFunction, now: Callable[[], float] = time.time) -> None:
+        """Keep the user's function, with its `name` for messages; `now` gives seconds since 1970."""
+        self._name = name
         self._function = function
         self._now = now
-        self._first: tuple[Any, ...] | None = None
+        self._first_token: tuple[Any, ...] | None = None  # until librdkafka has asked for it
 
     def take_first(self, config: str) -> None:
-        """Ask for the first token, before there is a client: here what goes wrong can be raised.
+        """Fetch the first token, before there is a client: an error can still be raised here.
 
         Raises `NotAuthenticated`: the function raises something, or returns no token.
         """
-        self._first = self._checked(config)
+        self._first_token = self._fetch(config)
 
     def __call__(self, config: str) -> tuple[Any, ...]:
-        first, self._first = self._first, None
-        if first is not None and first[1] > self._now():
-            return first
+        """Return a token, as `TokenFunction` does; one that has ended where the function gives none."""
+        first_token, self._first_token = self._first_token, None
+        if first_token is not None:
+            _, ends_s, *_ = first_token
+            if ends_s > self._now():
+                return first_token
         try:
-            return self._checked(config)
+            return self._fetch(config)
         except NotAuthenticated as error:
             _log.warning("no token", extra={"error": str(error)})
-            return _ENDED
+            return _ENDED_TOKEN
 
-    def _checked(self, config: str) -> tuple[Any, ...]:
+    def _fetch(self, config: str) -> tuple[Any, ...]:
+        """Call the user's function; raise `NotAuthenticated` if it raises, or returns no valid token."""
         try:
-            answer = self._function(config)
+            token = self._function(config)
         except Exception as error:
             what = f"{type(error).__name__}: {Untrusted(cut(str(error)))}"
             raise NotAuthenticated(
-                f"{_PLACE} = {self._named} raised {what}; correct it, or what it asks for a token"
+                f"{_SETTING} = {self._name} raised {what}; correct it, or what it asks for a token"
             ) from error
-        # the answer is never shown: it may be a token
-        if not _is_token(answer):
+        # no message shows what was returned: it may be a token
+        if not _is_token(token):
             raise NotAuthenticated(
-                f"{_PLACE} = {self._named} returned no tuple of a token and its end; return (text, seconds"
+                f"{_SETTING} = {self._name} returned no tuple of a token and its end; return (text, seconds"
                 " since 1970)"
             )
-        if answer[1] <= self._now():
+        _, ends_s, *_ = token
+        if ends_s <= self._now():
             raise NotAuthenticated(
-                f"{_PLACE} = {self._named} returned a token that has ended already; return its end in seconds"
-                " since 1970, not its length, and compare the clocks"
+                f"{_SETTING} = {self._name} returned a token that has ended already; return its end in"
+                " seconds since 1970, not its length, and compare the clocks"
             )
-        return answer
+        return token
 
 
 def _is_token(answer: object) -> bool:
+    """Return whether a function has returned what a `TokenFunction` must: a text, its end, and so on."""
     if not isinstance(answer, tuple) or not 2 <= len(answer) <= 4:
         return False
     text, ends_s = answer[:2]

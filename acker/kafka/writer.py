@@ -1,7 +1,8 @@
 """Writing to Kafka: a plain producer, and a transactional one. Both idempotent, with acks=all.
 
-A record that is refused is remembered, and raised where the caller waits: `flush` for the plain producer,
-`commit` for a transaction, which then is aborted.
+A record that is refused is remembered, and raised where the caller waits:
+`flush` for the plain producer, `commit` for a transaction, which then is
+aborted.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "compression.type": "lz4",
         "linger.ms": 5,
         "batch.size": 1_000_000,
-        # the topic's max.message.bytes decides, not librdkafka's default of 1,000,000: a copy or a dead
-        # letter is larger than its record by its headers
+        # the topic's max.message.bytes decides, not librdkafka's default of
+        # 1,000,000: a copy or a dead letter is larger than its record by its
+        # headers
         "message.max.bytes": 100_000_000,  # `acker.kafka.reader.VALUE_BYTES_MAX`
         "queue.buffering.max.messages": 1_000_000,
-        # with the default of 100 ms a transaction waits that long for the end of the one before
+        # with the default of 100 ms a transaction waits that long for the end
+        # of the one before
         "retry.backoff.ms": 5,
         "retry.backoff.max.ms": 200,
-        # So often it is asked who leads; by default every five minutes. While a broker is cut off in silence,
-        # a producer that rests does not notice that others lead by then. It would send its next records to
+        # So often it is asked who leads; by default every five minutes. While
+        # a broker is cut off in silence, a producer that rests does not
+        # notice that others lead by then. It would send its next records to
         # the silent one, and wait ten seconds (`SILENT_BROKER_MS`).
         "topic.metadata.refresh.interval.ms": 3_000,
     }
@@ -41,9 +45,11 @@ FORCED: Mapping[str, Any] = MappingProxyType(
     {
         "acks": "all",
         "enable.idempotence": True,
-        # A broker that knows nothing of a producer takes any sequence number for its first. With two requests
-        # under way it may refuse the first for a moment (no leader yet, a damaged batch) and take the second;
-        # librdkafka concludes that the first was written too, and reports it as delivered.
+        # A broker that knows nothing of a producer takes any sequence number
+        # for its first. With two requests under way it may refuse the first
+        # for a moment (no leader yet, a damaged batch) and take the second;
+        # librdkafka concludes that the first was written too, and reports it
+        # as delivered.
         "max.in.flight.requests.per.connection": 1,
         "topic.metadata.propagation.max.ms": 5000,
     }
@@ -53,47 +59,58 @@ CONNECT_MS: Final = 1000
 """How long a producer's first call waits for a connection before it goes on without one."""
 
 FIRST_POLL_S: Final = 0.005
-"""How often it is looked whether the first record is durable."""
+"""So often a flush looks whether the first records are durable."""
 
 
 _place = tuple_maker(TopicPartition)
 
 Delivered = Callable[[KafkaError | None, Message], None]
+"""Gets the delivery report of one record: its error, or None, and the message."""
 
 
 class KafkaWriter:
+    """What the plain producer and the transactional one have in common: a client and its queue."""
+
     def __init__(self, client: KafkaClient, forced: Mapping[str, Any]) -> None:
+        """Make the client's producer with these `forced` settings; nothing is connected yet."""
         self._client = client
         self._background = Background(client.clock)
         self._connected = False
-        self._refused: WindhoverError | None = None
-        self._written: set[TopicPartition] = set()
+        self._refused: WindhoverError | None = None  # the first refused record, until it was raised
+        self._written: set[TopicPartition] = set()  # where the records go that are not known to be durable
         settings = {**FORCED, **SILENT, **forced}
         self._producer: confluent_kafka.Producer = client.make(
             confluent_kafka.Producer, DEFAULTS, settings, self._background
         )
 
     def _connect(self, timeout_ms: float) -> None:
-        """Wait a moment for a broker.
+        """Wait a moment for a broker, at the first call; raise `NotAuthenticated` if it does not let us in.
 
-        librdkafka asks for its producer id as soon as it is needed; if no broker is connected just then, it
-        looks again after half a second.
+        librdkafka asks for its producer id as soon as it is needed; if no
+        broker is connected just then, it looks again after half a second.
         """
-        if not self._connected:
-            self._connected = True
-            with suppress(KafkaException):  # nobody there yet; the call that follows has a deadline
-                if self._producer.cluster_id(min(timeout_ms, CONNECT_MS) / 1000):
-                    self._background.answered()
-            with suppress(KafkaException):  # what kills the producer is raised by the call that follows
-                self._producer.poll(0)
-            self._require_hope()
+        if self._connected:
+            return
+        self._connected = True
+        with suppress(KafkaException):  # no broker is there yet; the call that follows has a deadline
+            if self._producer.cluster_id(min(timeout_ms, CONNECT_MS) / 1000):
+                self._background.answered()
+        with suppress(KafkaException):  # what kills the producer is raised by the call that follows
+            self._producer.poll(0)
+        self._require_hope()
 
     def _require_hope(self) -> None:
+        """Raise `NotAuthenticated` if the only answer so far is that the broker does not let us in."""
         if self._background.is_hopeless:
             raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
 
     def _produce(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
-        """Queue one record; while the queue is full wait, until the deadline of an operation."""
+        """Queue one record; while the queue is full, wait, at most as long as an operation may take.
+
+        Raises:
+            KafkaException: the client refuses the record.
+            Unreachable: the queue stays full.
+        """
         topic, partition, value, key, headers, timestamp_ms = record
         self._written.add(_place((topic, partition)))
         deadline: Deadline | None = None
@@ -118,21 +135,23 @@ class KafkaWriter:
                 return
 
     def _serve(self, topic: str, timeout_s: float = 0) -> None:
+        """Run callbacks for delivery reports; an error counts as one of writing to `topic`."""
         try:
             self._producer.poll(timeout_s)
         except KafkaException as error:
             self._refuse(error.args[0], f"writing to {topic}", topic)
 
     def _refuse(self, cause: KafkaError, doing: str, topic: str = "") -> None:
+        """Remember the error of a refused record, until the caller waits; the first one counts."""
         if self._refused is None:
             self._refused = self._client.error(cause, doing, use=Use(Operation.WRITE, topic=topic))
 
-    def _unacknowledged(self, doing: str, timeout_ms: int, left: int) -> WindhoverError:
-        """Make the error of records that are not durable in time; partitions without a leader are named."""
+    def _unacknowledged(self, doing: str, timeout_ms: int, record_count: int) -> WindhoverError:
+        """Return the error of records that are not durable in time; partitions without a leader are named."""
         leaderless = self._client.leaderless(self._producer, self._written)
         if leaderless:
             return self._client.stands(f"{doing} within {timeout_ms} ms", leaderless)
-        text = f"{left} records are not acknowledged"
+        text = f"{record_count} records are not acknowledged"
         return self._client.unreachable(doing, timeout_ms, text, self._background)
 
     def close(self) -> None:
@@ -145,12 +164,12 @@ class KafkaProducer(KafkaWriter):
     """Writes outside transactions; implements `acker.kafka.port.Producer`."""
 
     def __init__(self, client: KafkaClient) -> None:
-        super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._delivered})
-        self._first: str | None = None  # the first record's topic, until a flush has waited for it
+        super().__init__(client, {"delivery.report.only.error": True, "on_delivery": self._on_delivery})
+        self._first_topic: str | None = None  # the first record's topic, until a flush has waited for it
 
     def send(self, record: Outgoing) -> None:
         if not self._connected:
-            self._first = record.topic
+            self._first_topic = record.topic
         self._connect(self._client.operation_timeout_ms)
         try:
             self._produce(record)
@@ -161,8 +180,9 @@ class KafkaProducer(KafkaWriter):
     def _await_first(self, topic: str) -> None:
         """Wait a moment until the first records are durable, or the broker does not let us in.
 
-        The producer gets its id with them, or is refused one and dead. A poll must report that: a flush
-        would go on to the delivery callback with the exception set, which Python does not survive.
+        The producer gets its id with them, or is refused one and dead. A poll
+        must report that: a flush would go on to the delivery callback with
+        the exception set, which Python does not survive.
         """
         deadline = self._client.deadline(CONNECT_MS)
         while len(self._producer) and self._refused is None and not deadline.is_over:
@@ -171,33 +191,41 @@ class KafkaProducer(KafkaWriter):
 
     def flush(self, timeout_ms: int) -> None:
         deadline = self._client.deadline(timeout_ms)
-        if self._first is not None:
-            topic, self._first = self._first, None
+        if self._first_topic is not None:
+            topic, self._first_topic = self._first_topic, None
             self._await_first(topic)
-        try:
-            while left := self._producer.flush(deadline.piece_s):
-                if deadline.is_over:
-                    break
-                self._client.outage.waits("writing", deadline.past_ms, f"{left} records are not acknowledged")
-        except KafkaException as error:
-            raise self._client.error(error.args[0], "writing") from error
-        if not left:
+        queued_count = self._flush_until(deadline)
+        if not queued_count:
             self._client.outage.answered()
+        # a refused record goes first: no longer wait would have written it
         refused, self._refused = self._refused, None
         if refused is not None:
             raise refused
-        if left:
-            raise self._unacknowledged("writing", timeout_ms, left)
+        if queued_count:
+            raise self._unacknowledged("writing", timeout_ms, queued_count)
         self._written.clear()
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+    def _flush_until(self, deadline: Deadline) -> int:
+        """Wait until no record is queued, or the deadline is over; return how many are queued then."""
+        try:
+            while True:
+                queued_count = self._producer.flush(deadline.piece_s)
+                if not queued_count or deadline.is_over:
+                    return queued_count
+                why = f"{queued_count} records are not acknowledged"
+                self._client.outage.waits("writing", deadline.past_ms, why)
+        except KafkaException as error:
+            raise self._client.error(error.args[0], "writing") from error
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        """Take a delivery report, of which only those with an error are asked for."""
         if error is not None:
             topic = message.topic() or ""
             self._refuse(error, f"writing {topic}/{message.partition()}", topic)
 
 
 def _writable(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
-    """Return a record's headers as the client takes them; a placeholder is none of them."""
+    """Return a record's headers as the client takes them; raise `LogError` if a name is a placeholder."""
     headers: list[tuple[str, str | bytes | None]] = list(record.headers)
     for name, _ in headers:
         if name.__class__ is UnreadableName:
@@ -206,4 +234,5 @@ def _writable(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
 
 
 def doing(record: Outgoing) -> str:
+    """Return the subject of messages about writing a record."""
     return f"writing {record.topic}/{record.partition}"

@@ -11,10 +11,15 @@ Within a run, number and position differ by one value, the run's *shift*: here b
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from acker.identity import I64, Position, Root, Source
 from acker.root_sets.root_set import RootSet
+
+STRETCHES_MAX: Final = 1_000
+"""So many stretches of rows of one source are looked up one by one; of more, the rows are sorted."""
 
 
 class RootNumbers:
@@ -28,6 +33,11 @@ class RootNumbers:
         self._bounds = np.concatenate(([0], np.cumsum(ends - starts)))
         self._shifts = self._bounds[:-1] - starts
         self._roots = roots
+
+    @property
+    def count(self) -> int:
+        """How many roots the set has."""
+        return int(self._bounds[-1])
 
     def find(self, source: int, positions: I64) -> I64:
         """Return the number of each position of a source, in any order; -1: it is no root of the set."""
@@ -65,9 +75,14 @@ class RootNumbers:
         """Return the number of each root, of any sources in any order; -1: it is not in the set."""
         if not len(sources):
             return sources
-        if (sources == sources[0]).all():  # as of what a batch with one source does
-            return self.find(int(sources[0]), positions)
         numbers = np.full(len(sources), -1)
+        first_rows = np.concatenate(([0], np.flatnonzero(sources[1:] != sources[:-1]) + 1))
+        if len(first_rows) <= STRETCHES_MAX:  # as of what one task did, or several
+            ends = [*first_rows[1:].tolist(), len(sources)]
+            for first_row, end in zip(first_rows.tolist(), ends, strict=True):
+                source = int(sources[first_row])
+                numbers[first_row:end] = self.find(source, positions[first_row:end])
+            return numbers
         order = np.argsort(sources, kind="stable")
         named, first_rows = np.unique(sources[order], return_index=True)
         for source, rows in zip(named.tolist(), np.split(order, first_rows[1:]), strict=True):

@@ -1,7 +1,7 @@
 """One acker partition, pure: records of its three topics go in, records of the verdict topic come out.
 
-The service calls these methods in one step, in this order. Rules (a) and (b) are the orders between topics in
-docs/design/protocol.md, section 4:
+The service calls these methods in one step, in this order. Rules (a) and (b)
+are the orders between topics in docs/design/protocol.md, section 4:
 
 1. `read_inits`: inits open roots; takes and ticks join the line, those of lower sessions are refused; (a)
 2. `set_ends`: what joined the line gets its barrier; (b)
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from isal import isal_zlib  # its CRC-32, which reads every packed value, is ten times as fast as zlib's
@@ -56,19 +56,22 @@ from acker.wire.passed_calls import passed_calls_header, read_passed_calls
 from acker.wire.stacks import read_stacks
 from acker.wire.verdict import Verdict
 
-NONDETERMINISTIC = "NONDETERMINISTIC"
-QUESTION_EPOCH = 0
+NONDETERMINISTIC: Final = "NONDETERMINISTIC"
+"""The error class of a root whose bolt did something else when it ran again."""
 
-SWEEP_BYTES = 1 << 20
+QUESTION_EPOCH: Final = 0
+"""The epoch of a take that only asks which session owns the group."""
+
+SWEEP_BYTES: Final = 1 << 20
 """Contributions are folded in sweeps of about this size, which stay in the processor's cache."""
 
 
-RECORD_BYTES = 4_096
+RECORD_BYTES: Final = 4_096
 """Even the shortest record costs a restart some 50 microseconds, as much as reading so many bytes."""
 
 
 class _AcceptedAcks(NamedTuple):
-    """Contributions that are to be applied, of a record at `pin`."""
+    """Contributions that are to be applied; `pin` is the place of their record."""
 
     session: Session
     acks: Acks
@@ -77,11 +80,21 @@ class _AcceptedAcks(NamedTuple):
 
 
 class PartitionCore:
-    """The state of one acker partition; `init_next`, `ack_next` and `fail_next` are the next to apply.
+    """The state of one acker partition.
 
-    Below the offset `ahead_until` of ``_ack_init`` are the inits for which the ledger keeps verdicts. What
-    came too late for a watermark is counted in `too_late`, by group, since State first had it.
-    `leader_epochs` are those in which roots were emitted. `cluster_id` is empty where it is unknown.
+    Attributes:
+        partition: its number; `partitions` is how many there are.
+        init_next: offset of the next record of ``_ack_init`` to apply; so
+            `ack_next` and `fail_next`.
+        ack_bytes: weight of the contributions that were applied; see
+            `weight`.
+        ahead_until: the ledger keeps verdicts for inits below this offset of
+            ``_ack_init``: those verdicts were read before the inits of their
+            roots.
+        too_late: what came too late for a watermark, by group, since State
+            first had it.
+        leader_epochs: those in which roots were emitted.
+        cluster_id: empty if it is unknown.
     """
 
     def __init__(self, partition: int, partitions: int, limits: AckerLimits, codec: Codec[Event]) -> None:
@@ -106,6 +119,7 @@ class PartitionCore:
     # -- 1. inits, ticks and takes
 
     def read_inits(self, records: Iterable[Record]) -> None:
+        """Apply records of ``_ack_init``: inits, ticks and takes."""
         for record in records:
             event = self._decode_init(record)
             if isinstance(event, Take):
@@ -119,10 +133,13 @@ class PartitionCore:
             self.init_next = record.offset + 1
 
     def _read_take(self, record: Record, take: Take) -> None:
+        """Put a take into the line, or refuse it; the sessions that it overtakes are refused, too."""
         flaw = checks.wrong_take(take, record.timestamp_ms)
         if flaw:
             self._quarantine(record, flaw)
-            if checks.AHEAD in flaw:  # of a machine whose clock is wrong; nobody else waits for an answer
+            # A session on a machine whose clock is wrong waits for an answer;
+            # a stranger does not.
+            if checks.AHEAD in flaw:
                 self._refuse(take.group, take.session, flaw)
             return
         objection = self.sessions.objection(take)
@@ -144,43 +161,49 @@ class PartitionCore:
                 self._refuse(take.group, overtaken.session.id, self._owner_text(take.group))
 
     def _read_tick(self, record: Record, tick: Tick) -> None:
+        """Put a tick of the owner into the line."""
         session = Session(tick.group, tick.epoch, tick.session)
-        if self._is_from_owner(record, session, checks.wrong_take(tick, record.timestamp_ms), 1):
+        flaw = checks.wrong_take(tick, record.timestamp_ms)
+        if self._accept_from_owner(record, session, flaw, root_count=1):
             self.sessions.tick(session, tick.now)
 
     def _read_init(self, record: Record, init: Init) -> None:
+        """Open the roots of an init of the owner; an init with a flaw is quarantined as a whole."""
         session = Session(init.group, init.epoch, init.session)
         flaw = checks.wrong_init(
             init, self.partition, self.partitions, self.limits.init_roots, record.timestamp_ms
         )
         if init.partitions != self.partitions:
             flaw = f"the ack topics have {self.partitions} partitions, the init says {init.partitions}"
-        if not self._is_from_owner(record, session, flaw, sum(run.end - run.start for run in init.runs)):
+        root_count = sum(run.end - run.start for run in init.runs)
+        if not self._accept_from_owner(record, session, flaw, root_count):
             return
         for run in init.runs:
-            stranger = self.sessions.stranger(init.group, run.source, init.topic)
-            if stranger:
-                self._quarantine(record, stranger)
+            objection = self.sessions.stranger(init.group, run.source, init.topic)
+            if objection:
+                self._quarantine(record, objection)
                 return
-        left_out = self._left_out(init)
-        if left_out:
-            self._quarantine(record, left_out)
+        gap = self._gap_of(init)
+        if gap:
+            self._quarantine(record, gap)
             return
         grace_ms = self.sessions.emit(session, init.now)
+        # a timeout of 0 or less means none
         timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
         emission = InitEmission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)
         epochs = read_epochs(record.headers)
         for run in init.runs:
-            if self._is_emitted(init.group, run):
-                # what lies below the watermark was emitted before, perhaps in another epoch
-                first_new = max(run.start, self.ledger.watermark(run.source))
-                if first_new < run.end:
-                    self.leader_epochs.add(EpochStep(run.source, first_new, epochs.at(run.source, first_new)))
-                self.ledger.init(emission, run, self.ack_next)
-            else:
+            if not self._is_in_generation(init.group, run):
                 self.ledger.counts.refused += run.end - run.start
+                continue
+            # positions below the watermark were emitted before, perhaps in
+            # another epoch
+            first_new = max(run.start, self.ledger.watermark(run.source))
+            if first_new < run.end:
+                self.leader_epochs.add(EpochStep(run.source, first_new, epochs.at(run.source, first_new)))
+            self.ledger.init(emission, run, self.ack_next)
 
-    def _is_emitted(self, group: str, run: SourceRun) -> bool:
+    def _is_in_generation(self, group: str, run: SourceRun) -> bool:
         """Return whether a run lies in the present generation of a source of its group."""
         source = self.sessions.sources.get(run.source)
         if source is None or source.group != group:
@@ -188,15 +211,18 @@ class PartitionCore:
         last_position = max(run.start, run.end - 1)
         return generation_of(run.start) == source.generation == generation_of(last_position)
 
-    def _left_out(self, init: Init) -> str:
-        """Return which positions an init would leave uninitialised for ever, if these are a block or more.
+    def _gap_of(self, init: Init) -> str:
+        """Return a text on positions that an init would leave out for ever; empty: it leaves out none.
 
-        A spout initialises what it reads without a gap. What an init leaves out counts as initialised: no
-        spout would read it, and it would get no verdict.
+        A spout initialises without a gap what it reads. Positions that an
+        init leaves out count as initialised: no spout would read them, and
+        they would get no verdict. A gap counts if it has a whole block of
+        this acker partition: between two of its blocks lie those of other
+        partitions.
         """
-        reached: dict[int, int] = {}  # by source, the first position behind what this init has so far
+        reached: dict[int, int] = {}  # by source, the first position behind the runs so far
         for run in init.runs:
-            if not self._is_emitted(init.group, run):
+            if not self._is_in_generation(init.group, run):
                 continue
             source_start = self.sessions.sources[run.source].from_
             first_allowed = max(reached.get(run.source, self.ledger.watermark(run.source)), source_start)
@@ -208,15 +234,21 @@ class PartitionCore:
             reached[run.source] = max(first_allowed, run.end)
         return ""
 
-    def _is_from_owner(self, record: Record, session: Session, flaw: str, weight: int) -> bool:
-        rank = self.sessions.rank(session)
+    def _accept_from_owner(self, record: Record, session: Session, flaw: str, root_count: int) -> bool:
+        """Return whether a record is to be applied: it has no flaw, and is of the owner of its group.
+
+        If not: it is quarantined, or `root_count` is counted as refused if it
+        is of a lower session.
+        """
         if flaw:
             self._quarantine(record, flaw)
-        elif rank is SessionRank.LOWER:
-            self.ledger.counts.refused += weight
+            return False
+        rank = self.sessions.rank(session)
+        if rank is SessionRank.LOWER:
+            self.ledger.counts.refused += root_count
         elif rank is not SessionRank.OWNER:
             self._quarantine(record, "its session has not taken the group")
-        return not flaw and rank is SessionRank.OWNER
+        return rank is SessionRank.OWNER
 
     # -- 2. barriers
 
@@ -227,6 +259,7 @@ class PartitionCore:
     # -- 3. fails and contributions
 
     def apply_fails(self, records: Iterable[Record]) -> None:
+        """Apply records of ``_ack_fail``."""
         for record in records:
             event = self._decode(record)
             if isinstance(event, Fails):
@@ -236,6 +269,7 @@ class PartitionCore:
             self.fail_next = record.offset + 1
 
     def _apply_fails(self, record: Record, fails: Fails) -> None:
+        """Fail the roots that a record names, with their causes; quarantine a record with a flaw."""
         flaw = checks.wrong_fails(fails, self.partition, self.partitions)
         flaw = flaw or self.sessions.stranger(fails.group, fails.source)
         if flaw:
@@ -243,15 +277,18 @@ class PartitionCore:
             return
         session = Session(fails.group, fails.epoch, fails.session)
         seen = self._see_fails(session, fails, record)
-        if self._is_fresh(seen, record, session, fails):
-            decided_ms = self.sessions.clock(session).counted_ms
-            self.outbox.note_stacks(read_stacks(record.headers))
-            self._pass_on_calls(record)
-            for cause in fails.causes:
-                loss_cause = LossCause(Verdict.FAILED, cause.operator, cause.error, cause.message, decided_ms)
-                self.ledger.fail(session, fails.source, distinct(positions(cause.positions)), loss_cause)
+        if not self._accept_new(seen, record, session, fails):
+            return
+        decided_ms = self.sessions.clock(session).counted_ms
+        self.outbox.note_stacks(read_stacks(record.headers))
+        self._pass_on_calls(record)
+        for cause in fails.causes:
+            loss_cause = LossCause(Verdict.FAILED, cause.operator, cause.error, cause.message, decided_ms)
+            failed_positions = distinct(positions(cause.positions))
+            self.ledger.fail(session, fails.source, failed_positions, loss_cause)
 
     def apply_acks(self, records: Iterable[Record]) -> None:
+        """Apply records of ``_ack_ack``, in sweeps of `SWEEP_BYTES`."""
         sweep: list[Record] = []
         sweep_bytes = 0
         for record in records:
@@ -265,7 +302,8 @@ class PartitionCore:
     def _sweep(self, records: Sequence[Record]) -> None:
         """Apply some contributions: first repeats with other content, then absent roots, then values.
 
-        Repeats fail their roots, and FAILED goes before ABSENT, and ABSENT before ACKED.
+        Repeats fail their roots, and FAILED goes before ABSENT, and ABSENT
+        before ACKED.
         """
         accepted: list[_AcceptedAcks] = []
         for record in records:
@@ -291,28 +329,32 @@ class PartitionCore:
                 self.ledger.touch(session, acks.source, touched_positions, acks.touched_at, pin)
 
     def _pass_on(self, record: Record, session: Session) -> None:
-        """Write behind the verdicts what contributions note, and count what they note of a watermark."""
+        """Pass on the notes of contributions to the verdict log, and count what came too late.
+
+        A note on a watermark counts if it is of the group of its `session`,
+        which has a clock.
+        """
         self._pass_on_calls(record)
         note = read_too_late(record.headers) if record.headers else None
         if note is None or note.group != session.group or not self.sessions.has_clock(session):
             return
-        # a note of tomorrow would be the last one of its group for good
+        # a note of tomorrow would stay the last one of its group for ever
         if not checks.wrong_clock(note.wall, record.timestamp_ms):
             self.outbox.note_too_late(note)
             self.too_late[note.group] = self.too_late.get(note.group, LateCounts()).plus(note)
 
     def _pass_on_calls(self, record: Record) -> None:
-        """Write behind the verdicts which calls passed when they were made again."""
+        """Pass on to the verdict log which calls passed when they were made again."""
         note = read_passed_calls(record.headers) if record.headers else None
-        if note is not None:
-            (header,) = passed_calls_header(*note) or (None,)
-            if header is not None:
-                self.outbox.pass_on(header)
+        if note is None:
+            return
+        for header in passed_calls_header(*note):  # one, or none
+            self.outbox.pass_on(header)
 
     def contribution(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
-        """Check and unpack contributions; if they cannot be applied, return None and the reason.
+        """Check and unpack contributions, and return them with an empty text; else None and the flaw.
 
-        The broker has their record since `written_ms`.
+        `written_ms` is the time of their record, wall time.
         """
         flaw = checks.wrong_acks(acks, self.partition, self.partitions)
         flaw = flaw or checks.wrong_touch(acks, written_ms)
@@ -323,49 +365,62 @@ class PartitionCore:
         return contribution, flaw
 
     def _accept(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
+        """Return the contributions of a record if they are to be applied.
+
+        If not, return None: a record with a flaw is quarantined, the others
+        are treated by `_accept_new`.
+        """
         contribution, flaw = self.contribution(acks, record.timestamp_ms)
         if contribution is None:
             self._quarantine(record, flaw)
             return None
         seen = self.see_acks(record, session, acks)
-        return contribution if self._is_fresh(seen, record, session, acks) else None
+        return contribution if self._accept_new(seen, record, session, acks) else None
 
-    def _is_fresh(self, seen: Seen, record: Record, session: Session, event: Acks | Fails) -> bool:
-        """Return whether a record is to be applied, by what the marks show.
+    def _accept_new(self, seen: Seen, record: Record, session: Session, event: Acks | Fails) -> bool:
+        """Return whether a record is to be applied, since it is new by the marks.
 
-        If not: a repeat is counted, one with other content fails its roots, and a record of too many lanes is
-        quarantined.
+        If not: a repeat is counted, one with other content fails its roots,
+        and a record of too many lanes is quarantined.
         """
         if seen is Seen.NO_ROOM:
             self._quarantine(record, f"more than {self.limits.lanes} lanes")
         elif seen is Seen.REPEATED:
             self.ledger.counts.repeated_records += 1
         elif seen is Seen.DIFFERENT:
-            self._differs(session, event)
+            self._fail_repeated(session, event)
         return seen is Seen.NEW
 
     def see_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
         """Compare a record of contributions with the marks, and mark it if it is new."""
+        # a session that has ended, or never began here, leaves no mark
         if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
         return self.ack_marks.see(record.offset, SessionLane(session, acks.lane), content)
 
     def _see_fails(self, session: Session, fails: Fails, record: Record) -> Seen:
+        """Compare a record of fails with the marks, and mark it if it is new."""
         if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(fails.seq, fails.source, fails.block, isal_zlib.crc32(record.value or b""))
         return self.fail_marks.see(SessionLane(session, fails.lane), content)
 
-    def _differs(self, session: Session, record: Acks | Fails) -> None:
-        """Fail what a repeat with other content names: a bolt did something else on a re-run."""
+    def _fail_repeated(self, session: Session, event: Acks | Fails) -> None:
+        """Fail the roots that a repeat with other content names: a bolt did something else on a re-run."""
         self.ledger.counts.nondeterministic_records += 1
-        message = f"lane {record.lane}, batch {record.seq}: written again with other content"
-        block_text = f"source {record.source}, block {record.block}"
+        message = f"lane {event.lane}, batch {event.seq}: written again with other content"
+        block_text = f"source {event.source}, block {event.block}"
         self.outbox.report(AckerEventKind.NONDETERMINISTIC, f"{message}, {block_text}")
         decided_ms = self.sessions.clock(session).counted_ms
-        loss_cause = LossCause(Verdict.FAILED, "", NONDETERMINISTIC, message, decided_ms)
-        self.ledger.fail(session, record.source, distinct(_named(record)), loss_cause)
+        loss_cause = LossCause(
+            Verdict.FAILED,
+            operator="",
+            error=NONDETERMINISTIC,
+            message=message,
+            decided_at_ms=decided_ms,
+        )
+        self.ledger.fail(session, event.source, distinct(_positions_in(event)), loss_cause)
 
     # -- 4. ticks and takes
 
@@ -375,61 +430,80 @@ class PartitionCore:
         self.fail_next = max(self.fail_next, fail_next)
         self.ack_next = max(self.ack_next, ack_next)
         if self.ledger.ahead_pin and self.init_next >= self.ahead_until:
-            self.ledger.forget_ahead()
+            self.ledger.forget_ahead()  # no init that it was kept for can come any more
 
     def count(self) -> bool:
         """Count the ticks and takes whose barrier is reached; return whether there were any."""
-        counted = False
+        has_counted = False
         for pending in self.sessions.counting(Barrier(self.ack_next, self.fail_next)):
-            counted = True
+            has_counted = True
             if pending.take:
                 self._count_take(pending)
             else:
                 self.ledger.expire(pending.session, self.sessions.clock(pending.session).counted_ms)
-        return counted
+        return has_counted
 
     def _count_take(self, take: Pending) -> None:
-        """Abandon all other sessions of the group, write the verdicts of that, and answer the new owner."""
+        """Abandon all other sessions of the group, write their verdicts, and answer the new owner."""
         session = take.session
         decided_ms = self.sessions.clock(session).counted_ms
         group = self.sessions.groups[session.group]
+        # a session may have marks, a clock or open roots without the others
         writers = self.ack_marks.now.sessions(session.group) | self.fail_marks.sessions(session.group)
         for former in writers | group.clocks.keys() | set(self.ledger.sessions(session.group)):
-            # All others are lower, save one whose epoch was higher than any session's can be.
+            # All others are lower, save one whose epoch was higher than any
+            # session's can be.
             if former != session:
                 self.ledger.abandon(former, decided_ms)
                 self.ack_marks.forget(former)
                 self.fail_marks.forget(former)
                 self.sessions.forget(former)
+        # in this order: the new owner reads the verdicts of former roots
+        # before its answer
         self.outbox.settle(self.ledger.take_settled(), self.leader_epochs)
         self.outbox.write(self._answers(session, take.before_ms))
         self.outbox.report(AckerEventKind.TAKEN, self._owner_text(session.group))
 
     def _answers(self, session: Session, before_ms: int | None) -> list[Taken]:
-        """Answer a session that owns its group now, in parts that each fit into a record.
+        """Return the answer to a session that owns its group now, in parts that each fit into a record.
 
-        `before_ms` is what the former owner's clock showed; None for a restart: its answer has its own clock.
+        `before_ms` is what the former owner's clock showed; None for a
+        restart: its answer has its own clock.
         """
         clock_ms = self.sessions.clock(session).read_ms if before_ms is None else before_ms
-        runs = ((1, run, RUN_BYTES) for run in self.ledger.open_runs(session))
-        rows_of_parts = in_records(2, chain(self._sources_of(session.group), runs)) or [((), ())]
-        group, epoch, session_id = session
+        # an answer has two lists, sources (0) and open runs (1): each row
+        # says its list and its size
+        run_rows = ((1, run, RUN_BYTES) for run in self.ledger.open_runs(session))
+        source_rows = self._source_rows(session.group)
+        parts = in_records(2, chain(source_rows, run_rows)) or [((), ())]
         return [
-            Taken(group, session_id, epoch, session_id, "", part, len(rows_of_parts), clock_ms, *rows)
-            for part, rows in enumerate(rows_of_parts)
+            Taken(
+                group=session.group,
+                session=session.id,
+                epoch=session.epoch,
+                asked_by=session.id,
+                refused="",
+                part=part,
+                parts=len(parts),
+                clock=clock_ms,
+                sources=sources,
+                open=open_runs,
+            )
+            for part, (sources, open_runs) in enumerate(parts)
         ]
 
-    def _sources_of(self, group: str) -> Iterator[tuple[int, TakenSource, int]]:
-        """Yield the sources of a group as rows of `in_records`."""
+    def _source_rows(self, group: str) -> Iterator[tuple[int, TakenSource, int]]:
+        """Yield the sources of a group as rows of `in_records`: 0 for the list of sources, and the size."""
         for number, source in self.sessions.sources_of(group):
-            end = self.ledger.watermark(number)
-            row = TakenSource(number, source.topic_id, source.generation, source.from_, end)
+            watermark = self.ledger.watermark(number)
+            row = TakenSource(number, source.topic_id, source.generation, source.from_, watermark)
             yield 0, row, SOURCE_BYTES + len(source.topic_id.encode())
 
     # -- 5. output
 
     @property
     def has_output(self) -> bool:
+        """Whether `take_output` would return anything."""
         return bool(self.ledger.settled) or bool(self.outbox)
 
     def take_output(self) -> StepOutput:
@@ -449,6 +523,7 @@ class PartitionCore:
         self.outbox.pass_over(record, why)
 
     def _refuse(self, group: str, asked_by: str, why: str) -> None:
+        """Count, answer and report that a session does not get a group."""
         self.ledger.counts.refused_takes += 1
         self._write_refusal(group, asked_by, why)
         self.outbox.report(AckerEventKind.REFUSED, f"session {asked_by} does not get group {group}: {why}")
@@ -456,35 +531,51 @@ class PartitionCore:
     def _write_refusal(self, group: str, asked_by: str, why: str) -> None:
         """Answer a session that does not get a group, and name the one that owns it; `why` is not empty.
 
-        A refusal has one part: of more than some 12,000 sources it contains only the first.
+        A refusal has one part: of more than some 12,000 sources it contains
+        only the first.
         """
         owned_group = self.sessions.groups.get(group)
-        owner = owned_group.owner if owned_group else Session(group, 0, "")
-        rows_of_parts = in_records(1, self._sources_of(group)) or [((),)]
+        owner = owned_group.owner if owned_group else Session(group, epoch=0, id="")
+        parts = in_records(1, self._source_rows(group)) or [((),)]
+        (sources,) = parts[0]
         clock_ms = self.sessions.clock(owner).read_ms
-        self.outbox.write(
-            [Taken(group, owner.id, owner.epoch, asked_by, why, 0, 1, clock_ms, rows_of_parts[0][0], ())]
+        refusal = Taken(
+            group=group,
+            session=owner.id,
+            epoch=owner.epoch,
+            asked_by=asked_by,
+            refused=why,
+            part=0,
+            parts=1,
+            clock=clock_ms,
+            sources=sources,
+            open=(),
         )
+        self.outbox.write([refusal])
 
     def _owner_text(self, group: str) -> str:
+        """Return the words of messages on the owner of a group."""
         owner = self.sessions.groups[group].owner
         return f"session {owner.id} (epoch {owner.epoch}) holds group {group}"
 
     def _decode_init(self, record: Record) -> Event | None:
-        """Do as `_decode` does, and quarantine a record of another cluster: nobody owns a group by that."""
-        if difference := other_cluster(record.headers, self.cluster_id):
+        """Do as `_decode` does, and quarantine a record of another cluster: it gives nobody a group."""
+        difference = other_cluster(record.headers, self.cluster_id)
+        if difference:
             self._quarantine(record, difference)
             return None
         return self._decode(record)
 
     def _decode_acks(self, record: Record) -> Event | None:
-        """Do as `_decode` does, in the quickest way for what is mostly there."""
+        """Do as `_decode` does; a plain record of contributions, as most are, in the quickest way."""
         if record.unreadable_names:
             return self._decode(record)
         return read_acks(record.value or b"", self._acks_header) or self._decode(record)
 
     def _decode(self, record: Record) -> Event | None:
-        if flaw := wrong_headers(record):
+        """Decode a record; None if it cannot be: it is quarantined, unless it is a mark of an operator."""
+        flaw = wrong_headers(record)
+        if flaw:
             self._quarantine(record, flaw)
             return None
         try:
@@ -495,6 +586,7 @@ class PartitionCore:
             return None
 
     def _quarantine(self, record: Record, why: str) -> None:
+        """Count a record that cannot be applied, and have it copied to the quarantine."""
         self.ledger.counts.quarantined_records += 1
         self.outbox.quarantine(record, why)
 
@@ -502,7 +594,9 @@ class PartitionCore:
 def wrong_headers(record: Record) -> str:
     """Return why no program of ours wrote a record, whatever its value says; empty: nothing shows that."""
     names = record.unreadable_names
-    return f"the name of a header is no UTF-8: {names[0]:.100}" if names else ""
+    if not names:
+        return ""
+    return f"the name of a header is no UTF-8: {names[0]:.100}"
 
 
 def weight(value: bytes | None) -> int:
@@ -510,11 +604,12 @@ def weight(value: bytes | None) -> int:
     return max(len(value or b""), RECORD_BYTES)
 
 
-def _named(record: Acks | Fails) -> I64:
+def _positions_in(event: Acks | Fails) -> I64:
     """Return all positions that a record names, in any order, perhaps several times."""
-    if isinstance(record, Fails):
-        arrays = [positions(cause.positions) for cause in record.causes]
+    arrays = [np.zeros(0, np.int64)]  # there may be no other
+    if isinstance(event, Fails):
+        arrays += [positions(cause.positions) for cause in event.causes]
     else:
-        arrays = [np.arange(run.start, run.end, dtype=np.int64) for run in record.runs + record.absent]
-        arrays += [positions(record.positions), positions(record.touched)]
-    return np.concatenate([np.zeros(0, np.int64), *arrays])
+        arrays += [np.arange(run.start, run.end, dtype=np.int64) for run in event.runs + event.absent]
+        arrays += [positions(event.positions), positions(event.touched)]
+    return np.concatenate(arrays)

@@ -1,12 +1,15 @@
-"""Frees input ids that a group without a right to them has, and groups that nobody needs.
+"""Frees input ids that belong to the wrong group, and groups that nobody needs.
 
-Ackers learn from takes which group has which input, and the first take of an id decides: they cannot know
-who has a right to it. So a take that somebody wrote by mistake, or on purpose, keeps an id from its owner.
-Here an operator says who has no right to it: as the owner of each acker partition, in place of its acker,
-which then restores the partition from what was written.
+Ackers learn from takes which group has which input, and the first take of an
+id decides: they cannot know which group has a right to it. So a take that
+somebody wrote by mistake, or on purpose, keeps an id from its owner. Here an
+operator names the group that has no right to it. This program becomes the
+owner of each acker partition in place of its acker, which then restores the
+partition from what was written.
 
-What was initialised under a freed id stays initialised, since a position is initialised once. So the input
-goes on in a new generation. Open roots are abandoned: nothing is lost.
+What was initialised under a freed id stays initialised, since a position is
+initialised once. So the input goes on in a new generation. Open roots are
+abandoned: nothing is lost.
 
 Source: docs/design/protocol.md, section 4, "What one record can claim".
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +27,7 @@ from acker.config.settings import AckTopics
 from acker.errors import Aborted, Fenced, UsageError
 from acker.identity import GENERATION_MAX, generation_of, input_id_of
 from acker.kafka.port import Log
+from acker.ledger.cohort import Session
 from acker.ledger.sessions import FREE, SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
@@ -34,10 +38,10 @@ from acker.service.view import AckerView, ViewReader
 from acker.wire.codec import wire_codec
 
 TRIES: Final = 5
-"""An acker that was fenced may take its partition back while it is freed; then it is fenced again."""
+"""A fenced acker may take its partition back while the partition is freed. It is fenced so often in all."""
 
 IsToFree = Callable[[int, str], bool]
-"""Called with an input id and the group that has it."""
+"""Called with an input id and the group that has it; returns whether that is to be freed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class Claim:
 
     Attributes:
         topics: the topics that were named for it.
-        initialised: by source, the generation of the last position that was initialised.
+        initialised: by source, the generation of the last position that was
+            initialised.
         open_roots: those of the input that have no verdict.
     """
 
@@ -59,43 +64,55 @@ class Claim:
     open_roots: int = 0
 
     def __str__(self) -> str:
-        begun = "some of it initialised" if self.initialised else "nothing of it initialised"
+        """Return a sentence that an operator decides by."""
+        initialised = "some of it initialised" if self.initialised else "nothing of it initialised"
         return (
             f"acker partition {self.partition}: input id {self.input_id} is of group {self.group}, topic"
-            f" {', '.join(self.topics)}, {len(self.sources)} sources, {begun}, {self.open_roots} roots open"
+            f" {', '.join(self.topics)}, {len(self.sources)} sources, {initialised},"
+            f" {self.open_roots} roots open"
         )
 
 
 def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
     """Return the claims of an acker partition that are to be lifted, ascending by input id."""
-    entries: dict[int, dict[int, SourceGeneration]] = {}
-    for source, entry in view.sources().items():
-        if entry.group != FREE and is_to_free(input_id_of(source), entry.group):
-            entries.setdefault(input_id_of(source), {})[source] = entry
-    open_roots = Counter[int]()
-    for open_range in view.open_ranges() if entries else ():
-        open_roots[input_id_of(open_range.source)] += len(open_range.at)
+    sources_by_input: dict[int, dict[int, SourceGeneration]] = {}
+    for source, source_generation in view.sources().items():
+        input_id = input_id_of(source)
+        if source_generation.group != FREE and is_to_free(input_id, source_generation.group):
+            sources_by_input.setdefault(input_id, {})[source] = source_generation
+    if not sources_by_input:
+        return []
+    open_counts = Counter[int]()  # by input id
+    for open_range in view.open_ranges():
+        open_counts[input_id_of(open_range.source)] += len(open_range.at)
     claims: list[Claim] = []
-    for input_id, sources in sorted(entries.items()):
-        watermarks = {source: view.watermark(source) for source in sources}
+    for input_id, sources in sorted(sources_by_input.items()):
+        initialised: dict[int, int] = {}
+        for source in sources:
+            watermark = view.watermark(source)
+            if watermark:
+                initialised[source] = generation_of(watermark)
+        # one group has all sources of an input
+        group = next(iter(sources.values())).group
+        topics = {source_generation.topic for source_generation in sources.values()}
         claims.append(
             Claim(
-                view.partition,
-                input_id,
-                next(iter(sources.values())).group,
-                tuple(sorted({entry.topic for entry in sources.values()})),
-                tuple(sorted(sources)),
-                {source: generation_of(end) for source, end in watermarks.items() if end},
-                open_roots[input_id],
+                partition=view.partition,
+                input_id=input_id,
+                group=group,
+                topics=tuple(sorted(topics)),
+                sources=tuple(sorted(sources)),
+                initialised=initialised,
+                open_roots=open_counts[input_id],
             )
         )
     return claims
 
 
 def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
-    """Return for each source of which something was initialised the generation in which it can go on.
+    """Return by source the generation in which it can go on; sources without an initialised one are missing.
 
-    Raises `UsageError`: there is none, since it was the last one.
+    Raises `UsageError`: the last generation is used.
     """
     generations: dict[int, int] = {}
     for claim in claims:
@@ -105,26 +122,33 @@ def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
                     f"of input id {claim.input_id} positions of the last generation, {GENERATION_MAX:,}, are"
                     " initialised, so that nothing can follow; give the input a new id in topics.yaml"
                 )
+            # acker partitions may have come to different generations: the
+            # highest counts
             generations[source] = max(generation + 1, generations.get(source, 0))
     return generations
 
 
 def free_in(core: PartitionCore, claims: Iterable[Claim], generations: Mapping[int, int]) -> None:
-    """Lift claims in an acker partition, and abandon what is open of them."""
+    """Lift claims in an acker partition, and abandon their open roots.
+
+    `generations` are those of `next_generations`.
+    """
+
+    def decided_ms(session: Session) -> int:
+        return core.sessions.clock(session).counted_ms
+
     for claim in claims:
-        core.ledger.abandon_sources(
-            set(claim.sources), lambda session: core.sessions.clock(session).counted_ms
-        )
+        core.ledger.abandon_sources(set(claim.sources), decided_ms)
         core.sessions.free(claim.sources, generations)
 
 
 def forget_groups(core: PartitionCore, names: Collection[str]) -> list[str]:
-    """Remove those of some groups that have no source any more; return their names."""
-    used = {entry.group for entry in core.sessions.sources.values()}
-    forgotten = sorted(core.sessions.groups.keys() & set(names) - used)
+    """Remove those of the named groups that have no source any more; return their names, sorted."""
+    used_groups = {source_generation.group for source_generation in core.sessions.sources.values()}
+    forgotten = sorted(core.sessions.groups.keys() & set(names) - used_groups)
     for name in forgotten:
-        marked = core.ack_marks.now.sessions(name) | core.fail_marks.sessions(name)
-        for session in marked | set(core.ledger.sessions(name)):
+        marked_sessions = core.ack_marks.now.sessions(name) | core.fail_marks.sessions(name)
+        for session in marked_sessions | set(core.ledger.sessions(name)):
             core.ledger.abandon(session, core.sessions.clock(session).counted_ms)
             core.ack_marks.forget(session)
             core.fail_marks.forget(session)
@@ -157,23 +181,27 @@ class Freeing:
         return claims
 
     def free(self, is_to_free: IsToFree, claims: Iterable[Claim], groups: Collection[str]) -> int:
-        """Lift claims in every acker partition, and forget those of `groups` that have nothing any more.
+        """Lift claims in every acker partition, and forget those of `groups` that have no source any more.
 
-        Return in how many acker partitions something was changed. `claims` is what `look` returned: they say
-        in which generations inputs go on. The call may be repeated.
+        Returns how many acker partitions were changed. `claims` is what
+        `look` returned: they decide in which generations inputs go on. The
+        call may be repeated.
 
         Raises:
             Fenced: an acker took a partition back, time and again.
             UsageError: something more was initialised meanwhile: look again.
         """
         generations = next_generations(claims)
-        return sum(
-            self._free_partition(number, is_to_free, generations, groups) for number in range(self.partitions)
-        )
+        changed_count = 0
+        for number in range(self.partitions):
+            if self._free_partition(number, is_to_free, generations, groups):
+                changed_count += 1
+        return changed_count
 
     def _free_partition(
         self, number: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
     ) -> bool:
+        """Do as `_try_partition` does, `TRIES` times while an acker takes the partition back."""
         for _ in range(TRIES - 1):
             try:
                 return self._try_partition(number, is_to_free, generations, groups)
@@ -184,16 +212,21 @@ class Freeing:
     def _try_partition(
         self, number: int, is_to_free: IsToFree, generations: Mapping[int, int], groups: Collection[str]
     ) -> bool:
-        """Become the owner of a partition, restore it, change it, and write its State."""
-        with ExitStack() as undo:
-            transactions = self.log.transactions(f"{self.group}-{number}")
-            undo.callback(transactions.close)
-            transactions.init(self.limits.operation_ms)
-            core = Restore(
+        """Become the owner of a partition, restore it, change it, and write its State.
+
+        Returns whether it was changed; else nothing is written. Raises what
+        `free` raises, and `Aborted`.
+        """
+        transactions = self.log.transactions(f"{self.group}-{number}")
+        with closing(transactions):
+            transactions.init(self.limits.operation_ms)  # fences the acker
+            restore = Restore(
                 self.log, self.topics, self.partitions, self.limits, wire_codec(), state_codec()
-            ).core(number)
+            )
+            core = restore.core(number)
             claims = claims_of(AckerView(core, 0, StateNotes(), is_behind=False), is_to_free)
             for source, generation in next_generations(claims).items():
+                # `free` has decided on generations before this partition was ours
                 if generation > generations.get(source, 0):
                     raise UsageError(
                         f"a session goes on with source {source} of input id {input_id_of(source)}: stop it,"
@@ -203,5 +236,6 @@ class Freeing:
             forgotten = forget_groups(core, groups)
             if not claims and not forgotten:
                 return False
-            PartitionAcker(core, transactions, self.topics, self.limits, state_codec()).write()
+            owned_partition = PartitionAcker(core, transactions, self.topics, self.limits, state_codec())
+            owned_partition.write()
         return True

@@ -15,6 +15,7 @@ the log before State is sent, a restore reads the verdicts behind State, too, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 from acker.config.limits import AckerLimits
@@ -71,6 +72,25 @@ class QuarantineForm(IntEnum):
 
     def lesser(self) -> QuarantineForm:
         return QuarantineForm(min(self + 1, QuarantineForm.NOTHING))
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedWrite:
+    """What one transaction of an acker partition writes, and what is known when it has committed.
+
+    Attributes:
+        records: none where State is full; then there is nothing to commit.
+        output: what the core has given out.
+        safe: the first contribution that a restart reads.
+        verdict: the first verdict that a restart reads, as State has it; negative: the next one.
+        names_restore: whether State has the last restore.
+    """
+
+    records: Sequence[Outgoing]
+    output: StepOutput
+    safe: int = 0
+    verdict: int = -1
+    names_restore: bool = False
 
 
 class PartitionAcker:
@@ -151,18 +171,20 @@ class PartitionAcker:
         return abs(now_ms - restored.at_ms) >= NAMED_AFTER_MS
 
     def write(self, now_ms: int | None = None) -> StepOutput:
-        """Write the output of the core, and return it when it has committed.
+        """Write the output of the core, and return it when it has committed; see `commit`."""
+        write = self.prepare(now_ms)
+        self.commit(write)
+        return self.finish(write)
+
+    def prepare(self, now_ms: int | None = None) -> PreparedWrite:
+        """Take the output of the core; `commit` writes it, and then `finish` is called.
+
+        Nothing may be applied to the core in between.
 
         Where State is larger than what can be read again, nothing is written, and the output is kept: State
         and verdicts are of one transaction. What is read from then on makes room, since acks, timeouts and
         takes close ranges, and sessions without verdicts stop to emit at `max_spout_pending`.
         State says that this machine's clock says `now_ms`, wall time; None: it does not say it.
-
-        Raises:
-            Aborted: the transaction was aborted; restore the partition.
-            RecordRefused: the same; if it `has_quarantined`, copy less of such records from then on.
-            Fenced: another process owns the partition; give it up.
-            Unreachable: the transaction may have committed or not; restore the partition.
         """
         core = self.core
         carry(core)
@@ -175,17 +197,36 @@ class PartitionAcker:
         headers = (*self._headers(), *clock_header(now_ms))
         records = self._records(output, encoded.parts(), self._bins(), headers)
         self.has_quarantined = bool(output.quarantined)
-        self._commit(records)
+        names_restore = self._restored is not None
+        return PreparedWrite(records, output, state.safe, state.verdict, names_restore)
+
+    def commit(self, write: PreparedWrite) -> None:
+        """Write in one transaction, and wait until it has committed; in whatever thread.
+
+        Raises:
+            Aborted: the transaction was aborted; restore the partition.
+            RecordRefused: the same; if it `has_quarantined`, copy less of such records then.
+            Fenced: another process owns the partition; give it up.
+            Unreachable: the transaction may have committed or not; restore the partition.
+        """
+        if write.records:
+            self._commit(write.records)
+
+    def finish(self, write: PreparedWrite) -> StepOutput:
+        """Record that a write has committed; return its output."""
+        core, output = self.core, write.output
+        if not write.records:
+            return output
         self.done = self._positions()
         core.committed([*output.verdicts, *(b"" for _ in (*output.too_late, *output.notes))])
-        self._is_named = self._restored is not None
+        self._is_named = write.names_restore
         self.unwritten_since_ms = None
         self._has_read_acks = False
         core.ledger.counts.transactions += 1
         verdict_place = TopicPartition(self._topics.verdict, core.partition)
-        first_verdict = state.verdict if state.verdict >= 0 else core.ledger.verdict_next.offset
+        first_verdict = write.verdict if write.verdict >= 0 else core.ledger.verdict_next.offset
         ack_place = TopicPartition(self._topics.ack, core.partition)
-        self.needed = {**self.done, ack_place: state.safe, verdict_place: first_verdict}
+        self.needed = {**self.done, ack_place: write.safe, verdict_place: first_verdict}
         output.events += core.take_output().events
         if self.quarantine_form is QuarantineForm.NOTHING:
             output.events += [
@@ -194,7 +235,7 @@ class PartitionAcker:
             ]
         return output
 
-    def _put_off(self, size: StateSize) -> StepOutput:
+    def _put_off(self, size: StateSize) -> PreparedWrite:
         """Write nothing until fewer ranges are open; report it once."""
         is_new = not self.full
         self.full = (
@@ -204,7 +245,7 @@ class PartitionAcker:
         self._ranges_when_full = size.ranges
         self.has_quarantined = False
         event = AckerEvent(AckerEventKind.FULL, self.core.partition, self.full)
-        return StepOutput(events=[event] if is_new else [])
+        return PreparedWrite((), StepOutput(events=[event] if is_new else []))
 
     def _news_of(self, size: StateSize) -> list[AckerEvent]:
         """Return what is to be reported of a State that is small enough."""

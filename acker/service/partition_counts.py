@@ -1,9 +1,11 @@
 """Checks that each ack topic has N partitions, the number in topics.yaml, as long as a process runs.
 
-A root's acker partition is computed from N. If partitions are added to an ack topic, no process reads or
-writes them; and a process that starts with the new N computes other acker partitions for the same roots.
+A root's acker partition is computed from N. If partitions are added to an ack
+topic, no process reads or writes them; and a process that starts with the new
+N computes other acker partitions for the same roots.
 
-Source: docs/design/protocol.md, section 4: every process stops when broker, topics.yaml and State disagree.
+Source: docs/design/protocol.md, section 4: every process stops when broker,
+topics.yaml and State disagree.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class PartitionCounts:
     def __init__(self, log: Log, names: Iterable[str], partitions: int) -> None:
         """Check for the first time; `names` are the ack topics that the process reads or writes.
 
-        Raises `TopicError`: a topic is missing; `Disagreement`: one has not as many partitions as it must.
+        Raises:
+            TopicError: a topic is missing.
+            Disagreement: one has another number than `partitions`.
         """
         self._log = log
         self._names = tuple(names)
@@ -33,19 +37,24 @@ class PartitionCounts:
         self._check()
 
     def step(self, now_ms: int) -> None:
-        """Check again when it is due; raises the errors of `__init__`, too."""
+        """Check again if `CHECK_EVERY_MS` are over, by wall time; raises the errors of `__init__`, too."""
+        # a clock that was set back ends the wait
         if self._checked_ms is not None and 0 <= now_ms - self._checked_ms < CHECK_EVERY_MS:
             return
-        if self._checked_ms is not None:
+        if self._checked_ms is not None:  # the first step comes just after the check of `__init__`
             self._check()
         self._checked_ms = now_ms
 
     def require(self, numbers: Iterable[int]) -> None:
-        """Check at once if the group assigned a partition that is not below N; raises as `__init__` does."""
+        """Check at once if the group assigned a partition number that is not below N.
+
+        Raises the errors of `__init__`.
+        """
         if any(number >= self._partitions for number in numbers):
             self._check()
 
     def _check(self) -> None:
+        """Ask for the topics; raise the errors of `__init__`."""
         infos = self._log.topics(self._names)
         missing = [name for name in self._names if name not in infos]
         if missing:

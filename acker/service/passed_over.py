@@ -1,13 +1,16 @@
 """What stops the readers of an ack topic until ``windhover topics repair`` lets them all pass over it.
 
-In `_ack_verdict`, `_ack_due` and `_ack_state` an unreadable record may be from a newer Windhover, so a
-process that reads one stops. If the record is garbage, an operator writes a mark, and every process passes
-over the record. A damaged batch stops who needs its topic as well, in any ack topic.
+In `_ack_verdict`, `_ack_due` and `_ack_state` an unreadable record may be
+from a newer Windhover, so a process that reads one stops. If the record is
+garbage, an operator writes a mark, and every process passes over the record.
+In any ack topic, a damaged batch stops the processes that need its topic,
+too.
 
-A mark is a later record in the same partition. Its key is ``passed-over/`` and the offset; for several
-offsets a header says where they end. So a process that may read the record may read the mark, a mark stays as
-long as its record, and only a process that met such a record has to search for marks. The value of a mark is
-text, which older versions pass over like any garbage.
+A mark is a later record in the same partition. Its key is ``passed-over/``
+and the offset; for several offsets a header says where they end. So a process
+that may read the record may read the mark, a mark stays as long as its
+record, and only a process that met such a record has to search for marks. The
+value of a mark is text, which older versions pass over like any garbage.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -26,14 +29,18 @@ PASSED_OVER: Final = b"passed-over/"
 """The key of a mark begins with this; the offset follows, in decimal digits."""
 
 WHY_HEADER: Final = "windhover.why"
+"""The operator's reason for a mark, or why a record is in the quarantine."""
+
 BY_HEADER: Final = "windhover.by"
+"""Who wrote a mark."""
 
 UNTIL_HEADER: Final = "windhover.until"
-"""Of a mark for several offsets: where they end."""
+"""Of a mark for several offsets: where they end, in decimal digits."""
 
 WAIT_MS: Final = 10_000
+"""How long a read waits for a record before it gives up."""
 
-_TAIL: Final = 1_000
+_TAIL_RECORDS: Final = 1_000
 """So many last records of a partition are searched for a mark first; then 8 times as many, and so on."""
 
 DAMAGE_CURE: Final = (
@@ -45,11 +52,20 @@ CURE: Final = "if none did, `windhover topics repair` shows it, and --execute --
 
 
 def passed_over_mark(place: TopicPartition, offset: int, why: str, by: str, until: int = 0) -> Outgoing:
-    """Return the mark by which all pass over an offset of a partition, or the offsets from it `until`."""
+    """Return the mark by which all pass over an offset of a partition, or the offsets [`offset`, `until`).
+
+    `why` is the operator's reason, and `by` the operator's name.
+    """
     headers: Headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
     if until > offset + 1:
         headers += ((UNTIL_HEADER, b"%d" % until),)
-    return Outgoing(*place, b"passed over: " + why.encode(), PASSED_OVER + b"%d" % offset, headers)
+    return Outgoing(
+        topic=place.topic,
+        partition=place.partition,
+        value=b"passed over: " + why.encode(),
+        key=PASSED_OVER + b"%d" % offset,
+        headers=headers,
+    )
 
 
 def marked_offset(record: Record) -> int | None:
@@ -70,26 +86,33 @@ def marked_offsets(record: Record) -> range:
 
 
 def _number(digits: bytes) -> int | None:
-    return int(digits) if digits.isdigit() and len(digits) < 20 else None
+    """Return the number that decimal digits are; None for other bytes, and beyond any offset."""
+    if not digits.isdigit() or len(digits) >= 20:
+        return None
+    return int(digits)
 
 
 def is_passed_over(log: Log, record: Record, *, wait_ms: int) -> bool:
-    """Return whether a mark lets all pass over a record."""
+    """Return whether the log has a mark that lets all pass over a record."""
     place = TopicPartition(record.topic, record.partition)
     return _marked_to(log, place, record.offset, wait_ms) is not None
 
 
 def damage_passed_over(log: Log, wait_ms: int = WAIT_MS) -> OnDamage:
-    """Return what lets readers of an ack topic pass over damaged batches that are marked, else raises."""
+    """Return the function for readers of ack topics that is called at each damaged batch.
 
-    def allowed_to(error: Damaged) -> int | None:
+    It returns where a mark for the batch ends, or raises `Damaged` with the
+    way out if there is no mark.
+    """
+
+    def marked_end(error: Damaged) -> int | None:
         place = TopicPartition(error.topic, error.partition)
         until = _marked_to(log, place, error.first, wait_ms)
         if until is None:
             raise error.with_cure(DAMAGE_CURE) from error
         return until
 
-    return allowed_to
+    return marked_end
 
 
 def read_ours(
@@ -104,7 +127,7 @@ def read_ours(
 ) -> Iterator[Record]:
     """Yield the records of an ack topic as `read_piece` does, and pass over damaged batches that are marked.
 
-    Raises `Damaged`: a batch is not; it names the way out.
+    Raises `Damaged`: a damaged batch is not marked; the error names the way out.
     """
     on_damage = damage_passed_over(log, wait_ms)
     return read_piece(
@@ -113,22 +136,24 @@ def read_ours(
 
 
 def _marked_to(log: Log, place: TopicPartition, offset: int, wait_ms: int) -> int | None:
-    """Return where the offsets end that are passed over together with one; None: it is not passed over.
+    """Return where the offsets end that a mark for one offset names; None: it is not marked.
 
-    The partition is searched from its end back to the offset, beyond whatever is damaged there.
+    The partition is searched from its end back to the offset, and over
+    whatever is damaged there.
     """
     end = log.stable_ends([place])[place]
-    reach = _TAIL
+    reach = _TAIL_RECORDS
     while True:
         first_offset = max(offset + 1, end - reach, log.starts([place])[place])
         piece = read_piece(
             log, place, first_offset, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage
         )
         for record in piece:
-            if offset in (marked := marked_offsets(record)):
+            marked = marked_offsets(record)
+            if offset in marked:
                 return marked.stop
         if end - reach <= offset + 1:
-            return None
+            return None  # all behind the offset was searched
         end, reach = first_offset, reach * 8
 
 
@@ -140,9 +165,10 @@ def require_passed_over(
     kind: type[WindhoverError] = UnknownVersion,
     wait_ms: int = WAIT_MS,
 ) -> str:
-    """Return the error's text for a record of an unknown version if a mark lets it pass; else raise `kind`.
+    """Return the text of `error` if a mark lets all pass over a record of an unknown version.
 
-    `cure` says what to do if a newer Windhover wrote the record.
+    Else it raises an error of the class `kind`; `cure` is what to do if a
+    newer Windhover wrote the record.
     """
     if is_passed_over(log, record, wait_ms=wait_ms):
         return str(error)
@@ -150,7 +176,7 @@ def require_passed_over(
 
 
 def kind_of(value: bytes | None) -> str:
-    """Return a text about what an unreadable record may be."""
+    """Return what an unreadable record may be, in words: of a newer Windhover, or garbage."""
     if value is not None and value[:2] == MAGIC and len(value) >= HEADER_BYTES:
         return "perhaps a newer Windhover's: C3 01 and a fingerprint that this version does not know"
     return "garbage: it does not begin with C3 01 as all records of Windhover do"

@@ -5,11 +5,13 @@
    or from those that were written with State, to its end. Verdicts without a State of their own count, too.
 3. Fold the contributions in [safe, position) again, except to roots that State carries by value.
 
-Only the verdict log decides what is settled: contributions that are read again give no verdict. ``_ack_init``
-and ``_ack_fail`` are not read again: State has the roots that inits opened, and the step that read a fail
-also gave its verdicts.
+Only the verdict log decides what is settled: contributions that are read
+again give no verdict. ``_ack_init`` and ``_ack_fail`` are not read again:
+State has the roots that inits opened, and the step that read a fail also
+wrote its verdicts.
 
-The order of 2 and 3 does not change the result; this one folds less.
+The order of 2 and 3 does not change the result; in this one fewer
+contributions are folded.
 
 Source: docs/design/protocol.md, section 5.3, "Restore".
 """
@@ -38,21 +40,28 @@ from acker.wire.events import Acks, Event, Verdicts, positions
 
 
 def _load(core: PartitionCore, last_state: LastState) -> None:
-    """Load a State, and what its writer noted beside it, into a new core."""
+    """Load a State, with the headers beside it, into a new core."""
     load_state(core, last_state.state, last_state.bins)
     for session, until_ms in last_state.shared.items():
         core.sessions.set_shared(session, until_ms)
     core.too_late = dict(last_state.notes.too_late)
     core.leader_epochs = last_state.leader_epochs
     if not last_state.is_last:
-        # Bins may have other values behind this State, which do not count: all of them are written again.
+        # Behind this State there may be bins with other values, which do not
+        # count: write all bins again.
         for cohort in core.ledger.cohorts():
             core.ledger.changed(cohort)
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Restores acker partitions: from which topics, and with which codecs and limits."""
+    """Restores acker partitions.
+
+    Attributes:
+        partitions: how many there are, the N of topics.yaml.
+        codec: of the wire's records; `stored` is that of State's.
+        at: is told what is done now, before each record that is read.
+    """
 
     log: Log
     topics: AckTopics
@@ -66,24 +75,27 @@ class Restore:
         """Restore an acker partition, after the transaction of its former owner has ended.
 
         Raises:
-            Disagreement: its State was written with another N or in another cluster, or is missing although
-                there are verdicts.
+            Disagreement: its State was written with another N or in another
+                cluster, or is missing although there are verdicts.
             DataLoss: records that are still needed are no longer in the log.
-            Fenced: another process became the owner of the partition meanwhile.
+            Fenced: another process became the owner of the partition
+                meanwhile.
         """
         place = TopicPartition(self.topics.state, partition)
         end = self.log.stable_ends([place])[place]
         try:
             return self._core(partition)
         except (DataLoss, Disagreement, OutOfRange) as error:
-            # Only an owner of our transactional id writes State. If another process writes it while we
-            # restore, that process has fenced us, and deletes what it does not need: so what we miss is not
-            # lost.
+            # Only an owner of our transactional id writes State. If another
+            # process writes it while we restore, that process has fenced us,
+            # and deletes the records that it does not need: so the records
+            # that we miss are not lost.
             if self.log.stable_ends([place])[place] > end:
                 raise Fenced(f"partition {partition} has got another owner; give it up") from error
             raise
 
     def _core(self, partition: int) -> PartitionCore:
+        """Restore in the three steps of this module; raises what `core` raises, and `OutOfRange`."""
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
         core.cluster_id = self.log.cluster_id()
         with loading(TopicPartition(self.topics.state, partition)):
@@ -98,24 +110,27 @@ class Restore:
             self._require_no_verdict(core, verdict_place, verdict_end)
         else:
             self._settle(core, state, verdict_place, verdict_end)
-            if core.ledger.ahead_pin:
-                init = TopicPartition(self.topics.init, partition)
-                core.ahead_until = self.log.ends([init])[init]
+            if core.ledger.ahead_pin:  # there are verdicts of roots whose inits are not read yet
+                init_place = TopicPartition(self.topics.init, partition)
+                core.ahead_until = self.log.ends([init_place])[init_place]
             self._refold(core, state)
         core.ledger.verdict_next = Pin(verdict_end, core.ledger.verdict_next.bytes)
-        core.ledger.take_settled()
+        core.ledger.take_settled()  # the verdict log has them already
         return core
 
     # -- 1. State
 
     def _read_state(self, partition: int) -> LastState | None:
+        """Return the last State of a partition, None without one; `Disagreement`: it has another N."""
         place = TopicPartition(self.topics.state, partition)
         last_state = read_last_state(self.log, place, self.stored, wait_ms=self.limits.operation_ms)
-        partitions = last_state.state.partitions if last_state else self.partitions
-        if partitions != self.partitions:
+        if last_state is None:
+            return None
+        state_partitions = last_state.state.partitions
+        if state_partitions != self.partitions:
             raise Disagreement(
                 f"State of acker partition {partition} was written with acker.partitions:"
-                f" {partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it"
+                f" {state_partitions}, topics.yaml says {self.partitions}. N is fixed for life: set it"
                 " back, or begin anew under another acker.topic_prefix once nothing is pending"
             )
         return last_state
@@ -123,19 +138,21 @@ class Restore:
     # -- checks of the logs
 
     def _require_logs(self, core: PartitionCore, state: State | None) -> None:
-        needs = {
-            self.topics.init: (core.init_next, "takes and inits"),
-            self.topics.ack: (state.safe if state else 0, "contributions"),
-            self.topics.fail: (core.fail_next, "fails"),
-        }
-        for topic, (offset, records_needed) in needs.items():
-            require_start(self.log, TopicPartition(topic, core.partition), offset, records_needed)
-        if state is not None and state.verdict >= 0:
-            verdict_place = TopicPartition(self.topics.verdict, core.partition)
-            require_start(self.log, verdict_place, state.verdict, "verdicts")
+        """Raise `DataLoss` if a log begins behind the first record that is still needed of it."""
+        self._require_start(core, self.topics.init, core.init_next, "takes and inits")
+        self._require_start(core, self.topics.ack, state.safe if state else 0, "contributions")
+        self._require_start(core, self.topics.fail, core.fail_next, "fails")
+        if state is not None and state.verdict >= 0:  # else none is needed
+            self._require_start(core, self.topics.verdict, state.verdict, "verdicts")
+
+    def _require_start(self, core: PartitionCore, topic: str, needed_offset: int, what: str) -> None:
+        require_start(self.log, TopicPartition(topic, core.partition), needed_offset, what)
 
     def _require_no_verdict(self, core: PartitionCore, place: TopicPartition, end: int) -> None:
-        """Refuse verdicts without State; what no acker wrote, or an operator lets pass, is none."""
+        """Raise `Disagreement` if the log has verdicts, since there is no State.
+
+        Records that no acker wrote, or that an operator lets pass, are no verdicts.
+        """
         start = self.log.starts([place])[place]
         wait_ms = self.limits.operation_ms
         self.at("restoring: looking for verdicts without State")
@@ -151,9 +168,9 @@ class Restore:
     # -- 2. verdicts
 
     def _settle(self, core: PartitionCore, state: State, place: TopicPartition, end: int) -> None:
-        """Read the verdicts that State has not, and settle their roots."""
+        """Read the verdicts that State does not contain, up to `end`, and settle their roots."""
         first_offset = verdicts_from(self.log, place, state, end)
-        bytes_read = 0
+        bytes_read = 0  # pins count from the first verdict that was read
         wait_ms = self.limits.operation_ms
         for record in read_ours(self.log, place, first_offset, end, committed=True, wait_ms=wait_ms):
             self.at("restoring: verdicts")
@@ -164,21 +181,23 @@ class Restore:
         core.ledger.verdict_next = Pin(end, bytes_read)
 
     def _verdicts(self, core: PartitionCore, record: Record) -> Verdicts | None:
-        """Read verdicts; None for an answer, and where `_event` has none."""
+        """Return the verdicts of a record; None for an answer to a take, and for a record to pass over."""
         event = self._event(core, record)
         if not isinstance(event, Verdicts):
             return None
-        if flaw := wrong_verdicts(event):
+        flaw = wrong_verdicts(event)
+        if flaw:
             core.pass_over(record, flaw)
             return None
         return event
 
     def _event(self, core: PartitionCore, record: Record) -> Event | None:
-        """Decode a record of the verdict topic; None for what no acker wrote, or an operator lets pass.
+        """Decode a record of the verdict topic; None for one that no acker wrote, or an operator lets pass.
 
         Raises:
-            Disagreement: perhaps a newer acker wrote it, and the roots that it settled must not be settled
-                again. Or it was written in another cluster, where the roots are others.
+            Disagreement: perhaps a newer acker wrote it, and the roots that
+                it settled must not be settled again. Or it was written in
+                another cluster, where the roots are others.
         """
         require_cluster(record.place, record.headers, record.value, core.cluster_id)
         try:
@@ -201,6 +220,7 @@ class Restore:
     # -- 3. contributions
 
     def _refold(self, core: PartitionCore, state: State) -> None:
+        """Read again the contributions that State does not contain, and fold them."""
         place = TopicPartition(self.topics.ack, core.partition)
         wait_ms = self.limits.operation_ms
         for record in read_ours(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms):
@@ -209,14 +229,17 @@ class Restore:
             core.ack_bytes += weight(record.value)
 
     def _refold_record(self, core: PartitionCore, record: Record) -> None:
+        """Fold the contributions of a record; pass over those that were quarantined when they were read."""
         if wrong_headers(record):
-            return  # quarantined as what cannot be read
+            return
         try:
             acks = self.codec.decode(record.value)
         except CodecError:
-            return  # it was quarantined by the step that first read it
-        contribution = core.contribution(acks, record.timestamp_ms)[0] if isinstance(acks, Acks) else None
-        if not isinstance(acks, Acks) or contribution is None:
+            return
+        if not isinstance(acks, Acks):
+            return
+        contribution, _ = core.contribution(acks, record.timestamp_ms)
+        if contribution is None:
             return
         session = Session(acks.group, acks.epoch, acks.session)
         if core.see_acks(record, session, acks) is not Seen.NEW:

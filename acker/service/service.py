@@ -8,12 +8,15 @@ The caller runs the loop around `AckerService.step`, and provides the clock and 
 3. for each partition with new records: applies them, lets ticks and takes count, and commits all in one
    transaction (``acker.service.partition``), those of several partitions side by side;
 4. at times deletes what the logs need no more.
+
+A transaction that takes longer than `PATIENCE_MS` is left to itself (``acker.service.silent``). The
+next steps are for the other partitions, until one of them finds that it is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -30,15 +33,15 @@ from acker.errors import (
     Unreachable,
     WindhoverError,
 )
-from acker.kafka.port import Bound, Log, TopicPartition
+from acker.kafka.port import Bound, Log, TopicPartition, Transactions
 from acker.kafka.standing import StandingNews
-from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts, StepOutput
+from acker.ledger.output import AckerEvent, AckerEventKind, AckerStatus, Counts
 from acker.ledger.tally import VerdictTally
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker, QuarantineForm
 from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
-from acker.service.silent import SilentPartitions
+from acker.service.silent import SilentPartitions, Takeover, WritesUnderWay
 from acker.service.state import state_codec
 from acker.service.step_reader import StepOffsets, StepReader
 from acker.waits import SilentBroker, SteadyMs, steady_ms
@@ -94,6 +97,18 @@ PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group: by then
 a process that hangs has ended, and one with much to restore keeps its place."""
 
+_TakeoverError = Fenced | Unreachable | Damaged
+
+LEFT_ALONE_MS: Final = 3_000
+"""A partition that did not come up is left alone so long, at first. Where its broker is cut off,
+others lead in its place after some ten seconds. A try holds up the others while one question is asked.
+"""
+
+PATIENCE_MS: Final = 500
+"""The partitions of a process wait for each other's transactions so long. One takes some 20 ms, and on
+a busy machine up to 500; to leave one to itself costs its partition two requests more.
+"""
+
 
 class AckerService:
     """One acker process: a member of the ackers' consumer group."""
@@ -137,9 +152,11 @@ class AckerService:
         interval_ms = self._limits.retention_interval_ms
         self._retention = Retention(log, topics, replay_group, interval_ms, verdict_retention_ms)
         self._owned: dict[int, PartitionAcker] = {}
+        self._writes = WritesUnderWay(log, clock_ms)
+        self._takeovers: dict[int, Takeover] = {}
         self._assigned = 0
         self._fenced_ms: dict[int, int] = {}
-        self._silent = SilentPartitions(self._limits.operation_ms, self._limits.unreachable_ms)
+        self._silent = SilentPartitions(LEFT_ALONE_MS, self._limits.unreachable_ms)
         self._troubles: dict[int, dict[str, str]] = {}
         self._restores: dict[int, int] = {}
         self._forms: dict[int, QuarantineForm] = {}  # of partitions whose quarantined records were refused
@@ -170,7 +187,8 @@ class AckerService:
         self._is_amid_step = True
         try:
             worked = self._round(now_ms)
-            self._broker.answered()
+            if not self._waits_for_writes():  # else nothing was asked that could be answered
+                self._broker.answered()
         except Unreachable as error:
             worked = False
             if self._broker.failed():
@@ -181,26 +199,39 @@ class AckerService:
         return worked
 
     def close(self) -> None:
-        """Commit what steps have put off, and leave the group.
+        """Commit what steps have put off, end what is under way, and leave the group.
 
         What an error has cut short is not written: contributions may be read and not folded, or verdicts
         given that were in the transaction that failed. A restart reads it all again.
         """
         try:
-            changed = [acker for acker in self._owned.values() if acker.unwritten_since_ms is not None]
-            for written in self._written([] if self._is_amid_step else changed, "last commit of"):
-                for acker, outcome in written:
-                    if isinstance(outcome, WindhoverError):  # it must not hide what ends the acker
-                        number = acker.core.partition
-                        self._report(AckerEvent(AckerEventKind.ABORTED, number, str(outcome)))
-                    else:
-                        self._membership.commit_soon(acker.done)
+            self._write_last()
+            for takeover in self._takeovers.values():
+                self._at("leaving a partition that was not taken over yet")
+                with suppress(WindhoverError):  # it is another owner's
+                    takeover.fencing.result()
+                takeover.transactions.close()
             for number in list(self._owned):
                 self._give_up(number)
         finally:
             self._at("leaving the group")
             self._reader.close()
             self._membership.close()
+
+    def _write_last(self) -> None:
+        """Commit what steps have put off, and wait for all transactions that are under way."""
+        changed = [acker for acker in self._ready() if acker.unwritten_since_ms is not None]
+        for ackers in self._in_turns([] if self._is_amid_step else changed, "last commit of"):
+            self._writes.begin(ackers, None)
+            self._writes.wait(_numbers(ackers), self._limits.operation_ms)
+        if self._writes.numbers():
+            self._at(f"last commit of {_names(self._writes.numbers())}")
+        for acker, outcome in self._writes.take_all():
+            if isinstance(outcome, WindhoverError):  # it must not hide what ends the acker
+                number = acker.core.partition
+                self._report(AckerEvent(AckerEventKind.ABORTED, number, str(outcome)))
+            else:
+                self._membership.commit_soon(acker.done)
 
     def status(self) -> AckerStatus:
         cores = [acker.core for acker in self._owned.values()]
@@ -241,7 +272,8 @@ class AckerService:
     def _round(self, now_ms: int) -> bool:
         self._at("asking the group what is ours")
         self._counts.step(now_ms)
-        moved = self._share(now_ms)
+        has_finished = self._finish_writes(now_ms)
+        moved = self._share(now_ms) or has_finished
         if not self._owned:
             return moved
         try:
@@ -253,23 +285,40 @@ class AckerService:
         except OutOfRange as error:
             self._lose_shortened(error, now_ms)
             return True
-        self._at("shortening logs")
-        self._retention.step(self._owned.values(), now_ms)
+        if not self._writes.numbers():  # else a broker is silent, and would hold up all
+            self._at("shortening logs")
+            self._retention.step(self._owned.values(), now_ms)
         return worked
 
     def _work(self, now_ms: int) -> bool:
-        """Fetch, apply, count and commit for all partitions; return whether anything was done."""
+        """Fetch, apply, count and commit for all partitions; return whether anything was done.
+
+        Partitions whose transaction is under way are left out.
+        """
+        ready = self._ready()
+        if not ready:
+            self._at(f"waiting for {_names(self._writes.numbers())}")
+            self._writes.wait(self._writes.numbers()[:1], self._limits.poll_ms)
+            return False
         self._at("fetching contributions")
-        is_quiet = all(acker.is_quiet for acker in self._owned.values())
+        is_quiet = all(acker.is_quiet for acker in ready)
         self._report_news(self._reader.fetch(now_ms, is_quiet=is_quiet))
         if self._reader.clock_news:
             self._report(AckerEvent(AckerEventKind.CLOCK, -1, self._reader.clock_news))
-        applied = [self._apply(number, acker.core, now_ms) for number, acker in self._owned.items()]
-        self._find_ends()
-        counted = [self._count(acker, now_ms) for acker in self._owned.values()]
-        due = [acker for acker in self._owned.values() if acker.must_write(now_ms)]
+        applied = [self._apply(acker.core.partition, acker.core, now_ms) for acker in ready]
+        self._find_ends(ready)
+        counted = [self._count(acker, now_ms) for acker in ready]
+        due = [acker for acker in ready if acker.must_write(now_ms)]
         self._commit(due, now_ms)
         return any(applied) or any(counted) or bool(due)
+
+    def _ready(self) -> list[PartitionAcker]:
+        """Return the partitions whose transactions are over."""
+        return [acker for number, acker in self._owned.items() if number not in self._writes]
+
+    def _waits_for_writes(self) -> bool:
+        """Return whether no partition can do anything before a transaction is over."""
+        return bool(self._owned) and not self._ready()
 
     def _report_news(self, news: StandingNews) -> None:
         for partition in news.stand:
@@ -294,9 +343,9 @@ class AckerService:
             self._owned[number].changed(now_ms, has_read_acks=has_read_acks)
         return has_read
 
-    def _find_ends(self) -> None:
+    def _find_ends(self, ready: Iterable[PartitionAcker]) -> None:
         """Find out up to where contributions come before ticks and takes: one request for all partitions."""
-        waiting = [number for number, acker in self._owned.items() if acker.core.sessions.waits_for_ends()]
+        waiting = _numbers(acker for acker in ready if acker.core.sessions.waits_for_ends())
         if waiting:
             self._at("looking for the ends of contributions")
             for number, barrier in self._reader.barriers(waiting).items():
@@ -310,38 +359,49 @@ class AckerService:
         return counted
 
     def _commit(self, due: list[PartitionAcker], now_ms: int) -> None:
-        """Commit partitions, some at a time; report what has committed, then give those up that failed."""
-        for written in self._written(due, "committing partition", now_ms):
-            failed: list[tuple[int, WindhoverError]] = []
-            for acker, outcome in written:
-                number = acker.core.partition
-                if isinstance(outcome, WindhoverError):
-                    failed.append((number, outcome))
-                    continue
-                self._membership.commit_soon(acker.done)
-                self._restores.pop(number, None)
-                if acker.has_quarantined:  # the next one may fit
-                    self._forms.pop(number, None)
-                    acker.quarantine_form = QuarantineForm.WHOLE
-                self._tally.add(outcome.settled, now_ms)
-                self._tally.add_too_late(outcome.too_late)
-                for event in outcome.events:
-                    self._report(event)
-            for number, error in failed:
-                self._failed(number, error, now_ms)
+        """Commit partitions, some at a time; what takes long is finished by a later step."""
+        for ackers in self._in_turns(due, "committing"):
+            self._writes.begin(ackers, now_ms)
+            self._writes.wait(_numbers(ackers), PATIENCE_MS)
+            self._finish_writes(now_ms)
+        self._reader.hold(self._writes.numbers())
 
-    def _written(
-        self, due: list[PartitionAcker], doing: str, now_ms: int | None = None
-    ) -> Iterator[list[tuple[PartitionAcker, StepOutput | WindhoverError]]]:
-        """Write partitions, `commits_at_once` side by side; yield those of each turn with their outcomes.
+    def _in_turns(self, due: list[PartitionAcker], doing: str) -> Iterator[list[PartitionAcker]]:
+        """Yield partitions, `commits_at_once` in each turn; `doing` names the work where it hangs.
 
-        Each waits for the broker some 20 ms, and computes little. `doing` names the work where it hangs.
+        Each waits for the broker some 20 ms, and computes little.
         """
         for first_index in range(0, len(due), self._limits.commits_at_once):
             ackers = due[first_index : first_index + self._limits.commits_at_once]
-            numbers = ", ".join(str(acker.core.partition) for acker in ackers)
-            self._at(f"{doing} {numbers}")
-            yield self._log.side_by_side([partial(_with_outcome, acker, now_ms) for acker in ackers])
+            self._at(f"{doing} {_names(_numbers(ackers))}")
+            yield ackers
+
+    def _finish_writes(self, now_ms: int) -> bool:
+        """Report what has committed, give those up that failed; return whether there were any."""
+        overdue = self._writes.overdue(self._limits.hung_ms)
+        if overdue:  # past all its deadlines: who watches this thread may see that it hangs
+            self._at(f"committing {_names(overdue)}")
+            self._writes.wait(overdue, 2 * self._limits.hung_ms)
+        finished = self._writes.take_finished()
+        failed: list[tuple[int, WindhoverError]] = []
+        for acker, outcome in finished:
+            number = acker.core.partition
+            self._reader.release(number)
+            if isinstance(outcome, WindhoverError):
+                failed.append((number, outcome))
+                continue
+            self._membership.commit_soon(acker.done)
+            self._restores.pop(number, None)
+            if acker.has_quarantined:  # the next one may fit
+                self._forms.pop(number, None)
+                acker.quarantine_form = QuarantineForm.WHOLE
+            self._tally.add(outcome.settled, now_ms)
+            self._tally.add_too_late(outcome.too_late)
+            for event in outcome.events:
+                self._report(event)
+        for number, error in failed:
+            self._failed(number, error, now_ms)
+        return bool(finished)
 
     def _failed(self, number: int, error: WindhoverError, now_ms: int) -> None:
         """Give a partition up whose commit failed, or raise what cannot pass."""
@@ -378,18 +438,21 @@ class AckerService:
         self._counts.require(ours)
         self._assigned = len(ours)
         self._time_restores(ours, now_ms)
-        gone = [number for number in self._owned if number not in ours]
+        # one whose transaction is under way is given up when that is over
+        gone = [number for number in _numbers(self._ready()) if number not in ours]
         for number in gone:
             self._give_up(number)
             self._report(AckerEvent(AckerEventKind.LOST, number, "the group has taken it back"))
         self._forget_others(ours, now_ms)
         missing = ours - self._owned.keys() - self._fenced_ms.keys()
         in_turn = self._silent.in_turn(missing, now_ms, others_work=bool(self._owned))
-        if in_turn:
-            self._try_to_own(in_turn[0], now_ms)
-        if in_turn or gone:
+        new = [number for number in in_turn if number not in self._takeovers][:1]
+        has_fenced = self._end_takeovers(ours, now_ms)
+        for number in new:
+            self._try_to_own(number, now_ms)
+        if new or has_fenced or gone:
             self._assign()
-        return bool(in_turn or gone)
+        return bool(new or has_fenced or gone)
 
     def _forget_others(self, ours: frozenset[int], now_ms: int) -> None:
         """Forget what is known of partitions that are not ours any more, and fences that are over."""
@@ -402,21 +465,63 @@ class AckerService:
         self._damaged = {number: self._damaged[number] for number in still_damaged}
 
     def _try_to_own(self, number: int, now_ms: int) -> None:
-        """Restore a partition; leave it alone for a while if it cannot be had now.
+        """Fence a partition's former owner and restore it; leave it alone for a while if that fails.
+
+        The fencing waits for the former owner's transaction. If that takes long, a later step goes on.
 
         Raises `Unreachable` if no other one works, and `Damaged` if none can be read.
         """
+        self._at(f"taking over partition {number}")
         try:
-            self._own(number)
-        except Fenced as error:
+            self._require_leaders(number)
+            transactions = self._log.transactions(f"{self._group}-{number}")
+            fence = partial(transactions.init, self._limits.operation_ms)
+            with ExitStack() as undo:
+                undo.callback(transactions.close)
+                if self._owned:
+                    fencing = self._log.begin(fence)
+                    if not fencing.is_over(PATIENCE_MS):
+                        self._takeovers[number] = Takeover(transactions, fencing)
+                        undo.pop_all()
+                        return
+                    fencing.result()
+                else:  # nobody is held up, and a signal may end the wait
+                    fence()
+                self._own(number, transactions)
+                undo.pop_all()
+        except (Fenced, Unreachable, Damaged) as error:
+            self._not_owned(number, error, now_ms)
+
+    def _end_takeovers(self, ours: frozenset[int], now_ms: int) -> bool:
+        """Restore partitions whose former owner is fenced by now; return whether there were any."""
+        takeovers = self._takeovers.items()
+        fenced = [number for number, takeover in takeovers if takeover.fencing.is_over()]
+        for number in fenced:
+            transactions, fencing = self._takeovers.pop(number)
+            with ExitStack() as undo:
+                undo.callback(transactions.close)
+                try:
+                    fencing.result()
+                    if number in ours:
+                        self._at(f"restoring partition {number}")
+                        self._require_leaders(number)  # which may have changed meanwhile
+                        self._own(number, transactions)
+                        undo.pop_all()
+                except (Fenced, Unreachable, Damaged) as error:
+                    self._not_owned(number, error, now_ms)
+        return bool(fenced)
+
+    def _not_owned(self, number: int, error: _TakeoverError, now_ms: int) -> None:
+        """Leave a partition alone for a while that cannot be had; raise as `_try_to_own` does."""
+        if isinstance(error, Fenced):
             self._fenced_ms[number] = now_ms
             self._report(AckerEvent(AckerEventKind.FENCED, number, str(error)))
-        except Unreachable as error:
+        elif isinstance(error, Unreachable):
             self._silent.failed(number, now_ms)
             if not self._owned:
-                raise
+                raise error
             self._report(AckerEvent(_kind_of(error), number, str(error)))
-        except Damaged as error:
+        else:
             self._report(AckerEvent(AckerEventKind.DAMAGED, number, str(error)))
             self._leave_damaged(number, error, now_ms)
 
@@ -427,7 +532,7 @@ class AckerService:
         no owner who deleted the records, the next restore says so (`DataLoss`). Raises the error where all
         logs begin where they should.
         """
-        read = {place: offset for acker in self._owned.values() for place, offset in acker.done.items()}
+        read = {place: offset for acker in self._ready() for place, offset in acker.done.items()}
         starts = self._log.bounds(Bound.START, read).offsets
         shortened = {place.partition for place, start in starts.items() if start > read[place]}
         if not shortened:
@@ -465,16 +570,9 @@ class AckerService:
         for number in ours - self._owned.keys():
             self._waiting_since_ms.setdefault(number, now_ms)
 
-    def _own(self, number: int) -> None:
-        """Restore a partition, after fencing its former owner."""
-        self._at(f"taking over partition {number}")
-        self._require_leaders(number)
-        transactions = self._log.transactions(f"{self._group}-{number}")
-        with ExitStack() as undo:
-            undo.callback(transactions.close)
-            transactions.init(self._limits.operation_ms)
-            core = self._restore.core(number)
-            undo.pop_all()
+    def _own(self, number: int, transactions: Transactions) -> None:
+        """Restore a partition whose former owner is fenced."""
+        core = self._restore.core(number)
         self._past.restores += 1
         self._owned[number] = PartitionAcker(
             core, transactions, self._topics, self._limits, self._restore.stored
@@ -536,11 +634,10 @@ def _kind_of(error: Unreachable) -> AckerEventKind:
     return AckerEventKind.STANDS if isinstance(error, PartitionStands) else AckerEventKind.UNREACHABLE
 
 
-def _with_outcome(
-    acker: PartitionAcker, now_ms: int | None
-) -> tuple[PartitionAcker, StepOutput | WindhoverError]:
-    """Write a partition's output; an error is for who knows of the others."""
-    try:
-        return acker, acker.write(now_ms)
-    except WindhoverError as error:
-        return acker, error
+def _numbers(ackers: Iterable[PartitionAcker]) -> list[int]:
+    return [acker.core.partition for acker in ackers]
+
+
+def _names(numbers: Iterable[int]) -> str:
+    """Name partitions, as what a step waits for is called."""
+    return f"partition {', '.join(map(str, numbers))}"

@@ -1,13 +1,27 @@
-"""Partitions that do not come up, since a broker does not answer for one of their logs.
+"""Partitions of a process that wait for a broker, while the others go on.
 
-One partition without a leader must not hold up the others of its process: it is left alone for a while, twice
-as long each time, and the others come up and work. They wait only during a try: up to a request's deadline.
+One partition without a leader, or with a silent one, must not hold up the others of its process.
+
+* `SilentPartitions`: a partition that does not come up is left alone for a while, twice as long each
+  time. The others wait only during a try, up to a request's deadline.
+* `WritesUnderWay`: a transaction is made beside the steps. Kafka has committed it when each partition
+  that it writes to has a marker, so one silent leader delays it by 15 s and more. Until it is over
+  nothing is applied to its acker partition.
+* `Takeover`: so is the begin of a restore, which waits for the former owner's transaction to end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
+
+from acker.errors import WindhoverError
+from acker.kafka.port import Log, Transactions, UnderWay
+from acker.ledger.output import StepOutput
+from acker.service.partition import PartitionAcker, PreparedWrite
+from acker.waits import SteadyMs
 
 
 class _Try(NamedTuple):
@@ -53,3 +67,79 @@ class SilentPartitions:
         last_try = self._last_tries.get(number)
         # a clock that went back ends the wait
         return last_try is not None and 0 <= now_ms - last_try.at_ms < last_try.wait_ms
+
+
+class Takeover(NamedTuple):
+    """The fencing of a partition's former owner; nobody else uses `transactions` meanwhile."""
+
+    transactions: Transactions
+    fencing: UnderWay[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A transaction that is under way, since `begun_ms` of the steady clock."""
+
+    acker: PartitionAcker
+    prepared: PreparedWrite
+    commit: UnderWay[None]
+    begun_ms: int
+
+    def outcome(self) -> StepOutput | WindhoverError:
+        """Return what was written; an error is for who knows of the other partitions."""
+        try:
+            self.commit.result()
+        except WindhoverError as error:
+            return error
+        return self.acker.finish(self.prepared)
+
+
+class WritesUnderWay:
+    """The transactions of a process that are under way, one of a partition at most."""
+
+    def __init__(self, log: Log, clock_ms: SteadyMs) -> None:
+        """Begin with none; `clock_ms` measures how long they take."""
+        self._log = log
+        self._clock_ms = clock_ms
+        self._writes: dict[int, _Write] = {}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._writes
+
+    def numbers(self) -> tuple[int, ...]:
+        """Return the partitions, the one whose transaction was begun first comes first."""
+        return tuple(self._writes)
+
+    def begin(self, ackers: Iterable[PartitionAcker], now_ms: int | None) -> None:
+        """Begin to write the output of partitions; State says the wall time, None: it says none."""
+        for acker in ackers:
+            prepared = acker.prepare(now_ms)
+            commit = self._log.begin(partial(acker.commit, prepared))
+            write = _Write(acker, prepared, commit, self._clock_ms())
+            self._writes[acker.core.partition] = write
+
+    def wait(self, numbers: Iterable[int], wait_ms: int) -> None:
+        """Wait until transactions are over, so long at most for all of them together."""
+        until_ms = self._clock_ms() + wait_ms
+        for number in numbers:
+            self._writes[number].commit.is_over(max(0, until_ms - self._clock_ms()))
+
+    def overdue(self, limit_ms: int) -> list[int]:
+        """Return the partitions whose transaction takes longer than a limit."""
+        now_ms = self._clock_ms()
+        return [
+            number
+            for number, write in self._writes.items()
+            if now_ms - write.begun_ms > limit_ms and not write.commit.is_over()
+        ]
+
+    def take_finished(self) -> list[tuple[PartitionAcker, StepOutput | WindhoverError]]:
+        """Remove the transactions that are over; return what was written, or why it was not."""
+        finished = [number for number, write in self._writes.items() if write.commit.is_over()]
+        writes = [self._writes.pop(number) for number in finished]
+        return [(write.acker, write.outcome()) for write in writes]
+
+    def take_all(self) -> list[tuple[PartitionAcker, StepOutput | WindhoverError]]:
+        """Wait for all transactions, each until its own deadline; see `take_finished`."""
+        writes, self._writes = self._writes, {}
+        return [(write.acker, write.outcome()) for write in writes.values()]

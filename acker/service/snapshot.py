@@ -35,47 +35,58 @@ from acker.service.state import (
 
 def carry(core: PartitionCore) -> None:
     """Move into bins the cohorts for which a restart would have to read more of a log than it may."""
-    limit = core.limits.refold_bytes
+    bytes_max = core.limits.refold_bytes
     ledger = core.ledger
     carried: list[RootCohort] = []
-    while (cohort := ledger.ack_pin()) and _age(cohort.ack_pin, core.ack_bytes) > limit:
-        carried.append(_carry(core, cohort))
-    while (cohort := ledger.verdict_pin()) and _age(cohort.verdict_pin, ledger.verdict_next.bytes) > limit:
-        carried.append(_carry(core, cohort))
+    # A carried cohort pins no log any more, so each call returns the next
+    # one: the one with the oldest pin.
+    while (cohort := ledger.ack_pin()) and _age(cohort.ack_pin, core.ack_bytes) > bytes_max:
+        _carry(core, cohort)
+        carried.append(cohort)
+    verdict_bytes = ledger.verdict_next.bytes
+    while (cohort := ledger.verdict_pin()) and _age(cohort.verdict_pin, verdict_bytes) > bytes_max:
+        _carry(core, cohort)
+        carried.append(cohort)
     if carried:
-        oldest, count = carried[0], sum(cohort.roots.open for cohort in carried)
+        oldest = carried[0]
+        root_count = sum(cohort.roots.open for cohort in carried)
         text = (
-            f"{count} open roots are carried in State, since what they need of a log is more than {limit}"
-            f" bytes back: {len(carried)} ranges, the first of source {oldest.roots.source} from"
+            f"{root_count} open roots are carried in State, since what they need of a log is more than"
+            f" {bytes_max} bytes back: {len(carried)} ranges, the first of source {oldest.roots.source} from"
             f" {oldest.start}"
         )
         core.outbox.report(AckerEventKind.CARRIED, text)
 
 
 def _age(pin: Pin | None, now: int) -> int:
+    """Return how many bytes of a log lie behind a pin, if its end is at `now`; 0 without a pin."""
     return now - pin.bytes if pin else 0
 
 
-def _carry(core: PartitionCore, cohort: RootCohort) -> RootCohort:
+def _carry(core: PartitionCore, cohort: RootCohort) -> None:
+    """Put a cohort into a bin, which this step writes."""
     core.bins.put(cohort)
     core.ledger.changed(cohort)
     core.ledger.counts.carried += 1
-    return cohort
 
 
 def state_of(core: PartitionCore) -> State:
     """Take a snapshot, and move the safe position of the contributions forward as far as possible.
 
-    State has each session and emission once; the others name it by its number.
+    State has each session and emission once; its other parts name them by
+    their numbers.
     """
-    needs_acks = core.ledger.ack_pin()
-    safe_offset = needs_acks.ack_pin.offset if needs_acks and needs_acks.ack_pin else core.ack_next
+    # a restart reads contributions again from the first one to a root that is
+    # open and in no bin
+    pinning = core.ledger.ack_pin()
+    safe_offset = pinning.ack_pin.offset if pinning and pinning.ack_pin else core.ack_next
     core.ack_marks.advance(safe_offset)
     numbers = _Numbers()
     for group in core.sessions.groups.values():
         for session in (group.owner, *group.clocks):
             numbers.of_session(session)
-    # these give sessions and emissions their numbers, so both lists are written behind them
+    # These give numbers to further sessions and emissions: the lists of both
+    # are made after them.
     ranges = _ranges(core.ledger.cohorts(), numbers.emissions)
     acks = _lanes(core.ack_marks.safe, numbers)
     fails = _lanes(core.fail_marks, numbers)
@@ -101,26 +112,27 @@ def state_of(core: PartitionCore) -> State:
 
 
 class _Numbers:
-    """The numbers of sessions and emissions in a State: each is written once, in the order of its number."""
+    """The numbers of sessions and emissions in a State, 0, 1, 2 ...: they are written in this order."""
 
     def __init__(self) -> None:
         self.sessions: dict[Session, int] = {}
         self.emissions: dict[InitEmission, int] = {}
 
     def of_session(self, session: Session) -> int:
+        """Return the number of a session; a new one gets the next."""
         return self.sessions.setdefault(session, len(self.sessions))
 
 
 def _first_verdict_needed(ledger: Ledger) -> int:
     """Return the offset of the first verdict that a restart needs; see `not_needed_from` if it needs none."""
-    needs_verdicts = ledger.verdict_pin()
-    pins = (needs_verdicts and needs_verdicts.verdict_pin, ledger.ahead_pin)
+    pinning = ledger.verdict_pin()
+    pins = [ledger.ahead_pin, pinning.verdict_pin if pinning else None]
     offsets = [pin.offset for pin in pins if pin]
     return min(offsets, default=not_needed_from(ledger.verdict_next.offset))
 
 
 def _ranges(cohorts: Iterable[RootCohort], emission_numbers: dict[InitEmission, int]) -> list[StoredRange]:
-    """Return the ranges, and give their emissions numbers; there may be a million of them in each State."""
+    """Return the ranges of cohorts, and number their emissions; a State may have a million of them."""
     return [
         StoredRange(
             emission_numbers.setdefault(cohort.emission, len(emission_numbers)),
@@ -135,6 +147,7 @@ def _ranges(cohorts: Iterable[RootCohort], emission_numbers: dict[InitEmission, 
 
 
 def _emission(emission: InitEmission, numbers: _Numbers) -> StoredEmission:
+    """Return an emission as State has it."""
     return StoredEmission(
         numbers.of_session(emission.session),
         emission.topic,
@@ -146,40 +159,54 @@ def _emission(emission: InitEmission, numbers: _Numbers) -> StoredEmission:
 
 
 def _lanes(marks: Marks, numbers: _Numbers) -> tuple[StoredLane, ...]:
+    """Return the marks of lanes as State has them."""
     return tuple([_lane(numbers.of_session(lane.session), lane.name, mark) for lane, mark in marks.items()])
 
 
 def _pending(line: Iterable[Pending], number: Callable[[Session], int]) -> Iterator[StoredPending]:
-    for waiting in line:
-        before_ms = RESTART if waiting.before_ms is None else waiting.before_ms
-        yield StoredPending(number(waiting.session), waiting.take, waiting.now_ms, before_ms)
+    """Yield the ticks and takes that do not count yet; `number` returns that of a session."""
+    for pending in line:
+        before_ms = RESTART if pending.before_ms is None else pending.before_ms
+        yield StoredPending(
+            session=number(pending.session), take=pending.take, now=pending.now_ms, before=before_ms
+        )
 
 
 def _source(core: PartitionCore, source: int) -> StoredSource:
-    entry, end = core.sessions.sources[source], core.ledger.watermark(source)
-    return StoredSource(source, entry.group, entry.topic, entry.topic_id, entry.generation, entry.from_, end)
-
-
-def _stored(session: Session, group: Group | None) -> StoredSession:
-    clock = group.clocks.get(session) if group else None
-    holds = group is not None and group.owner == session
-    hands = (clock.counted_ms, clock.read_ms) if clock else (0, 0)
-    return StoredSession(session.group, session.epoch, session.id, holds, clock is not None, *hands)
-
-
-def _lane(session: int, name: str, mark: LaneMark) -> StoredLane:
-    return StoredLane(
-        session,
-        name,
-        mark.seq,
-        np.array([source for source, _ in mark.applied], "<i4").tobytes(),
-        np.array([block for _, block in mark.applied], "<i8").tobytes(),
-        np.array(list(mark.applied.values()), "<u4").tobytes(),
+    """Return a source, by its number, as State has it."""
+    entry = core.sessions.sources[source]
+    watermark = core.ledger.watermark(source)
+    return StoredSource(
+        source, entry.group, entry.topic, entry.topic_id, entry.generation, entry.from_, watermark
     )
 
 
+def _stored(session: Session, group: Group | None) -> StoredSession:
+    """Return a session as State has it; `group` is None for one whose group nobody owns."""
+    clock = group.clocks.get(session) if group else None
+    return StoredSession(
+        group=session.group,
+        epoch=session.epoch,
+        session=session.id,
+        holds=group is not None and group.owner == session,
+        timed=clock is not None,
+        counted=clock.counted_ms if clock else 0,
+        read=clock.read_ms if clock else 0,
+    )
+
+
+def _lane(session: int, name: str, mark: LaneMark) -> StoredLane:
+    """Return the mark of a lane as State has it, by the number of its session."""
+    # three columns of one length: source, block, and CRC-32 of each record of
+    # the lane's last batch
+    sources = np.array([source for source, _ in mark.applied], "<i4")
+    blocks = np.array([block for _, block in mark.applied], "<i8")
+    crcs = np.array(list(mark.applied.values()), "<u4")
+    return StoredLane(session, name, mark.seq, sources.tobytes(), blocks.tobytes(), crcs.tobytes())
+
+
 def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
-    """Take a snapshot of the cohorts of a bin."""
+    """Return the cohorts of a bin with the values of their open roots, as State carries them."""
     ranges = []
     for cohort in cohorts:
         touched_indices, deadlines_ms = cohort.touched()
@@ -198,23 +225,20 @@ def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
 
 def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -> None:
     """Load a State, with its bins, into a new core; contributions and verdicts must still be read again."""
-    core.init_next, core.ack_next, core.fail_next = state.init, state.ack, state.fail
+    core.init_next = state.init
+    core.ack_next = state.ack
+    core.fail_next = state.fail
     sessions = [Session(stored.group, stored.epoch, stored.session) for stored in state.sessions]
-    for session, stored in zip(sessions, state.sessions, strict=True):
-        if stored.holds:
-            core.sessions.groups[session.group] = Group(session)
-    for session, stored in zip(sessions, state.sessions, strict=True):
-        if stored.timed:
-            core.sessions.groups[session.group].clocks[session] = Clock(stored.counted, stored.read)
+    _load_sessions(core, state, sessions)
     for source in state.sources:
         generation = SourceGeneration(
             source.group, source.topic, source.topic_id, source.generation, source.from_
         )
         core.sessions.set_source(source.source, generation)
         core.ledger.set_watermark(source.source, source.next)
-    for waiting in state.pending:
-        before_ms = None if waiting.before == RESTART else waiting.before
-        core.sessions.line.append(Pending(sessions[waiting.session], waiting.now, waiting.take, before_ms))
+    for pending in state.pending:
+        before_ms = None if pending.before == RESTART else pending.before
+        core.sessions.line.append(Pending(sessions[pending.session], pending.now, pending.take, before_ms))
     for lane in state.acks:
         core.ack_marks.load(SessionLane(sessions[lane.session], lane.name), _mark(lane))
     for lane in state.fails:
@@ -222,41 +246,57 @@ def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -
     _load_ranges(core, state, sessions, bins)
 
 
+def _load_sessions(core: PartitionCore, state: State, sessions: Sequence[Session]) -> None:
+    """Load groups with their owners, then clocks: a clock belongs to a group that is there already."""
+    for session, stored in zip(sessions, state.sessions, strict=True):
+        if stored.holds:
+            core.sessions.groups[session.group] = Group(session)
+    for session, stored in zip(sessions, state.sessions, strict=True):
+        if stored.timed:
+            core.sessions.groups[session.group].clocks[session] = Clock(stored.counted, stored.read)
+
+
 def _load_ranges(
     core: PartitionCore, state: State, sessions: Sequence[Session], bins: Mapping[int, Carried]
 ) -> None:
-    emissions = [
-        InitEmission(
-            sessions[emission.session],
-            emission.topic,
-            emission.topic_id,
-            emission.now,
-            emission.wall,
-            emission.timeout_ms,
-        )
-        for emission in state.emissions
-    ]
-    carried = {
-        (carried_range.source, carried_range.start): carried_range
-        for carried_bin in bins.values()
-        for carried_range in carried_bin.ranges
-    }
+    """Open the ranges of a State in a new core; those of bins with the values that these carry."""
+    emissions = [_init_emission(emission, sessions) for emission in state.emissions]
+    carried_ranges: dict[tuple[int, int], CarriedRange] = {}  # by source and start
+    for carried_bin in bins.values():
+        for carried_range in carried_bin.ranges:
+            carried_ranges[carried_range.source, carried_range.start] = carried_range
     for stored in unpack_ranges(state.ranges):
         roots = Roots(stored.source, stored.start, stored.size)
-        if stored.bin != NO_BIN:
-            carried_values = carried[stored.source, stored.start]
-            roots.load(_int32(carried_values.at), np.frombuffer(carried_values.missing, "<u8"))
-        cohort = core.ledger.adopt(roots, emissions[stored.emission], stored.ack_from)
-        if stored.bin != NO_BIN:
-            core.bins.load(stored.bin, cohort)
-            deadlines_ms = np.frombuffer(carried_values.deadlines, "<i8")
-            cohort.load_touched(_int32(carried_values.touched), deadlines_ms)
+        emission = emissions[stored.emission]
+        if stored.bin == NO_BIN:
+            core.ledger.adopt(roots, emission, stored.ack_from)
+            continue
+        # the ledger counts open roots when it adopts them, so their values
+        # are loaded before
+        carried_range = carried_ranges[stored.source, stored.start]
+        roots.load(_int32(carried_range.at), np.frombuffer(carried_range.missing, "<u8"))
+        cohort = core.ledger.adopt(roots, emission, stored.ack_from)
+        core.bins.load(stored.bin, cohort)
+        deadlines_ms = np.frombuffer(carried_range.deadlines, "<i8")
+        cohort.load_touched(_int32(carried_range.touched), deadlines_ms)
+
+
+def _init_emission(emission: StoredEmission, sessions: Sequence[Session]) -> InitEmission:
+    """Return an emission of State as the ledger has it."""
+    return InitEmission(
+        session=sessions[emission.session],
+        topic=emission.topic,
+        topic_id=emission.topic_id,
+        at_ms=emission.now,
+        wall_ms=emission.wall,
+        timeout_ms=emission.timeout_ms,
+    )
 
 
 def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None:
     """Set the moved deadlines of ranges, by their numbers in a State that was just loaded.
 
-    Only a viewer needs it; a restart reads again what moved them.
+    Only a view needs it: a restart reads the records again that moved them.
     """
     for number, cohort in enumerate(core.ledger.cohorts()):
         if number in deadlines_ms and cohort.bin is None:
@@ -264,11 +304,14 @@ def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None
 
 
 def _int32(packed: bytes) -> I64:
+    """Unpack numbers of 32 bits, as int64."""
     return np.frombuffer(packed, "<i4").astype(np.int64)
 
 
 def _mark(lane: StoredLane) -> LaneMark:
+    """Return the mark of a lane of State."""
     sources = np.frombuffer(lane.sources, "<i4").tolist()
     blocks = np.frombuffer(lane.blocks, "<i8").tolist()
     crcs = np.frombuffer(lane.crcs, "<u4").tolist()
-    return LaneMark(lane.seq, dict(zip(zip(sources, blocks, strict=True), crcs, strict=True)))
+    applied = zip(zip(sources, blocks, strict=True), crcs, strict=True)
+    return LaneMark(lane.seq, dict(applied))

@@ -1,10 +1,11 @@
-"""State: what an acker partition needs after a restart, as records of ``_ack_state``, and the last one read
-again.
+"""State: what an acker partition needs after a restart. It is written to ``_ack_state`` and read from there.
 
-Each transaction writes one `Carried` for each bin that changed, then one `State`, cut into pieces if it is
-long. So a restart reads ``_ack_state`` from its end, and takes the last State of which all pieces are there,
-with the bins before it. What stands behind these is of a transaction that was committed in part
-(docs/design/protocol.md, section 5.3): it does not count, and the next State writes all bins anew.
+Each transaction writes one `Carried` for each bin that changed, then one
+`State`, cut into pieces if it is long. So a restart reads ``_ack_state`` from
+its end, and takes the last State of which all pieces are there, with the bins
+before it. Pieces and bins behind that State are of a transaction that was
+committed in part (docs/design/protocol.md, section 5.3): they do not count,
+and the next State writes all bins anew.
 """
 
 from __future__ import annotations
@@ -33,18 +34,19 @@ from acker.wire.leader_epochs import LeaderEpochs, read_epochs
 from acker.writer_clocks import WriterTime, writer_time
 
 BIN_PART: Final = 1_000_000
-"""Part number of the first bin."""
+"""Part number of bin 0; those of a State's pieces are 0, 1, 2 and so on."""
 
 PIECE_BYTES: Final = 800_000
 """Most compressed bytes in one piece."""
 
 STATE_BYTES_MAX: Final = 128 << 20
-"""Most unpacked bytes of a State: what a million ranges need, of 32 bytes, each of an emission of its own, of
-60 bytes. A reader takes twice as much for a moment. Deflate packs a gigabyte into a megabyte."""
+"""Most unpacked bytes of a State: what a million ranges need, of 32 bytes,
+each of an emission of its own, of 60 bytes. A reader takes twice as much for
+a moment. Deflate packs a gigabyte into a megabyte."""
 
 STATE_ITEMS_MAX: Final = 1_000_000
-"""Most sources, sessions, lanes, emissions and the like of a State altogether, and most ranges. Each takes
-half a kilobyte of memory."""
+"""Most sources, sessions, lanes, emissions and the like of a State
+altogether, and most ranges. Each takes half a kilobyte of memory."""
 
 CARRIED_BYTES_MAX: Final = 16 << 20
 """Most unpacked bytes of a bin: ten times what its 32,768 roots need."""
@@ -56,9 +58,13 @@ _COUNTED_FROM_BYTES: Final = 1 << 20
 """In fewer bytes there is no room for too many items."""
 
 _PART_DIGITS: Final = 9
+"""A part number has so many digits at most."""
 
 NO_BIN: Final = -1
+"""The bin of a range that State does not carry by value."""
+
 RESTART: Final = -1
+"""`StoredPending.before` of a tick, and of the take of a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class StatePart:
 
 
 class StoredSource(NamedTuple):
-    """A source, and its watermark."""
+    """A source, with `from_`, the first position that its session reads, and `next`, its watermark."""
 
     source: int
     group: str
@@ -84,7 +90,14 @@ class StoredSource(NamedTuple):
 
 
 class StoredSession(NamedTuple):
-    """A session, and its clock if it is `timed`."""
+    """A session.
+
+    Attributes:
+        holds: whether it owns its group.
+        timed: whether it has a clock; else `counted` and `read` are 0.
+        counted: its clock (ms) by the ticks that count; `read`: by all ticks
+            that were read.
+    """
 
     group: str
     epoch: int
@@ -96,7 +109,15 @@ class StoredSession(NamedTuple):
 
 
 class StoredPending(NamedTuple):
-    """A tick or take that does not count yet."""
+    """A tick or take that does not count yet.
+
+    Attributes:
+        session: its number in State.
+        take: whether it is a take.
+        now: its session's clock, ms.
+        before: what the former owner's clock showed when the take was read,
+            ms; or `RESTART`.
+    """
 
     session: int
     take: bool
@@ -105,6 +126,8 @@ class StoredPending(NamedTuple):
 
 
 class StoredLane(NamedTuple):
+    """The last batch of a lane: its number, and three columns with an entry for each record of it."""
+
     session: int
     name: str
     seq: int
@@ -114,7 +137,7 @@ class StoredLane(NamedTuple):
 
 
 class StoredEmission(NamedTuple):
-    """What the ranges of one `Init` share."""
+    """What the ranges of one `Init` share, with the number of its session."""
 
     session: int
     topic: str
@@ -126,7 +149,18 @@ class StoredEmission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The whole state of an acker partition, except the values of open roots."""
+    """The whole state of an acker partition, except the values of open roots.
+
+    Attributes:
+        init: the next offset to apply of ``_ack_init``; so `ack` and `fail`
+            of their topics.
+        safe: the first contribution that a restart reads again, up to `ack`.
+        verdict: the first verdict that a restart reads; negative: see
+            `not_needed_from`.
+        pending: ticks and takes that do not count yet, in their order.
+        acks: the marks of lanes at `safe`; `fails`: those at `fail`.
+        ranges: rows of `StoredRange`, packed by `pack_ranges`.
+    """
 
     partition: int
     partitions: int
@@ -145,7 +179,14 @@ class State:
 
 
 class CarriedRange(NamedTuple):
-    """The open roots of a range, with what each of them misses and the deadlines that were moved."""
+    """The open roots of a range, with what each of them misses and the deadlines that were moved.
+
+    Attributes:
+        at: indices of the open roots, int32; `missing` has the value of each,
+            uint64.
+        touched: indices of roots with a deadline of their own, int32;
+            `deadlines` has it, int64, ms.
+    """
 
     source: int
     start: int
@@ -163,6 +204,8 @@ class Carried:
 
 
 class StoredRange(NamedTuple):
+    """A range with open roots, with the numbers of its emission and bin."""
+
     emission: int
     source: int
     bin: int
@@ -189,6 +232,7 @@ _SCHEMAS: Final[Mapping[type[Stored], Mapping[str, Any]]] = MappingProxyType(
 
 @cache
 def state_codec() -> Codec[Stored]:
+    """Return the codec of the records of ``_ack_state``, and of what their bodies unpack to."""
     return Codec(_SCHEMAS)
 
 
@@ -213,15 +257,18 @@ def unpack_ranges(packed: bytes) -> Iterator[StoredRange]:
 
 
 def part_key(partition: int, part: int) -> bytes:
+    """Return the key of the record of a part, such as ``3/0``."""
     return f"{partition}/{part}".encode()
 
 
 def part_of_key(partition: int, key: bytes | None) -> int | None:
     """Return the part number in a key; None for a key that is not of this partition's State."""
-    number = (key or b"").rpartition(b"/")[2]
-    if len(number) > _PART_DIGITS or not number.isdigit() or not number.isascii():
+    _, _, digits = (key or b"").rpartition(b"/")
+    if len(digits) > _PART_DIGITS or not digits.isdigit() or not digits.isascii():
         return None
-    return int(number) if key == part_key(partition, int(number)) else None
+    part = int(digits)
+    # the whole key is compared: another partition may stand before the number, or zeros
+    return part if key == part_key(partition, part) else None
 
 
 class StateSize(NamedTuple):
@@ -233,11 +280,11 @@ class StateSize(NamedTuple):
 
     @property
     def share(self) -> float:
-        """What part of a limit it takes, of the one that it is nearest to; above 1 nobody could read it."""
+        """The share that it takes of the limit to which it is nearest; above 1 nobody could read it."""
         return max(self.ranges / STATE_ITEMS_MAX, self.items / STATE_ITEMS_MAX, self.bytes / STATE_BYTES_MAX)
 
     def __str__(self) -> str:
-        """Describe it beside its limits."""
+        """Return the numbers beside their limits, for messages."""
         return (
             f"{self.ranges:,} live ranges and {self.items:,} other items in {self.bytes:,} bytes; at most"
             f" {STATE_ITEMS_MAX:,} of each in {STATE_BYTES_MAX:,} can be read again"
@@ -247,10 +294,11 @@ class StateSize(NamedTuple):
 EMPTY_SIZE: Final = StateSize(0, 0, 0)
 
 FILLING_SHARE: Final = 0.5
-"""A State that takes this part of a limit is named by acker, `status` and `check`; above 1 none is there."""
+"""A State that takes this share of a limit is reported by acker, `status` and
+`check`. None is above 1: it is not written."""
 
 NEARLY_FULL_SHARE: Final = 0.9
-"""At this part it is CRITICAL for `check`."""
+"""From this share on it is CRITICAL for `check`."""
 
 FULL_CURE: Final = (
     "let queries take larger batches, shorten timeouts and holds, or lower max_spout_pending;"
@@ -266,22 +314,25 @@ class EncodedState(NamedTuple):
     size: StateSize
 
     def parts(self) -> list[StatePart]:
-        """Return it in pieces that fit into records.
+        """Compress it, and return it in pieces that fit into records.
 
-        Raises `CodecError`: it is larger than what can be read again; then nothing is written.
+        Raises `CodecError`: it is larger than what can be read again; then
+        nothing is written.
         """
         if self.size.share > 1:
             raise CodecError(f"State of acker partition {self.partition} would have {self.size}: {FULL_CURE}")
         body = zlib.compress(self.encoded, 1)
         pieces = [body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES)]
-        return [StatePart(self.partition, part, len(pieces), cut) for part, cut in enumerate(pieces)]
+        return [StatePart(self.partition, part, len(pieces), piece) for part, piece in enumerate(pieces)]
 
 
 def encode_state(codec: Codec[Stored], state: State) -> EncodedState:
     """Encode a State, and measure it as its readers do."""
     encoded = codec.encode(state)
-    lists = (state.sources, state.sessions, state.pending, state.acks, state.fails, state.emissions)
-    size = StateSize(len(state.ranges) // _RANGE.itemsize, sum(map(len, lists)), len(encoded))
+    item_lists = (state.sources, state.sessions, state.pending, state.acks, state.fails, state.emissions)
+    size = StateSize(
+        ranges=len(state.ranges) // _RANGE.itemsize, items=sum(map(len, item_lists)), bytes=len(encoded)
+    )
     return EncodedState(state.partition, encoded, size)
 
 
@@ -291,19 +342,21 @@ def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
 
 
 def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) -> StatePart:
+    """Return the part that a bin is: it has one piece."""
     return StatePart(partition, BIN_PART + number, 1, zlib.compress(codec.encode(carried), 1))
 
 
 def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | None:
-    """Join the pieces of a State and unpack it; None if `parts` lacks one of them.
+    """Join the pieces of a State, and unpack it; None if one of them is missing in `parts`.
 
-    Raises `CodecError`: it does not unpack, or to more than `STATE_BYTES_MAX`, or has too many items.
+    Raises `CodecError`: it does not unpack, or to more than
+    `STATE_BYTES_MAX`, or has too many items.
     """
-    head = parts.get(0)
-    if head is None or any(part not in parts for part in range(head.parts)):
+    first_piece = parts.get(0)
+    if first_piece is None or any(part not in parts for part in range(first_piece.parts)):
         return None
-    body = b"".join(parts[part].body for part in range(head.parts))
-    state = _open(codec, body, State, Unpacked(STATE_BYTES_MAX, STATE_ITEMS_MAX))
+    body = b"".join(parts[part].body for part in range(first_piece.parts))
+    state = _unpack(codec, body, State, UnpackLimits(STATE_BYTES_MAX, STATE_ITEMS_MAX))
     if len(state.ranges) > STATE_ITEMS_MAX * _RANGE.itemsize:
         raise CodecError(
             f"State has {len(state.ranges) // _RANGE.itemsize:,} live ranges, more than {STATE_ITEMS_MAX:,}"
@@ -312,18 +365,19 @@ def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | 
 
 
 def carried_from(codec: Codec[Stored], part: StatePart) -> Carried:
-    """Unpack a bin; `CodecError`: as of `state_from`, by the limits of a bin."""
-    return _open(codec, part.body, Carried, Unpacked(CARRIED_BYTES_MAX, CARRIED_ITEMS_MAX))
+    """Unpack a bin; `CodecError`: it does not unpack, or to more than a bin may have."""
+    return _unpack(codec, part.body, Carried, UnpackLimits(CARRIED_BYTES_MAX, CARRIED_ITEMS_MAX))
 
 
-class Unpacked(NamedTuple):
-    """How far something may be unpacked: to so many bytes, and to so many items in its arrays."""
+class UnpackLimits(NamedTuple):
+    """To how many bytes something may be unpacked, and to how many items in its arrays."""
 
     bytes_max: int
     items_max: int
 
 
-def _open(codec: Codec[Stored], body: bytes, kind: type[S], limits: Unpacked) -> S:
+def _unpack(codec: Codec[Stored], body: bytes, kind: type[S], limits: UnpackLimits) -> S:
+    """Unpack and decode a body, which may be of anybody; `CodecError`: it is no `kind` within the limits."""
     try:
         unpacking = zlib.decompressobj()
         unpacked = unpacking.decompress(body, limits.bytes_max)
@@ -333,6 +387,8 @@ def _open(codec: Codec[Stored], body: bytes, kind: type[S], limits: Unpacked) ->
         raise CodecError(
             f"{kind.__name__} of {len(body):,} bytes is cut off, or unpacks to more than {limits.bytes_max:,}"
         )
+    # items are counted before they are decoded: each takes a hundred times
+    # its bytes in memory
     if len(unpacked) > _COUNTED_FROM_BYTES and unpacked[:HEADER_BYTES] == codec.header(kind):
         require_few_items(unpacked, HEADER_BYTES, _SCHEMAS[kind], limits.items_max)
     value = codec.decode(unpacked, limits.bytes_max)
@@ -341,19 +397,20 @@ def _open(codec: Codec[Stored], body: bytes, kind: type[S], limits: Unpacked) ->
     return value
 
 
-_TAIL: Final = 64
-"""Number of last records of the state log that are read first; each further try reads 8 times as many."""
+_TAIL_RECORDS: Final = 64
+"""So many last records of the state log are read first; each further try reads 8 times as many."""
 
 
 SHARED_HEADER: Final = "windhover.shared"
 """In the first piece of a State: sessions of which two processes may live, and until which clock.
 
-A JSON list of ``[group, epoch, session, until_ms]``. A reader may pass it over: then a root that one of them
-emits may time out up to a second early.
+A JSON list of ``[group, epoch, session, until_ms]``. A reader may pass it
+over: then a root that one of them emits may time out up to a second early.
 """
 
 
 def shared_headers(shared: Mapping[Session, int]) -> Headers:
+    """Return the header of sessions, each with the clock until which two processes may live; or none."""
     if not shared:
         return ()
     rows = [[*session, until_ms] for session, until_ms in shared.items()]
@@ -361,26 +418,35 @@ def shared_headers(shared: Mapping[Session, int]) -> Headers:
 
 
 def read_shared(headers: Headers) -> dict[Session, int]:
-    """Return what the header says; nothing where it is missing, or something else wrote it."""
-    try:
-        value = dict(headers).get(SHARED_HEADER) or b"[]"
-        rows = json.loads(value) if len(value) <= READ_BYTES_MAX else []
-        return {
-            Session(str(group), int(epoch), str(session)): int(until_ms)
-            for group, epoch, session, until_ms in rows
-        }
-    except (ValueError, TypeError, OverflowError, RecursionError):
+    """Return what `shared_headers` wrote; empty if it is missing, or another program wrote it."""
+    value = dict(headers).get(SHARED_HEADER) or b"[]"
+    if len(value) > READ_BYTES_MAX:
         return {}
+    shared: dict[Session, int] = {}
+    try:
+        for group, epoch, session_id, until_ms in json.loads(value):
+            shared[Session(str(group), int(epoch), str(session_id))] = int(until_ms)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return {}  # a header that is wrong in part says nothing
+    return shared
 
 
 class LastState(NamedTuple):
-    """A state, its bins, the wall time at which it was written, and what its writer noted beside it.
+    """A State that was read, with its bins and headers.
 
-    `shared` are the sessions of which two processes may live, each with the clock at which that ends.
-    `leader_epochs` are those in which roots were emitted; none where a former version wrote it.
-    `is_last` is False if pieces or bins of another State follow that do not count.
-    `cluster` is the id of the cluster in which it was written; empty where a former version wrote it.
-    `written` is when by its writer's clock, and by the broker's.
+    Attributes:
+        bins: by their numbers.
+        at_ms: wall time of its newest record.
+        notes: what its writer noted beside it.
+        shared: sessions of which two processes may live, each with the clock
+            at which that ends.
+        leader_epochs: those in which roots were emitted; none if a former
+            version wrote it.
+        is_last: False if pieces or bins of another State follow, which do not
+            count.
+        cluster: the id of the cluster in which it was written; empty if a
+            former version wrote it.
+        written: when, by its writer's clock and by the broker's.
     """
 
     state: State
@@ -397,27 +463,29 @@ class LastState(NamedTuple):
 def read_last_state(
     log: Log, where: TopicPartition, codec: Codec[Stored], *, wait_ms: int
 ) -> LastState | None:
-    """Read the last State of an acker partition; None when it never wrote one.
+    """Read the last State of an acker partition; None if it never wrote one.
 
-    Raises `Disagreement`: it is incomplete, unreadable, or of another cluster; `OutOfRange`: the log was
-    shortened meanwhile.
+    Raises:
+        Disagreement: it is incomplete, unreadable, or of another cluster.
+        OutOfRange: the log was shortened meanwhile.
     """
     end = log.stable_ends([where])[where]
     start = log.starts([where])[where]
-    reach = _TAIL
+    reach = _TAIL_RECORDS
     while True:
         read_from = max(start, end - reach)
-        latest, complete = _last_records(log, where, codec, read_from, end, wait_ms)
-        # an error where one cannot be read, also if an older State is complete: it may be of a newer version
-        parts = _parts(codec, latest)
-        is_last = complete == latest
+        records = _last_records(log, where, codec, read_from, end, wait_ms)
+        # This raises if the latest cannot be read, also if an older State is
+        # complete: a newer version may have written it.
+        parts = _parts(codec, records.latest)
+        is_last = records.complete == records.latest
         if not is_last:
-            parts = _parts(codec, complete)
-        last_state = _loaded(log, codec, complete, parts, is_last=is_last)
+            parts = _parts(codec, records.complete)
+        last_state = _unpacked_state(log, codec, records.complete, parts, is_last=is_last)
         if last_state is not None:
             return last_state
-        if read_from == start:
-            if not latest:
+        if read_from == start:  # nothing is left to read
+            if not records.latest:
                 return None
             raise Disagreement(
                 f"{where.topic}/{where.partition} holds pieces of a State but not all of them; is its"
@@ -426,7 +494,7 @@ def read_last_state(
         reach *= 8
 
 
-def _loaded(
+def _unpacked_state(
     log: Log,
     codec: Codec[Stored],
     records: Mapping[int, Record],
@@ -434,26 +502,28 @@ def _loaded(
     *,
     is_last: bool,
 ) -> LastState | None:
-    """Return the State that is in records, by the numbers of their parts; None: a piece or bin is missing.
+    """Return the State that is in some records, with its bins; None: a piece or bin is missing.
 
-    Bins are written when they change, so some are older than the State, perhaps older than what was read.
+    Bins are written when they change, so some are older than the State,
+    perhaps older than what was read.
 
     Args:
-        parts: what the records decode to.
+        records: by the numbers of their parts.
+        parts: what the records decode to, by the same numbers.
         is_last: whether no newer State was begun.
     """
-    with _named(records.get(0)):
+    with _errors_naming(records.get(0)):
         state = state_from(codec, parts)
     if state is None:
         return None
     first_piece = records[0]
     require_cluster(first_piece.place, first_piece.headers, first_piece.value, log.cluster_id())
-    numbers_needed = {row.bin for row in unpack_ranges(state.ranges)} - {NO_BIN}
-    if not all(BIN_PART + number in parts for number in numbers_needed):
+    needed_bins = {stored.bin for stored in unpack_ranges(state.ranges)} - {NO_BIN}
+    if not all(BIN_PART + number in parts for number in needed_bins):
         return None
     bins: dict[int, Carried] = {}
-    for number in numbers_needed:
-        with _named(records[BIN_PART + number]):
+    for number in needed_bins:
+        with _errors_naming(records[BIN_PART + number]):
             bins[number] = carried_from(codec, parts[BIN_PART + number])
     headers = first_piece.headers
     return LastState(
@@ -470,8 +540,8 @@ def _loaded(
 
 
 @contextmanager
-def _named(record: Record | None) -> Iterator[None]:
-    """Name the record in the error of what it holds: a State that does not unpack, or to too much."""
+def _errors_naming(record: Record | None) -> Iterator[None]:
+    """Turn a `CodecError` into a `Disagreement` that names the record; without a record it stays as it is."""
     try:
         yield
     except CodecError as error:
@@ -481,64 +551,107 @@ def _named(record: Record | None) -> Iterator[None]:
 
 
 def not_needed_from(offset: int) -> int:
-    """Return what `State.verdict` is where no range needs a verdict and those of its own transaction begin at
-    `offset`. A former version took any negative number for that, and wrote -1.
+    """Return what `State.verdict` is if no range needs a verdict: -2 for the offset 0, -3 for 1 and so on.
+
+    `offset` is where the verdicts of the State's own transaction begin. A
+    former version wrote -1 in any such case.
     """
     return -2 - offset
 
 
 def verdicts_from(log: Log, place: TopicPartition, state: State, end: int) -> int:
-    """Return from which offset on the verdicts up to `end` are read; what is not needed may be gone."""
+    """Return the offset from which a restart reads the verdicts up to `end`.
+
+    If no range needs a verdict, those before State's own transaction may be deleted.
+    """
     if state.verdict >= 0:
         return state.verdict
     own_start = -2 - state.verdict  # see `not_needed_from`
-    return end if own_start < 0 else max(log.starts([place])[place], own_start)
+    if own_start < 0:  # of a former version
+        return end
+    return max(log.starts([place])[place], own_start)
+
+
+class _LastRecords(NamedTuple):
+    """Records of the state log, by the numbers of their parts.
+
+    Attributes:
+        latest: the last record of each part.
+        complete: the same as it was behind the last State of which all pieces
+            are there; empty without one.
+    """
+
+    latest: dict[int, Record]
+    complete: dict[int, Record]
 
 
 def _last_records(
     log: Log, place: TopicPartition, codec: Codec[Stored], start: int, end: int, wait_ms: int
-) -> tuple[dict[int, Record], dict[int, Record]]:
-    """Return the last record of each part, and the same as of the last State that has all of its pieces.
+) -> _LastRecords:
+    """Read the state log in [start, end), without the records that a mark lets pass over.
 
-    A mark lets pass over what cannot be read, and over nothing else: passing over a State that is sound would
-    lose what it says.
+    A mark is only for what cannot be read: to pass over a sound State would
+    lose what it says. A mark comes after its record, so all is read once more
+    if a marked record was taken for one that counts.
     """
-    latest: dict[int, Record] = {}
-    complete: dict[int, Record] = {}
-    passed_offsets: set[int] = set()
+    records = _LastRecords({}, {})
+    marked_offsets: set[int] = set()
     must_repeat = True
     while must_repeat:
-        latest, complete = {}, {}
-        next_piece, piece_count = 0, -1
-        for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
-            part = part_of_key(place.partition, record.key)
-            is_passed = record.offset in passed_offsets and not is_sound_part(codec, part, record)
-            if part is not None and record.value is not None and not is_passed:
-                latest[part] = record
-                if part == 0:
-                    next_piece, piece_count = 0, _pieces(codec, record)
-                next_piece = next_piece + 1 if part == next_piece else 0
-                if next_piece == piece_count:
-                    complete = dict(latest)
-            elif (offset := marked_offset(record)) is not None:
-                passed_offsets.add(offset)
+        records = _read_parts(log, place, codec, start, end, wait_ms, marked_offsets)
         must_repeat = any(
-            record.offset in passed_offsets and not is_sound_part(codec, part, record)
-            for part, record in latest.items()
+            record.offset in marked_offsets and not is_sound_part(codec, part, record)
+            for part, record in records.latest.items()
         )
-    return latest, complete
+    return records
 
 
-def _pieces(codec: Codec[Stored], first_piece: Record) -> int:
+def _read_parts(
+    log: Log,
+    place: TopicPartition,
+    codec: Codec[Stored],
+    start: int,
+    end: int,
+    wait_ms: int,
+    marked_offsets: set[int],
+) -> _LastRecords:
+    """Read the state log once, pass over what `marked_offsets` names, and add the marks that come."""
+    latest: dict[int, Record] = {}
+    complete: dict[int, Record] = {}
+    # of the State whose first piece came last: the piece that follows, and
+    # how many there are
+    next_piece, piece_count = 0, -1
+    for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
+        part = part_of_key(place.partition, record.key)
+        is_passed = record.offset in marked_offsets and not is_sound_part(codec, part, record)
+        if part is not None and record.value is not None and not is_passed:
+            latest[part] = record
+            if part == 0:
+                next_piece, piece_count = 0, _piece_count(codec, record)
+            next_piece = next_piece + 1 if part == next_piece else 0
+            if next_piece == piece_count:
+                complete = dict(latest)
+            continue
+        offset = marked_offset(record)
+        if offset is not None:
+            marked_offsets.add(offset)
+    return _LastRecords(latest, complete)
+
+
+def _piece_count(codec: Codec[Stored], first_piece: Record) -> int:
     """Return how many pieces a State has, by its first one; -1 if that cannot be read."""
     try:
         return _part(codec, 0, first_piece).parts
-    except Disagreement:  # it is only an error where no later State has taken its place
+    except Disagreement:  # it is only an error if no later State has taken its place
         return -1
 
 
 def is_sound_part(codec: Codec[Stored], number: int | None, record: Record) -> bool:
-    """Return whether a record is the piece or bin that its key names; a whole one must unpack, too."""
+    """Return whether a record is the piece or bin that its key names.
+
+    A bin, and a State of one piece, must unpack, too. `number` is that of the
+    key; None: the key has none.
+    """
     try:
         part = None if number is None else _part(codec, number, record)
         if part is not None and part.part >= BIN_PART:
@@ -551,10 +664,12 @@ def is_sound_part(codec: Codec[Stored], number: int | None, record: Record) -> b
 
 
 def _parts(codec: Codec[Stored], records: Mapping[int, Record]) -> dict[int, StatePart]:
+    """Decode records, by the numbers of their parts; raises `Disagreement` as `_part` does."""
     return {number: _part(codec, number, record) for number, record in records.items()}
 
 
 def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
+    """Decode the record of a part; raise `Disagreement` if it is not that part."""
     try:
         part = codec.decode(record.value)
     except CodecError as error:
@@ -578,6 +693,7 @@ def loading(where: TopicPartition) -> Iterator[None]:
 
 
 def _unreadable(record: Record, why: str) -> Disagreement:
+    """Return the error of a record that is not what its key names, with the ways out."""
     return Disagreement(
         f"{record.place} cannot be read as State: {why}. If a newer"
         f" version of Windhover wrote it, run that; {CURE}, so that the State before it counts. Where the"

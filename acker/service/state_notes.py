@@ -1,7 +1,8 @@
 """What an acker writes beside State for people: headers of State's first piece, which no verdict depends on.
 
-They tell a view what State's body cannot: its schema is published and stays as it is. A reader of another
-version passes over them, and what is wrong with one counts as if it were not there.
+They tell a view what State's body cannot: its schema is published and stays
+as it is. A reader of another version passes over them, and a header with
+something wrong counts as if it were not there.
 
 Source: docs/design/protocol.md, section 4.
 """
@@ -25,23 +26,31 @@ RESTORED_HEADER: Final = "windhover.restored"
 """The last restore of the writer."""
 
 DEADLINES_HEADER: Final = "windhover.deadlines"
-"""The deadlines of ranges that were moved as a whole, as those of what Spark's state holds."""
+"""The deadlines of ranges that were moved as a whole, such as those that Spark's state holds."""
 
 LATE_HEADER: Final = "windhover.late-total"
 """A group, and how many of its roots and rows came too late; the header behind it may have the last note."""
 
 GROUPS_MAX: Final = 100
-"""Of so many groups it is noted what came too late, in some 300 bytes and what runs their notes name."""
+"""So many groups have a header for what came too late, of some 300 bytes and the runs that a note names."""
 
 DEADLINES_BYTES_MAX: Final = 50_000
 """With a piece of 800,000 bytes the record stays below the wire's limit; 20,000 ranges and more fit in."""
 
 DEADLINES_MAX: Final = 1_000_000
-"""So many moved deadlines are read at most: 16 MB, of whoever wrote them."""
+"""So many moved deadlines are read at most, 16 MB, whoever wrote them."""
+
+_DEADLINE_BYTES: Final = 16
+"""Of a range's number and its deadline, before they are compressed."""
 
 
 class LastRestore(NamedTuple):
-    """When an acker partition was restored, wall time, and how long that took since its assignment."""
+    """When an acker partition was restored.
+
+    Attributes:
+        at_ms: wall time of the end of the restore.
+        took_ms: how long it took since the partition was assigned.
+    """
 
     at_ms: int
     took_ms: int
@@ -52,10 +61,13 @@ class StateNotes:
     """The headers of a State, as values.
 
     Attributes:
-        restored: None where an acker wrote it in the step of its restore, or one of an earlier version did.
-        deadlines_ms: the session clock at which the roots of a range expire, by the range's number in State;
-            of ranges whose deadline was not moved, or only that of some roots, there is none.
-        too_late: what came too late for a watermark, by group; without a group an earlier version wrote it.
+        restored: None if an acker wrote the State in the step of its restore,
+            or an earlier version did.
+        deadlines_ms: the session clock at which the roots of a range expire,
+            by the range's number in State. Ranges whose deadline was not
+            moved, or only that of some roots, are missing.
+        too_late: what came too late for a watermark, by group; empty if an
+            earlier version wrote the State.
     """
 
     restored: LastRestore | None = None
@@ -64,21 +76,24 @@ class StateNotes:
 
     def headers(self) -> Headers:
         """Return the headers for State, one for each kind of note that there is."""
-        headers: Headers = ()
+        headers: list[tuple[str, bytes | None]] = []
         if self.restored is not None:
-            headers = (*headers, (RESTORED_HEADER, json.dumps(self.restored).encode()))
+            headers.append((RESTORED_HEADER, json.dumps(self.restored).encode()))
         if self.deadlines_ms:
-            headers = (*headers, (DEADLINES_HEADER, _pack_deadlines(self.deadlines_ms)))
+            headers.append((DEADLINES_HEADER, _pack_deadlines(self.deadlines_ms)))
         for group, counts in list(self.too_late.items())[:GROUPS_MAX]:
             total = json.dumps([group, counts.roots, counts.rows]).encode()
-            headers = (*headers, (LATE_HEADER, total))
+            headers.append((LATE_HEADER, total))
             if counts.last is not None:
-                headers = (*headers, too_late_header(counts.last))
-        return headers
+                headers.append(too_late_header(counts.last))
+        return tuple(headers)
 
 
 def moved_deadlines(cohorts: Iterable[RootCohort]) -> dict[int, int]:
-    """Return the moved deadlines of cohorts by their places; one that State carries has them in its bin."""
+    """Return the moved deadlines of cohorts, by their numbers in State.
+
+    A cohort that State carries by value is missing: its bin has its deadlines.
+    """
     return {
         number: cohort.first_deadline_ms()
         for number, cohort in enumerate(cohorts)
@@ -87,28 +102,33 @@ def moved_deadlines(cohorts: Iterable[RootCohort]) -> dict[int, int]:
 
 
 def read_notes(headers: Headers) -> StateNotes:
+    """Return the notes in the headers of a State; those that are missing or wrong are left empty."""
     values = dict(headers)
     return StateNotes(
-        _restored(values.get(RESTORED_HEADER)), _deadlines(values.get(DEADLINES_HEADER)), _too_late(headers)
+        restored=_restored(values.get(RESTORED_HEADER)),
+        deadlines_ms=_deadlines(values.get(DEADLINES_HEADER)),
+        too_late=_too_late(headers),
     )
 
 
 def _too_late(headers: Headers) -> dict[str, LateCounts]:
-    """Read the counts of each group, and behind them its last note."""
+    """Return the counts of each group, with its last note, if that is the header behind them."""
     counts_by_group: dict[str, LateCounts] = {}
-    nothing: Headers = (("", None),)
-    for (name, value), following in pairwise((*headers, *nothing)):
+    no_header: Headers = (("", None),)  # follows the last one
+    for (name, value), next_header in pairwise((*headers, *no_header)):
         if name != LATE_HEADER:
             continue
         try:
             group, roots, rows = json.loads(value or b"")
-            counts_by_group[str(group)] = LateCounts(int(roots), int(rows), read_too_late([following]))
+            last_note = read_too_late([next_header])
+            counts_by_group[str(group)] = LateCounts(int(roots), int(rows), last_note)
         except (ValueError, TypeError, OverflowError):
             continue
     return counts_by_group
 
 
 def _restored(value: bytes | None) -> LastRestore | None:
+    """Return the last restore that a header has; None if it is missing or wrong."""
     try:
         at_ms, took_ms = json.loads(value or b"")
         return LastRestore(int(at_ms), int(took_ms))
@@ -117,10 +137,16 @@ def _restored(value: bytes | None) -> LastRestore | None:
 
 
 def _pack_deadlines(deadlines_ms: Mapping[int, int]) -> bytes:
-    """Pack those of the oldest ranges, as many as there is room for: operators ask for the oldest first."""
-    rows = np.array(sorted(deadlines_ms.items()), np.int64)
+    """Pack deadlines, by the numbers of ranges, into `DEADLINES_BYTES_MAX` bytes at most.
+
+    If there are too many, those of the later half of the ranges are left out,
+    and again until the others have room: operators ask for the oldest ranges
+    first.
+    """
+    rows = np.array(sorted(deadlines_ms.items()), np.int64)  # (n, 2): number and deadline
     while True:
-        # numbers and deadlines mostly ascend in even steps, and so shrink to a tenth
+        # Numbers and deadlines mostly ascend in even steps, and so shrink to
+        # a tenth: of 3, 4, 5 the steps are 3, 1, 1.
         steps = np.diff(rows, axis=0, prepend=np.zeros((1, 2), np.int64))
         packed = zlib.compress(steps.T.astype("<i8").tobytes(), 1)
         if len(packed) <= DEADLINES_BYTES_MAX:
@@ -129,9 +155,10 @@ def _pack_deadlines(deadlines_ms: Mapping[int, int]) -> bytes:
 
 
 def _deadlines(value: bytes | None) -> dict[int, int]:
+    """Return what `_pack_deadlines` packed; empty if it is missing, wrong, or more than `DEADLINES_MAX`."""
     try:
         unpacking = zlib.decompressobj()
-        unpacked = unpacking.decompress(value or b"", 16 * DEADLINES_MAX)
+        unpacked = unpacking.decompress(value or b"", _DEADLINE_BYTES * DEADLINES_MAX)
         if not unpacking.eof:
             return {}
         numbers, deadlines_ms = np.cumsum(np.frombuffer(unpacked, "<i8").reshape(2, -1), axis=1)

@@ -11,6 +11,8 @@ nothing of it arrives. What was fetched of its contributions and fails waits, an
 applied as they come. The others go on without it. It joins them again when both topics were read up to their
 ends, as they were then.
 
+A partition is *held* while its transaction takes long: it is not read, and what was fetched waits.
+
 Source: docs/design/protocol.md, section 4, "Order between the three topics" (a).
 """
 
@@ -97,6 +99,7 @@ class StepReader:
         self._next: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}  # of the control topics; empty if nothing waits for them
         self._apart: dict[int, _Apart] = {}
+        self._held: set[int] = set()
         self._watch = StandingWatch(log, Bound.END, limits.stands_ms)
         self._clocks = ClockWatch()
         self.clock_news = ""
@@ -120,10 +123,28 @@ class StepReader:
         self._reassign()
         self._must_reassign = False
 
+    def hold(self, numbers: Iterable[int]) -> None:
+        """Read nothing of partitions until they are released; they take no room of the others."""
+        new = set(numbers) - self._held
+        if not new:
+            return
+        self._held |= new
+        for number in new:
+            for place in self._places(number):
+                self._ends.pop(place, None)  # what waits has others when it is released
+        self._reassign()
+
+    def release(self, number: int) -> None:
+        """Read a partition on that was held."""
+        if number in self._held:
+            self._held.remove(number)
+            self._must_reassign = True
+
     def drop(self, number: int) -> None:
         """Forget a partition, with what was fetched of it."""
         self.records.pop(number, None)
         self._apart.pop(number, None)
+        self._held.discard(number)
         for place in self._places(number):
             self._next.pop(place, None)
             self._ends.pop(place, None)
@@ -309,8 +330,9 @@ class StepReader:
     # -- partitions that are apart
 
     def _together(self) -> list[int]:
-        """Return the partitions that are not apart."""
-        return [number for number in self.records if number not in self._apart]
+        """Return the partitions that are neither apart nor held."""
+        left_out = self._apart.keys() | self._held
+        return [number for number in self.records if number not in left_out]
 
     def _waits(self, number: int) -> bool:
         """Return whether contributions and fails of a partition wait for its control topics."""
@@ -325,7 +347,9 @@ class StepReader:
         unknown = [
             number
             for number, apart in self._apart.items()
-            if not apart.ends and not 0 <= now_ms - apart.requested_ms < APART_ASK_MS
+            if number not in self._held
+            and not apart.ends
+            and not 0 <= now_ms - apart.requested_ms < APART_ASK_MS
         ]
         ends = self._control_ends(unknown) if unknown else {}
         for number in unknown:
@@ -333,7 +357,9 @@ class StepReader:
             own_ends = {place: ends[place] for place in (init, fail) if place in ends}
             self._apart[number] = _Apart(now_ms, own_ends)
         joined = [
-            number for number, apart in self._apart.items() if apart.ends and not self._release(apart.ends)
+            number
+            for number, apart in self._apart.items()
+            if number not in self._held and apart.ends and not self._release(apart.ends)
         ]
         for number in joined:
             del self._apart[number]
@@ -346,7 +372,7 @@ class StepReader:
         """Read the three topics of each partition; of one that is apart only what it waits for."""
         acks: dict[TopicPartition, int] = {}
         control: dict[TopicPartition, int] = {}
-        for number in self.records:
+        for number in [number for number in self.records if number not in self._held]:
             init, fail, ack = self._places(number)
             apart = self._apart.get(number)
             control[init] = self._next[init]
@@ -369,7 +395,7 @@ class StepReader:
         """Return the positions of all that is to be read now; where an end is unknown, that is, too."""
         places = set(self._assigned)
         for number, apart in self._apart.items():
-            if not apart.ends:
+            if not apart.ends and number not in self._held:
                 places.add(TopicPartition(self._topics.fail, number))
         return {place: self._position(place) for place in places}
 

@@ -1,11 +1,13 @@
 """Reads from outside which roots of an acker partition were emitted, and which are open; writes nothing.
 
-The acker has this in memory, but State and the verdict log contain it too: State has the ranges with open
-roots at the time when it was written, the verdicts since then show which of these roots are settled. No
-contribution is read, so a view does not contain what the open roots miss.
+The acker has this in memory, but State and the verdict log contain it too:
+State has the ranges with open roots at the time when it was written, the
+verdicts since then show which of these roots are settled. No contribution is
+read, so a view does not contain what the open roots miss.
 
-A view is as old as the State that it comes from. While anything happens, an acker writes State at least every
-second (`AckerLimits.put_off_ms`); while nothing happens, it writes none.
+A view is as old as the State that it comes from. While anything happens, an
+acker writes State at least every second (`AckerLimits.put_off_ms`); while
+nothing happens, it writes none.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from acker.wire.events import SourceRun, Verdicts, positions
 from acker.writer_clocks import UNKNOWN_TIME, WriterTime
 
 RUNS_MAX: Final = 10_000
-"""So many runs of settled positions are kept of an acker partition; where there are more, they are read
-anew."""
+"""So many runs of settled positions are kept of an acker partition; if there
+are more, the next view reads them anew."""
 
 _TRIES: Final = 3
 """An acker may shorten its logs while we read them; then we start again, up to this many times in all."""
@@ -46,14 +48,19 @@ class OpenRange:
     """Open roots that were emitted together.
 
     Attributes:
-        at: indices of the open roots, ascending; index i is the position ``start + i``.
+        at: indices of the open roots, ascending; index i is the position
+            ``start + i``.
         emitted_ms: wall time of the emission.
-        ack_from: offset of ``_ack_ack`` from which on there may be contributions to them.
-        carried: whether State carries them by value; then their contributions may no longer be in the log.
-        left_ms: time until the first of them times out, by their session's clock; None: never.
-        deadline_ms: wall time at which it does, if that clock goes on; None: never.
-        in_state: whether Spark's state holds all of them, so that they time out later than others. What
-            resets the timeout of all of them counts as well.
+        ack_from: offset of ``_ack_ack`` from which on there may be
+            contributions to them.
+        carried: whether State carries them by value; then their contributions
+            may no longer be in the log.
+        left_ms: time until the first of them times out, by their session's
+            clock; None: never.
+        deadline_ms: wall time at which it does, if that clock goes on; None:
+            never.
+        in_state: whether the deadline of all of them was moved: mostly,
+            Spark's state holds them, so that they time out later than others.
     """
 
     source: int
@@ -71,21 +78,27 @@ class OpenRange:
 
     @property
     def first(self) -> int:
+        """Position of the first open root."""
         return self.start + int(self.at[0])
 
 
 class AckerView:
-    """One acker partition as of `at_ms`: the time of its State's record, which may be of either clock.
+    """One acker partition as of `at_ms`.
 
     Attributes:
-        written: when State was written, by its acker's clock, and by the broker's.
-        restored: None where State does not say it: an acker wrote it in the step of its restore, or one of an
-            earlier version did.
+        at_ms: wall time of its State's record, by the acker's clock or the
+            broker's.
+        written: when State was written, by its acker's clock, and by the
+            broker's.
+        restored: None if State does not say it: an acker wrote it in the step
+            of its restore, or an earlier version did.
         too_late: what came too late for a watermark, by group.
         size: of its State.
-        is_behind: there are later inits, ticks or takes.
-        next_init: offset of ``_ack_init`` up to which the view contains the inits.
-        next_ack: offset of ``_ack_ack`` up to which its State contains the contributions.
+        is_behind: whether there are later inits, ticks or takes.
+        next_init: offset of ``_ack_init`` up to which the view contains the
+            inits.
+        next_ack: offset of ``_ack_ack`` up to which its State contains the
+            contributions.
     """
 
     def __init__(
@@ -111,8 +124,8 @@ class AckerView:
 
     def owner(self, group: str) -> Session | None:
         """Return the session that owns a group; None: none ever took it."""
-        owned = self._core.sessions.groups.get(group)
-        return None if owned is None else owned.owner
+        owned_group = self._core.sessions.groups.get(group)
+        return None if owned_group is None else owned_group.owner
 
     def sources(self) -> dict[int, SourceGeneration]:
         """Return every source that a session ever announced, by number, in its present generation."""
@@ -135,43 +148,50 @@ class AckerView:
         return None
 
     def _range(self, cohort: RootCohort) -> OpenRange:
+        """Return the open roots of a cohort; times are as of the view."""
         emission = cohort.emission
-        clock = self._core.sessions.clock(emission.session)
-        deadline_ms = cohort.first_deadline_ms()
-        left_ms = None if deadline_ms == NEVER else max(0, deadline_ms - clock.read_ms)
+        session = emission.session
+        left_ms = None
+        deadline_ms = None
+        expires_ms = cohort.first_deadline_ms()  # by the session's clock
+        if expires_ms != NEVER:
+            left_ms = max(0, expires_ms - self._core.sessions.clock(session).read_ms)
+            deadline_ms = self.at_ms + left_ms
         return OpenRange(
-            cohort.roots.source,
-            cohort.start,
-            cohort.roots.open_at(),
-            emission.session.group,
-            emission.session.id,
-            emission.session.epoch,
-            emission.wall_ms,
-            cohort.ack_from,
-            cohort.bin is not None,
-            left_ms,
-            None if left_ms is None else self.at_ms + left_ms,
+            source=cohort.roots.source,
+            start=cohort.start,
+            at=cohort.roots.open_at(),
+            group=session.group,
+            session=session.id,
+            epoch=session.epoch,
+            emitted_ms=emission.wall_ms,
+            ack_from=cohort.ack_from,
+            carried=cohort.bin is not None,
+            left_ms=left_ms,
+            deadline_ms=deadline_ms,
             in_state=cohort.is_moved,
         )
 
 
-class _Settled:
-    """The positions of one acker partition that have a verdict at `first` or later, as runs."""
+class _SettledRuns:
+    """The positions of one acker partition that have a verdict in [`start`, `next`) of the log, as runs."""
 
-    def __init__(self, first: int) -> None:
-        self.first = self.next = first
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.next = start  # offset of the next verdict to add
         self.runs: list[SourceRun] = []
-        self._last_rows: dict[int, int] = {}
+        self._last_indices: dict[int, int] = {}  # by source, the index of its last run
 
     def can_go_on(self, start: int, end: int) -> bool:
-        """Return whether only the verdicts from `next` to `end` must be added to have all from `start` on.
+        """Return whether only the verdicts in [`next`, `end`) are missing of those in [`start`, `end`).
 
-        They cannot be if the log was cut, or begins anew; and too many runs are not kept.
+        They are not if the log was cut, or begins anew; and runs are not kept
+        if they are too many.
         """
-        return self.first <= start <= self.next <= end and len(self.runs) <= RUNS_MAX
+        return self.start <= start <= self.next <= end and len(self.runs) <= RUNS_MAX
 
     def put(self, event: Verdicts) -> None:
-        """Add the positions of a record."""
+        """Add the positions of a record of the verdict log."""
         for source, start, end in event.done_runs():
             self._add(source, start, end)
         for lost in event.lost:
@@ -179,12 +199,12 @@ class _Settled:
                 self._add(*run)
 
     def _add(self, source: int, start: int, end: int) -> None:
-        """Add a run, to the last one of the source if it follows that."""
-        row = self._last_rows.get(source)
-        if row is not None and self.runs[row].end == start:
-            self.runs[row] = self.runs[row]._replace(end=end)
+        """Add a run; one that begins where the last run of its source ends makes that longer."""
+        index = self._last_indices.get(source)
+        if index is not None and self.runs[index].end == start:
+            self.runs[index] = self.runs[index]._replace(end=end)
         else:
-            self._last_rows[source] = len(self.runs)
+            self._last_indices[source] = len(self.runs)
             self.runs.append(SourceRun(source, start, end))
 
 
@@ -196,7 +216,7 @@ class ViewReader:
     topics: AckTopics
     partitions: int
     limits: AckerLimits
-    _settled: dict[int, _Settled] = field(default_factory=dict, repr=False, compare=False)
+    _settled: dict[int, _SettledRuns] = field(default_factory=dict, repr=False, compare=False)
 
     def view(self, partition: int) -> AckerView | None:
         """Return a view of an acker partition; None without a State.
@@ -204,8 +224,9 @@ class ViewReader:
         The first one reads the verdicts since the oldest open root, at most about
         `AckerLimits.refold_bytes`, and a later one those since the view before.
 
-        Raises `Disagreement`: its State was written with another N, or cannot be read; `OutOfRange`: the logs
-        were shortened during each of several tries.
+        Raises:
+            Disagreement: its State was written with another N, or cannot be read.
+            OutOfRange: the logs were shortened during each of several tries.
         """
         for _ in range(_TRIES - 1):
             with suppress(OutOfRange):
@@ -213,6 +234,7 @@ class ViewReader:
         return self._view(partition)
 
     def _view(self, partition: int) -> AckerView | None:
+        """Read a view once; raises what `view` raises, `OutOfRange` if the logs were shortened meanwhile."""
         place = TopicPartition(self.topics.state, partition)
         core = PartitionCore(partition, self.partitions, self.limits, wire_codec())
         with loading(place):
@@ -251,10 +273,11 @@ class ViewReader:
         place = TopicPartition(self.topics.verdict, core.partition)
         end = self.log.stable_ends([place])[place]
         wait_ms = self.limits.operation_ms
-        # It is put back at the end: what was read in part before an error is not used again.
+        # Put back at the end: verdicts that were read in part before an error
+        # are not used again.
         settled = self._settled.pop(core.partition, None)
         if settled is None or not settled.can_go_on(start, end):
-            settled = _Settled(start)
+            settled = _SettledRuns(start)
         for record in read_ours(self.log, place, settled.next, end, committed=True, wait_ms=wait_ms):
             event = read_verdicts(record.value)
             if event is not None:

@@ -1,11 +1,14 @@
 """Drops lost roots that nobody will ever replay: ``windhover replay drop``.
 
-A stranger may emit roots under the id of an input that he has no right to, or under one that no input has.
-When they are lost, the replay workers put them aside, since they cannot know whether a newer topics.yaml has
-their input. Here an operator says that none will. A root of an input's own group is never dropped.
+A stranger may emit roots under the id of an input that he has no right to, or
+under one that no input has. When they are lost, the replay workers put them
+aside, since they cannot know whether a newer topics.yaml has their input. Here
+an operator says that none will. A root of an input's own group is never
+dropped.
 
-This takes each partition of `_ack_due` with such roots over (`replay.handling.due_partition`). It reads once
-more what waits there, now that nobody else writes, writes a tombstone for each root, and leaves.
+This takes each partition of `_ack_due` with such roots over
+(`replay.handling.due_partition`). It reads once more what waits there, now
+that nobody else writes, writes a tombstone for each root, and leaves.
 """
 
 from __future__ import annotations
@@ -37,11 +40,12 @@ class StrangeRoots:
     def lines(self) -> list[str]:
         """Describe them, a line for each group and topic."""
         counts = Counter((due.group, due.topic) for due in self.roots)
-        return [
-            f"{self.place.topic}/{self.place.partition}: {count:,} of group {UntrustedName(group)}, topic"
-            f" {UntrustedName(topic)}"
-            for (group, topic), count in sorted(counts.items())
-        ]
+        lines: list[str] = []
+        for (group, topic), count in sorted(counts.items()):
+            place = f"{self.place.topic}/{self.place.partition}"
+            strangers = f"group {UntrustedName(group)}, topic {UntrustedName(topic)}"
+            lines.append(f"{place}: {count:,} of {strangers}")
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class Dropping:
     """Finds and drops the roots of strangers under one input id.
 
     Attributes:
-        group: only those of this group; None: of every group but the input's own.
+        group: only those of this group; None: of every group but the input's
+            own.
     """
 
     log: Log
@@ -59,37 +64,47 @@ class Dropping:
 
     def look(self) -> list[StrangeRoots]:
         """Return the partitions with such roots; change nothing."""
-        partitions = (self._strange(number) for number in range(self.topics.acker.partitions))
-        return [strange for strange in partitions if strange.roots]
+        partitions: list[StrangeRoots] = []
+        for number in range(self.topics.acker.partitions):
+            strange_roots = self._read_strange_roots(number)
+            if strange_roots.roots:
+                partitions.append(strange_roots)
+        return partitions
 
     def drop(self, why: str, by: str) -> int:
         """Drop them; return how many there were.
 
-        Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError` (`_ack_due` is missing).
+        Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError`
+        (`_ack_due` is missing).
         """
-        dropped = 0
-        wait_ms = self.topics.replay.limits.operation_timeout_ms
-        for number in (strange.place.partition for strange in self.look()):
-            # the replay worker is fenced: before, it could have fired one of them
+        dropped_count = 0
+        timeout_ms = self.topics.replay.limits.operation_timeout_ms
+        for seen in self.look():
+            number = seen.place.partition
             with owned(self.log, self.topics, number) as transactions:
-                roots = self._strange(number).roots
+                # read again, now that the replay worker is fenced: it may have
+                # fired one of them before
+                roots = self._read_strange_roots(number).roots
                 for begin in range(0, len(roots), DROPPED_MAX):
                     transactions.begin()
                     for due in roots[begin : begin + DROPPED_MAX]:
                         transactions.send(self._tombstone(number, due, why, by))
-                    transactions.commit(wait_ms)
-                dropped += len(roots)
-        return dropped
+                    transactions.commit(timeout_ms)
+                dropped_count += len(roots)
+        return dropped_count
 
     def _tombstone(self, number: int, due: Due, why: str, by: str) -> Outgoing:
+        """Return the record that removes a root from a partition, with why and by whom."""
         headers = ((WHY_HEADER, why.encode()), (BY_HEADER, by.encode()))
         return Outgoing(self.topics.ack_topics.due, number, None, root_key(due), headers)
 
-    def _strange(self, number: int) -> StrangeRoots:
+    def _read_strange_roots(self, number: int) -> StrangeRoots:
+        """Read which roots of strangers wait in a partition; it may be none."""
         entries = EntriesByRoot[Due]()
         fold = DueFold(whole_entry, entries, wants=of_input(self.input_id))
         for record in due_records(self.log, self.topics, number):
             fold.put(record)
+        # topics.yaml has the id once, or not at all
         own_groups = {input.group for input in self.topics.inputs.values() if input.id == self.input_id}
         strange = [
             due

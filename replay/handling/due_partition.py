@@ -1,7 +1,8 @@
 """One partition of `_ack_due`, for commands: what it has, and how to write there.
 
-Only the owner of the partition's transactional id writes to it. A command that does takes it over as a new
-replay worker would: it ends and fences the transaction of its owner, which starts again after its pause.
+Only the owner of the partition's transactional id writes to it. A command that
+does takes it over as a new replay worker would: it ends and fences the
+transaction of its owner, which starts again after its pause.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def due_records(log: Log, topics: Topics, number: int) -> Iterator[Record]:
     """
     own_cluster = log.cluster_id()
     place = TopicPartition(topics.ack_topics.due, number)
-    start, end = log.starts([place])[place], log.stable_ends([place])[place]
+    start = log.starts([place])[place]
+    end = log.stable_ends([place])[place]
     wait_ms = topics.replay.limits.operation_timeout_ms
     for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
         require_cluster(record.place, record.headers, record.value, own_cluster)

@@ -1,8 +1,9 @@
 """Looks through the dead-letter topic of one input for the letters that are meant.
 
-Each partition is read to its end, since a letter's mark comes after it. Payloads are not kept. If there are
-more letters than are kept, handled ones keep out later ones until their marks come; then the partition is
-read once more, from the first letter that was left out.
+Each partition is read to its end, since a letter's mark comes after it.
+Payloads are not kept. If there are more letters than are kept, handled ones
+keep out later ones until their marks come; then the partition is read once
+more, from the first letter that was left out.
 """
 
 from __future__ import annotations
@@ -31,40 +32,41 @@ KEPT_MAX: Final = 100_000
 class LetterBox:
     """The letters of one topic that are meant, in the order of the log.
 
-    `left_out` are those beyond `kept_max`; `others` are records that are not Windhover's.
+    Attributes:
+        left_out: how many there are beyond `kept_max`.
+        others: how many records are not Windhover's.
     """
 
     def __init__(self, chosen: Filter, kept_max: int = KEPT_MAX) -> None:
+        """Begin without a letter; those that are meant match the filter."""
         self._filter = chosen
         self._kept_max = kept_max
-        self._letters: dict[str, Letter] = {}
+        self._letters: dict[str, Letter] = {}  # by their places
         self.left_out = 0
         self.others = 0
+        # of the partition that is read: how many were left out before it, the
+        # first letter of it that was, and the offsets of letters whose marks
+        # came behind that one
         self._left_out_before = 0
         self._first_left_out: Letter | None = None
-        self._marks = array("q")  # the offsets of letters whose mark is behind the first that was left out
-        self._handled: Sequence[int] | None = None  # these offsets ascending, while a partition is read again
+        self._marked_offsets = array("q")
+        # these offsets, ascending, while a partition is read again; None: it
+        # is read for the first time
+        self._handled: Sequence[int] | None = None
 
     @property
     def letters(self) -> list[Letter]:
         return list(self._letters.values())
 
     def put(self, record: Record) -> None:
-        """Take in the records of a partition in the order of its log."""
+        """Take in the next record of a partition; they come in the order of its log."""
         entry = parse_letter(record)
         if entry is None:
-            # when a partition is read again, its strangers have been counted
-            self.others += self._handled is None and parse_audit(record) is None
+            is_first_time = self._handled is None  # else its strangers have been counted
+            if is_first_time and parse_audit(record) is None:
+                self.others += 1
         elif isinstance(entry, Mark):
-            letter = self._letters.get(entry.letter)
-            if letter is not None and self._filter.handled:
-                self._letters[entry.letter] = replace(letter, mark=entry)
-            else:
-                self._letters.pop(entry.letter, None)
-            if self._first_left_out is not None:
-                topic, partition, offset = parse_location(entry.letter) or ("", 0, 0)
-                if (topic, partition) == (record.topic, record.partition):
-                    self._marks.append(offset)
+            self._put_mark(entry, record)
         elif self._filter.matches(entry) and not self._is_handled(entry.offset):
             if len(self._letters) < self._kept_max:
                 self._letters[entry.place] = entry
@@ -72,33 +74,52 @@ class LetterBox:
                 self.left_out += 1
                 self._first_left_out = self._first_left_out or entry
 
+    def _put_mark(self, mark: Mark, record: Record) -> None:
+        """Take in the mark of a letter, which is handled: it leaves, unless handled ones are meant."""
+        letter = self._letters.get(mark.letter)
+        if letter is not None and self._filter.handled:
+            self._letters[mark.letter] = replace(letter, mark=mark)
+        else:
+            self._letters.pop(mark.letter, None)
+        if self._first_left_out is not None:
+            topic, partition, offset = parse_location(mark.letter) or ("", 0, 0)
+            if (topic, partition) == (record.topic, record.partition):
+                self._marked_offsets.append(offset)
+
     def read_again(self) -> int | None:
         """End a partition; return the offset from which it is to be put in once more, None if it is not.
 
-        With room for 2 letters, of A, B, C and a mark on A, the letter C is left out though A makes room. So
-        the partition is read again from C, and what the marks say is known then.
+        With room for 2 letters, of A, B, C and a mark on A, the letter C is
+        left out though A makes room. So the partition is read again from C,
+        and what the marks say is known then.
         """
-        first_left_out, marks = self._first_left_out, self._marks
-        is_again = self._handled is not None
-        self._first_left_out, self._marks, self._handled = None, array("q"), None
-        if first_left_out is None or is_again or not marks or self._filter.handled:
+        first_left_out = self._first_left_out
+        marked_offsets = self._marked_offsets
+        was_read_again = self._handled is not None
+        self._first_left_out = None
+        self._marked_offsets = array("q")
+        self._handled = None
+        # without a mark there is no more room; and who means handled letters
+        # leaves them where they are
+        is_needed = bool(marked_offsets) and not self._filter.handled
+        if first_left_out is None or was_read_again or not is_needed:
             self._left_out_before = self.left_out
             return None
-        self._handled = np.unique(np.frombuffer(marks, np.int64)).data
+        self._handled = np.unique(np.frombuffer(marked_offsets, np.int64)).data  # ascending
         self.left_out = self._left_out_before
-        self._letters = {
-            place: letter
-            for place, letter in self._letters.items()
-            if letter.partition != first_left_out.partition or letter.offset < first_left_out.offset
-        }
+        # what is put in again must not be there twice
+        for place, letter in list(self._letters.items()):
+            if letter.partition == first_left_out.partition and letter.offset >= first_left_out.offset:
+                del self._letters[place]
         return first_left_out.offset
 
     def _is_handled(self, offset: int) -> bool:
+        """Return whether a letter of a partition that is read again has a mark behind it."""
         handled = self._handled
         if handled is None:
             return False
-        place = bisect_left(handled, offset)
-        return place < len(handled) and handled[place] == offset
+        index = bisect_left(handled, offset)  # of the first that is not below it
+        return index < len(handled) and handled[index] == offset
 
 
 def find_letters(
@@ -106,9 +127,11 @@ def find_letters(
 ) -> LetterBox:
     """Read the letters of an input that are meant.
 
-    `waits`: for the ends of open transactions, behind which there may be marks that nobody sees until then.
+    `waits`: for the ends of open transactions, behind which there may be marks
+    that nobody sees until then.
 
-    Raises `TopicError`: its dead-letter topic does not exist; `Unreachable`: nothing came for `wait_ms`.
+    Raises `TopicError`: its dead-letter topic does not exist; `Unreachable`:
+    nothing came for `wait_ms`.
     """
     box = LetterBox(chosen, kept_max)
     starts = _starts(log, input.dead_letter.topic, input.name, chosen)
@@ -133,6 +156,11 @@ def find_letters(
 
 
 def _starts(log: Log, topic: str, name: str, chosen: Filter) -> Mapping[TopicPartition, int]:
+    """Return the partitions of a topic that may have letters which are meant, and where to begin in each.
+
+    Raises `TopicError`: the topic, of the input with this name, does not
+    exist.
+    """
     info = log.topics([topic]).get(topic)
     if info is None:
         raise TopicError(
@@ -145,28 +173,36 @@ def _starts(log: Log, topic: str, name: str, chosen: Filter) -> Mapping[TopicPar
         starts = {place: max(start, since[place]) for place, start in starts.items()}
     if not chosen.places:
         return starts
-    first_offsets = _first_of(topic, info.partitions, chosen)
-    return {place: max(starts[place], offset) for place, offset in first_offsets.items() if place in starts}
+    starts_of_named: dict[TopicPartition, int] = {}
+    for place, offset in _first_offsets(topic, info.partitions, chosen).items():
+        if place in starts:
+            starts_of_named[place] = max(starts[place], offset)
+    return starts_of_named
 
 
-def _first_of(topic: str, partitions: int, chosen: Filter) -> dict[TopicPartition, int]:
-    """Return the partitions that the named letters may be in, and from which offset on to read them."""
+def _first_offsets(topic: str, partitions: int, chosen: Filter) -> dict[TopicPartition, int]:
+    """Return the partitions that the named letters may be in, and from which offset on to read them.
+
+    A name is the place of a letter in this topic, or that of its record in
+    another one: then the letter may be anywhere in a few partitions.
+    """
     first_offsets: dict[TopicPartition, int] = {}
-    for text in chosen.places:
-        letter_topic, partition, offset = parse_location(text) or ("", 0, 0)
-        if letter_topic == topic:
+    for location in chosen.places:
+        named_topic, partition, offset = parse_location(location) or ("", 0, 0)
+        if named_topic == topic:
             place = TopicPartition(topic, partition)
             first_offsets[place] = min(first_offsets.get(place, offset), offset)
         else:
-            first_offsets |= {
-                TopicPartition(topic, number): 0 for number in letters_of(partition, partitions)
-            }
+            for number in letters_of(partition, partitions):
+                first_offsets[TopicPartition(topic, number)] = 0
     return first_offsets
 
 
 def letters_of(origin_partition: int, partitions: int) -> set[int]:
     """Return the partitions of a dead-letter topic that may have the letter of a record.
 
-    It was written when the topic had as many `partitions` as now, or fewer.
+    It was written when the topic had as many `partitions` as now, or fewer:
+    that of a record of partition 5 is in 0, 1 or 2 of three partitions, since
+    5 % 1 = 0, 5 % 2 = 1 and 5 % 3 = 2.
     """
     return {origin_partition % count for count in range(1, partitions + 1)}

@@ -1,9 +1,10 @@
 """Lets dead letters be emitted again, or gives them up for good; each of them once.
 
-A command that does so may die half-way and be repeated, and two people may give it at the same time. So every
-copy is written in one transaction with the mark of its letter, under one transactional id for each
-dead-letter topic. It begins by ending and fencing the transaction of an earlier handler; only then it reads
-which letters have a mark.
+A command that does so may die half-way and be repeated, and two people may
+give it at the same time. So every copy is written in one transaction with the
+mark of its letter, under one transactional id for each dead-letter topic. It
+begins by ending and fencing the transaction of an earlier handler; only then
+it reads which letters have a mark.
 """
 
 from __future__ import annotations
@@ -56,7 +57,11 @@ class Order:
 class LetterHandling:
     """Carries an order out for one input; `open` it, then `step` it until it `is_done`.
 
-    `left` is how many letters were left as they are, by why; `left_out` are not even tried: too many at once.
+    Attributes:
+        done: how many letters were handled.
+        left: by why, how many letters were tried and left as they are.
+        left_out: how many were not even tried, since there are too many at
+            once.
     """
 
     def __init__(
@@ -77,9 +82,9 @@ class LetterHandling:
         self._kept_max = kept_max
         self._fetcher = Fetcher(log, limits)
         self._transactions = log.transactions(f"{owner}-letters-{input.dead_letter.topic}")
-        self._letters: deque[Letter] = deque()
+        self._letters: deque[Letter] = deque()  # those that are meant, and not tried yet
         self._replay_topic: TopicInfo | None = None
-        self._at_once = CHUNK_MAX
+        self._chunk_max = CHUNK_MAX  # so many letters may be in the next transaction
         self._refused_in_a_row = 0
         self.done = 0
         self.left: Counter[Left] = Counter()
@@ -87,12 +92,14 @@ class LetterHandling:
 
     @property
     def is_done(self) -> bool:
+        """Whether no letter is to be tried any more."""
         return not self._letters
 
     def open(self) -> int:
         """Fence other handlers, and return how many letters are meant.
 
-        Raises `TopicError`: a topic is missing; `Unreachable`: a transaction stays open among the letters.
+        Raises `TopicError`: a topic is missing; `Unreachable`: a transaction
+        stays open among the letters.
         """
         topic = self._input.replay_topic
         self._replay_topic = self._log.topics([topic], settings=True).get(topic)
@@ -122,39 +129,53 @@ class LetterHandling:
     def step(self, room: int, now_ms: int) -> int:
         """Handle letters in one transaction; return how many, at most `CHUNK_MAX`, without those left out.
 
-        A transaction that the broker refuses for one of its letters is written by halves, one a step, until
-        the letter is alone: it is left as it is, and the others are handled.
+        A transaction that the broker refuses for one of its letters is written
+        by halves, one a step, until the letter is alone: it is left as it is,
+        and the others are handled.
 
         Raises:
             Aborted: nothing of the transaction was written; repeat the order.
             Fenced: somebody else handles letters of this topic now.
-            Unreachable: it is not known whether the transaction was committed; repeat the order.
-            TopicError: too many letters in a row are refused, each alone; correct the topic, then repeat.
+            Unreachable: it is not known whether the transaction was committed;
+                repeat the order.
+            TopicError: too many letters in a row are refused, each alone;
+                correct the topic, then repeat.
         """
-        chunk = list(islice(self._letters, min(room, self._at_once)))
+        chunk = list(islice(self._letters, min(room, self._chunk_max)))
         copies = self._copies(chunk)
-        # `copies` may be shorter: then the letters behind it have their turn in the next step
-        pairs = zip(chunk, copies, strict=False)
-        handled = [(letter, copy) for letter, copy in pairs if not isinstance(copy, Left)]
-        if handled:
-            marks = [self._mark(letter, now_ms) for letter, _ in handled]
+        marks: list[Outgoing] = []
+        copies_to_write: list[Outgoing] = []
+        whys_left: list[Left] = []
+        # `copies` may be shorter: then the letters behind it have their turn
+        # in the next step
+        for letter, copy in zip(chunk, copies, strict=False):
+            if isinstance(copy, Left):
+                whys_left.append(copy)
+                continue
+            marks.append(self._mark(letter, now_ms))
+            if copy is not None:
+                copies_to_write.append(copy)
+        if marks:
             try:
-                self.write(marks, [copy for _, copy in handled if copy is not None])
+                self.write(marks, copies_to_write)
             except RecordRefused as error:
-                self._at_once = max(1, len(chunk) // 2)
+                self._chunk_max = max(1, len(chunk) // 2)
                 if len(chunk) == 1:
                     self._leave_refused(error)
                 return 0
-            self._at_once = min(CHUNK_MAX, 2 * len(chunk))
+            self._chunk_max = min(CHUNK_MAX, 2 * len(chunk))
             self._refused_in_a_row = 0
         for _ in copies:
             self._letters.popleft()
-        self.left.update(copy for copy in copies if isinstance(copy, Left))
-        self.done += len(handled)
-        return len(handled)
+        self.left.update(whys_left)
+        self.done += len(marks)
+        return len(marks)
 
     def _leave_refused(self, error: RecordRefused) -> None:
-        """Leave the first letter as it is, which was refused alone."""
+        """Leave the first letter as it is, which was refused alone.
+
+        Raises `TopicError`: it is one of too many in a row.
+        """
         self._refused_in_a_row += 1
         if self._refused_in_a_row >= self._limits.refused_max:
             raise TopicError(f"{self._refused_in_a_row} letters in a row are refused, the last one: {error}")
@@ -162,6 +183,7 @@ class LetterHandling:
         self.left[Left.REFUSED] += 1
 
     def close(self) -> None:
+        """Close the clients; a transaction that is open is aborted."""
         self._fetcher.close()
         try:
             self._transactions.abort(self._limits.operation_timeout_ms)
@@ -173,32 +195,41 @@ class LetterHandling:
     def _copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
         """Return for each letter its copy, why it is left as it is, or None if it is dropped.
 
-        Letters whose payload did not fit into one fetch, and those after them, are left out.
+        Letters whose payload did not fit into one fetch, and those after them,
+        are left out.
         """
         if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)
         topic = self._input.dead_letter.topic
-        placed = [(RecordPlace(topic, letter.partition, letter.offset), letter) for letter in chunk]
-        answers = self._fetcher.fetch(place for place, letter in placed if not letter.missing)
+        places = [RecordPlace(topic, letter.partition, letter.offset) for letter in chunk]
+        to_fetch = [place for place, letter in zip(places, chunk, strict=True) if not letter.missing]
+        answers = self._fetcher.fetch(to_fetch)
         copies: list[Outgoing | Left | None] = []
-        for place, letter in placed:
+        for place, letter in zip(places, chunk, strict=True):
             if letter.missing:
                 copies.append(Left.NO_PAYLOAD)
                 continue
-            record = answers.get(place)
-            if record is None:
+            answer = answers.get(place)
+            if answer is None:
                 break
-            copies.append(Left.GONE if isinstance(record, Absence) else self._copy(letter, record))
+            if isinstance(answer, Absence):
+                copies.append(Left.GONE)
+            else:
+                copies.append(self._copy(letter, answer))
         return copies
 
     def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
-        if self._replay_topic is None or letter.origin_partition >= self._replay_topic.partitions:
+        """Return the copy of a letter for the replay topic, or why that cannot take it."""
+        topic = self._replay_topic
+        if topic is None or letter.origin_partition >= topic.partitions:
             return Left.NO_PARTITION
-        copies = self._replay_topic
-        copy = copy_of(letter, record, copies.name, self._order.redrive, keeps_times=keeps_times(copies))
-        return copy if record_bytes(copy) <= bytes_max(copies) else Left.TOO_LARGE
+        copy = copy_of(letter, record, topic.name, self._order.redrive, keeps_times=keeps_times(topic))
+        if record_bytes(copy) > bytes_max(topic):
+            return Left.TOO_LARGE
+        return copy
 
     def _mark(self, letter: Letter, now_ms: int) -> Outgoing:
+        """Return the record that says that a letter is handled, how, by whom and why."""
         order = self._order
         mark = Mark(letter.place, order.action, order.by, order.why, now_ms, order.redrive)
         return mark_record(letter, self._input.dead_letter.topic, mark)
@@ -206,8 +237,9 @@ class LetterHandling:
     def write(self, records: Sequence[Outgoing], copies: Sequence[Outgoing] = ()) -> None:
         """Write copies, then records in one transaction of the handler; it raises what `step` does.
 
-        The copies are in the log before a mark is sent: if a part of the transaction is committed alone
-        (`acker.service.partition` says when), no letter counts as handled whose copy is not there.
+        The copies are in the log before a mark is sent: if a part of the
+        transaction is committed alone (`acker.service.partition` says when),
+        no letter counts as handled whose copy is not there.
         """
         timeout_ms = self._limits.operation_timeout_ms
         self._transactions.begin()
@@ -220,7 +252,8 @@ class LetterHandling:
 class RateLimit:
     """How many letters may be handled now, so that there are at most `rate` in a second; None: no limit.
 
-    Time in which none was handled, since they were looked for or too many were open, is not made up for.
+    Time in which none was handled, since they were looked for or too many were
+    open, is not made up for.
     """
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:
@@ -228,22 +261,34 @@ class RateLimit:
         if rate is not None and not RATE_MIN <= rate < math.inf:
             raise UsageError(f"rate {rate:g}: give {RATE_MIN} letters a second or more, or none for no limit")
         self._rate = rate
-        self._at_once = at_once
-        self._next_ms: float = now_ms
-        self._owed_ms = 0.0
+        self._room_max = at_once
+        self._next_ms: float = now_ms  # wall time from which the next letter may be handled
+        self._spent_ms = 0.0  # the time that the letters handled last take by the rate
 
     def room(self, now_ms: int) -> int:
+        """Return how many letters may be handled now.
+
+        With a rate of 10, and the next one allowed since 250 ms, these are 3:
+        those of 0, 100 and 200 ms.
+        """
         if self._rate is None:
-            return self._at_once
-        self._next_ms = max(self._next_ms, now_ms - max(0.0, 1_000 - 1_000 / self._rate))
-        self._next_ms = min(self._next_ms, now_ms + self._owed_ms)  # the clock may have been set back
-        return max(0, min(self._at_once, math.floor((now_ms - self._next_ms) * self._rate / 1_000) + 1))
+            return self._room_max
+        # at most the letters of one second are made up for
+        made_up_ms = max(0.0, 1_000 - 1_000 / self._rate)
+        self._next_ms = max(self._next_ms, now_ms - made_up_ms)
+        # the clock may have been set back
+        self._next_ms = min(self._next_ms, now_ms + self._spent_ms)
+        room = math.floor((now_ms - self._next_ms) * self._rate / 1_000) + 1
+        return max(0, min(self._room_max, room))
 
     def spend(self, count: int) -> None:
+        """Record that so many letters were handled."""
         if self._rate is not None:
-            self._owed_ms = count * 1_000 / self._rate
-            self._next_ms += self._owed_ms
+            self._spent_ms = count * 1_000 / self._rate
+            self._next_ms += self._spent_ms
 
     def wait_ms(self, now_ms: int) -> int:
         """Return how long to wait until one more may be handled; 0: it may be now."""
-        return 0 if self.room(now_ms) else max(1, math.ceil(self._next_ms - now_ms))
+        if self.room(now_ms):
+            return 0
+        return max(1, math.ceil(self._next_ms - now_ms))

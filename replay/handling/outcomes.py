@@ -1,13 +1,14 @@
 """Follows what became of the letters that redrives of one input wrote to its replay topic.
 
-A redrive's copy is a new root. Its verdict, the copies that a replay worker makes of it, and the dead letter
-that it becomes name it, so the log shows the outcome of each letter at any time, to any process.
+A redrive's copy is a new root. Its verdict, the copies that a replay worker
+makes of it, and the dead letter that it becomes name it, so the log shows the
+outcome of each letter at any time, to any process.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, assert_never
 
@@ -71,9 +72,27 @@ def find_redrives(log: Log, input: Input, *, wait_ms: int, since_ms: int = 0) ->
             begun[event.redrive] = event
         elif event is not None:
             ended.setdefault(event.redrive, event)
-    # redrives of an input follow each other: a later one shows that those before it are over
-    newest = next(reversed(begun), "")
-    return [RedriveRecord(event, ended.get(redrive), redrive != newest) for redrive, event in begun.items()]
+    # redrives of an input follow each other: a later one shows that those
+    # before it are over
+    newest_redrive = next(reversed(begun), "")
+    redrives: list[RedriveRecord] = []
+    for redrive, begun_record in begun.items():
+        is_over = redrive != newest_redrive
+        redrives.append(RedriveRecord(begun_record, ended.get(redrive), is_over))
+    return redrives
+
+
+class _SettledCopies(NamedTuple):
+    """Copies of the replay topic that have a verdict: offsets [start, end) of a partition."""
+
+    partition: int
+    start: int
+    end: int
+    outcome: LetterOutcome
+
+
+_Letter = tuple[str, str]
+"""A letter that a redrive handled: the id of the redrive, and the place of the letter."""
 
 
 class RedriveOutcomes:
@@ -81,40 +100,54 @@ class RedriveOutcomes:
 
     def __init__(self, log: Log, topics: Topics, input: Input, redrives: Iterable[RedriveBegun]) -> None:
         """Begin where the first of some redrives began; errors as for `existing_places`."""
-        # by redrive, for each followed topic, the end of each partition when the redrive began
-        ends = {
-            begun.redrive: (begun.verdicts_from, begun.letters_from, begun.copies_from) for begun in redrives
-        }
-        first_offsets: list[dict[TopicPartition, int]] = []
-        self._cut = set[str]()
-        """The redrives of which a part is no longer in the log."""
-        for topic_number, topic in enumerate(followed_topics(topics, input)):
-            places = existing_places(log, topic)
-            log_starts, log_ends = log.starts(places), log.ends(places)
-            topic_offsets: dict[TopicPartition, int] = {}
-            for place in places:
-                needed: dict[str, int] = {}
-                for redrive, ends_by_topic in ends.items():
-                    topic_ends = ends_by_topic[topic_number]
-                    # a partition that the topic got later was empty when the redrive began
-                    is_there = place.partition < len(topic_ends)
-                    needed[redrive] = topic_ends[place.partition] if is_there else 0
-                    # behind the end of a topic that was created again, what was there is gone
-                    if not log_starts[place] <= needed[redrive] <= log_ends[place]:
-                        self._cut.add(redrive)
-                earliest = min(needed.values(), default=0)
-                topic_offsets[place] = min(max(log_starts[place], earliest), log_ends[place])
-            first_offsets.append(topic_offsets)
+        redrives = list(redrives)
+        # by redrive, for each followed topic, the end of each partition when
+        # the redrive began
+        verdict_ends = {begun.redrive: begun.verdicts_from for begun in redrives}
+        letter_ends = {begun.redrive: begun.letters_from for begun in redrives}
+        copy_ends = {begun.redrive: begun.copies_from for begun in redrives}
+        self._cut = set[str]()  # the redrives of which a part is no longer in the log
+        verdict_topic, letter_topic, replay_topic = followed_topics(topics, input)
+        first_verdicts = self._first_offsets(log, verdict_topic, verdict_ends)
+        first_letters = self._first_offsets(log, letter_topic, letter_ends)
+        first_copies = self._first_offsets(log, replay_topic, copy_ends)
         self._input = input
-        # when all is asked: nobody closes them if a question fails
-        self._verdicts, self._letters, self._copies = (
-            Follower(log, list(offsets), first=offsets, on_damage=pass_damage) for offsets in first_offsets
-        )
-        self._settled: list[tuple[int, int, int, LetterOutcome]] = []
+        # only now, when all is asked: nobody closes them if a question fails
+        self._verdicts = _follower(log, first_verdicts)
+        self._letters = _follower(log, first_letters)
+        self._copies = _follower(log, first_copies)
+        # what was read and is not compared with the copies yet: their
+        # verdicts, and by partition and offset those that became dead letters
+        self._settled: list[_SettledCopies] = []
         self._dead: list[tuple[int, int]] = []
-        self._roots: dict[int, dict[int, tuple[str, str]]] = {}
-        self._outcomes: dict[tuple[str, str], LetterOutcome] = {}
-        self._handled: dict[tuple[str, str], LetterAction] = {}
+        # by partition and offset of each copy, the letter that it descends
+        # from
+        self._letter_of_copy: dict[int, dict[int, _Letter]] = {}
+        self._outcomes: dict[_Letter, LetterOutcome] = {}
+        self._handled: dict[_Letter, LetterAction] = {}
+
+    def _first_offsets(
+        self, log: Log, topic: str, ends_by_redrive: Mapping[str, Sequence[int]]
+    ) -> dict[TopicPartition, int]:
+        """Return from where to read each partition of a topic; note redrives of which something is gone."""
+        places = existing_places(log, topic)
+        log_starts = log.starts(places)
+        log_ends = log.ends(places)
+        first_offsets: dict[TopicPartition, int] = {}
+        for place in places:
+            needed: list[int] = []
+            for redrive, ends in ends_by_redrive.items():
+                # a partition that the topic got later was empty when the
+                # redrive began
+                end = ends[place.partition] if place.partition < len(ends) else 0
+                needed.append(end)
+                # behind the end of a topic that was created again, what was
+                # there is gone
+                if not log_starts[place] <= end <= log_ends[place]:
+                    self._cut.add(redrive)
+            earliest = max(log_starts[place], min(needed, default=0))
+            first_offsets[place] = min(earliest, log_ends[place])
+        return first_offsets
 
     @property
     def is_whole(self) -> bool:
@@ -136,43 +169,55 @@ class RedriveOutcomes:
             self._put_copy(record)
         if not self._copies.is_whole:
             return
-        for partition, start, end, outcome in self._settled:
-            roots = self._roots.get(partition, {})
-            # whichever is shorter: the run of the verdict, or the redrive's copies in the partition
-            offsets = range(start, end) if end - start < len(roots) else list(roots)
-            for offset in offsets:
-                if start <= offset < end and offset in roots:
-                    self._outcomes[roots[offset]] = outcome
+        for settled in self._settled:
+            self._put_settled(settled)
         for partition, offset in self._dead:
-            if (letter := self._roots.get(partition, {}).get(offset)) is not None:
+            letter = self._letter_of_copy.get(partition, {}).get(offset)
+            if letter is not None:
                 self._outcomes[letter] = LetterOutcome.DIED
-        self._settled, self._dead = [], []
+        self._settled = []
+        self._dead = []
+
+    def _put_settled(self, settled: _SettledCopies) -> None:
+        """Record the outcome of those letters whose copies are among some that have a verdict."""
+        start, end = settled.start, settled.end
+        letters = self._letter_of_copy.get(settled.partition, {})
+        # whichever is shorter: the run of the verdict, or the redrive's copies
+        # in the partition
+        offsets = range(start, end) if end - start < len(letters) else list(letters)
+        for offset in offsets:
+            if start <= offset < end and offset in letters:
+                self._outcomes[letters[offset]] = settled.outcome
 
     def letters(self, redrive: str) -> Mapping[str, LetterOutcome]:
         """Return the outcome of each letter that a redrive replays, by the letter's place."""
         without_copy = LetterOutcome.UNKNOWN if self.is_whole else LetterOutcome.OPEN
-        outcomes = {
-            letter: self._outcomes.get((name, letter), without_copy)
-            for (name, letter), action in self._handled.items()
-            if name == redrive and action is LetterAction.REPLAYED
-        }
-        if redrive in self._cut:  # the verdict of an open one may be in what is no longer there
-            for letter, outcome in outcomes.items():
-                if outcome is LetterOutcome.OPEN:
-                    outcomes[letter] = LetterOutcome.UNKNOWN
+        outcomes: dict[str, LetterOutcome] = {}
+        for (redrive_of_letter, letter), action in self._handled.items():
+            if redrive_of_letter != redrive or action is not LetterAction.REPLAYED:
+                continue
+            outcome = self._outcomes.get((redrive, letter), without_copy)
+            # the verdict of an open one may be in what is no longer there
+            if outcome is LetterOutcome.OPEN and redrive in self._cut:
+                outcome = LetterOutcome.UNKNOWN
+            outcomes[letter] = outcome
         return outcomes
 
     def count(self, redrive: str) -> Counter[LetterOutcome]:
+        """Return how many letters of a redrive have each outcome."""
         return Counter(self.letters(redrive).values())
 
     def handled(self, redrive: str) -> int:
-        return sum(name == redrive for name, _ in self._handled)
+        """Return how many letters a redrive has handled."""
+        return sum(redrive_of_letter == redrive for redrive_of_letter, _ in self._handled)
 
     def close(self) -> None:
+        """Close the readers of the three topics."""
         for follower in (self._verdicts, self._letters, self._copies):
             follower.close()
 
-    def _verdicts_on_copies(self, record: Record) -> Iterator[tuple[int, int, int, LetterOutcome]]:
+    def _verdicts_on_copies(self, record: Record) -> Iterator[_SettledCopies]:
+        """Yield which copies of the input a verdict record settles, and by which outcome."""
         event = read_verdicts(record.value)
         if event is None:
             return
@@ -180,35 +225,47 @@ class RedriveOutcomes:
             outcome = _outcome_of(verdict)
             for source, start, end in runs:
                 if is_replay(source) and input_id_of(source) == self._input.id:
-                    yield partition_of(source), int(offset_of(start)), int(offset_of(end - 1)) + 1, outcome
+                    start_offset = int(offset_of(start))
+                    end_offset = int(offset_of(end - 1)) + 1
+                    yield _SettledCopies(partition_of(source), start_offset, end_offset, outcome)
 
     def _put_letter(self, record: Record) -> None:
+        """Take in a record of the dead-letter topic: a redrive's mark, or a letter that a copy became."""
         entry = parse_letter(record)
         if isinstance(entry, Mark) and entry.redrive:
             self._handled[entry.redrive, entry.letter] = entry.action
         elif isinstance(entry, Letter) and entry.history:
+            # the last loss names the root that died, by its place
             topic, partition, offset = parse_location(entry.history[-1].root) or ("", -1, -1)
             if topic == self._input.replay_topic:
                 self._dead.append((partition, offset))
 
     def _put_copy(self, record: Record) -> None:
-        """Note a redrive's own copy, or a replay worker's copy of it."""
+        """Take in a record of the replay topic: a redrive's own copy, or a replay worker's copy of it."""
         ours = our_values(record.headers)
-        roots = self._roots.setdefault(record.partition, {})
+        letters = self._letter_of_copy.setdefault(record.partition, {})
         if redrive := redrive_of(record.headers):
-            letter = redrive, header_text(ours.get(LETTER))
+            letter = (redrive, header_text(ours.get(LETTER)))
             self._outcomes.setdefault(letter, LetterOutcome.OPEN)
-            roots[record.offset] = letter
+            letters[record.offset] = letter
         elif history := parse_history(ours.get(HISTORY)):
+            # the last loss names the copy before this one, which descends from
+            # the same letter
             topic, partition, offset = parse_location(history[-1].root) or ("", -1, -1)
             if topic != self._input.replay_topic:
                 return
-            letter_before = self._roots.get(partition, {}).get(offset)
-            if letter_before is not None:
-                roots[record.offset] = letter_before
+            letter_of_former = self._letter_of_copy.get(partition, {}).get(offset)
+            if letter_of_former is not None:
+                letters[record.offset] = letter_of_former
+
+
+def _follower(log: Log, first_offsets: Mapping[TopicPartition, int]) -> Follower:
+    """Return a reader of some partitions, each from an offset on, that passes over what is damaged."""
+    return Follower(log, list(first_offsets), first=first_offsets, on_damage=pass_damage)
 
 
 def _outcome_of(verdict: DoneVerdict) -> LetterOutcome:
+    """Return the outcome of a letter whose copy has a verdict, and is not lost."""
     match verdict:
         case Verdict.ACKED:
             return LetterOutcome.ACKED

@@ -1,13 +1,19 @@
 """A redrive: an order carried out for some inputs, slowly enough to see what becomes of the letters.
 
-Drive it with `step` until it `is_done`; whoever drives it may `cancel` it between two steps.
+Drive it with `step` until it `is_done`; whoever drives it may `cancel` it
+between two steps.
 
-1. For each input: fence other handlers, find the letters, write that the redrive began.
-2. Handle letters in transactions, as the rate limit allows, and no more than `at_once` that are not settled.
-3. Stop when `died_max` of them died again, or when none of those that are open is settled for `stalled_ms`.
-4. Wait at most `wait_ms` until the last ones are settled; write how the redrive ended.
+1. For each input: fence other handlers, find the letters, write that the
+   redrive began.
+2. Handle letters in transactions, as the rate limit allows, and no more than
+   `at_once` that are not settled.
+3. Stop when `died_max` of them died again, or when none of those that are open
+   is settled for `stalled_ms`.
+4. Wait at most `wait_ms` until the last ones are settled; write how the
+   redrive ended.
 
-A redrive that is killed has no end in the log. Its successor handles the letters that it did not.
+A redrive that is killed has no end in the log. Its successor handles the
+letters that it did not.
 """
 
 from __future__ import annotations
@@ -35,8 +41,13 @@ from replay.records.letters import Filter, LetterAction
 from replay.records.redrives import RedriveBegun, RedriveEnd, RedriveEnded, audit_record
 
 AT_ONCE: Final = 1_000
+"""So many letters of a redrive may be without an outcome at once."""
+
 DIED_MAX: Final = 10
+"""At so many letters that died again a redrive stops by itself."""
+
 STALLED_MS: Final = 600_000
+"""A redrive stops by itself when none of the letters without an outcome gets one for so long."""
 
 STEP_MS_MAX: Final = 500
 """A redrive that waits is stepped again after this time; so often it reads what became of its letters."""
@@ -54,7 +65,14 @@ class RedriveLimits:
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """How far a redrive is, as in `LetterHandling`; `letters` it found in the inputs that it has begun."""
+    """How far a redrive is.
+
+    Attributes:
+        letters: how many it found in the inputs that it has begun.
+        done, left, left_out: as in `LetterHandling`.
+        outcomes: how many of the handled letters have each outcome.
+        end: how it ended; None: it goes on.
+    """
 
     letters: int = 0
     done: int = 0
@@ -68,7 +86,7 @@ class RedriveProgress:
 
 
 def outcome_text(outcomes: Counter[LetterOutcome]) -> str:
-    """Format outcomes: ``12 acked, 3 died again``, and others if there are some."""
+    """Return outcomes as a text: ``12 acked, 3 died again``, and others if there are some."""
     words = {
         LetterOutcome.ACKED: "acked",
         LetterOutcome.DIED: "died again",
@@ -76,9 +94,12 @@ def outcome_text(outcomes: Counter[LetterOutcome]) -> str:
         LetterOutcome.GONE: "gone",
         LetterOutcome.UNKNOWN: "unknown",
     }
-    always = (LetterOutcome.ACKED, LetterOutcome.DIED)
-    shown = [outcome for outcome in words if outcomes[outcome] or outcome in always]
-    return ", ".join(f"{outcomes[outcome]:,} {words[outcome]}" for outcome in shown)
+    always_shown = (LetterOutcome.ACKED, LetterOutcome.DIED)
+    parts: list[str] = []
+    for outcome, word in words.items():
+        if outcomes[outcome] or outcome in always_shown:
+            parts.append(f"{outcomes[outcome]:,} {word}")
+    return ", ".join(parts)
 
 
 class Redrive:
@@ -99,55 +120,64 @@ class Redrive:
         self._order = order
         self._pace = pace
         self._limits = limits
-        self._left_to_do = list(meant)
-        self._current: _OneInput | None = None
-        self._ended_inputs = RedriveProgress()
-        self._end: RedriveEnd | None = None
+        self._inputs_to_do = list(meant)
+        self._current: _RedriveOfInput | None = None
+        self._progress_before = RedriveProgress()  # of the inputs before the current one
+        # how it is to end before it is done; None: it goes on
+        self._early_end: RedriveEnd | None = None
 
     @property
     def is_done(self) -> bool:
-        return self._current is None and (self._end is not None or not self._left_to_do)
+        """Whether no further `step` is needed."""
+        if self._current is not None:
+            return False
+        return self._early_end is not None or not self._inputs_to_do
 
     @property
     def progress(self) -> RedriveProgress:
         """How far it is, as of the last `step`."""
-        current = self._current.progress if self._current else RedriveProgress()
-        ended = self._ended_inputs
-        end = (self._end or RedriveEnd.DONE) if self.is_done else None
+        earlier = self._progress_before
+        current = RedriveProgress() if self._current is None else self._current.progress
+        end: RedriveEnd | None = None
+        if self.is_done:
+            end = self._early_end or RedriveEnd.DONE
         return RedriveProgress(
-            ended.letters + current.letters,
-            ended.done + current.done,
-            ended.left + current.left,
-            ended.left_out + current.left_out,
-            ended.outcomes + current.outcomes,
-            end,
+            letters=earlier.letters + current.letters,
+            done=earlier.done + current.done,
+            left=earlier.left + current.left,
+            left_out=earlier.left_out + current.left_out,
+            outcomes=earlier.outcomes + current.outcomes,
+            end=end,
         )
 
     def cancel(self) -> None:
-        """Let the next step end it."""
-        self._end = self._end or RedriveEnd.CANCELLED
+        """End it at the next step."""
+        self._early_end = self._early_end or RedriveEnd.CANCELLED
 
     def step(self, now_ms: int) -> int:
         """Go on, by one transaction at most; return how many ms to wait before the next step.
 
         Raises:
-            Aborted: nothing of the last transaction was written; begin another redrive.
-            Fenced: somebody else handles letters of the input now, or has cancelled this redrive.
-            Unreachable: it is not known whether the transaction was committed; begin another redrive.
+            Aborted: nothing of the last transaction was written; begin another
+                redrive.
+            Fenced: somebody else handles letters of the input now, or has
+                cancelled this redrive.
+            Unreachable: it is not known whether the transaction was committed;
+                begin another redrive.
             TopicError: a topic is missing.
         """
         if self._current is None:
             if self.is_done:
                 return 0
-            input, matching = self._left_to_do.pop(0)
-            order = replace(self._order, which=matching)
-            self._current = _OneInput(self._log, self._topics, input, order, self._limits, now_ms)
-        wait_ms = self._current.step(self._pace, self._end, now_ms)
+            input, input_filter = self._inputs_to_do.pop(0)
+            order = replace(self._order, which=input_filter)
+            self._current = _RedriveOfInput(self._log, self._topics, input, order, self._limits, now_ms)
+        wait_ms = self._current.step(self._pace, self._early_end, now_ms)
         if self._current.end is not None:
             self._current.close()
             if self._current.end is not RedriveEnd.DONE:
-                self._end = self._current.end
-            self._ended_inputs = replace(self.progress, end=None)
+                self._early_end = self._current.end
+            self._progress_before = replace(self.progress, end=None)
             self._current = None
         return wait_ms
 
@@ -157,7 +187,9 @@ class Redrive:
             self._current.close()
 
 
-class _OneInput:
+class _RedriveOfInput:
+    """A redrive's part for one input; `end` is how it ended, None: it goes on."""
+
     def __init__(
         self,
         log: Log,
@@ -175,68 +207,85 @@ class _OneInput:
         self._handling = LetterHandling(
             log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits
         )
+        # of letters that are replayed; None: they are dropped, or it has not
+        # begun
         self._outcomes: RedriveOutcomes | None = None
         self._begun: RedriveBegun | None = None
-        self._letters = 0
-        self._read_ms = now_ms
+        self._letter_count = 0
+        self._outcomes_read_ms = now_ms  # wall time
+        # by this clock, which is never set back, letters were handled last
         self._passed = PassedTime(now_ms)
         self._handled_at_ms = 0
         self.end: RedriveEnd | None = None
 
     @property
     def progress(self) -> RedriveProgress:
-        handling = self._handling
+        """How far it is, as of the last `step`."""
         return RedriveProgress(
-            self._letters, handling.done, Counter(handling.left), handling.left_out, self._counted()
+            letters=self._letter_count,
+            done=self._handling.done,
+            left=Counter(self._handling.left),
+            left_out=self._handling.left_out,
+            outcomes=self._count_outcomes(),
         )
 
-    def step(self, pace: RateLimit, stop: RedriveEnd | None, now_ms: int) -> int:
+    def step(self, pace: RateLimit, early_end: RedriveEnd | None, now_ms: int) -> int:
+        """Go on, by one transaction at most, or end, where there is an `early_end` or a reason for it.
+
+        Return how many ms to wait before the next step; raises as
+        `Redrive.step`.
+        """
         if self._begun is None:
             self._begin(now_ms)
-            if not self._letters:
-                self.end = stop or RedriveEnd.DONE
+            if not self._letter_count:
+                self.end = early_end or RedriveEnd.DONE
                 return 0
-        self._follow(now_ms)
-        open_ = self._counted()[LetterOutcome.OPEN]
+        self._read_outcomes(now_ms)
+        open_count = self._count_outcomes()[LetterOutcome.OPEN]
         idle_ms = self._passed.read(now_ms) - self._handled_at_ms
-        end = stop or self._must_stop(open_, idle_ms)
-        has_waited = not open_ or idle_ms >= self._limits.wait_ms
+        end = early_end or self._must_stop(open_count, idle_ms)
+        has_waited = not open_count or idle_ms >= self._limits.wait_ms
         if end is None and self._handling.is_done and has_waited:
             end = RedriveEnd.DONE
         if end is not None:
             self._finish(end, now_ms)
             return 0
         # only replayed letters can be open; of dropped ones all may go at once
-        open_room = self._limits.at_once - open_ if self._outcomes else self._letters
+        open_room = self._letter_count if self._outcomes is None else self._limits.at_once - open_count
         room = min(pace.room(now_ms), open_room)
         if room > 0 and not self._handling.is_done:
             pace.spend(self._handling.step(room, now_ms))
             self._handled_at_ms = self._passed.ms
             return min(STEP_MS_MAX, pace.wait_ms(now_ms))
-        return max(1, min(STEP_MS_MAX, pace.wait_ms(now_ms) or STEP_MS_MAX))
+        # it waits for outcomes, which are read every `STEP_MS_MAX`, or for the
+        # pace
+        wait_ms = pace.wait_ms(now_ms) or STEP_MS_MAX
+        return max(1, min(STEP_MS_MAX, wait_ms))
 
     def close(self) -> None:
+        """Close the handler of the letters, and what reads their outcomes."""
         self._handling.close()
         if self._outcomes is not None:
             self._outcomes.close()
 
     def _begin(self, now_ms: int) -> None:
-        self._letters = self._handling.open()
+        """Fence other handlers, find the letters, and write that the redrive began, if there is a letter."""
+        self._letter_count = self._handling.open()
         verdict_topic, letter_topic, replay_topic = followed_topics(self._topics, self._input)
         order = self._order
         self._begun = RedriveBegun(
-            order.redrive,
-            order.action.value,
-            order.by,
-            order.why,
-            str(order.which),
-            self._letters,
-            self._ends(replay_topic),
-            self._ends(letter_topic),
-            self._ends(verdict_topic),
-            now_ms,
+            redrive=order.redrive,
+            action=order.action.value,
+            by=order.by,
+            why=order.why,
+            which=str(order.which),
+            letters=self._letter_count,
+            copies_from=self._ends(replay_topic),
+            letters_from=self._ends(letter_topic),
+            verdicts_from=self._ends(verdict_topic),
+            at_ms=now_ms,
         )
-        if not self._letters:
+        if not self._letter_count:
             return
         self._handling.write([audit_record(self._begun, self._input.dead_letter.topic)])
         if order.action is LetterAction.REPLAYED:
@@ -247,43 +296,51 @@ class _OneInput:
         ends = self._log.ends(existing_places(self._log, topic))
         return tuple(ends[place] for place in sorted(ends))
 
-    def _follow(self, now_ms: int) -> None:
+    def _read_outcomes(self, now_ms: int) -> None:
         """Read what became of the letters, every `STEP_MS_MAX`."""
-        if self._outcomes is None or abs(now_ms - self._read_ms) < STEP_MS_MAX:
+        if self._outcomes is None or abs(now_ms - self._outcomes_read_ms) < STEP_MS_MAX:
             return
-        self._read_ms = now_ms
+        self._outcomes_read_ms = now_ms
         self._outcomes.read()
 
-    def _counted(self) -> Counter[LetterOutcome]:
-        """Count outcomes; letters that were handled since the last reading are open."""
+    def _count_outcomes(self) -> Counter[LetterOutcome]:
+        """Return how many letters have each outcome; those handled since the last reading are open."""
         if self._outcomes is None:
             return Counter()
         counted = self._outcomes.count(self._order.redrive)
         counted[LetterOutcome.OPEN] += self._handling.done - counted.total()
         return counted
 
-    def _must_stop(self, open_: int, idle_ms: int) -> RedriveEnd | None:
-        """Return why it ends now; `idle_ms`: since the last letters were handled."""
+    def _must_stop(self, open_count: int, idle_ms: int) -> RedriveEnd | None:
+        """Return why it stops before all letters are handled; None: it goes on.
+
+        `open_count` letters have no outcome yet, and for `idle_ms` none was
+        handled.
+        """
         if self._handling.is_done:
             return None
-        if self._counted()[LetterOutcome.DIED] >= self._limits.died_max:
+        if self._count_outcomes()[LetterOutcome.DIED] >= self._limits.died_max:
             return RedriveEnd.DIED_AGAIN
-        # one that is settled makes room, and is followed by the next one: so a slow query stalls nothing
-        is_full = open_ >= self._limits.at_once
-        return RedriveEnd.STALLED if is_full and idle_ms >= self._limits.stalled_ms else None
+        # one that is settled makes room, and is followed by the next one: so a
+        # slow query stalls nothing
+        is_full = open_count >= self._limits.at_once
+        if is_full and idle_ms >= self._limits.stalled_ms:
+            return RedriveEnd.STALLED
+        return None
 
     def _finish(self, end: RedriveEnd, now_ms: int) -> None:
+        """Write how it ended, with the outcomes that are known by now."""
         if self._outcomes is not None:
             self._outcomes.read()
-        counted, order = self._counted(), self._order
+        counted = self._count_outcomes()
         ended = RedriveEnded(
-            order.redrive,
-            end.value,
-            order.by,
-            self._handling.done,
-            counted[LetterOutcome.ACKED],
-            counted[LetterOutcome.DIED],
-            now_ms,
+            redrive=self._order.redrive,
+            end=end.value,
+            by=self._order.by,
+            handled=self._handling.done,
+            acked=counted[LetterOutcome.ACKED],
+            died=counted[LetterOutcome.DIED],
+            at_ms=now_ms,
         )
         self._handling.write([audit_record(ended, self._input.dead_letter.topic)])
         self.end = end
@@ -295,15 +352,28 @@ def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str
     Raises `UsageError`: there is no such redrive, or it has ended.
     """
     wait_ms = topics.replay.limits.operation_timeout_ms
-    order = Order(LetterAction.REPLAYED, Filter(), by, "", redrive)
+    # this handles no letter: the order is there for the handler, which fences
+    # and writes
+    order = Order(LetterAction.REPLAYED, which=Filter(), by=by, why="", redrive=redrive)
     handling = LetterHandling(log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits)
     with closing(handling):
-        records = {record.begun.redrive: record for record in find_redrives(log, input, wait_ms=wait_ms)}
-        record_of_redrive = records.get(redrive)
-        if record_of_redrive is None or record_of_redrive.ended is not None or record_of_redrive.is_over:
-            state = "there is none" if record_of_redrive is None else f"it is {record_of_redrive.state}"
+        state = "there is none"
+        is_running = False
+        for record in find_redrives(log, input, wait_ms=wait_ms):
+            if record.begun.redrive == redrive:
+                state = f"it is {record.state}"
+                is_running = record.ended is None and not record.is_over
+        if not is_running:
             raise UsageError(f"redrive {redrive} of input {input.name} cannot be cancelled: {state}")
         handling.fence()
         unknown = -1  # who cancels it does not know how many were handled, acked, and died again
-        ended = RedriveEnded(redrive, RedriveEnd.CANCELLED.value, by, unknown, unknown, unknown, now_ms)
+        ended = RedriveEnded(
+            redrive=redrive,
+            end=RedriveEnd.CANCELLED.value,
+            by=by,
+            handled=unknown,
+            acked=unknown,
+            died=unknown,
+            at_ms=now_ms,
+        )
         handling.write([audit_record(ended, input.dead_letter.topic)])

@@ -1,7 +1,7 @@
 """Finds what stops the readers of the ack topics, and marks it so that all readers pass over it.
 
-That is a record of an unknown version in the topics whose readers act by what it says, and a damaged batch in
-any topic that a service of ours reads.
+That is a record of an unknown version in the topics whose readers act by what
+it says, and a damaged batch in any topic that a service of ours reads.
 
 Source: `acker.service.passed_over`; docs/design/protocol.md, section 4.
 """
@@ -18,7 +18,7 @@ from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import pass_damage, read_piece
 from acker.service.passed_over import kind_of, marked_offset, marked_offsets, passed_over_mark
-from acker.service.state import StatePart, is_sound_part, part_of_key, state_codec
+from acker.service.state import StatePart, Stored, is_sound_part, part_of_key, state_codec
 from acker.wire.codec import Codec, wire_codec
 from replay.records.due import due_codec
 
@@ -29,9 +29,15 @@ FIRST_BYTES = 16
 
 
 class Unreadable(NamedTuple):
-    """What stops its readers, unless it `is_marked`: a record, or offsets from `offset` `until` another one.
+    """What stops its readers: a record, or the offsets of a damaged batch.
 
-    Of a record `first` are some bytes in hex, and `size` is how many it has.
+    Attributes:
+        offset: of the record, or the first one of the batch.
+        size: how many bytes a record has; of a batch 0.
+        first: the first bytes of a record in hex; of a batch empty.
+        kind: what is wrong with it.
+        is_marked: whether readers pass over it, by a mark.
+        until: the offset behind a batch; of a record 0.
     """
 
     place: TopicPartition
@@ -43,39 +49,48 @@ class Unreadable(NamedTuple):
     until: int = 0
 
     def __str__(self) -> str:
-        done = "; passed over" if self.is_marked else ""
-        where = f"{self.place.topic}/{self.place.partition}@{self.offset}"
+        mark_text = "; passed over" if self.is_marked else ""
+        location = f"{self.place.topic}/{self.place.partition}@{self.offset}"
         if self.until:
-            return f"{where} to {self.until}: a damaged batch ({self.kind}){done}"
-        return f"{where}: {self.size:,} bytes, first {self.first or 'none'}; {self.kind}{done}"
+            return f"{location} to {self.until}: a damaged batch ({self.kind}){mark_text}"
+        return f"{location}: {self.size:,} bytes, first {self.first or 'none'}; {self.kind}{mark_text}"
 
 
 def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
     """Yield what stops the readers of the ack topics, by topic and partition; damaged batches come last."""
-    names, wait_ms = topics.ack_topics, topics.replay.limits.operation_timeout_ms
+    names = topics.ack_topics
+    wait_ms = topics.replay.limits.operation_timeout_ms
     codecs: dict[str, Codec[Any]] = {names.verdict: wire_codec(), names.due: due_codec()}
-    read = (names.verdict, names.due, names.state, names.init, names.ack, names.fail)
-    existing = log.topics(read)
-    for topic in (name for name in read if name in existing):
+    readable_topics = (names.verdict, names.due, names.state, names.init, names.ack, names.fail)
+    existing = log.topics(readable_topics)
+    for topic in readable_topics:
+        if topic not in existing:
+            continue
         for number in range(topics.acker.partitions):
             place = TopicPartition(topic, number)
-            start, end = log.starts([place])[place], log.stable_ends([place])[place]
-            marks: list[range] = []
-            records = _noting_marks(
-                read_piece(log, place, start, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage),
-                marks,
-            )
+            start = log.starts([place])[place]
+            end = log.stable_ends([place])[place]
+            piece = read_piece(log, place, start, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage)
+            marks: list[range] = []  # filled while the records are read
+            records = _noting_marks(piece, marks)
             if topic == names.state:
                 yield from _of_state(place, records, marks)
             elif topic in codecs:
                 yield from _of_events(place, records, codecs[topic], marks)
             else:
-                deque(records, maxlen=0)  # acker and spout pass over what is garbage in it
+                deque(records, maxlen=0)  # read to the end: acker and spout pass over what is garbage in it
             for run in log.passed_over():
                 if (run.topic, run.partition) == place:
-                    is_marked = any(mark.start <= run.start and run.end <= mark.stop for mark in marks)
-                    kind = f"{run.why}; with it is lost: {LOST_WITH[_kind_of_topic(names, topic)]}"
-                    yield Unreadable(place, run.start, 0, "", kind, is_marked, run.end)
+                    lost_with_it = LOST_WITH[_kind_of_topic(names, topic)]
+                    yield Unreadable(
+                        place,
+                        offset=run.start,
+                        size=0,
+                        first="",
+                        kind=f"{run.why}; with it is lost: {lost_with_it}",
+                        is_marked=any(mark.start <= run.start and run.end <= mark.stop for mark in marks),
+                        until=run.end,
+                    )
 
 
 LOST_WITH: Final[Mapping[str, str]] = MappingProxyType(
@@ -94,11 +109,12 @@ LOST_WITH: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def _kind_of_topic(names: AckTopics, topic: str) -> str:
+    """Return which of the ack topics a topic is: a key of `LOST_WITH`."""
     return next(kind for kind in LOST_WITH if getattr(names, kind) == topic)
 
 
 def _noting_marks(records: Iterator[Record], marks: list[range]) -> Iterator[Record]:
-    """Yield records, and note which offsets marks among them are about."""
+    """Yield records, and add to `marks` which offsets the marks among them are about."""
     for record in records:
         if offsets := marked_offsets(record):
             marks.append(offsets)
@@ -129,7 +145,8 @@ def _of_events(
                 unknown_version.append(record)
             except CodecError:
                 continue
-    # only now are all marks noted: they stand behind the records that they are about
+    # only now are all marks noted: they stand behind the records that they are
+    # about
     for record in unknown_version:
         yield _unreadable(place, record, kind_of(record.value), marks)
 
@@ -137,30 +154,44 @@ def _of_events(
 def _of_state(place: TopicPartition, records: Iterator[Record], marks: list[range]) -> Iterator[Unreadable]:
     """Yield the unreadable records among the last ones under the keys of State."""
     codec = state_codec()
-    # by part of State: the unreadable records that no sound one follows, each with what is wrong
+    # by part of State: the unreadable records that no sound one follows, each
+    # with what is wrong
     unreadable: dict[int, list[tuple[Record, str]]] = {}
     for record in records:
         part = part_of_key(place.partition, record.key)
         if part is None or record.value is None:
             continue
-        kind = "not the part of this partition's State that its key names"
-        try:
-            state = codec.decode(record.value)
-        except CodecError:
-            state, kind = None, kind_of(record.value)
-        if isinstance(state, StatePart) and (state.partition, state.part) == (place.partition, part):
-            if is_sound_part(codec, part, record):
-                unreadable.pop(part, None)
-                continue
-            kind = "a part of State that does not unpack, or to more than is read"
-        unreadable.setdefault(part, []).append((record, kind))
+        kind = _wrong_with_part(codec, place.partition, part, record, record.value)
+        if kind:
+            unreadable.setdefault(part, []).append((record, kind))
+        else:
+            unreadable.pop(part, None)
     for records_of_part in unreadable.values():
         for record, kind in records_of_part:
             yield _unreadable(place, record, kind, marks)
 
 
+def _wrong_with_part(codec: Codec[Stored], partition: int, part: int, record: Record, value: bytes) -> str:
+    """Return what is wrong with a record under the key of a part of State; empty: it is sound."""
+    try:
+        state = codec.decode(value)
+    except CodecError:
+        return kind_of(value)
+    if not isinstance(state, StatePart) or (state.partition, state.part) != (partition, part):
+        return "not the part of this partition's State that its key names"
+    if not is_sound_part(codec, part, record):
+        return "a part of State that does not unpack, or to more than is read"
+    return ""
+
+
 def _unreadable(place: TopicPartition, record: Record, kind: str, marks: Sequence[range]) -> Unreadable:
+    """Describe a record that stops its readers, unless one of the marks is about it."""
     value = record.value or b""
-    first = value[:FIRST_BYTES].hex(" ")
-    is_marked = any(record.offset in mark for mark in marks)
-    return Unreadable(place, record.offset, len(value), first, kind, is_marked)
+    return Unreadable(
+        place,
+        offset=record.offset,
+        size=len(value),
+        first=value[:FIRST_BYTES].hex(" "),
+        kind=kind,
+        is_marked=any(record.offset in mark for mark in marks),
+    )

@@ -1,7 +1,8 @@
 """Lets an input go on that its breaker has paused: ``windhover replay resume``.
 
-An input is paused in a verdict partition by a record of `_ack_due` (`replay.records.due.Pause`). So this
-takes each paused partition over (`replay.handling.due_partition`), writes the tombstone and leaves. The owner
+An input is paused in a verdict partition by a record of `_ack_due`
+(`replay.records.due.Pause`). So this takes each paused partition over
+(`replay.handling.due_partition`), writes the tombstone and leaves. The owner
 starts again after its pause, and finds the input no longer paused.
 """
 
@@ -23,15 +24,17 @@ def pauses(log: Log, topics: Topics) -> Mapping[int, Mapping[int, Pause]]:
         fold = progress_and_pauses()
         for record in due_records(log, topics, number):
             fold.put(record)
-        if inputs := fold.paused():
-            paused[number] = inputs
+        pauses_by_input = fold.paused()
+        if pauses_by_input:
+            paused[number] = pauses_by_input
     return paused
 
 
 def resume(log: Log, topics: Topics, input_id: int) -> Mapping[int, Pause]:
-    """Let an input go on wherever it is paused; return the ended pauses by partition.
+    """End the pauses of an input wherever it is paused; return them by partition.
 
-    Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError` (`_ack_due` is missing).
+    Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError`
+    (`_ack_due` is missing).
     """
     ended: dict[int, Pause] = {}
     timeout_ms = topics.replay.limits.operation_timeout_ms

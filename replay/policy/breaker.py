@@ -1,15 +1,18 @@
 """The breaker: pauses an input before a worker turns all records of a broken stream into dead letters.
 
-Each input has one breaker. It opens when `max_consecutive` records in a row became dead letters and one more
-would; or when the next one would make more than `max_ratio` of the roots settled in a window dead letters, if
-the window has enough of them.
+Each input has one breaker. It opens when `max_consecutive` records in a row
+became dead letters and one more would; or when the next one would make more
+than `max_ratio` of the roots settled in a window dead letters, if the window
+has enough of them.
 
-The window is the last minute, say. A small stream settles few roots in a minute, and would never have enough.
-So where they are fewer than `settled_min`, the window reaches back until it has so many: of ten records an
+The window is the last minute, say. A small stream settles few roots in a
+minute, and would never have enough. So where they are fewer than
+`settled_min`, the window reaches back until it has so many: of ten records an
 hour the last hundred count, which are those of ten hours.
 
 When a breaker allows no more dead letters, the worker pauses the input
-(`replay.worker.partition`), and a person resumes it. A breaker's counts are lost when the process ends.
+(`replay.worker.partition`), and a person resumes it. A breaker's counts are
+lost when the process ends.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -25,13 +28,27 @@ from acker.units import duration_text
 _BUCKET_MS: Final = 1_000
 
 
+@dataclass(slots=True)
+class _Bucket:
+    """How many roots were acked, and how many became dead letters, in the second that began at a time."""
+
+    begin_ms: int
+    acked: int = 0
+    dead: int = 0
+
+    @property
+    def settled(self) -> int:
+        return self.acked + self.dead
+
+
 @dataclass(slots=True, kw_only=True)
 class Breaker:
     """Counts acked roots and dead letters of one input.
 
     Attributes:
-        max_ratio: 0 to 1; highest share of dead letters among the roots settled in `window_ms`, or the last
-            `settled_min`, if these go back further; with fewer than `dead_min` dead letters, or as long as
+        max_ratio: 0 to 1; highest share of dead letters among the roots
+            settled in `window_ms`, or the last `settled_min`, if these go back
+            further; with fewer than `dead_min` dead letters, or as long as
             there were not so many roots, the share does not count.
         why: why it is open; empty while it is closed.
     """
@@ -42,80 +59,110 @@ class Breaker:
     dead_min: int
     settled_min: int
     why: str = ""
-    _consecutive: int = 0
-    _buckets: deque[list[int]] = field(default_factory=deque)  # [begin in ms, acked, dead]
+    _dead_in_a_row: int = 0
+    _buckets: deque[_Bucket] = field(default_factory=deque)  # of the window, the oldest first
 
     def acked(self, count: int, now_ms: int) -> None:
+        """Record that so many roots were acked."""
         if count:
-            self._consecutive = 0
-            self._bucket(now_ms)[1] += count
+            self._dead_in_a_row = 0
+            self._bucket_of_now(now_ms).acked += count
 
     def dead(self, count: int, now_ms: int) -> None:
+        """Record that so many records became dead letters."""
         if count:
-            self._consecutive += count
-            self._bucket(now_ms)[2] += count
+            self._dead_in_a_row += count
+            self._bucket_of_now(now_ms).dead += count
 
     def room(self, now_ms: int) -> int:
         """Return how many more records may become dead letters now. At 0 it is open, and `why` is set."""
-        acked, dead = self._window(now_ms)
-        in_a_row, in_window = self._rooms(acked, dead)
-        if in_a_row <= 0:
+        self._forget_old(now_ms)
+        room_in_a_row = self._room_in_a_row()
+        room_in_window = self._room_in_window()
+        if room_in_a_row <= 0:
             self.why = (
-                f"{self._consecutive} records in a row became dead letters and none was acked between them"
+                f"{self._dead_in_a_row} records in a row became dead letters and none was acked between them"
                 f" (max_consecutive {self.max_consecutive})"
             )
-        elif in_window <= 0:
-            within = duration_text(self._reach_ms(now_ms))
+        elif room_in_window <= 0:
+            acked, dead = self._counts()
+            window = duration_text(self._reach_ms(now_ms))
             self.why = (
-                f"{dead} of {acked + dead} roots settled within {within} became dead letters"
+                f"{dead} of {acked + dead} roots settled within {window} became dead letters"
                 f" (max_ratio {self.max_ratio})"
             )
-        return max(0, min(in_a_row, in_window))
+        return max(0, min(room_in_a_row, room_in_window))
 
     def used(self, now_ms: int) -> float:
-        """Return which share it has seen of the dead letters that it allows, 0 to 1; at 1 it opens."""
-        acked, dead = self._window(now_ms)
-        in_a_row, in_window = (max(0, room) for room in self._rooms(acked, dead))
-        seen = (self._consecutive, in_a_row), (dead, in_window)
-        return max(count / (count + room) if count else 0.0 for count, room in seen)
+        """Return which share it has seen of the dead letters that it allows, 0 to 1; at 1 it opens.
+
+        With 3 dead letters in a row and room for 1 more that is 3/4; the rule
+        with the larger share counts.
+        """
+        self._forget_old(now_ms)
+        _, dead_in_window = self._counts()
+        return max(
+            _share(self._dead_in_a_row, self._room_in_a_row()),
+            _share(dead_in_window, self._room_in_window()),
+        )
 
     def close(self) -> None:
         """Close the breaker and start to count again: a person has resumed the input."""
-        self._consecutive = 0
+        self._dead_in_a_row = 0
         self._buckets.clear()
         self.why = ""
 
-    def _window(self, now_ms: int) -> tuple[int, int]:
+    def _counts(self) -> tuple[int, int]:
         """Return how many roots of the window were acked, and how many became dead letters."""
-        self._forget(now_ms)
-        return sum(bucket[1] for bucket in self._buckets), sum(bucket[2] for bucket in self._buckets)
+        acked = sum(bucket.acked for bucket in self._buckets)
+        dead = sum(bucket.dead for bucket in self._buckets)
+        return acked, dead
 
-    def _forget(self, now_ms: int) -> None:
-        """Leave the window's oldest seconds, unless too few roots would be left in it."""
-        settled = sum(acked + dead for _, acked, dead in self._buckets)
-        while self._buckets and self._buckets[0][0] <= now_ms - self.window_ms:
-            _, acked, dead = self._buckets[0]
-            settled -= acked + dead
+    def _forget_old(self, now_ms: int) -> None:
+        """Forget seconds that are older than the window, unless too few roots would be left in it."""
+        settled = sum(bucket.settled for bucket in self._buckets)
+        while self._buckets and self._buckets[0].begin_ms <= now_ms - self.window_ms:
+            settled -= self._buckets[0].settled
             if settled < self.settled_min:
                 return
             self._buckets.popleft()
 
     def _reach_ms(self, now_ms: int) -> int:
-        """Return over which time the window goes, in whole seconds."""
-        reach_ms = max([self.window_ms, *(now_ms - begin_ms for begin_ms, _, _ in self._buckets)])
+        """Return how far back the window goes, rounded up to whole seconds."""
+        ages_ms = [now_ms - bucket.begin_ms for bucket in self._buckets]
+        reach_ms = max([self.window_ms, *ages_ms])
         return -(-reach_ms // _BUCKET_MS) * _BUCKET_MS
 
-    def _rooms(self, acked: int, dead: int) -> tuple[int, int]:
-        """Return how many more may die by each of the two rules."""
-        in_a_row = self.max_consecutive - self._consecutive
-        by_share = in_a_row
-        if self.max_ratio < 1:
-            by_share = int((self.max_ratio * (acked + dead) - dead) / (1 - self.max_ratio))
-        return in_a_row, max(by_share, self.dead_min - dead, self.settled_min - acked - dead)
+    def _room_in_a_row(self) -> int:
+        """Return how many more may die by `max_consecutive`; below 0 more have died than it allows."""
+        return self.max_consecutive - self._dead_in_a_row
 
-    def _bucket(self, now_ms: int) -> list[int]:
+    def _room_in_window(self) -> int:
+        """Return how many more may die by `max_ratio`, or since there are too few roots for a share.
+
+        With n more dead letters the share is (dead + n) / (acked + dead + n),
+        which may be `max_ratio` at most. With a ratio of 0.5, 10 acked and 4
+        dead there is room for 6: then 10 of 20 are dead.
+        """
+        acked, dead = self._counts()
+        settled = acked + dead
+        if self.max_ratio < 1:
+            room_by_share = int((self.max_ratio * settled - dead) / (1 - self.max_ratio))
+        else:
+            room_by_share = self._room_in_a_row()  # any share is allowed, so the other rule decides
+        return max(room_by_share, self.dead_min - dead, self.settled_min - settled)
+
+    def _bucket_of_now(self, now_ms: int) -> _Bucket:
+        """Return the bucket of the present second; begin one if there is none."""
         begin_ms = now_ms - now_ms % _BUCKET_MS
-        if not self._buckets or self._buckets[-1][0] < begin_ms:
-            self._buckets.append([begin_ms, 0, 0])
-        self._forget(now_ms)
+        if not self._buckets or self._buckets[-1].begin_ms < begin_ms:
+            self._buckets.append(_Bucket(begin_ms))
+        self._forget_old(now_ms)
         return self._buckets[-1]
+
+
+def _share(count: int, room: int) -> float:
+    """Return which share a count is of what is allowed in all, if `room` more are; below 0: no more."""
+    if not count:
+        return 0.0
+    return count / (count + max(0, room))

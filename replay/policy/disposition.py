@@ -2,24 +2,31 @@
 
 The rules, in this order:
 
-0. A blocked root (cause ``HELD``: it waits behind an earlier record, and no bolt has received it) is not a
-   failure. It is replayed at the next multiple of `hold_ms`, so that all blocked roots come back together.
-1. A failed root is given up at once if a rule for its cause demands it. The first matching rule decides; a
-   rule matches by the exception's class or one of its parents, by the bolt that failed the tuple, or by both.
-   A rule that retries may have `attempts` and a back-off of its own for rule 4: those of the rule that
-   matches the last failure hold. All lost emissions count, whatever their causes were.
-2. A root that failed or timed out at least `time_limit_ms` after its first emission is given up.
-3. A root that was abandoned is replayed `max_abandoned` times, since a takeover is not the record's fault:
-   the first time at once, later with back-off.
-4. A root is given up when `attempts` of its emissions were lost, the first emission included. Failed
-   emissions always count; timed-out ones do not if `count_timed_out` is off; abandoned ones do only if
-   `count_abandoned` is on; blocked ones never do.
+0. A blocked root (cause ``HELD``: it waits behind an earlier record, and no
+   bolt has received it) is not a failure. It is replayed at the next multiple
+   of `hold_ms`, so that all blocked roots come back together.
+1. A failed root is given up at once if a rule for its cause demands it. The
+   first matching rule decides; a rule matches by the exception's class or one
+   of its parents, by the bolt that failed the tuple, or by both. A rule that
+   retries may have `attempts` and a back-off of its own for rule 4: those of
+   the rule that matches the last failure hold. All lost emissions count,
+   whatever their causes were.
+2. A root that failed or timed out at least `time_limit_ms` after its first
+   emission is given up.
+3. A root that was abandoned is replayed `max_abandoned` times, since a
+   takeover is not the record's fault: the first time at once, later with
+   back-off.
+4. A root is given up when `attempts` of its emissions were lost, the first
+   emission included. Failed emissions always count; timed-out ones do not if
+   `count_timed_out` is off; abandoned ones do only if `count_abandoned` is on;
+   blocked ones never do.
 
 A root that is not given up is replayed when its back-off is over.
 
-Source: docs/design/protocol.md, section 3 rule 9 and section 5.4; Storm's KafkaSpoutRetryExponentialBackoff,
-whose power overflows from the 44th failure on and then retries at once; Spring Kafka's fatal exceptions,
-JetStream's ``AckTerm``, Kafka's REJECT.
+Source: docs/design/protocol.md, section 3 rule 9 and section 5.4; Storm's
+KafkaSpoutRetryExponentialBackoff, whose power overflows from the 44th failure
+on and then retries at once; Spring Kafka's fatal exceptions, JetStream's
+``AckTerm``, Kafka's REJECT.
 """
 
 from __future__ import annotations
@@ -39,10 +46,13 @@ class Backoff:
     """Exponential back-off, or a list of delays.
 
     Attributes:
-        multiplier: each further delay is the one before times this, at least 1.
+        multiplier: each further delay is the one before times this, at least
+            1.
         max_ms: the longest delay, before jitter.
-        jitter: 0 to 1; up to this share of the delay is added, so that roots that failed together spread.
-        delays_ms: a list, whose last one is repeated, in place of the first three; empty: no list.
+        jitter: 0 to 1; up to this share of the delay is added, so that roots
+            that failed together spread.
+        delays_ms: a list, whose last one is repeated, in place of the first
+            three; empty: no list.
     """
 
     initial_ms: int
@@ -71,15 +81,16 @@ def delay_ms(backoff: Backoff, failures: int, jitter: float) -> int:
 
 
 def _exponential(backoff: Backoff, exponent: int) -> float:
+    """Return ``initial_ms * multiplier ** exponent``, at most `max_ms`, in ms."""
     if backoff.initial_ms >= backoff.max_ms:
         return backoff.max_ms
     if backoff.initial_ms <= 0:
         return 0
     if backoff.multiplier <= 1.0:
         return backoff.initial_ms
-    enough = math.log(backoff.max_ms / backoff.initial_ms) / math.log(backoff.multiplier)
+    exponent_of_max = math.log(backoff.max_ms / backoff.initial_ms) / math.log(backoff.multiplier)
     # without this limit the power overflows
-    if exponent >= enough:
+    if exponent >= exponent_of_max:
         return backoff.max_ms
     return min(backoff.initial_ms * backoff.multiplier**exponent, backoff.max_ms)
 
@@ -98,7 +109,8 @@ class Action(StrEnum):
 class Rule:
     """One rule. If `error` or `operator` is None, it matches any.
 
-    A rule that retries may have attempts and a back-off of its own; None: those of the policy.
+    A rule that retries may have attempts and a back-off of its own; None:
+    those of the policy.
     """
 
     error: str | None
@@ -169,8 +181,9 @@ class DeadReason(StrEnum):
 class Policy:
     """When an input's roots are given up, and how long each waits before a replay; see the rules above.
 
-    `attempts` and `hold_ms` are at least 1; `time_limit_ms` 0 is no limit. Set one if `count_timed_out` is
-    off, or a record that always times out is replayed forever.
+    `attempts` and `hold_ms` are at least 1; `time_limit_ms` 0 is no limit. Set
+    one if `count_timed_out` is off, or a record that always times out is
+    replayed forever.
     """
 
     attempts: int
@@ -188,8 +201,9 @@ class LostEmission:
     """A lost emission, and the counts of those before it, this one included.
 
     Attributes:
-        lived_ms: time from the first emission of the record to this verdict. The verdict's time counts, not
-            the worker's, so nothing is given up because a worker was down for an hour.
+        lived_ms: time from the first emission of the record to this verdict.
+            The verdict's time counts, not the worker's, so nothing is given up
+            because a worker was down for an hour.
         operator: the bolt that failed it; empty if no bolt did.
         error: the exception's class, in the form of the wire.
     """
@@ -240,18 +254,20 @@ def dispose(policy: Policy, lost: LostEmission, now_ms: int, jitter: float) -> D
     if lost.attempt < 1 or min(lost.abandoned, lost.timed_out, lost.blocked) < 0:
         raise ValueError(f"{lost} cannot be: attempts count from 1, and what was lost from 0")
     if lost.is_blocked:
-        return Replay((now_ms // policy.hold_ms + 1) * policy.hold_ms)
+        next_multiple = now_ms // policy.hold_ms + 1
+        return Replay(next_multiple * policy.hold_ms)
     rule = _rule_for(policy, lost)
-    given_up = _given_up(policy, rule, lost)
-    if given_up is not None:
-        return GiveUp(given_up)
+    reason = _reason_to_give_up(policy, rule, lost)
+    if reason is not None:
+        return GiveUp(reason)
     failures = _failures(lost)
-    return Replay(
-        now_ms + (delay_ms(rule.backoff or policy.backoff, failures, jitter) if failures > 0 else 0)
-    )
+    if failures <= 0:
+        return Replay(now_ms)
+    return Replay(now_ms + delay_ms(rule.backoff or policy.backoff, failures, jitter))
 
 
 def _rule_for(policy: Policy, lost: LostEmission) -> Rule:
+    """Return the rule for a root's cause; one that retries if it has no cause, or no rule fits it."""
     match lost.reason:
         case Verdict.FAILED:
             return rule_of(policy.rules, lost.operator, lost.error)
@@ -272,7 +288,8 @@ def _failures(lost: LostEmission) -> int:
             assert_never(lost.reason)
 
 
-def _given_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadReason | None:
+def _reason_to_give_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadReason | None:
+    """Return why a root is given up, by the rules above from 1 to 4; None: it is replayed."""
     if rule.then is not Action.RETRY:
         return DeadReason.DROPPED if rule.then is Action.DROP else DeadReason.CAUSE
     match lost.reason:
@@ -291,14 +308,21 @@ def _given_up(policy: Policy, rule: Rule, lost: LostEmission) -> DeadReason | No
 
 
 def _used_up(policy: Policy, lost: LostEmission) -> int:
-    """Return how many of its attempts a root has used up."""
-    free = lost.blocked + (0 if policy.count_abandoned else lost.abandoned)
-    free += 0 if policy.count_timed_out else lost.timed_out
+    """Return how many of its attempts a root has used up: all emissions without those that do not count.
+
+    That is 1 or more, since the last emission itself counts; only a timed-out
+    one may not.
+    """
+    uncounted = lost.blocked
+    if not policy.count_abandoned:
+        uncounted += lost.abandoned
+    if not policy.count_timed_out:
+        uncounted += lost.timed_out
     match lost.reason:
         case Verdict.TIMED_OUT:
-            least = 1 if policy.count_timed_out else 0
+            used_min = 1 if policy.count_timed_out else 0
         case Verdict.FAILED | Verdict.ABANDONED:
-            least = 1
+            used_min = 1
         case _:
             assert_never(lost.reason)
-    return max(least, lost.attempt - free)
+    return max(used_min, lost.attempt - uncounted)

@@ -1,26 +1,28 @@
 """From a verdict to `_ack_due`: finds the history of each lost root, and decides what becomes of it.
 
-A root of a source topic is a first emission. A root of a replay topic is a copy, whose record is read once
-here, since its headers contain its origin, attempt and history. Some roots never had a record: the marker of
-a transaction has an offset, too, which may be initialised and lost with its session. Such a root is ignored,
-unless the verdict proves that there was a record (`replay.records.due.was_read`).
+A root of a source topic is a first emission. A root of a replay topic is a
+copy, whose record is read once here, since its headers contain its origin,
+attempt and history. Some roots never had a record: the marker of a transaction
+has an offset, too, which may be initialised and lost with its session. Such a
+root is ignored, unless the verdict proves that there was a record
+(`replay.records.due.was_read`).
 
-A root whose input cannot go on is put aside: `_ack_due` gets its verdict unchanged (`Aside`). It is decided
-when its input can go on (`decided`).
+A root whose input cannot go on is put aside: `_ack_due` gets its verdict
+unchanged (`Aside`). It is decided when its input can go on (`decided`).
 
-A verdict record may have more lost roots than one transaction should have. So a `Batch` may end in the middle
-of a record.
+A verdict record may have more lost roots than one transaction should have. So
+a `Batch` may end in the middle of a record.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 import numpy as np
 
@@ -38,12 +40,15 @@ from replay.records.headers import Lineage, location, parse_lineage
 from replay.worker.fetch import Absence, RecordPlace, cannot_be_read, lost_in_a_cut, took_the_place
 from replay.worker.worker import OF_AN_INPUT, Worker
 
+_POSITION_BYTES: Final = 8
+"""A position is packed into so many bytes in a verdict record."""
+
 
 class LostRoot(NamedTuple):
     """One lost root: its position, and the entry of the verdict record that it shares with others.
 
-    `leader_epoch` is one in which it was emitted, or `NO_EPOCH`. `stack` is that of the exception that failed
-    it, where it came with the verdict.
+    `leader_epoch` is one in which it was emitted, or `NO_EPOCH`. `stack` is
+    that of the exception that failed it, where it came with the verdict.
     """
 
     lost: Lost
@@ -64,33 +69,40 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Buffered:
+class _VerdictRecord:
+    """A verdict record that was read: the entries of its lost roots, and what its headers have of them."""
+
     offset: int
-    lost: tuple[Lost, ...]
+    lost_entries: tuple[Lost, ...]
     epochs: LeaderEpochs
     stacks: Stacks
 
     def roots(self) -> Iterator[LostRoot]:
-        for lost in self.lost:
-            stack = self.stacks.get(key_of(lost.operator, lost.error, lost.message), "")
+        """Yield its lost roots, entry by entry; the order is the same at each call."""
+        for lost in self.lost_entries:
+            cause_key = key_of(lost.operator, lost.error, lost.message)
+            stack = self.stacks.get(cause_key, "")
             for position in positions(lost.positions).tolist():
-                yield LostRoot(lost, position, self.epochs.at(lost.source, position), stack)
+                leader_epoch = self.epochs.at(lost.source, position)
+                yield LostRoot(lost, position, leader_epoch, stack)
 
     @property
-    def count(self) -> int:
-        return sum(len(lost.positions) // 8 for lost in self.lost)
+    def root_count(self) -> int:
+        packed_bytes = sum(len(lost.positions) for lost in self.lost_entries)
+        return packed_bytes // _POSITION_BYTES
 
 
 class Intake:
     """A queue of verdict records from which single roots are taken.
 
-    `progress` is what was committed; everything below the offset `read_to` was read.
+    `progress` is what was committed; everything below the offset `read_to` was
+    read.
     """
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.read_to = progress.next
-        self._records: deque[_Buffered] = deque()
+        self._records: deque[_VerdictRecord] = deque()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -100,20 +112,27 @@ class Intake:
     ) -> None:
         """Add the record that was read at an offset, and its headers; offsets must ascend."""
         if verdicts.lost:
-            self._records.append(_Buffered(offset, verdicts.lost, epochs, stacks))
+            self._records.append(_VerdictRecord(offset, verdicts.lost, epochs, stacks))
 
     def peek(self, limit: int) -> Batch:
-        """Return up to `limit` roots, and the progress once they are accepted; remove nothing."""
+        """Return up to `limit` roots, and the progress once they are accepted; remove nothing.
+
+        With records of 5 and 4 roots at the offsets 7 and 8, and a limit of 6,
+        these are the 5 roots of the one and the first of the other. The
+        progress is then offset 8, of which 1 root is to be skipped.
+        """
         roots: list[LostRoot] = []
-        skip = self.progress.skip
+        skip = self.progress.skip  # so many roots of the first record are accepted already
         for record in self._records:
             room = limit - len(roots)
             roots += islice(record.roots(), skip, skip + room)
-            if record.count - skip > room:
+            if record.root_count - skip > room:
                 return Batch(roots, Progress(record.offset, skip + room))
             skip = 0
         if self.read_to == self.progress.next:
-            return Batch(roots, self.progress)  # a record that is half accepted may not be read again yet
+            # a record that is half accepted was perhaps not read again yet:
+            # its roots may not be skipped
+            return Batch(roots, self.progress)
         return Batch(roots, Progress(self.read_to, 0))
 
     def advance(self, progress: Progress) -> None:
@@ -134,60 +153,99 @@ class Past(NamedTuple):
     dead: DeadReason | None = None
     leader_epoch: int = NO_EPOCH
 
+    @classmethod
+    def of_first_emission(cls, place: RecordPlace, leader_epoch: int) -> Past:
+        """Return the past of a root that is no copy: there was nothing before it."""
+        return cls(Lineage(location(*place)), leader_epoch=leader_epoch)
+
+    @classmethod
+    def of_missing_copy(cls, place: RecordPlace, dead: DeadReason, leader_epoch: int = NO_EPOCH) -> Past:
+        """Return the past of a copy whose record, and with it the history, is missing; its root dies."""
+        return cls(Lineage(location(*place)), dead=dead, leader_epoch=leader_epoch)
+
 
 def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]:
     """Decide what becomes of lost roots: one `Due` for each, in order, except for roots without a record.
 
-    A root gets an `Aside` if topics.yaml does not have its input, or if its replay topic, or the batch of the
-    copy there, cannot be read now.
+    A root gets an `Aside` if topics.yaml does not have its input, or if its
+    replay topic, or the batch of the copy there, cannot be read now.
     """
-    # roots of one verdict share their `Lost`, so it is asked once for each of these
+    owned_lost_ids = _note_strangers(worker, roots, now_ms)
+    pasts = _pasts_of_copies(worker, roots, owned_lost_ids, now_ms)
+    # an older session or acker did not say in which epoch a root was emitted:
+    # that of now is the next best
+    epochs_now = _epochs_now(worker, [root for root in roots if root.leader_epoch == NO_EPOCH])
+    dues: list[Due] = []
+    for root in roots:
+        lost = root.lost
+        place = root.place
+        is_copy = is_replay(lost.source)
+        epoch = root.leader_epoch
+        if epoch == NO_EPOCH:
+            epoch = epochs_now.get(place.log, NO_EPOCH)
+        if id(lost) not in owned_lost_ids or (is_copy and place not in pasts):
+            dues.append(_aside(root, epoch, now_ms))
+            continue
+        past = pasts[place] if is_copy else Past.of_first_emission(place, epoch)
+        if past is None and was_read(lost.reason, lost.operator, error_class(lost.error)):
+            past = Past.of_missing_copy(place, DeadReason.GONE)
+        if past is not None:  # else the copy never had a record
+            dues.append(_due(worker, root, past, now_ms))
+    return dues
+
+
+def _note_strangers(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
+    """Return the `id` of each `Lost` whose input is ours; note why the inputs of others cannot go on.
+
+    All roots of one verdict entry share their `Lost`, so the input is looked
+    up once for each of these.
+    """
     lost_by_id = {id(root.lost): root.lost for root in roots}
-    owned = {lost_id: _note_unless_owned(worker, lost, now_ms) for lost_id, lost in lost_by_id.items()}
+    owned_lost_ids: set[int] = set()
+    for lost_id, lost in lost_by_id.items():
+        if _note_unless_owned(worker, lost, now_ms):
+            owned_lost_ids.add(lost_id)
+    return owned_lost_ids
+
+
+def _pasts_of_copies(
+    worker: Worker, roots: Sequence[LostRoot], owned_lost_ids: Set[int], now_ms: int
+) -> Mapping[RecordPlace, Past | None]:
+    """Return what was before those roots that are copies, by their places; None: there never was a record.
+
+    Copies whose input cannot go on, or whose record cannot be read now, are
+    missing.
+    """
     lost_copies: list[LostRoot] = []
     for root in roots:
         is_copy = is_replay(root.lost.source)
-        if is_copy and owned[id(root.lost)] and worker.is_ready(_input_of(root), now_ms):
+        if is_copy and id(root.lost) in owned_lost_ids and worker.is_ready(_input_of(root), now_ms):
             lost_copies.append(root)
     pasts: dict[RecordPlace, Past | None] = {}
     if lost_copies:
         parts = worker.apart(lost_copies, _input_of, lambda copies: _pasts(worker, copies, now_ms), now_ms)
         for pasts_of_part in parts:
             pasts.update(pasts_of_part)
-    # an older session or acker did not say in which epoch a root was emitted: that of now is the next best
-    epochs = _epochs(worker, [root for root in roots if root.leader_epoch == NO_EPOCH])
-    dues: list[Due] = []
-    for root in roots:
-        lost, is_copy, place = root.lost, is_replay(root.lost.source), root.place
-        epoch = root.leader_epoch
-        if epoch == NO_EPOCH:
-            epoch = epochs.get(place.log, NO_EPOCH)
-        if not owned[id(lost)] or (is_copy and place not in pasts):
-            dues.append(_aside(root, epoch, now_ms))
-            continue
-        past = pasts[place] if is_copy else Past(Lineage(location(*place)), leader_epoch=epoch)
-        if past is None and was_read(lost.reason, lost.operator, error_class(lost.error)):
-            past = Past(Lineage(location(*place)), dead=DeadReason.GONE)
-        if past is not None:
-            dues.append(_due(worker, root, past, now_ms))
-    return dues
+    return pasts
 
 
 def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, Due | None]:
     """Decide what becomes of roots that were put aside, by the same keys; None if there never was a record.
 
-    Roots whose input still cannot go on are missing. A root that waits for nothing has the due time at which
-    it was put aside, and not the present time: else what was lost after it, and accepted by a worker that
-    had its input, would be replayed before it.
+    The keys are the offsets of their entries in `_ack_due`. Roots whose input
+    still cannot go on are missing.
     """
     roots = [_lost_root(aside) for aside in asides.values()]
-    dues = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
+    dues_by_root = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
     decisions: dict[int, Due | None] = {}
     for offset, aside in asides.items():
-        due = dues.get((aside.source, aside.position))
+        due = dues_by_root.get((aside.source, aside.position))
         if isinstance(due, Aside):
             continue
         if due is not None and due.due_ms <= now_ms:
+            # It keeps the time at which it was put aside: else what was lost
+            # after it, and accepted by a worker that had its input, would be
+            # replayed before it.
             due = replace(due, due_ms=min(aside.due_ms, now_ms))
         decisions[offset] = due
     return decisions
@@ -211,7 +269,9 @@ def _input_of(root: LostRoot) -> int:
 
 
 def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
-    lost, own_place = root.lost, location(*root.place)
+    """Return the entry of a root that cannot be decided now; `_lost_root` makes the root of it again."""
+    lost = root.lost
+    root_name = location(*root.place)
     return Aside(
         source=lost.source,
         position=root.position,
@@ -220,11 +280,11 @@ def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
         group=lost.group,
         topic=lost.topic,
         topic_id=lost.topic_id,
-        origin="" if is_replay(lost.source) else own_place,
+        origin="" if is_replay(lost.source) else root_name,  # that of a copy is in its record
         attempt=1,
         abandoned=0,
         first_emitted_ms=lost.emitted_wall,
-        history=extended((), _loss(lost, 1, own_place)),
+        history=extended((), _loss(lost, attempt=1, root_name=root_name)),
         error=lost.error,
         leader_epoch=leader_epoch,
         stack=root.stack,
@@ -234,7 +294,8 @@ def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
 def _lost_root(aside: Aside) -> LostRoot:
     """Return a root that was put aside as it was lost.
 
-    Of its times only the age is known still: it is as if it was emitted at 0 and decided at its age.
+    Of its times only the age is known still: it is as if it was emitted at 0
+    and decided at its age.
     """
     loss = aside.history[-1]
     lost = Lost(
@@ -259,7 +320,8 @@ def _age_ms(lost: Lost) -> int:
     return max(0, lost.decided_at - lost.emitted_at)
 
 
-def _loss(lost: Lost, attempt: int, root: str) -> Loss:
+def _loss(lost: Lost, attempt: int, root_name: str) -> Loss:
+    """Return what a record's history has of one loss."""
     return Loss(
         attempt=attempt,
         reason=lost.reason,
@@ -268,70 +330,84 @@ def _loss(lost: Lost, attempt: int, root: str) -> Loss:
         message=lost.message,
         emitted_ms=max(0, lost.emitted_wall),
         age_ms=_age_ms(lost),
-        root=root,
+        root=root_name,
     )
 
 
 def _pasts(worker: Worker, lost_copies: Sequence[LostRoot], now_ms: int) -> Mapping[RecordPlace, Past | None]:
-    """Return what was before some copies; those in damaged batches are missing where that stops the input."""
-    owners = {root.place: worker.input_of(root.lost.source, root.lost.group) for root in lost_copies}
-    epochs = {root.place: root.leader_epoch for root in lost_copies}
-    skipping = {place for place, owner in owners.items() if not owner.fails_on_loss()}
-    pasts: dict[RecordPlace, Past | None] = {}
+    """Read what was before some copies, by their places; None: there never was a record.
+
+    A copy in a damaged batch is missing where that stops its input.
+    """
+    emitted_epochs = {root.place: root.leader_epoch for root in lost_copies}
+    may_skip: set[RecordPlace] = set()  # copies of inputs that go on without what cannot be read
+    for root in lost_copies:
+        if not worker.input_of(root.lost.source, root.lost.group).fails_on_loss():
+            may_skip.add(root.place)
     same_topics = worker.same_topics({(root.lost.topic, root.lost.topic_id) for root in lost_copies})
+    pasts: dict[RecordPlace, Past | None] = {}
     to_read: set[RecordPlace] = set()
     for root in lost_copies:
-        place = root.place
         if (root.lost.topic, root.lost.topic_id) in same_topics:
-            to_read.add(place)
+            to_read.add(root.place)
         else:
-            pasts[place] = Past(Lineage(location(*place)), dead=DeadReason.RECREATED)
-    # only the pasts stay in memory, not the records
+            pasts[root.place] = Past.of_missing_copy(root.place, DeadReason.RECREATED)
+    # a fetch returns what fits into memory; of its records only the pasts are
+    # kept
     while to_read:
         worker.note_operation("reading what was lost")
         answers = worker.fetch_readable(to_read, now_ms)
-        never = {place: epochs[place] for place, record in answers.items() if record is Absence.NEVER}
-        cut_off = lost_in_a_cut(worker.log, never)
-        for place, record in answers.items():
+        without_record: dict[RecordPlace, int] = {}
+        for place, answer in answers.items():
+            if answer is Absence.NEVER:
+                without_record[place] = emitted_epochs[place]
+        cut_off = lost_in_a_cut(worker.log, without_record)
+        for place, answer in answers.items():
+            emitted_epoch = emitted_epochs[place]
             if place in cut_off:
-                dead = DeadReason.RECREATED
-                pasts[place] = Past(Lineage(location(*place)), dead=dead, leader_epoch=epochs[place])
-            elif place in skipping or not cannot_be_read(record):
-                pasts[place] = _past(place, record, epochs[place])
+                pasts[place] = Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
+            elif place in may_skip or not cannot_be_read(answer):
+                pasts[place] = _past(place, answer, emitted_epoch)
             to_read.discard(place)
     return pasts
 
 
 def _past(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> Past | None:
+    """Return what was before a copy, by its record; None: there never was a record.
+
+    `emitted_epoch` is the leader's epoch in which the copy was emitted.
+    """
     if record is Absence.NEVER:
         return None
     if isinstance(record, Absence):
         dead = DeadReason.GONE if record.unreadable is None else DeadReason[record.unreadable.name]
-        return Past(Lineage(location(*place)), dead=dead)
+        return Past.of_missing_copy(place, dead)
     if took_the_place(record, emitted_epoch):  # its headers tell another record's history
-        return Past(Lineage(location(*place)), dead=DeadReason.RECREATED, leader_epoch=emitted_epoch)
+        return Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
     lineage = parse_lineage(record.headers, *place)
     return Past(lineage, history_of(record.headers), leader_epoch=record.leader_epoch)
 
 
-def _epochs(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, int]:
+def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, int]:
     """Return the epochs that the leaders of the roots' partitions have now, where they say so.
 
-    Their records are there now, or were: in another leader's time others may be in their places.
+    Their records are there now, or were: in another leader's time others may
+    be in their places.
     """
-    by_topic: dict[str, set[TopicPartition]] = {}
+    partitions_by_topic: dict[str, set[TopicPartition]] = {}
     for root in roots:
-        by_topic.setdefault(root.lost.topic, set()).add(root.place.log)
+        partitions_by_topic.setdefault(root.lost.topic, set()).add(root.place.log)
     epochs: dict[TopicPartition, int] = {}
-    for places in by_topic.values():
-        # a topic that is gone, or that we may not ask about, is for those to find who fetch from it
+    for partitions in partitions_by_topic.values():
+        # asked by topic: of one that is gone, or forbidden to us, whoever
+        # fetches from it finds that out
         with suppress(*OF_AN_INPUT):
-            epochs |= worker.log.bounds(Bound.END, sorted(places)).epochs
+            epochs |= worker.log.bounds(Bound.END, sorted(partitions)).epochs
     return epochs
 
 
 def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
-    """Return a lost emission, itself counted beside those before it."""
+    """Return a lost emission; its counts are those of its record's lineage, and one for itself."""
     abandoned, timed_out, blocked = lineage.abandoned, lineage.timed_out, lineage.held
     match lost.reason:
         case Verdict.ABANDONED:
@@ -355,14 +431,26 @@ def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
 
 
 def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
-    lost, lineage = root.lost, past.lineage
-    first_ms = lost.emitted_wall if lineage.first_emitted_ms is None else lineage.first_emitted_ms
-    emission = _emission(lost, lineage, lived_ms=lost.emitted_wall + _age_ms(lost) - first_ms)
+    """Return the entry of a lost root as its input's policy decides: a replay at a time, or a death now."""
+    lost = root.lost
+    lineage = past.lineage
+    first_emitted_ms = lineage.first_emitted_ms
+    if first_emitted_ms is None:
+        first_emitted_ms = lost.emitted_wall
+    lost_ms = lost.emitted_wall + _age_ms(lost)
+    emission = _emission(lost, lineage, lived_ms=lost_ms - first_emitted_ms)
     policy = worker.policies[worker.input_of(lost.source, lost.group).id]
     disposed = dispose(policy, emission, now_ms, worker.jitter())
-    dead = past.dead or ("" if isinstance(disposed, Replay) else disposed.reason)
+    dead: DeadReason | str = ""
+    due_ms = now_ms
+    if past.dead is not None:
+        dead = past.dead
+    elif isinstance(disposed, Replay):
+        due_ms = disposed.due_ms
+    else:
+        dead = disposed.reason
     loss = _loss(lost, lineage.attempt, location(*root.place))
-    due_ms = disposed.due_ms if isinstance(disposed, Replay) and not dead else now_ms
+    was_always_blocked = emission.blocked == emission.attempt
     return Due(
         source=lost.source,
         position=root.position,
@@ -374,12 +462,14 @@ def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
         origin=lineage.origin,
         attempt=lineage.attempt,
         abandoned=emission.abandoned,
-        # the time limit begins when a bolt first receives the record: while it was blocked, nobody tried it
-        first_emitted_ms=due_ms if emission.blocked == emission.attempt else first_ms,
+        # the time limit begins when a bolt first receives the record: while it
+        # was blocked, nobody tried it
+        first_emitted_ms=due_ms if was_always_blocked else first_emitted_ms,
         history=extended(past.history, loss),
         timed_out=emission.timed_out,
         held=emission.blocked,
         leader_epoch=past.leader_epoch,
-        # what is replayed fails again with a stack of its own, unless the broker refuses its copy
+        # what is replayed fails again with a stack of its own, unless the
+        # broker refuses its copy
         stack=root.stack if dead else cut_stack(root.stack, WAITING_STACK_BYTES_MAX),
     )

@@ -1,13 +1,16 @@
 """Copies of a transaction that was refused, or in doubt: a part of them may be committed all the same.
 
-A request to commit that was delayed on its way ends the next transaction early (`acker.service.partition`).
-If it comes among the copies, those before it are committed, and the rest is refused: the roots of all of them
-still wait in `_ack_due`. So before such a root gets a copy, the worker looks for the one that it wrote first;
-and likewise for dead letters, which are called copies here, too.
+A request to commit that was delayed on its way ends the next transaction early
+(`acker.service.partition`). If it comes among the copies, those before it are
+committed, and the rest is refused: the roots of all of them still wait in
+`_ack_due`. So before such a root gets a copy, the worker looks for the one
+that it wrote first; and likewise for dead letters, which are called copies
+here, too.
 
-It looks only after a transaction that did not end well, and only behind an end of the topic that it noted
-before it wrote. In doubt it writes a second copy: a copy too many is better than a lost record. Another
-worker that becomes the owner meanwhile does not know of these copies, and writes them again.
+It looks only after a transaction that did not end well, and only behind an end
+of the topic that it noted before it wrote. In doubt it writes a second copy: a
+copy too many is better than a lost record. Another worker that becomes the
+owner meanwhile does not know of these copies, and writes them again.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from replay.worker.waiting import DueTable
 
 
 class SentCopy(NamedTuple):
-    """A copy, or a dead letter: then `dead` is why it is one."""
+    """A copy, or a dead letter: then `dead` is why it is one; of a copy it is None."""
 
     record: Outgoing
     dead: DeadReason | None
@@ -35,6 +38,10 @@ class SentCopy(NamedTuple):
         return TopicPartition(self.record.topic, self.record.partition)
 
 
+_Content = tuple[bytes | None, Headers]
+"""Key and headers of a record: by these a copy is known again. Its headers have its origin and attempt."""
+
+
 class DoubtfulCopy(NamedTuple):
     """A copy that may be committed; if it is, then at `first_offset` of its partition or behind it."""
 
@@ -43,41 +50,54 @@ class DoubtfulCopy(NamedTuple):
 
 
 ENDS_MS: Final = 10_000
-"""An end that is older is asked for again before copies are written: a request takes 2 ms, and a look reads
-what was written in this time and since."""
+"""The ends of topics are asked for again before copies are written, if they were asked for longer ago.
+
+To ask takes 2 ms each time. With an older end, a look for copies has more to
+read.
+"""
 
 
 class CutCopies:
     """What one verdict partition knows of copies whose transactions did not end well.
 
-    It outlives `VerdictPartition`, which is made anew after each of them. Copies are kept without values.
+    It outlives `VerdictPartition`, which is made anew after each of them.
+    Copies are kept without values.
     """
 
     def __init__(self) -> None:
+        """Begin with no copy in doubt."""
+        # where each topic partition ended, as the broker was asked at
+        # `_ends_asked_ms`, wall time
         self._ends: dict[TopicPartition, int] = {}
-        self._noted_ms = 0
+        self._ends_asked_ms = 0
+        # by their roots, which wait in `_ack_due`
         self._doubtful: dict[Root, DoubtfulCopy] = {}
         self._committed: dict[Root, SentCopy] = {}
 
     def keep(self, table: DueTable) -> None:
         """Forget the roots that wait no more."""
-        if self._doubtful or self._committed:
-            waiting = table.among({*self._doubtful, *self._committed})
-            self._doubtful = {root: copy for root, copy in self._doubtful.items() if root in waiting}
-            self._committed = {root: copy for root, copy in self._committed.items() if root in waiting}
+        if not self._doubtful and not self._committed:
+            return
+        waiting = table.among({*self._doubtful, *self._committed})
+        for root in self._doubtful.keys() - waiting:
+            del self._doubtful[root]
+        for root in self._committed.keys() - waiting:
+            del self._committed[root]
 
     def begin(self, log: Log, places: Iterable[TopicPartition], now_ms: int) -> None:
-        """Note where the partitions end to which copies are written next."""
-        if abs(now_ms - self._noted_ms) >= ENDS_MS:
-            self._ends, self._noted_ms = {}, now_ms
-        missing = list(set(places) - self._ends.keys())
-        if missing:
-            self._ends.update(log.ends(missing))
+        """Record where the partitions end to which copies are written next; ask for ends that are too old."""
+        if abs(now_ms - self._ends_asked_ms) >= ENDS_MS:
+            self._ends = {}
+            self._ends_asked_ms = now_ms
+        unknown = list(set(places) - self._ends.keys())
+        if unknown:
+            self._ends.update(log.ends(unknown))
 
     def refused(self, copies: Iterable[tuple[Root, SentCopy]]) -> None:
-        """Remember the copies of a transaction that did not commit, or perhaps did not."""
+        """Record the copies of a transaction that did not commit, or perhaps did not."""
         for root, copy in copies:
-            # key and headers are enough to know it again, and a value may have a megabyte
+            # key and headers are enough to know it again, and a value may have
+            # a megabyte
             without_value = copy._replace(record=copy.record._replace(value=None))
             self._doubtful[root] = DoubtfulCopy(without_value, self._ends[copy.place])
         self._ends = {}  # so that the next look does not read what was written before
@@ -91,15 +111,18 @@ class CutCopies:
     def find_committed(
         self, log: Log, wait_ms: int, note_operation: Callable[[str], None]
     ) -> Mapping[Root, SentCopy]:
-        """Read on for the doubtful copies; return those that are committed, of roots that wait nevertheless.
+        """Read the topics for the doubtful copies; return, by root, all that are known to be committed.
 
-        A partition that cannot be read leaves its copies in doubt: then each root gets a second copy.
+        Their roots wait nevertheless. Afterwards no copy is in doubt any more:
+        of a partition that cannot be read each root gets a second copy.
+
+        `wait_ms` is how long the broker may send nothing.
         """
-        sought: dict[TopicPartition, dict[tuple[bytes | None, Headers], Root]] = {}
+        roots_by_content: dict[TopicPartition, dict[_Content, Root]] = {}
         for root, doubtful in self._doubtful.items():
             record = doubtful.copy.record
-            sought.setdefault(doubtful.copy.place, {})[record.key, record.headers] = root
-        for place, root_by_content in sought.items():
+            roots_by_content.setdefault(doubtful.copy.place, {})[record.key, record.headers] = root
+        for place, root_by_content in roots_by_content.items():
             first_offset = min(self._doubtful[root].first_offset for root in root_by_content.values())
             try:
                 start = max(first_offset, log.starts([place])[place])
@@ -117,6 +140,6 @@ class CutCopies:
                     if committed_root is not None:
                         self._committed[committed_root] = self._doubtful[committed_root].copy
             except (ConfigError, Damaged, OutOfRange, Unreachable):
-                continue  # in doubt
+                continue  # what is committed there is not known: a second copy is written
         self._doubtful = {}
         return self._committed

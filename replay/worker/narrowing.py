@@ -1,19 +1,24 @@
 """Finds, among the due roots of one input, those whose copies the broker refuses: by halves; pure.
 
-The broker refuses a whole transaction for one record of it, and does not say for which. So less is tried:
+The broker refuses a whole transaction for one record of it, and does not say
+for which. So less is tried:
 
-1. Of `n` roots that were refused together the first half is tried, then half of what is known to have a
-   refused one, until a root is refused alone. Of 100 roots this takes seven transactions.
-2. Behind a root that was found twice as many are tried each time, 1, 2, 4 and so on, until all are through
-   or the next transaction is refused.
+1. Of `n` roots that were refused together the first half is tried, then half
+   of what is known to have a refused one, until a root is refused alone. Of
+   100 roots this takes seven transactions.
+2. Behind a root that was found twice as many are tried each time, 1, 2, 4 and
+   so on, until all are through or the next transaction is refused.
 
-A root that is refused alone is a *suspect*, and not given up yet: if the topic takes no copy at all (it is
-compacted, say, or its schema is another one), the trouble is the topic's, and the copies wait until somebody
-corrects it. So as long as no copy was accepted, roots are tried one by one, spread over all that are due:
-records that are refused come in runs. A copy that is accepted shows that the topic takes copies, so the
-suspects are the trouble, as many as `refused_max` for each such copy. If none of `refused_max` is accepted,
-the topic is the trouble. Where fewer are due and all of them are refused, nobody can say; then they are given
-up, since the others of the input must not wait for them.
+A root that is refused alone is a *suspect*, and not given up yet: if the topic
+takes no copy at all (it is compacted, say, or its schema is another one), the
+trouble is the topic's, and the copies wait until somebody corrects it. So as
+long as no copy was accepted, roots are tried one by one, spread over all that
+are due: records that are refused come in runs. A copy that is accepted shows
+that the topic takes copies, so the suspects are the trouble, as many as
+`refused_max` for each such copy. If none of `refused_max` is accepted, the
+topic is the trouble. Where fewer are due and all of them are refused, nobody
+can say; then they are given up, since the others of the input must not wait
+for them.
 
 Source: docs/design/protocol.md, section 5.4.
 """
@@ -40,37 +45,43 @@ class AtFault(Enum):
 class Narrowing:
     """What is to be tried next, of one input in one partition, after a transaction was refused.
 
-    The broker does not say which record it refused. So the due roots are tried by halves: of 8 that were
-    refused together the first 4, then 2, then 1, until one is refused alone. It is a suspect, and the others
-    are tried twice as many at a time, until as many go together as ever. If the topic accepts none of several
-    that are tried alone, the fault is the topic's, and no record's.
+    The broker does not say which record it refused. So the due roots are tried
+    by halves: of 8 that were refused together the first 4, then 2, then 1,
+    until one is refused alone. It is a suspect, and the others are tried twice
+    as many at a time, until as many go together as ever. If the topic accepts
+    none of several that are tried alone, the fault is the topic's, and no
+    record's.
 
-    `suspects` has the roots that were refused alone, by their offset in `_ack_due`, each with the broker's
-    words.
+    `suspects` has the roots that were refused alone, by their offset in
+    `_ack_due`, each with the broker's words.
     """
 
     def __init__(self, roots_max: int, refused_max: int, in_a_row: int, search: int = 0) -> None:
         """Begin with the first transaction that was refused.
 
         Args:
-            roots_max: how many roots are tried at once where nothing is refused.
-            refused_max: so many refused copies, and none accepted between them, are the topic's trouble.
+            roots_max: how many roots are tried at once where nothing is
+                refused.
+            refused_max: so many refused copies, and none accepted between
+                them, are the topic's trouble.
             in_a_row: how many were refused before, and none accepted since.
-            search: the number of this search, so that the next one tries other roots.
+            search: the number of this search, so that the next one tries other
+                roots.
         """
         self.suspects: dict[int, str] = {}
         self._roots_max = roots_max
         self._refused_max = refused_max
-        self._in_a_row = in_a_row
-        self._search = search
+        self._refused_in_a_row = in_a_row
+        self._search_number = search
         self._refused_together = 0  # so many of those that are due first have a refused one among them
-        self._at_once = 1
-        self._credit = 0  # so many more may be given up, by what was accepted
+        self._try_count = 1  # so many are tried next
+        self._credit = 0  # so many more suspects may be given up, by what was accepted
 
     @property
     def is_over(self) -> bool:
-        """Whether as many roots are tried at once again as ever."""
-        return not self.suspects and not self._refused_together and self._at_once >= self._roots_max
+        """Whether as many roots are tried at once again as before the first refusal."""
+        is_searching = bool(self.suspects or self._refused_together)
+        return not is_searching and self._try_count >= self._roots_max
 
     @property
     def has_credit(self) -> bool:
@@ -84,59 +95,69 @@ class Narrowing:
 
     def choose(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return which of the due roots are tried next; none if all of them are suspects."""
-        others = [entry for entry in due if entry.offset not in self.suspects]
-        if not self.must_spread or not others:
-            return others[: self._at_once]
-        # with 3 suspects of 10 that are to be tried, what stands at 3 tenths; one further in the next search
-        place = len(others) * len(self.suspects) // self._refused_max + self._search
-        return [others[place % len(others)]]
+        unsuspected = [entry for entry in due if entry.offset not in self.suspects]
+        if not self.must_spread or not unsuspected:
+            return unsuspected[: self._try_count]
+        # With 3 suspects, where 10 refused ones are the topic's trouble, the
+        # root at 3 tenths of those that are due is tried; in the next search
+        # it is the one behind it.
+        place = len(unsuspected) * len(self.suspects) // self._refused_max + self._search_number
+        return [unsuspected[place % len(unsuspected)]]
 
-    def refused(self, count: int) -> None:
-        """Record that so many roots were refused together, two or more."""
-        self._refused_together = count
-        self._at_once = max(1, count // 2)
+    def refused(self, root_count: int) -> None:
+        """Record that so many roots were refused together, two or more; half of them are tried next."""
+        self._refused_together = root_count
+        self._try_count = max(1, root_count // 2)
 
     def refused_alone(self, offset: int, why: str) -> AtFault:
         """Record that a root was refused alone; return where the fault lies."""
         self.suspects[offset] = why
         self._refused_together = 0
-        self._at_once = 1
+        self._try_count = 1
         return self._at_fault()
 
     def letter_was_refused(self) -> None:
-        """Record that the dead letter of a root was refused alone: it tells nothing of copies."""
+        """Record that the dead letter of a root was refused alone: it shows nothing about copies."""
         self._refused_together = 0
-        self._at_once = 1
+        self._try_count = 1
 
-    def accepted(self, count: int, copies: int) -> AtFault:
+    def accepted(self, root_count: int, copy_count: int) -> AtFault:
         """Record that so many roots were accepted, some as copies; return where the fault lies."""
-        self._credit += copies * self._refused_max
+        self._credit += copy_count * self._refused_max
         if self.must_spread:
             return AtFault.UNKNOWN
-        self._refused_together = max(0, self._refused_together - count)
+        # of 8 that were refused together the first 4 are accepted: one of the
+        # other 4 is refused
+        self._refused_together = max(0, self._refused_together - root_count)
         if self._refused_together:
-            self._at_once = max(1, self._refused_together // 2)
+            self._try_count = max(1, self._refused_together // 2)
         else:
-            self._at_once = min(self._roots_max, 2 * max(count, self._at_once))
+            self._try_count = min(self._roots_max, 2 * max(root_count, self._try_count))
         return self._at_fault()
 
     def ran_out(self) -> AtFault:
         """Return where the fault lies when nothing is due but the suspects."""
-        if not self.has_credit and self._in_a_row + len(self.suspects) >= self._refused_max:
+        refused_in_a_row = self._refused_in_a_row + len(self.suspects)
+        if not self.has_credit and refused_in_a_row >= self._refused_max:
             return AtFault.TOPIC
         return AtFault.RECORDS
 
     def give_up_suspects(self) -> Mapping[int, str]:
-        """Return the suspects, which become dead letters, and go on without them."""
+        """Forget the suspects and go on without them; return them, with the broker's words by offset."""
         suspects, self.suspects = self.suspects, {}
-        self._in_a_row = 0 if self._credit else self._in_a_row + len(suspects)
+        if self._credit:  # a copy was accepted, which ends the row
+            self._refused_in_a_row = 0
+        else:
+            self._refused_in_a_row += len(suspects)
         self._credit = max(0, self._credit - len(suspects))
         return suspects
 
     def _at_fault(self) -> AtFault:
+        """Return where the fault lies, by the suspects and what was accepted."""
         if not self.suspects:
             return AtFault.UNKNOWN
         if self.has_credit:
             return AtFault.RECORDS
-        # what was refused earlier is no reason to try fewer: one of those that are due now may be accepted
+        # what was refused earlier is no reason to try fewer: one of those that
+        # are due now may be accepted
         return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN

@@ -13,7 +13,14 @@ from replay.policy.disposition import DeadReason
 from replay.records.copies import build_copy
 from replay.records.dead_letter import Death, LetterTopic, build_dead_letter
 from replay.records.due import HISTORY_BYTES_MAX, HISTORY_MAX, Due, RefusedRoot, was_a_record
-from replay.worker.fetch import Absence, cannot_be_read, lost_in_a_cut, record_place, took_the_place
+from replay.worker.fetch import (
+    Absence,
+    RecordPlace,
+    cannot_be_read,
+    lost_in_a_cut,
+    record_place,
+    took_the_place,
+)
 from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
@@ -22,11 +29,17 @@ the exact size would cost more than to build the copy."""
 
 
 class RootOutcome(NamedTuple):
-    """What is written for one root of an input; `dead` is None for a copy.
+    """What is written for one root of an input.
 
-    `written` is None if there probably never was a record. Then only the tombstone is written; so it is if
-    `is_there`: it was committed with a transaction that was cut. `why` has the broker's words on the copy of
-    a record that dies because it was refused.
+    Attributes:
+        written: the copy or the dead letter; None if there probably never was
+            a record. Then only the tombstone of the root is written.
+        dead: why the root dies; None for a copy.
+        has_payload: whether a dead letter has the record's key and value.
+        is_committed: whether `written` is in the log already, from a
+            transaction that was cut. Then only the tombstone is written, too.
+        why: the broker's words on the copy of a root that dies because it was
+            refused.
     """
 
     due: Due
@@ -34,7 +47,7 @@ class RootOutcome(NamedTuple):
     written: Outgoing | None
     dead: DeadReason | None
     has_payload: bool = True
-    is_there: bool = False
+    is_committed: bool = False
     why: str = ""
 
     @property
@@ -48,7 +61,7 @@ class RootOutcome(NamedTuple):
     @property
     def is_sent(self) -> bool:
         """Whether its transaction has a copy or a dead letter of it."""
-        return self.written is not None and not self.is_there
+        return self.written is not None and not self.is_committed
 
     @property
     def dies(self) -> bool:
@@ -57,13 +70,14 @@ class RootOutcome(NamedTuple):
 
 
 def outcomes_of(
-    worker: Worker, dues: Sequence[Due], refused: Mapping[Root, str], now_ms: int
+    worker: Worker, dues: Sequence[Due], why_refused_by_root: Mapping[Root, str], now_ms: int
 ) -> list[RootOutcome]:
     """Read the records of due roots and build what to write, for each input in the order of the origins.
 
-    Left out are roots whose payload did not fit into one fetch, whose input cannot go on or is another
-    group's now, or whose record lies in a damaged batch, unless the input's `on_data_loss` is skip.
-    `refused` has the broker's words on the copies of those roots that die for it.
+    Left out are roots whose payload did not fit into one fetch, whose input
+    cannot go on or is another group's now, or whose record lies in a damaged
+    batch, unless the input's `on_data_loss` is skip. `why_refused_by_root` has
+    the broker's words on the copies of those roots that die for it.
     """
     dues = sorted(worker.own_dues(dues), key=_rank)
     if not dues:
@@ -71,55 +85,63 @@ def outcomes_of(
     parts = worker.apart(
         dues,
         lambda due: input_id_of(due.source),
-        lambda of_inputs: _outcomes(worker, of_inputs, refused, now_ms),
+        lambda dues_of_part: _outcomes(worker, dues_of_part, why_refused_by_root, now_ms),
         now_ms,
     )
-    return [outcome for part in parts for outcome in part]
+    return [outcome for outcomes in parts for outcome in outcomes]
 
 
 def _rank(due: Due) -> tuple[int, str, int, int]:
+    """Return what due roots are sorted by: input id, then topic, partition and offset of the origin.
+
+    That of ``sentences/3@1042`` and input 7 is ``(7, "sentences", 3, 1042)``.
+    """
+    input_id = input_id_of(due.source)
     topic, _, place = due.origin.rpartition("/")
     partition, _, offset = place.partition("@")
     try:
-        return input_id_of(due.source), topic, int(partition), int(offset)
+        return input_id, topic, int(partition), int(offset)
     except ValueError:  # its origin is unknown
-        return input_id_of(due.source), "", 0, 0
+        return input_id, "", 0, 0
 
 
 def _outcomes(
-    worker: Worker, dues: Sequence[Due], refused: Mapping[Root, str], now_ms: int
+    worker: Worker, dues: Sequence[Due], why_refused_by_root: Mapping[Root, str], now_ms: int
 ) -> list[RootOutcome]:
-    """Return outcomes in the same order.
+    """Do as `outcomes_of`, for due roots that are in order already; return outcomes in the same order.
 
-    Raises `Disagreement` as `Worker.input_of`; `TopicError`: a topic is missing, or has too few partitions.
+    Raises `Disagreement` as `Worker.input_of`; `TopicError`: a topic is
+    missing, or has too few partitions.
     """
-    owners = {key: worker.input_of(*key) for key in dict.fromkeys((due.source, due.group) for due in dues)}
-    unique = {owner.id: owner for owner in owners.values()}
+    input_by_due: dict[tuple[int, str], Input] = {}  # by source and group
+    for due in dues:
+        if (due.source, due.group) not in input_by_due:
+            input_by_due[due.source, due.group] = worker.input_of(due.source, due.group)
+    input_by_id = {input.id: input for input in input_by_due.values()}
     topics = {(due.topic, due.topic_id) for due in dues}
-    infos = worker.topics_of(unique.values(), {topic for topic, _ in topics}, settings=True)
-    skipping = {key for key, owner in owners.items() if not owner.fails_on_loss()}
-    fetched = _fetch_records(worker, dues, unchanged(topics, infos), now_ms)
-    fetched = [root for root in fetched if root.is_readable or (root.due.source, root.due.group) in skipping]
-    build = _Build(infos, refused, lambda topic: worker.letter_ms(topic, now_ms))
-    return [build.outcome(due, owners[due.source, due.group], record, dead) for due, record, dead in fetched]
+    infos = worker.topics_of(input_by_id.values(), {topic for topic, _ in topics}, settings=True)
+    build = _Build(infos, why_refused_by_root, lambda topic: worker.letter_ms(topic, now_ms))
+    outcomes: list[RootOutcome] = []
+    for due, answer, dead in _fetch_records(worker, dues, unchanged(topics, infos), now_ms):
+        input = input_by_due[due.source, due.group]
+        if not cannot_be_read(answer) or not input.fails_on_loss():
+            outcomes.append(build.outcome(due, input, answer, dead))
+    return outcomes
 
 
 class _FetchedRoot(NamedTuple):
     """A due root, its record or why there is none, and why that makes it a dead letter, if it does."""
 
     due: Due
-    record: Record | Absence
+    answer: Record | Absence
     dead: DeadReason | None
 
-    @property
-    def is_readable(self) -> bool:
-        return not cannot_be_read(self.record)
 
-
-_DEAD_OF: Final = {
+_DEAD_BY_ABSENCE: Final = {
     Absence.GONE: DeadReason.GONE,
     **{Absence[kind.name]: DeadReason[kind.name] for kind in UnreadableKind},
 }
+"""Of an absence that is missing here, no record dies: there never was one."""
 
 
 def _fetch_records(
@@ -127,90 +149,119 @@ def _fetch_records(
 ) -> list[_FetchedRoot]:
     """Fetch the records of due roots, in the order of `dues`; those that did not fit are left out.
 
-    `same_topics` are the names and ids of topics that are there still. It is asked again after the fetch,
-    since in a topic that was made anew meanwhile an offset is another record.
+    `same_topics` are the names and ids of topics that are there still. It is
+    asked again after the fetch, since in a topic that was made anew meanwhile
+    an offset is another record.
     """
-    targets = [
-        (due, record_place((due.topic, partition_of(due.source), offset_of(due.position)))) for due in dues
-    ]
-    places = [place for due, place in targets if (due.topic, due.topic_id) in same_topics]
-    answers = worker.fetch_readable(places, now_ms)
+    places = [record_place((due.topic, partition_of(due.source), offset_of(due.position))) for due in dues]
+    to_read: list[RecordPlace] = []
+    for due, place in zip(dues, places, strict=True):
+        if (due.topic, due.topic_id) in same_topics:
+            to_read.append(place)
+    answers = worker.fetch_readable(to_read, now_ms)
     same_topics = worker.same_topics(same_topics)
-    never = {place: due.leader_epoch for due, place in targets if answers.get(place) is Absence.NEVER}
-    cut_off = lost_in_a_cut(worker.log, never)
+    without_record: dict[RecordPlace, int] = {}
+    for due, place in zip(dues, places, strict=True):
+        if answers.get(place) is Absence.NEVER:
+            without_record[place] = due.leader_epoch
+    cut_off = lost_in_a_cut(worker.log, without_record)
     fetched: list[_FetchedRoot] = []
-    for due, place in targets:
+    for due, place in zip(dues, places, strict=True):
         if due.dead == DeadReason.UNREADABLE:
             fetched.append(_FetchedRoot(due, Absence.GONE, DeadReason.UNREADABLE))
-        elif (due.topic, due.topic_id) not in same_topics:
+        elif (due.topic, due.topic_id) not in same_topics or place in cut_off:
             fetched.append(_FetchedRoot(due, Absence.GONE, DeadReason.RECREATED))
-        elif (record := answers.get(place)) is not None:
-            if record is Absence.NEVER and was_a_record(due):
-                record = Absence.GONE
-            is_another = isinstance(record, Record) and took_the_place(record, due.leader_epoch)
-            if is_another or place in cut_off:
-                fetched.append(_FetchedRoot(due, Absence.GONE, DeadReason.RECREATED))
-                continue
-            dead = _DEAD_OF.get(record) if isinstance(record, Absence) else None
-            fetched.append(_FetchedRoot(due, record, dead))
+        elif place in answers:
+            fetched.append(_fetched_root(due, answers[place]))
     return fetched
+
+
+def _fetched_root(due: Due, answer: Record | Absence) -> _FetchedRoot:
+    """Return a due root with the record that was fetched for it, unless that took the place of its own."""
+    if isinstance(answer, Record):
+        if took_the_place(answer, due.leader_epoch):
+            return _FetchedRoot(due, Absence.GONE, DeadReason.RECREATED)
+        return _FetchedRoot(due, answer, dead=None)
+    if answer is Absence.NEVER and was_a_record(due):
+        answer = Absence.GONE
+    return _FetchedRoot(due, answer, _DEAD_BY_ABSENCE.get(answer))
 
 
 class _Build:
     """Builds copies and dead letters; `letter_ms` returns the time of a letter in a topic."""
 
     def __init__(
-        self, infos: Mapping[str, TopicInfo], refused: Mapping[Root, str], letter_ms: Callable[[str], int]
+        self,
+        infos: Mapping[str, TopicInfo],
+        why_refused_by_root: Mapping[Root, str],
+        letter_ms: Callable[[str], int],
     ) -> None:
+        """Prepare for the topics in `infos`, by their names."""
         self._infos = infos
-        self._refusal_by_root = refused
-        self._rooms = {name: bytes_max(info) for name, info in infos.items()}
+        self._why_refused_by_root = why_refused_by_root
+        self._bytes_max = {name: bytes_max(info) for name, info in infos.items()}
         self._keeps_times = {name: keeps_times(info) for name, info in infos.items()}
-        policies = {name: info.settings.get("cleanup.policy", "") for name, info in infos.items()}
-        self._compacted = {name for name, policy in policies.items() if "compact" in policy}
+        self._compacted: set[str] = set()
+        for name, info in infos.items():
+            if "compact" in info.settings.get("cleanup.policy", ""):
+                self._compacted.add(name)
         self._letter_ms = letter_ms
 
     def outcome(
-        self, due: Due, owner: Input, answer: Record | Absence, dead: DeadReason | None
+        self, due: Due, input: Input, answer: Record | Absence, dead: DeadReason | None
     ) -> RootOutcome:
         """Return what is written for a root: nothing, a copy, or a dead letter.
 
-        `answer` is its record, or why there is none.
+        `answer` is its record, or why there is none; `dead` is set if that
+        makes it a dead letter.
 
         Raises `TopicError`: the replay topic cannot take the copy.
         """
         if answer is Absence.NEVER:
-            return RootOutcome(due, owner, None, None, has_payload=False)
+            return RootOutcome(due, input, written=None, dead=None, has_payload=False)
         record = None if isinstance(answer, Absence) else answer
         death = self._death(due, record, dead)
         if death is None and record is not None:
-            copies, room = self._infos[owner.replay_topic], self._rooms[owner.replay_topic]
-            copy = build_copy(due, record, copies.name, keeps_times=self._keeps_times[copies.name])
-            if copy.partition >= copies.partitions:
-                raise TopicError(
-                    f"topic {owner.replay_topic} has no partition {copy.partition}, as its source"
-                    f" {owner.topic} has; run `windhover topics create`"
-                )
-            if copy.key is None and copies.name in self._compacted:
-                raise TopicError(
-                    f"topic {owner.replay_topic} is compacted, so it takes no record without a key, and would"
-                    " replace copies of one key by the last one; set cleanup.policy=delete"
-                )
-            if record_bytes(record) <= room - OUR_HEADERS_BYTES_MAX or record_bytes(copy) <= room:
-                return RootOutcome(due, owner, copy, dead=None)
+            copy = self._copy(due, input, record)
+            copy_bytes_max = self._bytes_max[input.replay_topic]
+            # the first comparison costs little, and is enough for nearly all
+            # records
+            is_small = record_bytes(record) <= copy_bytes_max - OUR_HEADERS_BYTES_MAX
+            if is_small or record_bytes(copy) <= copy_bytes_max:
+                return RootOutcome(due, input, copy, dead=None)
             death = Death(DeadReason.TOO_LARGE)
-        info = self._infos[owner.dead_letter.topic]
-        topic = LetterTopic(info.name, info.partitions, self._rooms[info.name])
+        info = self._infos[input.dead_letter.topic]
+        topic = LetterTopic(info.name, info.partitions, self._bytes_max[info.name])
         death = death or Death(DeadReason.GONE)
         letter = build_dead_letter(due, death, record, topic, self._letter_ms(topic.name))
         has_payload = record is not None and (letter.key, letter.value) == (record.key, record.value)
-        return RootOutcome(due, owner, letter, death.reason, has_payload, why=death.why)
+        return RootOutcome(due, input, letter, death.reason, has_payload, why=death.why)
+
+    def _copy(self, due: Due, input: Input, record: Record) -> Outgoing:
+        """Return the copy of a record for the input's replay topic.
+
+        Raises `TopicError`: the topic cannot take it, however large it is.
+        """
+        topic = self._infos[input.replay_topic]
+        copy = build_copy(due, record, topic.name, keeps_times=self._keeps_times[topic.name])
+        if copy.partition >= topic.partitions:
+            raise TopicError(
+                f"topic {input.replay_topic} has no partition {copy.partition}, as its source"
+                f" {input.topic} has; run `windhover topics create`"
+            )
+        if copy.key is None and topic.name in self._compacted:
+            raise TopicError(
+                f"topic {input.replay_topic} is compacted, so it takes no record without a key, and would"
+                " replace copies of one key by the last one; set cleanup.policy=delete"
+            )
+        return copy
 
     def _death(self, due: Due, record: Record | None, dead: DeadReason | None) -> Death | None:
         """Return why a root dies, whatever its copy is like; the first reason counts. None: it may live.
 
         1. `dead`: what became of its record.
-        2. Its entry says so: its policy gave it up, or the worker before put its dead letter aside.
+        2. Its entry says so: its policy gave it up, or the worker before put
+           its dead letter aside.
         3. The broker refused its copy.
         4. No client can write the names of its headers.
         """
@@ -219,8 +270,9 @@ class _Build:
             return Death(dead, why)
         if due.dead:
             return Death(DeadReason(due.dead), why)
-        if self._refusal_by_root:
-            why = self._refusal_by_root.get(Root(Source(due.source), Position(due.position)), "")
+        if self._why_refused_by_root:  # nearly always nothing was refused
+            root = Root(Source(due.source), Position(due.position))
+            why = self._why_refused_by_root.get(root, "")
             if why:
                 return Death(DeadReason.REFUSED, why)
         if record is not None and record.unreadable_names:
@@ -231,17 +283,21 @@ class _Build:
 def bounded(
     worker: Worker, outcomes: Sequence[RootOutcome], now_ms: int
 ) -> tuple[list[RootOutcome], list[Input]]:
-    """Leave out dead letters that the breakers do not allow now; return also the inputs to be paused."""
-    dying = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
-    if not dying:
+    """Leave out dead letters that the breakers do not allow now; return also the inputs to be paused.
+
+    These are inputs with dead letters of which not even one is allowed.
+    """
+    dying_inputs = {outcome.input.id: outcome.input for outcome in outcomes if outcome.dies}
+    if not dying_inputs:
         return list(outcomes), []
-    room = {input_id: worker.breakers[input_id].room(now_ms) for input_id in dying}
-    to_pause = [input for input_id, input in dying.items() if not room[input_id]]
+    # by an input's id, how many more dead letters its breaker allows
+    letters_allowed = {input_id: worker.breakers[input_id].room(now_ms) for input_id in dying_inputs}
+    to_pause = [input for input_id, input in dying_inputs.items() if not letters_allowed[input_id]]
     allowed: list[RootOutcome] = []
     for outcome in outcomes:
         if outcome.dies:
-            if not room[outcome.input.id]:
+            if not letters_allowed[outcome.input.id]:
                 continue
-            room[outcome.input.id] -= 1
+            letters_allowed[outcome.input.id] -= 1
         allowed.append(outcome)
     return allowed, to_pause

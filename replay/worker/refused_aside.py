@@ -1,9 +1,10 @@
 """The roots of one partition that wait, each for itself, until a topic takes what is written for them.
 
-Their entries in `_ack_due` (`replay.records.due.RefusedRoot`) have the broker's words. They are tried again
-from time to time, apart from all others, so that those are not refused with them: one of an input after
-`ReplayLimits.input_retry_ms` divided by 64, then after twice as long each time. Once one is accepted, twice
-as many are tried each time.
+Their entries in `_ack_due` (`replay.records.due.RefusedRoot`) have the
+broker's words. They are tried again from time to time, apart from all others,
+so that those are not refused with them: one of an input after
+`ReplayLimits.input_retry_ms` divided by 64, then after twice as long each
+time. Once one is accepted, twice as many are tried each time.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ _FIRST_SHARE: Final = 64
 
 @dataclass(slots=True)
 class _WaitingRoots:
-    """Those of one input: their offsets in `_ack_due`, why they are refused, and how they are tried again."""
+    """Those of one input: their offsets in `_ack_due`, why they are refused, and how they are tried again.
+
+    The next try has at most `try_max` of them. If it is refused, the one
+    behind it is `wait_ms` later.
+    """
 
     offsets: set[int]
     why: str
     wait_ms: int
-    at_once: int = 1
+    try_max: int = 1
 
 
 class AsideCount(NamedTuple):
@@ -47,52 +52,60 @@ class RefusedAside:
         """
         self._retry_ms_max = retry_ms_max
         self._at_once_max = at_once_max
-        self._inputs: dict[int, _WaitingRoots] = {}
+        self._roots_by_input: dict[int, _WaitingRoots] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._inputs)
+        return bool(self._roots_by_input)
 
     def has(self, offset: int) -> bool:
-        return any(offset in roots.offsets for roots in self._inputs.values())
+        """Return whether the root with the entry at this offset is put aside."""
+        return any(offset in roots.offsets for roots in self._roots_by_input.values())
 
     def others(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return the due roots that are not put aside."""
-        if not self._inputs:
+        if not self._roots_by_input:
             return due
-        aside = set[int]().union(*(roots.offsets for roots in self._inputs.values()))
+        aside = set[int]().union(*(roots.offsets for roots in self._roots_by_input.values()))
         return [entry for entry in due if entry.offset not in aside]
 
     def to_try(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
-        """Return which of the due roots that are put aside are tried together; there is one or more."""
+        """Return which of the due roots that are put aside are tried together, all of one input.
+
+        That is the input of the one that is due first. One root or more must
+        be put aside.
+        """
         for entry in due:
-            for roots in self._inputs.values():
+            for roots in self._roots_by_input.values():
                 if entry.offset in roots.offsets:
-                    return [other for other in due if other.offset in roots.offsets][: roots.at_once]
+                    due_of_input = [due_root for due_root in due if due_root.offset in roots.offsets]
+                    return due_of_input[: roots.try_max]
         raise ValueError("none of the due roots is put aside")
 
     def due_ms(self, input_id: int, now_ms: int) -> int:
         """Return when a root that is put aside now is tried again, wall time."""
-        roots = self._inputs.get(input_id)
+        roots = self._roots_by_input.get(input_id)
         return now_ms + (self._first_wait_ms if roots is None else roots.wait_ms)
 
     def put(self, input_id: int, offset: int, refused: RefusedRoot) -> None:
-        """Take note of an entry, that this owner of the partition wrote, or one before."""
+        """Record an entry that this owner of the partition wrote, or one before."""
         why = refused.letter_why or refused.copy_why
-        roots = self._inputs.setdefault(input_id, _WaitingRoots(set(), why, self._first_wait_ms))
+        first_of_input = _WaitingRoots(set(), why, self._first_wait_ms)
+        roots = self._roots_by_input.setdefault(input_id, first_of_input)
         roots.offsets.add(offset)
 
     def accepted(self, input_id: int) -> None:
-        """Record that the topic took those of an input that were tried."""
-        if roots := self._inputs.get(input_id):
-            roots.at_once = min(self._at_once_max, 2 * roots.at_once)
+        """Record that the topic took those of an input that were tried; twice as many are tried next."""
+        if roots := self._roots_by_input.get(input_id):
+            roots.try_max = min(self._at_once_max, 2 * roots.try_max)
 
     def refused(self, input_id: int, tried: int, why: str) -> int:
-        """Record that those of an input that were tried are refused again.
+        """Record that those of an input that were tried, so many, are refused again.
 
-        Return for how many ms all of them are left alone: 0 if fewer of them are tried first.
+        Return for how many ms all of them are left alone: 0 if fewer of them
+        are tried first.
         """
-        roots = self._inputs[input_id]
-        roots.at_once = max(1, tried // 2)
+        roots = self._roots_by_input[input_id]
+        roots.try_max = max(1, tried // 2)
         if tried > 1:
             return 0
         roots.why = why
@@ -102,15 +115,16 @@ class RefusedAside:
 
     def done(self, offsets: Collection[int]) -> None:
         """Forget roots that wait no more under these offsets."""
-        for input_id, roots in list(self._inputs.items()):
+        for input_id, roots in list(self._roots_by_input.items()):
             roots.offsets.difference_update(offsets)
             if not roots.offsets:
-                del self._inputs[input_id]
+                del self._roots_by_input[input_id]
 
     def counts(self) -> Mapping[int, AsideCount]:
         """Return how many roots wait, by the input's id."""
         return {
-            input_id: AsideCount(len(roots.offsets), roots.why) for input_id, roots in self._inputs.items()
+            input_id: AsideCount(len(roots.offsets), roots.why)
+            for input_id, roots in self._roots_by_input.items()
         }
 
     @property

@@ -1,13 +1,16 @@
 """The replay worker: turns each lost root into one new copy on the replay topic, or into one dead letter.
 
-Any number of workers share the verdict partitions as a consumer group. The group only decides which worker
-should try a partition; the worker becomes its owner by the partition's transactional id. So a worker that
-learns too late that a partition has moved cannot write for it any more.
+Any number of workers share the verdict partitions as a consumer group. The
+group only decides which worker should try a partition; the worker becomes its
+owner by the partition's transactional id. So a worker that learns too late
+that a partition has moved cannot write for it any more.
 
-Roots of an input that cannot go on are put aside: they wait in `_ack_due`, counted and reported, while the
-other inputs go on. An input cannot go on if topics.yaml does not have it (until `ReplayService.take_topics`),
-if its breaker has paused it, or if one of its topics is missing, forbidden or takes no copy at all. A single
-record that is refused holds up nothing else (`replay.worker.refusals`).
+Roots of an input that cannot go on are put aside: they wait in `_ack_due`,
+counted and reported, while the other inputs go on. An input cannot go on if
+topics.yaml does not have it (until `ReplayService.take_topics`), if its
+breaker has paused it, or if one of its topics is missing, forbidden or takes
+no copy at all. A single record that is refused holds up nothing else
+(`replay.worker.refusals`).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from acker.service.silent import SilentPartitions
 from acker.waits import SilentBroker, SteadyMs, steady_ms
 from replay.worker.partition import VerdictPartition, paused_text
 from replay.worker.report import Counters, ReplayStatus, Report, Written
-from replay.worker.worker import Worker
+from replay.worker.worker import InputAside, Worker
 
 PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group."""
@@ -53,50 +56,62 @@ class ReplayService:
     ) -> None:
         """Prepare a worker; it sends no request to the cluster before the first step.
 
-        `note_operation` is called with the name of each operation that a step begins; a watchdog sees by it
-        what hangs. `written` is called for each copy and each dead letter, once it is committed. `clock_ms`
-        measures for how long the broker does not answer.
+        `note_operation` is called with the name of each operation that a step
+        begins; a watchdog sees by it what hangs. `written` is called for each
+        copy and each dead letter, once it is committed. `clock_ms` measures
+        for how long the broker does not answer.
         """
         self._limits = limits or topics.replay.limits
-        self._fixed_limits = limits
+        self._fixed_limits = limits  # None: those of topics.yaml
         self._make_worker = partial(
             Worker, log, jitter=jitter, report=report, note_operation=note_operation, written=written
         )
         self._topics = topics
         self._worker = self._make_worker(topics, limits=self._limits)
         self._membership: Membership | None = None
+        self._group_count = 0  # verdict partitions that the group has given us, opened or not
+        # what the reader reads; stale: it is to be assigned again, from where
+        # the partitions go on
         self._reader: Reader | None = None
-        self._partitions: dict[int, VerdictPartition] = {}
-        self._assigned: frozenset[TopicPartition] = frozenset()
-        self._assigned_count = 0  # partitions that the group has given us, opened or not
-        self._is_assignment_stale = False
+        self._reader_places: frozenset[TopicPartition] = frozenset()
+        self._is_reader_stale = False
         self._partition_counts: PartitionCounts | None = None
-        self._status_ms = 0
-        self._fenced_ms: dict[int, int] = {}  # by partition, as below, when another owner fenced us
-        self._silent = SilentPartitions(self._limits.operation_timeout_ms, self._limits.unreachable_ms)
+        self._round_ms = 0  # wall time of the last round
+        # by the number of a verdict partition: those that are open, when
+        # another owner fenced us (wall time), what cannot be read, and how
+        # many transactions in a row were aborted
+        self._partitions: dict[int, VerdictPartition] = {}
+        self._fenced_ms: dict[int, int] = {}
         self._damaged: dict[int, Damaged] = {}
-        self._aborts: dict[int, int] = {}  # how many transactions in a row were aborted
+        self._aborts_in_a_row: dict[int, int] = {}
+        self._silent = SilentPartitions(self._limits.operation_timeout_ms, self._limits.unreachable_ms)
         self._broker = SilentBroker(clock_ms)
 
     def step(self, now_ms: int) -> bool:
         """Do one round, of bounded size, for all owned partitions; return whether anything was done.
 
-        1. Poll the group; open new partitions, drop lost ones. If there is no partition to read, wait here.
+        1. Poll the group; open new partitions, drop lost ones. If there is no
+           partition to read, wait here.
         2. For each partition, write what is due, and accept lost roots.
-        3. Read verdicts. If there was nothing else to do, wait for them, at most `poll_ms`.
+        3. Read verdicts. If there was nothing else to do, wait for them, at
+           most `poll_ms`.
 
         Raises:
-            ConfigError: topics.yaml and the broker disagree about the ack topics.
+            ConfigError: topics.yaml and the broker disagree about the ack
+                topics.
             DataLoss: verdicts that were not accepted are no longer in the log.
-            UnknownVersion: a newer Windhover wrote to the verdict topic or to `_ack_due`.
-            Unreachable: the broker has not answered for longer than the limit `unreachable_ms`.
+            UnknownVersion: a newer Windhover wrote to the verdict topic or to
+                `_ack_due`.
+            Unreachable: the broker has not answered for longer than the limit
+                `unreachable_ms`.
             LogError: the broker aborted too many transactions in a row.
-            Damaged: of each of our partitions an ack topic has a damaged batch.
+            Damaged: of each of our partitions an ack topic has a damaged
+                batch.
         """
         try:
             worked = self._round(now_ms)
         except Unreachable as error:
-            self._is_assignment_stale = True  # read again what a failed poll has fetched and not returned
+            self._is_reader_stale = True  # read again what a failed poll has fetched and not returned
             if self._broker.failed():
                 self._worker.report("unreachable", error=str(error))
             if self._broker.silent_ms > self._limits.unreachable_ms:
@@ -106,20 +121,25 @@ class ReplayService:
         return worked
 
     def _round(self, now_ms: int) -> bool:
-        self._status_ms = now_ms
-        opened = self._follow_group(now_ms)
-        worked = [self._advance(number, now_ms) for number in sorted(self._partitions)]
-        busy = opened or any(worked)
+        """Do what `step` does while the broker answers; return whether anything was done."""
+        self._round_ms = now_ms
+        is_busy = self._follow_group(now_ms)
+        for number in sorted(self._partitions):
+            is_busy = self._step_partition(number, now_ms) or is_busy
         self._report_aside(now_ms)
-        return self._read(now_ms, 0 if busy else self._wait_ms(now_ms)) or busy
+        has_read = self._read(now_ms, wait_ms=0 if is_busy else self._wait_ms(now_ms))
+        return has_read or is_busy
 
     def take_topics(self, topics: Topics) -> None:
         """Go on with a newer topics.yaml: its inputs, their policies, and the limits; nothing is written.
 
-        All partitions are opened again, so that every waiting root is checked against the new file. Raises
-        `Disagreement`: a running worker cannot change something; it goes on as before.
+        All partitions are opened again, so that every waiting root is checked
+        against the new file. Raises `Disagreement`: a running worker cannot
+        change something; it goes on as before.
         """
         limits = self._fixed_limits or topics.replay.limits
+        # what the worker was started with, and what the new file has in its
+        # place
         for name, running, in_file in (
             ("kafka", self._topics.kafka, topics.kafka),
             ("acker.partitions", self._topics.acker.partitions, topics.acker.partitions),
@@ -143,6 +163,7 @@ class ReplayService:
         self._worker.report("topics_taken", inputs=len(topics.inputs))
 
     def close(self) -> None:
+        """Commit progress that was delayed, give up all partitions, and leave the group."""
         try:
             for partition in self._partitions.values():
                 self._worker.note_operation(f"the last commit of partition {partition.number}")
@@ -150,8 +171,9 @@ class ReplayService:
                     partition.finish()
                     self._commit_soon(partition)
                 except WindhoverError as error:
-                    # The next owner, or this worker's next start, reads those verdicts again. They have no
-                    # lost roots: only a progress that passes none is delayed. And this error must not hide
+                    # The next owner, or this worker's next start, reads those
+                    # verdicts again. They have no lost roots: only a progress
+                    # that passes none is delayed. And this error must not hide
                     # the one that ends the worker.
                     self._worker.report("not_committed", partition=partition.number, error=str(error))
                 finally:
@@ -166,61 +188,71 @@ class ReplayService:
             self._reader = self._membership = None
 
     def status(self) -> ReplayStatus:
-        worker, owned = self._worker, self._partitions.values()
-        waiting = [partition.waiting for partition in owned]
-        aside = Counter[str]()
+        """Return the worker as it was in its last round."""
+        worker = self._worker
+        owned = self._partitions.values()
+        aside_by_input = Counter[str]()
         paused: set[str] = set()
         for partition in owned:
-            for input_id, roots in partition.aside(self._status_ms).items():
-                aside[worker.name_of(input_id)] += roots
+            for input_id, aside_count in partition.aside(self._round_ms).items():
+                aside_by_input[worker.name_of(input_id)] += aside_count
             paused.update(map(worker.name_of, partition.pauses))
+        breaker_used: dict[str, float] = {}
+        for input_id, breaker in worker.breakers.items():
+            breaker_used[worker.name_of(input_id)] = breaker.used(self._round_ms)
+        # copies, since the counters go on
         counters = {field.name: copy(getattr(worker.counters, field.name)) for field in fields(Counters)}
         return ReplayStatus(
             partitions=tuple(sorted(self._partitions)),
-            assigned=self._assigned_count,
-            waiting=sum(map(len, waiting)),
-            waiting_bytes=sum(roots.memory_bytes for roots in waiting),
+            assigned=self._group_count,
+            waiting=sum(len(partition.waiting) for partition in owned),
+            waiting_bytes=sum(partition.waiting.memory_bytes for partition in owned),
             next_due_ms=min(self._next_dues_ms(), default=None),
             fetched_records=worker.fetcher.read_records,
             fetched_bytes=worker.fetcher.read_bytes,
-            aside=aside.total(),
-            aside_by_input=dict(aside),
+            aside=aside_by_input.total(),
+            aside_by_input=dict(aside_by_input),
             held_up=sum(len(partition.held_up) for partition in owned),
             paused=tuple(sorted(paused)),
-            breaker_used={
-                worker.name_of(input_id): breaker.used(self._status_ms)
-                for input_id, breaker in worker.breakers.items()
-            },
+            breaker_used=breaker_used,
             **counters,
         )
 
     def _report_aside(self, now_ms: int) -> None:
         """Report which inputs cannot go on, with the roots that wait in all partitions, and why."""
-        aside: dict[int, tuple[int, str]] = {}
+        aside_by_input: dict[int, InputAside] = {}
         for partition in self._partitions.values():
-            for input_id, count in partition.aside(now_ms).items():
+            refused_by_input = partition.refused_aside()
+            for input_id, aside_count in partition.aside(now_ms).items():
+                aside = aside_by_input.get(input_id, InputAside())
+                why = aside.why
                 pause = partition.pauses.get(input_id)
-                roots, why = aside.get(input_id, (0, ""))
-                refused = partition.refused_aside().get(input_id)
+                refused = refused_by_input.get(input_id)
                 if pause is not None:
                     why = paused_text(self._worker.name_of(input_id), pause)
                 elif refused is not None and self._worker.is_ready(input_id, now_ms):
                     why = f"what is written for them is refused ({refused.why}); see `windhover topics check`"
-                aside[input_id] = roots + count, why
-        self._worker.report_aside(aside, now_ms)
+                aside_by_input[input_id] = InputAside(aside.root_count + aside_count, why)
+        self._worker.report_aside(aside_by_input, now_ms)
 
     def _follow_group(self, now_ms: int) -> bool:
-        """Open partitions that the group assigned, drop those that it took back; True if one was opened."""
+        """Open partitions that the group assigned, and drop those that it took back.
+
+        Return whether one was opened, or tried.
+        """
         self._worker.note_operation("asking the group what is ours")
         if self._partition_counts is None:
             self._partition_counts = self._worker.check_topics(now_ms)
         if self._membership is None:
-            topics, pause_ms = [self._worker.names.verdict], PAUSE_LIMITS * self._limits.hung_ms
+            topics = [self._worker.names.verdict]
+            pause_ms = PAUSE_LIMITS * self._limits.hung_ms
             self._membership = self._worker.log.join(self._worker.group, topics, pause_ms=pause_ms)
-        owned = self._membership.poll(0 if self._assigned else self._wait_ms(now_ms))
+        # a worker that reads nothing waits here, and any other one in `_read`
+        wait_ms = 0 if self._reader_places else self._wait_ms(now_ms)
+        owned = self._membership.poll(wait_ms)
         self._partition_counts.require(owned)
         self._partition_counts.step(now_ms)
-        self._assigned_count = len(owned)
+        self._group_count = len(owned)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
         self._worker.leave_all_but(owned)
@@ -233,15 +265,15 @@ class ReplayService:
     def _forget_old_troubles(self, owned: Collection[int], now_ms: int, *, is_out: bool) -> None:
         """Forget fences that are over, and what happened to partitions that are not ours any more.
 
-        `is_out`: the group has put this worker out, so who fenced it has the partition still.
+        `is_out`: the group has put this worker out, so who fenced it has the
+        partition still.
         """
-        pause_ms = self._limits.fenced_pause_ms
-        self._fenced_ms = {
-            number: fenced_ms
-            for number, fenced_ms in self._fenced_ms.items()
-            if number in owned and (is_out or 0 <= now_ms - fenced_ms < pause_ms)
-        }
-        self._damaged = {number: error for number, error in self._damaged.items() if number in owned}
+        for number, fenced_ms in list(self._fenced_ms.items()):
+            is_recent = 0 <= now_ms - fenced_ms < self._limits.fenced_pause_ms
+            if number not in owned or not (is_out or is_recent):
+                del self._fenced_ms[number]
+        for number in self._damaged.keys() - owned:
+            del self._damaged[number]
 
     def _open(self, numbers: Iterable[int], now_ms: int) -> None:
         """Open partitions one by one, up to the first that cannot be opened: it may take seconds."""
@@ -260,7 +292,7 @@ class ReplayService:
                 break
             self._partitions[number] = partition
             self._damaged.pop(number, None)
-            self._is_assignment_stale = True
+            self._is_reader_stale = True
             self._worker.report(
                 "partition_opened",
                 partition=number,
@@ -268,15 +300,20 @@ class ReplayService:
                 waiting=len(partition.waiting),
             )
 
-    def _advance(self, number: int, now_ms: int) -> bool:
+    def _step_partition(self, number: int, now_ms: int) -> bool:
+        """Do one step of a partition; drop it after an error that concerns it alone.
+
+        Return whether anything was done. Raises `LogError`: too many
+        transactions in a row were aborted.
+        """
         try:
             self._worker.note_operation(f"partition {number}")
             partition = self._partitions[number]
-            worked = partition.step(now_ms)
+            has_worked = partition.step(now_ms)
             self._commit_soon(partition)
-            if worked:
-                self._aborts.pop(number, None)
-            return worked
+            if has_worked:
+                self._aborts_in_a_row.pop(number, None)
+            return has_worked
         except Fenced:
             self._worker.counters.fenced += 1
             self._fenced_ms[number] = now_ms
@@ -284,10 +321,11 @@ class ReplayService:
         except Aborted as error:
             self._worker.counters.aborted += 1
             self._drop(number, "aborted", error=str(error))
-            self._aborts[number] = self._aborts.get(number, 0) + 1
-            if self._aborts[number] > self._limits.aborts_max:
+            abort_count = self._aborts_in_a_row.get(number, 0) + 1
+            self._aborts_in_a_row[number] = abort_count
+            if abort_count > self._limits.aborts_max:
                 raise LogError(
-                    f"{self._aborts[number]} transactions in a row were aborted for partition {number} of"
+                    f"{abort_count} transactions in a row were aborted for partition {number} of"
                     f" {self._worker.names.verdict}, the last one because: {error}"
                 ) from error
         except Unreachable as error:
@@ -300,24 +338,27 @@ class ReplayService:
     def _leave_damaged(self, number: int, error: Damaged, now_ms: int) -> None:
         """Leave a partition alone for a while of which an ack topic cannot be read; the others go on.
 
-        Raises the error where none of the partitions that the group has assigned to us can be read.
+        Raises the error where none of the partitions that the group has
+        assigned to us can be read.
         """
         self._silent.failed(number, now_ms)
         self._damaged[number] = error
-        if len(self._damaged) >= self._assigned_count:
+        if len(self._damaged) >= self._group_count:
             raise error
         self._worker.report("damaged", partition=number, error=str(error))
 
     def _commit_soon(self, partition: VerdictPartition) -> None:
+        """Commit the progress of a partition for the group, soon; nobody waits for that."""
         if self._membership is not None:
             self._membership.commit_soon({partition.reads: partition.progress.next})
 
-    def _drop(self, number: int, why: str, **fields: str | int) -> None:
+    def _drop(self, number: int, event: str, **fields: str | int) -> None:
+        """Give up a partition that is open, and report it by an event."""
         self._worker.note_operation(f"giving up partition {number}")
         partition = self._partitions.pop(number)
-        self._is_assignment_stale = True
+        self._is_reader_stale = True
         partition.close()
-        self._worker.report(why, partition=number, **fields)
+        self._worker.report(event, partition=number, **fields)
 
     def _wait_ms(self, now_ms: int) -> int:
         """Return how long the worker may wait for verdicts: at most until the next root is due."""
@@ -325,23 +366,25 @@ class ReplayService:
         return max(0, min([self._limits.poll_ms, *waits_ms]))
 
     def _next_dues_ms(self) -> list[int]:
-        """Return of each partition with due roots to come when the first is due, wall time in ms."""
+        """Return, for each partition in which a root waits, when the first is due; wall time in ms."""
         next_dues_ms = [partition.next_due_ms for partition in self._partitions.values()]
         return [due_ms for due_ms in next_dues_ms if due_ms is not None]
 
     def _read(self, now_ms: int, wait_ms: int) -> bool:
         """Read verdicts for the partitions that have room; return whether there was anything."""
         self._worker.note_operation("reading verdicts")
-        reading: dict[TopicPartition, VerdictPartition] = {}
-        for owned in self._partitions.values():
-            if owned.wants_verdicts:
-                reading[owned.reads] = owned
+        partition_by_place: dict[TopicPartition, VerdictPartition] = {}
+        for partition in self._partitions.values():
+            if partition.wants_verdicts:
+                partition_by_place[partition.reads] = partition
         if self._reader is None:
             self._reader = self._worker.log.reader(committed=True, patient=True)
-        if self._is_assignment_stale or reading.keys() != self._assigned:
-            self._reader.assign({place: owned.intake.read_to for place, owned in reading.items()})
-            self._assigned, self._is_assignment_stale = frozenset(reading), False
-        if not reading:
+        if self._is_reader_stale or partition_by_place.keys() != self._reader_places:
+            next_offsets = {place: reading.intake.read_to for place, reading in partition_by_place.items()}
+            self._reader.assign(next_offsets)
+            self._reader_places = frozenset(partition_by_place)
+            self._is_reader_stale = False
+        if not partition_by_place:
             return False
         on_damage = damage_passed_over(self._worker.log, self._limits.operation_timeout_ms)
         records_max = self._limits.verdict_records_max
@@ -354,9 +397,11 @@ class ReplayService:
         if clock_news := self._worker.clocks.polled(records, now_ms):
             self._worker.report("clocks_differ", error=clock_news)
         for record in records:
-            partition = reading[TopicPartition(record.topic, record.partition)]
+            partition = partition_by_place[TopicPartition(record.topic, record.partition)]
             partition.offer(record, now_ms)
             partition.intake.read_to = record.offset + 1  # a later one may raise, and is read again
-        for name, partition in reading.items():
-            partition.intake.read_to = max(partition.intake.read_to, self._reader.position(name))
+        # behind the last record there may be markers of transactions, which
+        # the reader has passed
+        for place, partition in partition_by_place.items():
+            partition.intake.read_to = max(partition.intake.read_to, self._reader.position(place))
         return bool(records)

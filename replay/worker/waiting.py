@@ -1,11 +1,13 @@
 """The roots that wait in one verdict partition: all due times, and as many whole entries as memory allows.
 
-It mirrors `_ack_due`, so it changes only after a commit. `DueTable` reduces a log that is read to what waits:
-the last record of each key counts, and a tombstone removes the key. Its rows are reduced whenever their
-number has doubled, so memory depends on how many roots wait, not on the length of the log. `Schedule` has 16
-bytes for each root: sorted chunks of due times and offsets. New entries are first added unsorted; when they
-are more than a 64th of all, they are sorted into the chunks. So adding and taking move only the entries of
-the chunks concerned.
+It mirrors `_ack_due`, so it changes only after a commit. `DueTable` reduces a
+log that is read to what waits: the last record of each key counts, and a
+tombstone removes the key. Its rows are reduced whenever their number has
+doubled, so memory depends on how many roots wait, not on the length of the
+log. `Schedule` has 16 bytes for each root: sorted chunks of due times and
+offsets. New entries are first added unsorted; when they are more than a 64th
+of all, they are sorted into the chunks. So adding and taking move only the
+entries of the chunks concerned.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ class DueTable:
     """Rows of source, position, offset and due time, in the order of the log."""
 
     def __init__(self, rows_min: int = ROWS_MIN) -> None:
-        self._rows = array("q")
-        self._rows_min = self._reduce_at = rows_min
+        self._rows = array("q")  # four numbers a row, one row after the other
+        self._rows_min = rows_min
+        self._reduce_at = rows_min  # so many rows are reduced
 
     def put(self, root: Root, offset: int, due_ms: int) -> None:
         """Add an entry that lets a root wait; it replaces an earlier one of the root."""
@@ -46,18 +49,23 @@ class DueTable:
     def by_input(self) -> Mapping[int, I64]:
         """Return what waits by an input's id: rows of due time and offset, ``(n, 2)`` int64, in any order."""
         rows = self._reduced()
-        inputs = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET
+        input_ids = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET  # as `input_id_of`
         due_and_offset = [3, 2]
-        return {int(input_id): rows[inputs == input_id][:, due_and_offset] for input_id in np.unique(inputs)}
+        rows_by_input: dict[int, I64] = {}
+        for input_id in np.unique(input_ids).tolist():
+            rows_by_input[input_id] = rows[input_ids == input_id][:, due_and_offset]
+        return rows_by_input
 
     def among(self, roots: Collection[Root]) -> set[Root]:
         """Return those of some roots that wait."""
         rows = self._reduced()[:, :2]
-        # a position alone may be that of another source, too: `intersection` takes those out
+        # a position alone may be that of another source, too: `intersection`
+        # takes those out
         candidates = rows[np.isin(rows[:, 1], [root.position for root in roots])]
         return {Root(*candidate) for candidate in candidates.tolist()}.intersection(roots)
 
     def _append(self, root: Root, offset: int, due_ms: int) -> None:
+        """Add a row; reduce the rows once their number has doubled."""
         self._rows.extend((root.source, root.position, offset, due_ms))
         if len(self._rows) >= self._reduce_at * _COLUMNS:
             rows = self._reduced()
@@ -65,7 +73,10 @@ class DueTable:
             self._reduce_at = max(self._rows_min, 2 * len(rows))
 
     def _reduced(self) -> I64:
+        """Return the rows of roots that wait, ``(n, 4)`` int64, ascending by source, then position."""
         rows = np.frombuffer(self._rows, np.int64).reshape(-1, _COLUMNS)
+        # by source, position and offset: of neighbours with the same root the
+        # last one counts
         rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
         is_last = np.ones(len(rows), np.bool_)
         is_last[:-1] = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
@@ -81,6 +92,7 @@ RECENT_MIN: Final = 4_096
 """So many entries may be unsorted, however few there are in all."""
 
 _RECENT_SHARE: Final = 64
+"""So many entries for each unsorted one may be in chunks before those are sorted in, too."""
 
 
 class DueRoot(NamedTuple):
@@ -94,15 +106,23 @@ class Schedule:
     """Entries, of which the earliest ones can be taken."""
 
     def __init__(self, chunk: int = CHUNK, recent_min: int = RECENT_MIN) -> None:
-        self._chunk = chunk
+        """Begin with none.
+
+        Args:
+            chunk: how many entries a chunk has at first.
+            recent_min: so many entries may be unsorted, however few there are
+                in all.
+        """
+        self._chunk_size = chunk
         self._recent_min = recent_min
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
-        self._sorted = 0
-        self._recent = array("q")  # due times and offsets in turn
-        self._recent_min_ms: int | None = None
+        self._sorted_count = 0  # entries in chunks
+        # entries that were added lately: due times and offsets in turn
+        self._recent = array("q")
+        self._recent_due_ms: int | None = None  # the earliest due time among them
 
     def __len__(self) -> int:
-        return self._sorted + len(self._recent) // 2
+        return self._sorted_count + len(self._recent) // 2
 
     @property
     def memory_bytes(self) -> int:
@@ -110,19 +130,22 @@ class Schedule:
 
     @property
     def next_due_ms(self) -> int | None:
+        """The earliest due time, wall time in ms; None if there is no entry."""
         times_ms: list[int] = []
         if self._chunks:
-            times_ms.append(int(self._chunks[0][0, 0]))
-        if self._recent_min_ms is not None:
-            times_ms.append(self._recent_min_ms)
+            first_chunk = self._chunks[0]
+            times_ms.append(int(first_chunk[0, 0]))
+        if self._recent_due_ms is not None:
+            times_ms.append(self._recent_due_ms)
         return min(times_ms, default=None)
 
     def add(self, due_ms: int, offset: int) -> None:
+        """Add an entry."""
         self._recent.append(due_ms)
         self._recent.append(offset)
-        if self._recent_min_ms is None or due_ms < self._recent_min_ms:
-            self._recent_min_ms = due_ms
-        if len(self._recent) // 2 > max(self._recent_min, self._sorted // _RECENT_SHARE):
+        if self._recent_due_ms is None or due_ms < self._recent_due_ms:
+            self._recent_due_ms = due_ms
+        if len(self._recent) // 2 > max(self._recent_min, self._sorted_count // _RECENT_SHARE):
             entries = self._take_recent()
             self._merge(entries[_order(entries)])
 
@@ -133,14 +156,8 @@ class Schedule:
     def take(self, now_ms: int, limit: int) -> list[DueRoot]:
         """Take at most `limit` due entries, in the order of due time, then offset."""
         due_parts = [np.empty((0, 2), np.int64)]
-        if self._recent_min_ms is not None and self._recent_min_ms <= now_ms:
-            recent = self._take_recent()
-            is_due = recent[:, 0] <= now_ms
-            later = recent[~is_due]
-            if len(later):
-                self._recent = array("q", later.tobytes())
-                self._recent_min_ms = int(later[:, 0].min())
-            due_parts.append(recent[is_due])
+        if self._recent_due_ms is not None and self._recent_due_ms <= now_ms:
+            due_parts.append(self._take_due_recent(now_ms))
         room = limit
         while self._chunks and room > 0 and self._chunks[0][0, 0] <= now_ms:
             chunk = self._chunks.popleft()
@@ -148,28 +165,44 @@ class Schedule:
             due_parts.append(chunk[:end])
             if end < len(chunk):
                 self._chunks.appendleft(chunk[end:])
-            self._sorted -= end
+            self._sorted_count -= end
             room -= end
         entries = np.concatenate(due_parts)
         entries = entries[_order(entries)]
-        self._merge(entries[limit:])  # recent ones and those of chunks may be more together
+        # the chunks alone have given up to `limit`: with the unsorted ones
+        # there may be more
+        self._merge(entries[limit:])
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
+    def _take_due_recent(self, now_ms: int) -> I64:
+        """Take the unsorted entries that are due, in any order; the later ones stay unsorted."""
+        recent = self._take_recent()
+        is_due = recent[:, 0] <= now_ms
+        later = recent[~is_due]
+        if len(later):
+            self._recent = array("q", later.tobytes())
+            self._recent_due_ms = int(later[:, 0].min())
+        return recent[is_due]
+
     def _take_recent(self) -> I64:
-        recent = np.frombuffer(self._recent, np.int64).reshape(-1, 2).copy()
-        self._recent, self._recent_min_ms = array("q"), None
-        return recent
+        """Take all unsorted entries, ``(n, 2)`` int64, in the order in which they came."""
+        entries = np.frombuffer(self._recent, np.int64).reshape(-1, 2).copy()
+        self._recent = array("q")
+        self._recent_due_ms = None
+        return entries
 
     def _merge(self, entries: I64) -> None:
+        """Sort entries, which ascend, into the chunks."""
         if not len(entries):
             return
-        self._sorted += len(entries)
+        self._sorted_count += len(entries)
         if not self._chunks:
             self._chunks = deque(self._cut(entries))
             return
-        # Which chunk each entry belongs to: with chunks that begin at 10, 50 and 90 ms the entries of 5 and
-        # 60 ms belong to numbers -1 (which the first chunk takes) and 1. Entries ascend, so those of a chunk
-        # are a slice; `cuts` has where it ends.
+        # Which chunk each entry belongs to: with chunks that begin at 10, 50
+        # and 90 ms the entries of 5 and 60 ms belong to numbers -1 (which the
+        # first chunk takes) and 1. Entries ascend, so those of a chunk are a
+        # slice; `cuts` has where it ends.
         first_dues_ms = np.array([chunk[0, 0] for chunk in self._chunks], np.int64)
         chunk_numbers = np.searchsorted(first_dues_ms, entries[:, 0], "right") - 1
         cuts = np.searchsorted(chunk_numbers, np.arange(len(self._chunks)), "right")
@@ -182,16 +215,21 @@ class Schedule:
                 continue
             grown = np.concatenate([chunk, entries[begin:end]])
             grown = grown[_order(grown)]
-            merged += [grown] if len(grown) < 2 * self._chunk else self._cut(grown)
+            if len(grown) < 2 * self._chunk_size:
+                merged.append(grown)
+            else:
+                merged += self._cut(grown)
             begin = end
         self._chunks = merged
 
     def _cut(self, entries: I64) -> list[I64]:
         """Cut entries into chunks, as copies, so that a chunk does not keep the whole array in memory."""
-        return [entries[begin : begin + self._chunk].copy() for begin in range(0, len(entries), self._chunk)]
+        size = self._chunk_size
+        return [entries[begin : begin + size].copy() for begin in range(0, len(entries), size)]
 
 
 def _order(entries: I64) -> I64:
+    """Return the indices that sort entries by due time, then offset."""
     return np.lexsort((entries[:, 1], entries[:, 0]))
 
 
@@ -203,6 +241,8 @@ NO_DELAY: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class _EntryInMemory(NamedTuple):
+    """A whole entry, and an estimate of the memory that it takes."""
+
     due: Due
     size_bytes: int
 
@@ -216,9 +256,11 @@ class DueRoots:
         for input_id, rows in entries.items():
             self._schedules[input_id].add_all(rows)
         self._in_memory_bytes_max = in_memory_bytes_max
-        self._in_memory: dict[int, _EntryInMemory] = {}  # by the entry's offset in `_ack_due`
+        # by the offset of an entry in `_ack_due`: whole entries, as many as
+        # fit; and the ids of the inputs of those that were taken
+        self._in_memory: dict[int, _EntryInMemory] = {}
         self._in_memory_bytes = 0
-        self._taken: dict[int, int] = {}  # from the offset of a taken entry to the id of its input
+        self._input_of_taken: dict[int, int] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._schedules.values()))
@@ -242,31 +284,32 @@ class DueRoots:
         return next_due
 
     def put(self, due: Due, offset: int, value_bytes: int) -> None:
-        """Let a root wait, whose entry in `_ack_due` has this offset and size."""
+        """Add a root that waits, whose entry in `_ack_due` has this offset and size."""
         self._schedules[input_id_of(due.source)].add(due.due_ms, offset)
-        size = value_bytes + KEPT_BYTES
-        if self._in_memory_bytes + size <= self._in_memory_bytes_max:
-            self._in_memory[offset] = _EntryInMemory(due, size)
-            self._in_memory_bytes += size
+        size_bytes = value_bytes + KEPT_BYTES
+        if self._in_memory_bytes + size_bytes <= self._in_memory_bytes_max:
+            self._in_memory[offset] = _EntryInMemory(due, size_bytes)
+            self._in_memory_bytes += size_bytes
 
     def take(self, now_ms: int, limit: int, inputs: Collection[int]) -> list[DueRoot]:
         """Take at most `limit` due roots of some inputs; `remove` or `put_back` each of them afterwards.
 
-        The earliest of each input come first. If more than `limit` are due, each input gets its share.
+        The earliest of each input come first. If more than `limit` are due,
+        each input gets its share.
         """
         taken: list[DueRoot] = []
-        with_more = sorted(inputs)
-        # what one input does not need of its share goes to the others in the next round
-        while with_more:
-            share = max(1, (limit - len(taken)) // len(with_more))
-            for input_id in list(with_more):
+        inputs_with_more = sorted(inputs)
+        # What one input does not need of its share goes to the others in the
+        # next round: of 100 for the inputs 1 and 2, of which 1 has 10 due
+        # roots, 2 gets 50 and then 40 more.
+        while inputs_with_more and len(taken) < limit:
+            share = max(1, (limit - len(taken)) // len(inputs_with_more))
+            for input_id in list(inputs_with_more):
                 due_roots = self._schedules[input_id].take(now_ms, min(share, limit - len(taken)))
-                self._taken.update((entry.offset, input_id) for entry in due_roots)
+                self._input_of_taken.update((entry.offset, input_id) for entry in due_roots)
                 taken += due_roots
                 if len(due_roots) < share:
-                    with_more.remove(input_id)
-            if len(taken) >= limit:
-                break
+                    inputs_with_more.remove(input_id)
         return taken
 
     def in_memory(self, entries: Iterable[DueRoot]) -> dict[int, Due | None]:
@@ -283,14 +326,15 @@ class DueRoots:
             in_memory = self._in_memory.pop(entry.offset, None)
             if in_memory is not None:
                 self._in_memory_bytes -= in_memory.size_bytes
-            self._taken.pop(entry.offset)
+            self._input_of_taken.pop(entry.offset)
 
     def put_back(self, taken: Iterable[DueRoot], until_ms: Mapping[int, int] = NO_DELAY) -> None:
-        """Let taken roots go on waiting.
+        """Put taken roots back among those that wait.
 
-        An entry may be due later than it was: then it is left alone until then, in memory. So is one for
-        which `until_ms` has, by its offset, when it is due again.
+        An entry may be due later than it was: then it is left alone until
+        then, in memory. So is one for which `until_ms` has, by its offset,
+        when it is due again.
         """
         for due_ms, offset in taken:
-            input_id = self._taken.pop(offset)
+            input_id = self._input_of_taken.pop(offset)
             self._schedules[input_id].add(until_ms.get(offset, due_ms), offset)

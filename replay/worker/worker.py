@@ -1,15 +1,15 @@
 """What the partitions of one replay worker share: the log, the inputs with their policies, and the counters.
 
-Trouble with one input must not stop others. If one of its topics is missing or forbidden, refuses a record,
-or does not answer while the broker does, the worker leaves the input alone for a while (`Trouble`): its roots
-wait.
+Trouble with one input must not stop others. If one of its topics is missing or
+forbidden, refuses a record, or does not answer while the broker does, the
+worker leaves the input alone for a while (`Trouble`): its roots wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from acker.clock_watch import ClockWatch
 from acker.config.limits import ReplayLimits
@@ -48,7 +48,8 @@ R = TypeVar("R")
 class Trouble:
     """Why an input cannot go on, until when it is left alone (wall time, ms), and how long in all (ms).
 
-    `is_of_copies`: its topic takes no copy, so nothing else that is written shows that it is over.
+    `is_of_copies`: its topic takes no copy, so nothing else that is written
+    shows that it is over.
     """
 
     why: str
@@ -57,17 +58,30 @@ class Trouble:
     is_of_copies: bool = False
 
 
+class InputAside(NamedTuple):
+    """How many roots of an input wait since it cannot go on, and why, where the partitions know it."""
+
+    root_count: int = 0
+    why: str = ""
+
+
 class Worker:
     """The log, the policy and the breaker of each input by its id, the limits, and the counters.
 
     Attributes:
-        pauses: the paused inputs of each partition that is ours, by their ids, when it was open last.
-        cuts: of each partition the copies of transactions that did not end well.
-        refused_inputs: ids of inputs one of which made the broker refuse a transaction; each is tried alone.
-        in_a_row: of each input by its id, how many of its records were refused since one was accepted.
+        pauses: the paused inputs of each partition that is ours, by their ids,
+            when it was open last.
+        cuts: of each partition the copies of transactions that did not end
+            well.
+        refused_inputs: ids of inputs one of which made the broker refuse a
+            transaction; each is tried alone.
+        in_a_row: of each input by its id, how many of its records were refused
+            since one was accepted.
         clocks: compares this machine's clock with the broker's.
-        letter_topics_by_broker: dead-letter topics that did not take the time of this machine's clock.
-        strangers: by an input's id, what is wrong with lost roots that another group emitted under the id.
+        letter_topics_by_broker: dead-letter topics that did not take the time
+            of this machine's clock.
+        strangers: by an input's id, what is wrong with lost roots that another
+            group emitted under the id.
     """
 
     def __init__(
@@ -85,7 +99,8 @@ class Worker:
     ) -> None:
         """Prepare what is shared; send no request. The arguments are those of `ReplayService`.
 
-        `cuts` is shared with the worker before this one, so that a copy which it wrote is still looked for.
+        `cuts` is shared with the worker before this one, so that a copy which
+        it wrote is still looked for.
         """
         self.note_operation = note_operation
         self.log = log
@@ -100,12 +115,6 @@ class Worker:
         self.pauses: dict[int, dict[int, Pause]] = {}
         self.cuts = {} if cuts is None else cuts
         self.refused_inputs: set[int] = set()
-        self.in_a_row: dict[int, RefusedInARow] = {}
-        self.strangers: dict[int, str] = {}
-        # the rest is by an input's id
-        self._troubles: dict[int, Trouble] = {}
-        self._reported_ms: dict[int, int] = {}  # when it was reported last that the input cannot go on
-        self._groups_of_unknown: dict[int, str] = {}  # which group emitted roots of an input nobody knows
         self._cluster_id: str | None = None
         self.fetcher = Fetcher(log, limits)
         self.damaged = DamagedBatches(limits.input_retry_ms)
@@ -114,21 +123,29 @@ class Worker:
         self._report = report
         self.written = written
         self._log_once = LogOnce()
-        self._inputs = {input.id: input for input in topics.inputs.values()}
-        self.policies = {input.id: policy_of(input) for input in topics.inputs.values()}
-        self.breakers = {
-            input.id: Breaker(
+        # all of these are by an input's id
+        self.in_a_row: dict[int, RefusedInARow] = {}
+        self.strangers: dict[int, str] = {}
+        self._troubles: dict[int, Trouble] = {}
+        self._reported_ms: dict[int, int] = {}  # when it was reported last that the input cannot go on
+        self._groups_of_unknown: dict[int, str] = {}  # which group emitted roots of an input nobody knows
+        self._inputs: dict[int, Input] = {}
+        self.policies: dict[int, Policy] = {}
+        self.breakers: dict[int, Breaker] = {}
+        for input in topics.inputs.values():
+            self._inputs[input.id] = input
+            self.policies[input.id] = policy_of(input)
+            self.breakers[input.id] = Breaker(
                 max_ratio=input.dead_letter.max_ratio,
                 max_consecutive=input.dead_letter.max_consecutive,
                 window_ms=limits.breaker_window_ms,
                 dead_min=limits.breaker_dead_min,
                 settled_min=limits.breaker_settled_min,
             )
-            for input in topics.inputs.values()
-        }
 
     @property
     def cluster_id(self) -> str:
+        """Kafka's id of the cluster; it is asked for once."""
         if self._cluster_id is None:
             self._cluster_id = self.log.cluster_id()
         return self._cluster_id
@@ -140,22 +157,32 @@ class Worker:
         return Outgoing(*due, value, key, (*headers, *cluster_header(self.cluster_id)))
 
     def leave_all_but(self, owned: Collection[int]) -> None:
-        """Close the breakers of inputs whose paused partitions others own now: they keep the pauses."""
-        paused_elsewhere: set[int] = set()
+        """Forget the pauses of all partitions but the owned ones: their new owners keep those.
+
+        The breaker of an input that is paused in no partition of ours any more
+        is closed.
+        """
+        left_pauses: set[int] = set()  # ids of inputs
         for number in self.pauses.keys() - owned:
-            paused_elsewhere.update(self.pauses.pop(number))
-        for input_id in paused_elsewhere.difference(*self.pauses.values()) & self.breakers.keys():
+            left_pauses.update(self.pauses.pop(number))
+        paused_elsewhere = left_pauses.difference(*self.pauses.values())
+        for input_id in paused_elsewhere & self.breakers.keys():
             self.breakers[input_id].close()
 
     def input_of(self, source: int, group: str) -> Input:
-        """Return the input of a lost root; `Disagreement`: not in topics.yaml, or in another group there."""
-        owner = self._inputs.get(input_id_of(source))
-        if owner is None:
-            self._groups_of_unknown[input_id_of(source)] = group
-            raise Disagreement(self._unknown(input_id_of(source)))
-        if owner.group != group:
-            raise Disagreement(_of_another_group(owner, group))
-        return owner
+        """Return the input of a root that a group emitted.
+
+        Raises `Disagreement`: topics.yaml does not have the input, or has it
+        with another group.
+        """
+        input_id = input_id_of(source)
+        input = self._inputs.get(input_id)
+        if input is None:
+            self._groups_of_unknown[input_id] = group
+            raise Disagreement(self._unknown(input_id))
+        if input.group != group:
+            raise Disagreement(_of_another_group(input, group))
+        return input
 
     def is_strangers(self, source: int, group: str) -> bool:
         """Return whether a root has the id of an input in topics.yaml, and another group emitted it."""
@@ -163,20 +190,25 @@ class Worker:
         return input_of_id is not None and input_of_id.group != group
 
     def own_dues(self, dues: Sequence[Due]) -> list[Due]:
-        """Return due roots without those that another group emitted: they hold up none of the input's own."""
-        own: list[Due] = []
+        """Return due roots without those that another group emitted; note of these what is wrong.
+
+        So they hold up none of the input's own.
+        """
+        dues_of_group: list[Due] = []
         for due in dues:
             input_id = input_id_of(due.source)
             if self.is_strangers(due.source, due.group):
                 self.strangers[input_id] = _of_another_group(self._inputs[input_id], due.group)
             else:
-                own.append(due)
-        return own
+                dues_of_group.append(due)
+        return dues_of_group
 
     def _unknown(self, input_id: int) -> str:
+        """Return what to do about roots of an input that topics.yaml does not have."""
         group = self._groups_of_unknown.get(input_id)
+        of_group = f", of group {group}" if group else ""
         return (
-            f"topics.yaml has no input with id {input_id}{f', of group {group}' if group else ''}; give the"
+            f"topics.yaml has no input with id {input_id}{of_group}; give the"
             " replay workers a topics.yaml with all inputs of the installation, then send them SIGHUP or"
             f" start them again; where no input ever had it, `windhover replay drop --id {input_id}` shows"
             " the roots, and drops them"
@@ -195,22 +227,32 @@ class Worker:
         return 0 if trouble is None else trouble.until_ms
 
     def is_ready(self, input_id: int, now_ms: int) -> bool:
+        """Return whether topics.yaml has an input, and it is not left alone after a trouble."""
+        if input_id not in self._inputs:
+            return False
         trouble = self._troubles.get(input_id)
-        is_left_alone = trouble is not None and 0 < trouble.until_ms - now_ms <= trouble.wait_ms
-        return input_id in self._inputs and not is_left_alone
+        if trouble is None:
+            return True
+        # more than `wait_ms` can only be left if the clock was set back: then
+        # it is tried now
+        is_left_alone = 0 < trouble.until_ms - now_ms <= trouble.wait_ms
+        return not is_left_alone
 
     def trouble(
         self, input_id: int, error: WindhoverError, now_ms: int, *, is_of_copies: bool = False
     ) -> None:
         """Leave an input alone for a while after an error that concerns only it; twice as long each time.
 
-        Raises `Unreachable` if the broker does not answer at all: then the error concerns all inputs.
+        Raises `Unreachable` if the broker does not answer at all: then the
+        error concerns all inputs.
         """
         if isinstance(error, Unreachable):
             self._require_broker()
-        former = self._troubles.get(input_id)
         wait_ms_max = self.limits.input_retry_ms
-        wait_ms = wait_ms_max // _FIRST_SHARE if former is None else min(wait_ms_max, 2 * former.wait_ms)
+        wait_ms = wait_ms_max // _FIRST_SHARE
+        former = self._troubles.get(input_id)
+        if former is not None:
+            wait_ms = min(wait_ms_max, 2 * former.wait_ms)
         self._troubles[input_id] = Trouble(str(error), now_ms + wait_ms, wait_ms, is_of_copies)
 
     def _require_broker(self) -> None:
@@ -218,7 +260,7 @@ class Worker:
         self.log.stable_ends([TopicPartition(self.names.due, 0)])
 
     def works(self, input_ids: Iterable[int], copied: Collection[int]) -> None:
-        """Record that a transaction of some inputs succeeded: their troubles are over.
+        """Record that a transaction of some inputs succeeded, and report those whose troubles are over.
 
         `copied` are those of which it had a copy.
         """
@@ -231,22 +273,19 @@ class Worker:
                 self._reported_ms.pop(input_id, None)
                 self.report("goes_on", input=self.name_of(input_id))
 
-    def report_aside(self, aside: Mapping[int, tuple[int, str]], now_ms: int) -> None:
-        """Report, at once and then every `input_retry_ms`, which inputs cannot go on.
-
-        `aside` has for each such input how many of its roots wait, and why it is paused, or an empty text.
-        """
-        for input_id, (roots, paused) in aside.items():
+    def report_aside(self, aside_by_input: Mapping[int, InputAside], now_ms: int) -> None:
+        """Report, at once and then every `input_retry_ms`, which inputs cannot go on, by their ids."""
+        for input_id, aside in aside_by_input.items():
             reported_ms = self._reported_ms.get(input_id)
             if reported_ms is None or abs(now_ms - reported_ms) >= self.limits.input_retry_ms:
                 self._reported_ms[input_id] = now_ms
-                why = paused or self._why_aside(input_id)
-                self.report("put_aside", input=self.name_of(input_id), roots=roots, why=why)
-        for input_id in self._reported_ms.keys() - aside.keys():
+                why = aside.why or self._why_aside(input_id)
+                self.report("put_aside", input=self.name_of(input_id), roots=aside.root_count, why=why)
+        for input_id in self._reported_ms.keys() - aside_by_input.keys():
             del self._reported_ms[input_id]
 
     def _why_aside(self, input_id: int) -> str:
-        """Return why an input that is not paused cannot go on."""
+        """Return why an input that is not paused cannot go on: its last error, strangers, or topics.yaml."""
         trouble = self._troubles.get(input_id)
         if trouble is not None and trouble.why:
             return trouble.why
@@ -261,8 +300,11 @@ class Worker:
     ) -> list[R]:
         """Act on items of many inputs at once; if that fails, on the items of each input alone.
 
-        An input that fails alone is left alone for a while; `Unreachable` if the broker does not answer at
-        all.
+        An input that fails alone is left alone for a while, so its items have
+        no result.
+
+        Return the result of each call that did not fail. Raises `Unreachable`:
+        the broker does not answer at all.
         """
         try:
             return [act(items)]
@@ -295,9 +337,9 @@ class Worker:
         """Fetch records as `Fetcher.fetch` does; what could not be read lately counts as absent, unasked."""
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in places:
-            holding = self.damaged.holding(*place, now_ms)
-            if holding is not None:
-                answers[place] = absence_in(holding.run)
+            held_up = self.damaged.holding(*place, now_ms)
+            if held_up is not None:
+                answers[place] = absence_in(held_up.run)
         to_fetch = [place for place in places if place not in answers]
         if to_fetch:
             answers.update(self.fetcher.fetch(to_fetch))
@@ -313,12 +355,19 @@ class Worker:
     def same_topics(self, roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Return those pairs of topic and topic id that the broker has."""
         pairs = set(roots)
-        return unchanged(pairs, self.log.topics({name for name, _ in pairs}) if pairs else {})
+        if not pairs:
+            return set()
+        infos = self.log.topics({topic for topic, _ in pairs})
+        return unchanged(pairs, infos)
 
     def topics_of(
         self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool
     ) -> dict[str, TopicInfo]:
-        """Fetch replay and dead-letter topics of some inputs, else `TopicError`; of `also` what exists."""
+        """Fetch what the broker says about the replay and dead-letter topics of some inputs, and others.
+
+        Those of `also` may be missing. Raises `TopicError`: a topic of an
+        input is missing.
+        """
         required: set[str] = set()
         for input in inputs:
             required |= {input.replay_topic, input.dead_letter.topic}
@@ -331,7 +380,8 @@ class Worker:
     def letter_ms(self, topic: str, now_ms: int) -> int:
         """Return the time of a dead letter: now, by a clock that the topic takes.
 
-        A topic that takes no time of the future refuses each letter of a machine whose clock is ahead.
+        A topic that takes no time of the future refuses each letter of a
+        machine whose clock is ahead.
         """
         broker_ms = self.clocks.broker_ms(now_ms) if topic in self.letter_topics_by_broker else None
         return now_ms if broker_ms is None else broker_ms
@@ -342,14 +392,18 @@ class Worker:
         if info is None or not copy.timestamp_ms:
             return False
         age_ms = now_ms - copy.timestamp_ms
-        limits = [info.settings.get(name, NO_LIMIT) for name in AGE_LIMITS]
-        return any(limit != NO_LIMIT and age_ms > int(limit) for limit in limits)
+        for name in AGE_LIMITS:
+            age_ms_max = info.settings.get(name, NO_LIMIT)
+            if age_ms_max != NO_LIMIT and age_ms > int(age_ms_max):
+                return True
+        return False
 
     def check_topics(self, now_ms: int) -> PartitionCounts:
         """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`.
 
-        Return the ack topics' counts, which are to be checked further on. Raises `Disagreement` or
-        `TopicError`: the ack topics do not have N partitions.
+        Return the ack topics' counts, which are to be checked further on.
+        Raises `Disagreement` or `TopicError`: the ack topics do not have N
+        partitions.
         """
         counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [input for input in self._inputs.values() if input.tracked]
@@ -363,8 +417,10 @@ class Worker:
         """Raise `TopicError` if a replay topic is missing, or has fewer partitions than its source."""
         infos = self.topics_of(inputs, (input.topic for input in inputs), settings=False)
         for input in inputs:
-            # a source that is missing is its query's trouble: copies can be written without it
-            source, copies = infos.get(input.topic), infos[input.replay_topic]
+            # a source that is missing is its query's trouble: copies can be
+            # written without it
+            source = infos.get(input.topic)
+            copies = infos[input.replay_topic]
             if source is not None and copies.partitions < source.partitions:
                 raise TopicError(
                     f"topic {input.replay_topic} has {copies.partitions} partitions, its source"
@@ -391,20 +447,26 @@ def keeps_times(info: TopicInfo) -> bool:
 
 def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) -> set[tuple[str, str]]:
     """Return those pairs of topic and topic id that are in `infos`."""
-    return {(name, id_) for name, id_ in roots if name in infos and infos[name].id == id_}
+    pairs: set[tuple[str, str]] = set()
+    for topic, topic_id in roots:
+        info = infos.get(topic)
+        if info is not None and info.id == topic_id:
+            pairs.add((topic, topic_id))
+    return pairs
 
 
-def _of_another_group(owner: Input, group: str) -> str:
+def _of_another_group(input: Input, group: str) -> str:
     """Return what is wrong with lost roots that a group emitted under the id of another group's input."""
     return (
-        f"roots of input id {owner.id} were emitted by group {UntrustedName(group)}, and topics.yaml has it"
-        f" as {owner.name} of group {owner.group}; they wait until it has group {UntrustedName(group)} again;"
+        f"roots of input id {input.id} were emitted by group {UntrustedName(group)}, and topics.yaml has it"
+        f" as {input.name} of group {input.group}; they wait until it has group {UntrustedName(group)} again;"
         " what another group reads needs an input with its own id. `windhover replay drop` shows them, and"
         " drops them where nobody needs them"
     )
 
 
 def policy_of(input: Input) -> Policy:
+    """Return the policy by which lost roots of an input are replayed or given up."""
     retry = input.retry
     return Policy(
         attempts=retry.attempts,

@@ -1,8 +1,9 @@
 """The three forms of a bolt.
 
-`BasicBolt` is the usual one: emissions are anchored on the input, which is acked when `execute` returns
-and failed when it raises. `Bolt` is Storm's rich bolt: it anchors, acks and fails by hand. `ArrowBolt` is
-a `BasicBolt` for whole Arrow batches: for work that PyArrow or NumPy can do on many rows at once.
+`BasicBolt` is the usual one: emissions are anchored on the input, which is acked when `execute`
+returns and failed when it raises. `Bolt` is Storm's rich bolt: it anchors, acks and fails by
+hand. `ArrowBolt` is a `BasicBolt` for whole Arrow batches: for work that PyArrow or NumPy can
+do on many rows at once.
 
 A bolt is pickled once, when the query is built, and every task works on its own copy.
 """
@@ -66,8 +67,9 @@ class Stopping:
     stops_on: ClassVar[tuple[type[Exception], ...]] = ()
     """Exceptions that end the query instead of failing the input. In Storm they end the worker.
 
-    Name here what is wrong for all records, so that no replay helps: a service that is gone, a right that is
-    missing. Nothing of the batch is published, and the batch runs again when the query is started again.
+    Name here what is wrong for all records, so that no replay helps: a service that is gone, a
+    right that is missing. Nothing of the batch is published, and the batch runs again when the
+    query is started again.
     """
 
     def __init_subclass__(cls) -> None:
@@ -76,12 +78,13 @@ class Stopping:
         Raises `UsageError`: it is not a tuple of exception classes.
         """
         super().__init_subclass__()
-        named = cls.stops_on
-        if not isinstance(named, tuple) or not all(
-            isinstance(each, type) and issubclass(each, Exception) for each in named
-        ):
+        kinds = cls.stops_on
+        is_valid = isinstance(kinds, tuple) and all(
+            isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds
+        )
+        if not is_valid:
             raise UsageError(
-                f"{cls.__name__}.stops_on is {named!r}; it is a tuple of exception classes, as (OSError,)"
+                f"{cls.__name__}.stops_on is {kinds!r}; it is a tuple of exception classes, as (OSError,)"
             )
 
 
@@ -137,9 +140,9 @@ class BasicBolt(_Declares):
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Work on one tuple and emit what follows from it.
 
-        Raises `FailTuple`: the tuple cannot be processed now; it is replayed later. Any other exception fails
-        it too, with its class as the cause, unless `stops_on` names it. Nothing that a failed call emitted is
-        delivered.
+        Raises `FailTuple`: the tuple cannot be processed now; it is replayed later. Any other
+        exception fails it too, with its class as the cause, unless `stops_on` names it. Nothing
+        that a failed call emitted is delivered.
         """
         raise NotImplementedError
 
@@ -150,8 +153,9 @@ class BasicBolt(_Declares):
 class Bolt(_Declares):
     """Anchors, acks and fails by hand, as Storm's rich bolt.
 
-    An exception that escapes `execute` fails the input, or ends the query if `stops_on` names it. A tuple
-    that is neither acked nor failed when the task ends keeps its root pending until the root times out.
+    An exception that escapes `execute` fails the input, or ends the query if `stops_on` names
+    it. A tuple that is neither acked nor failed when the task ends keeps its root pending until
+    the root times out.
 
     >>> class Pairs(spout.Bolt):
     ...     output = "both string"
@@ -204,10 +208,14 @@ class BatchCollector:
     )
 
     def __init__(self, bolt: str, rows: int, tracebacks: Tracebacks | None = None) -> None:
-        """Collect for a bolt and a batch of `rows` rows; `tracebacks` keeps those of what the bolt raises."""
+        """Collect for a bolt and a batch of `rows` rows.
+
+        `tracebacks` keeps those of what the bolt raises.
+        """
         self._bolt = bolt
         self._rows = rows
-        # As emitted: who tries a bolt knows which of the two it emits, and a union would refuse both uses.
+        # One entry for each call of `emit`. Columns are as emitted, a sequence or a mapping:
+        # who tries a bolt knows which of the two it emits, and a union would refuse both uses.
         self.columns: list[Any] = []
         self.parents: list[npt.NDArray[np.int64]] = []
         self.streams: list[str] = []
@@ -225,32 +233,38 @@ class BatchCollector:
         """Emit rows, each anchored on one input row.
 
         Args:
-            columns: one array for each field of the stream (by default of the bolt's `output`), all of the
-                same length; or a mapping of field names to such arrays.
-            parents: `(n,)` integers: for each row the number of the input row that it descends from.
+            columns: one array for each field of the stream (by default of the bolt's `output`),
+                all of the same length; or a mapping of field names to such arrays.
+            parents: `(n,)` integers: for each row the number of the input row that it descends
+                from.
             stream: one of the streams that the bolt declares. All but the default one need a
                 `TopologyBuilder`.
 
-        Raises `TupleError`: lengths differ, a parent is not a row of the batch, `columns` has no order, or
-        ``execute`` has returned.
+        Raises `TupleError`: lengths differ, a parent is not a row of the batch, `columns` has
+        no order, or ``execute`` has returned.
         """
         self._check_open("emitted")
-        columns = columns if isinstance(columns, Mapping) else values_in_order(columns, None, self._bolt)
-        arrays = list(columns.values()) if isinstance(columns, Mapping) else columns
-        of = np.asarray(parents)
-        if of.ndim != 1 or (len(of) and of.dtype.kind not in "iu"):
+        if isinstance(columns, Mapping):
+            arrays: Sequence[Any] = list(columns.values())
+        else:
+            columns = arrays = values_in_order(columns, None, self._bolt)
+        parent_rows = np.asarray(parents)
+        is_whole = parent_rows.dtype.kind in "iu"  # of no rows the type does not matter
+        if parent_rows.ndim != 1 or (len(parent_rows) and not is_whole):
             raise TupleError(
-                f"bolt {self._bolt!r} emitted with parents of {of.dtype}, shape {of.shape}; they are (n,)"
-                " numbers of rows"
+                f"bolt {self._bolt!r} emitted with parents of {parent_rows.dtype}, shape"
+                f" {parent_rows.shape}; they are (n,) numbers of rows"
             )
-        of = of.astype(np.int64)
-        if any(len(column) != len(of) for column in arrays):
+        parent_rows = parent_rows.astype(np.int64)
+        if any(len(column) != len(parent_rows) for column in arrays):
             lengths = [len(column) for column in arrays]
-            raise TupleError(f"bolt {self._bolt!r} emitted columns of {lengths} rows with {len(of)} parents")
-        if len(of) and (of.min() < 0 or of.max() >= self._rows):
+            raise TupleError(
+                f"bolt {self._bolt!r} emitted columns of {lengths} rows with {len(parent_rows)} parents"
+            )
+        if len(parent_rows) and (parent_rows.min() < 0 or parent_rows.max() >= self._rows):
             raise TupleError(f"bolt {self._bolt!r} anchored on a row that is not in 0..{self._rows - 1}")
         self.columns.append(columns)
-        self.parents.append(of)
+        self.parents.append(parent_rows)
         self.streams.append(stream)
 
     def fail(self, row: int, cause: BaseException | str | None = None) -> None:
@@ -258,8 +272,8 @@ class BatchCollector:
 
         Raises `TupleError`: the batch has no such row.
         """
-        row = self._checked(row, "failed")
-        self.failures.append((row, cause_of(self._bolt, cause, self.tracebacks)))
+        own_row = self._row_of_batch(row, "failed")
+        self.failures.append((own_row, cause_of(self._bolt, cause, self.tracebacks)))
 
     def leave_open(self, row: int) -> None:
         """Neither ack nor fail one input row, as a `Bolt` may; what was emitted on it is delivered.
@@ -269,28 +283,40 @@ class BatchCollector:
         Raises:
             TupleError: the batch has no such row.
         """
-        self.left_open.append(self._checked(row, "left open"))
+        self.left_open.append(self._row_of_batch(row, "left open"))
 
     def _check_open(self, action: str) -> None:
+        """Raise `TupleError` if the call has returned.
+
+        The message says what the bolt did (`action`).
+        """
         if self.is_closed:
             raise TupleError(
-                f"bolt {self._bolt!r} {action} by the collector of a call that had returned, whose rows are"
-                " acked: do it before execute returns, or make it a Bolt, which acks by hand"
+                f"bolt {self._bolt!r} {action} by the collector of a call that had returned,"
+                " whose rows are acked: do it before execute returns, or make it a Bolt, which"
+                " acks by hand"
             )
 
-    def _checked(self, row: int, action: str) -> int:
+    def _row_of_batch(self, row: int, action: str) -> int:
+        """Return a row's number as an int.
+
+        Raises `TupleError`: the batch has no such row, or the call is over.
+        """
         self._check_open(action)
         if row != int(row) or not 0 <= row < self._rows:
             raise TupleError(f"bolt {self._bolt!r} {action} row {row} of a batch of {self._rows}")
         return int(row)
 
-    def join(self, part: BatchCollector, first: int) -> None:
-        """Add what the collector of a part has collected; the part begins at row `first` of this batch."""
+    def join(self, part: BatchCollector, first_row: int) -> None:
+        """Add what the collector of a part has collected.
+
+        The part begins at `first_row` of this batch.
+        """
         self.columns += part.columns
-        self.parents += [parents + first for parents in part.parents]
+        self.parents += [parents + first_row for parents in part.parents]
         self.streams += part.streams
-        self.failures += [(row + first, cause) for row, cause in part.failures]
-        self.left_open += [row + first for row in part.left_open]
+        self.failures += [(row + first_row, cause) for row, cause in part.failures]
+        self.left_open += [row + first_row for row in part.left_open]
 
 
 class ArrowBolt(_Declares):
@@ -319,8 +345,8 @@ class ArrowBolt(_Declares):
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Work on one batch.
 
-        Raises `Exception`: any exception fails every row of the batch, with its class as the cause, or ends
-        the query if `stops_on` names it.
+        Raises `Exception`: any exception fails every row of the batch, with its class as the
+        cause, or ends the query if `stops_on` names it.
         """
         raise NotImplementedError
 
@@ -345,10 +371,12 @@ def check_bolt(name: str, bolt: object) -> None:
     """Raise `UsageError` if a method of a bolt would not run its author's code, or it says no output."""
     _refuse_class(f"bolt {name!r}", bolt)
     if isinstance(bolt, Stopping):
-        for method in ("prepare", "execute") if isinstance(bolt, Bolt) else ("execute",):
+        required = ("prepare", "execute") if isinstance(bolt, Bolt) else ("execute",)
+        for method in required:
             if getattr(bolt, method).__module__ in _FORMS:
                 raise UsageError(
-                    f"bolt {name!r}: {type(bolt).__name__} has no {method}; define it, since it is called"
+                    f"bolt {name!r}: {type(bolt).__name__} has no {method}; define it, since it"
+                    " is called"
                     f" {'for every tuple' if method == 'execute' else 'with the collector of each task'}"
                 )
     _refuse_unrun(name, bolt, "declare", "prepare", "execute", "tick", "cleanup")
@@ -373,57 +401,74 @@ def declared_streams(name: str, bolt: object) -> dict[str, tuple[str, bool]]:
 
 
 def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
-    """Check the hooks of a bolt as `check_bolt` does, and return them as a tuple."""
+    """Return the hooks of a bolt as a tuple, checked as `check_bolt` checks a bolt."""
     if isinstance(hooks, TaskHook) or not isinstance(hooks, Iterable):
         raise UsageError(f"bolt {name!r}: hooks={hooks!r}; give a list of hooks: hooks=[Slow()]")
-    listed = tuple(hooks)
-    for hook in listed:
+    checked_hooks = tuple(hooks)
+    for hook in checked_hooks:
         _refuse_class(f"a hook of bolt {name!r}", hook)
         if not isinstance(hook, TaskHook):
             raise UsageError(f"bolt {name!r}: {hook!r} is no hook; derive it from spout.TaskHook")
         _refuse_unrun(name, hook, "prepare", "emit", "execute", "ack", "fail", "cleanup")
-    return listed
+    return checked_hooks
 
 
 def check_runs(what: str, function: object) -> None:
-    """Raise `UsageError` if a call of a function would not run its code; the message calls it `what`."""
+    """Raise `UsageError` if a call of a function would not run its code.
+
+    The message calls it `what`.
+    """
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(
-            f"{what} is async, and nothing awaits it, so its code would never run: write a plain def, and"
-            " call asyncio.run(...) in it for what must be awaited"
+            f"{what} is async, and nothing awaits it, so its code would never run: write a"
+            " plain def, and call asyncio.run(...) in it for what must be awaited"
         )
     if inspect.isgeneratorfunction(function):
         raise UsageError(
-            f"{what} has a yield, and nothing iterates over it, so its code would never run: make it a plain"
-            " function, and write a call such as collector.emit(...) in place of each yield"
+            f"{what} has a yield, and nothing iterates over it, so its code would never run:"
+            " make it a plain function, and write a call such as collector.emit(...) in place"
+            " of each yield"
         )
 
 
 def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None:
-    """Call a method of a bolt or of one of its hooks; `TupleError`: it returned something else than None."""
-    if (returned := method(*arguments)) is not None:
+    """Call a method of a bolt or of one of its hooks.
+
+    Raises `TupleError`: it returned something else than None.
+    """
+    returned = method(*arguments)
+    if returned is not None:
         raise returned_error(bolt, method, returned)
 
 
 def returned_error(bolt: str, method: Callable[..., object], returned: object) -> TupleError:
+    """Return the error of a method that returned something else than None.
+
+    What it did not run is closed.
+    """
     owner = type(getattr(method, "__self__", None)).__name__
-    called = f"{owner}.{getattr(method, '__name__', 'execute')}"
+    method_name = f"{owner}.{getattr(method, '__name__', 'execute')}"
     if inspect.iscoroutine(returned):
         returned.close()  # nobody will await it, and Python would print a second warning about that
     cure = "emit rows by the collector, and return nothing"
     if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         cure = "its code has not run: call asyncio.run(...), or collector.emit(...) in place of each yield"
     return TupleError(
-        f"bolt {bolt!r}: {called} returned a {type(returned).__name__}, which nobody takes; {cure}"
+        f"bolt {bolt!r}: {method_name} returned a {type(returned).__name__}, which nobody takes; {cure}"
     )
 
 
 def _refuse_class(what: str, value: object) -> None:
+    """Raise `UsageError` if a class was given in place of an instance.
+
+    The message calls it `what`.
+    """
     if isinstance(value, type):
         raise UsageError(f"{what}: {value.__name__} is a class; pass an instance: {value.__name__}()")
 
 
 def _refuse_unrun(name: str, owner: object, *methods: str) -> None:
+    """Raise `UsageError` if a call of a method of a bolt, or of its hook, would not run its code."""
     for method in methods:
         check_runs(f"bolt {name!r}: {type(owner).__name__}.{method}", getattr(owner, method, None))
 
@@ -431,13 +476,13 @@ def _refuse_unrun(name: str, owner: object, *methods: str) -> None:
 def stops(bolt: Stopping, error: Exception) -> bool:
     """Return whether an exception that escaped a bolt ends the query.
 
-    `FailTuple` never does. `Isolated` does not either: it replaces a call that would end its process, so the
-    bolt itself raised nothing. `MessageIdUnknown` always does: it is a mistake in the topology, for which
-    each record would become a dead letter.
+    `FailTuple` never does. `Isolated` does not either: it replaces a call that would end its
+    process, so the bolt itself raised nothing. `MessageIdUnknown` always does: it is a mistake
+    in the topology, for which each record would become a dead letter.
     """
-    return isinstance(error, (*bolt.stops_on, MessageIdUnknown)) and not isinstance(
-        error, FailTuple | Isolated
-    )
+    if isinstance(error, FailTuple | Isolated):
+        return False
+    return isinstance(error, (*bolt.stops_on, MessageIdUnknown))
 
 
 def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
@@ -446,6 +491,6 @@ def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
         raise BoltStopped(f"bolt {name!r}: {error}") from error
     if stops(bolt, error):
         raise BoltStopped(
-            f"bolt {name!r} stops on {type(error).__name__}: {text_of(error)}; mend what it needs, and start"
-            " the query again from its checkpoint"
+            f"bolt {name!r} stops on {type(error).__name__}: {text_of(error)}; mend what it"
+            " needs, and start the query again from its checkpoint"
         ) from error

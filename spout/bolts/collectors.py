@@ -1,15 +1,16 @@
 """The collectors: what bolts emit, ack and fail; pure.
 
-A collector only remembers what a bolt did. `spout.execution.bolt_work` turns that into rows, and
-`spout.publishing.fold` into XOR values. The rules are those of Storm's collector. A bolt that breaks one gets
-an exception, where Storm would let the root time out:
+A collector only remembers what a bolt did. `spout.execution.bolt_work` turns that into rows,
+and `spout.publishing.fold` into XOR values. The rules are those of Storm's collector. A bolt
+that breaks one gets an exception, where Storm would let the root time out:
 
 * a tuple is settled once: acked or failed, by the bolt that received it;
 * an emission is anchored on tuples that are not settled yet;
 * what is neither acked nor failed keeps its root open until the root times out.
 
-An emission is delivered to each task that receives it, once for each of its anchors. Each of these deliveries
-has its own edge, since the ordinal counts the deliveries of one parent on one subscription.
+An emission is delivered to each task that receives it, once for each of its anchors. Each of
+these deliveries has its own edge, since the ordinal counts the deliveries of one parent on one
+subscription.
 
 Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2; Storm's ``OutputCollector`` and
 ``BasicOutputCollector``.
@@ -58,7 +59,8 @@ class BasicCollector:
     emit: Emit
     """Emit one tuple: its values in the order of the stream's fields (by default of the bolt's `output`).
 
-    Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``, a new one for each emission.
+    Or a mapping of them by field name: ``collector.emit({"word": "hawk"})``, a new one for each
+    emission.
 
     Any other stream than the default needs a `TopologyBuilder`.
     """
@@ -92,7 +94,13 @@ class Outlet(NamedTuple):
 
 
 class Emits(NamedTuple):
-    """One stream of a bolt; `direct`: its emitter names the task; `on_frame`: the bolt has no other."""
+    """One stream of a bolt.
+
+    Attributes:
+        outlets: who reads it.
+        direct: whether its emitter names the task.
+        on_frame: whether the bolt works on a DataFrame, and has no other stream.
+    """
 
     fields: tuple[str, ...]
     outlets: tuple[Outlet, ...] = ()
@@ -116,32 +124,40 @@ class Sent(NamedTuple):
     task: int = -1
 
     def deliveries(self, number: int, subscription: int) -> tuple[Delivery, ...]:
-        """Return the deliveries of one copy, by its number over all outlets; `subscription` is its key."""
-        first = number * len(self.anchors)
+        """Return the deliveries of one copy, by its number over all outlets.
+
+        `subscription` is its key.
+        """
+        # with 2 anchors, copy 3 has the ordinals 6 and 7
+        first_ordinal = number * len(self.anchors)
         return tuple(
             [
                 parent.child(subscription, ordinal)
-                for anchor, ordinal in zip(self.anchors, self.ordinals[first:], strict=False)
+                for anchor, ordinal in zip(self.anchors, self.ordinals[first_ordinal:], strict=False)
                 for parent in anchor.deliveries
             ]
         )
 
 
 def one_stream_error(bolt: str) -> TupleError:
+    """Return the error of a bolt on DataFrames that emits on a stream other than its own."""
     return TupleError(
-        f"bolt {bolt!r} named a stream in emit, and a bolt on DataFrames has one stream: emit only the"
-        " values, or put the bolt into a TopologyBuilder, where it can declare streams"
+        f"bolt {bolt!r} named a stream in emit, and a bolt on DataFrames has one stream: emit"
+        " only the values, or put the bolt into a TopologyBuilder, where it can declare streams"
     )
 
 
 class BoltObserver:
     """Is called for each thing that a bolt does; override what you want to see."""
 
-    def emitted(self, sent: Sent) -> None: ...
+    def emitted(self, sent: Sent) -> None:
+        """React to an emission."""
 
-    def acked(self, received: AnchoredTuple) -> None: ...
+    def acked(self, received: AnchoredTuple) -> None:
+        """React to an input that the bolt acked."""
 
-    def failed(self, received: AnchoredTuple, cause: Cause) -> None: ...
+    def failed(self, received: AnchoredTuple, cause: Cause) -> None:
+        """React to an input that failed."""
 
 
 class OutputCollector:
@@ -173,7 +189,7 @@ class OutputCollector:
 
     __slots__ = (
         "_bolt",
-        "_keys",
+        "_keys_by_stream",
         "_lock",
         "_observer",
         "_streams",
@@ -195,15 +211,19 @@ class OutputCollector:
     ) -> None:
         """Collect for the bolt of this name; call `observer` for all that it does.
 
-        Threads of one bolt may emit on one tuple: `lock` keeps them from one ordinal, whose edges cancel.
+        Threads of one bolt may emit on one tuple: `lock` keeps them from one ordinal, whose
+        edges cancel.
         """
         self._bolt = bolt
         self._lock = lock or nullcontext()
         self._streams = streams
-        self._keys = {
-            name: tuple(outlet.subscription for outlet in each.outlets for _ in range(outlet.copies))
-            for name, each in streams.items()
-        }
+        # of each stream the subscriptions of its copies: (a, b, b) where b has two
+        self._keys_by_stream: dict[str, tuple[int, ...]] = {}
+        for name, emits in streams.items():
+            keys: list[int] = []
+            for outlet in emits.outlets:
+                keys += [outlet.subscription] * outlet.copies
+            self._keys_by_stream[name] = tuple(keys)
         self._observer = observer or BoltObserver()
         self.sent: list[Sent] = []
         self.open: set[AnchoredTuple] = set()
@@ -226,14 +246,14 @@ class OutputCollector:
         """Emit one tuple.
 
         Args:
-            values: in the order of the stream's fields (by default of the bolt's `output`), or by their
-                names.
+            values: in the order of the stream's fields (by default of the bolt's `output`), or
+                by their names.
             anchors: input tuples whose trees it joins. Without one no root waits for this tuple.
             stream: one of the streams that the bolt declares. All but the default one need a
                 `TopologyBuilder`.
 
-        Raises `TupleError`: an anchor was acked or failed before, or is no input of this bolt; or the bolt
-        has no such stream, or the values do not fit its fields.
+        Raises `TupleError`: an anchor was acked or failed before, or is no input of this bolt;
+        or the bolt has no such stream, or the values do not fit its fields.
         """
         self._send(self.checked(values, stream), stream, -1, anchors)
 
@@ -247,7 +267,8 @@ class OutputCollector:
         """Emit one tuple to a task of the consumers of a direct stream.
 
         Args:
-            task: from 0, and below the number of tasks that `BoltContext.tasks` has for the consumer.
+            task: from 0, and below the number of tasks that `BoltContext.tasks` has for the
+                consumer.
             values: see `emit`.
             anchors: see `emit`.
             stream: one that was declared as direct.
@@ -266,33 +287,35 @@ class OutputCollector:
 
         Raises `TupleError`: it was acked or failed before, or is no input of this bolt.
         """
-        settled = self._own(received, "acked")
-        settled.state = TupleState.ACKED
-        self.open.discard(settled)
-        self._observer.acked(settled)
+        own_tuple = self._open_tuple(received, "acked")
+        own_tuple.state = TupleState.ACKED
+        self.open.discard(own_tuple)
+        self._observer.acked(own_tuple)
 
     def fail(self, received: Tuple, cause: BaseException | str | None = None) -> None:
         """Fail an input tuple, and with it every root that it descends from.
 
         Raises `TupleError`: it was acked or failed before, or is no input of this bolt.
         """
-        self.refuse(self._own(received, "failed"), cause_of(self._bolt, cause, self.tracebacks))
+        own_tuple = self._open_tuple(received, "failed")
+        self.refuse(own_tuple, cause_of(self._bolt, cause, self.tracebacks))
 
-    def refuse(self, received: AnchoredTuple, named: Cause) -> None:
+    def refuse(self, received: AnchoredTuple, cause: Cause) -> None:
         """Fail an input tuple because an exception escaped its bolt, even if the bolt acked or failed it."""
         received.state = TupleState.FAILED
-        # in this order: a report of the task meanwhile finds the tuple open or failed, and never neither
-        self.failures.extend((delivery.root, named) for delivery in received.deliveries)
+        # in this order: a report of the task meanwhile finds the tuple open or failed, and
+        # never neither
+        self.failures.extend((delivery.root, cause) for delivery in received.deliveries)
         self.open.discard(received)
-        self._observer.failed(received, named)
+        self._observer.failed(received, cause)
 
     def reset_timeout(self, received: Tuple) -> None:
         """Start the timeouts of the input's roots anew.
 
         Raises `TupleError`: the tuple was acked or failed before, or is no input of this bolt.
         """
-        tuple_ = self._own(received, "reset the timeout of")
-        self.touched.update(delivery.root for delivery in tuple_.deliveries)
+        own_tuple = self._open_tuple(received, "reset the timeout of")
+        self.touched.update(delivery.root for delivery in own_tuple.deliveries)
 
     def outstanding(self) -> Iterator[Delivery]:
         """Yield what is missing in the XOR values of the roots: open tuples, and what was emitted on them."""
@@ -301,16 +324,17 @@ class OutputCollector:
             yield from received.children
 
     def checked(self, values: Values, stream: str, task: int | None = None) -> Sequence[Any]:
-        """Return the values of an emission in the order of the stream's fields; `task`: of `emit_direct`.
+        """Return the values of an emission in the order of the stream's fields.
 
-        Raises `TupleError`: there is no such stream, it has other fields, or the task does not fit it.
+        `task`: of `emit_direct`. Raises `TupleError`: there is no such stream, it has other
+        fields, or the task does not fit it.
         """
         emits = self._streams.get(stream) or self.named(stream)
         row = values if type(values) is tuple else values_in_order(values, emits.fields, self._bolt)
         if len(row) != len(emits.fields):
-            where = "" if emits.on_frame else f" on stream {stream!r}"
+            place = "" if emits.on_frame else f" on stream {stream!r}"
             raise TupleError(
-                f"bolt {self._bolt!r} emitted {len(row)} values{where}, whose fields are"
+                f"bolt {self._bolt!r} emitted {len(row)} values{place}, whose fields are"
                 f" {', '.join(emits.fields)}"
             )
         if task is None:
@@ -321,14 +345,15 @@ class OutputCollector:
             return row
         if not emits.direct:
             raise TupleError(
-                f"bolt {self._bolt!r} named a task on stream {stream!r}, which is not direct; emit there, or"
-                " declare it with direct=True"
+                f"bolt {self._bolt!r} named a task on stream {stream!r}, which is not direct;"
+                " emit there, or declare it with direct=True"
             )
-        most = min((outlet.tasks for outlet in emits.outlets), default=task + 1)
-        if not 0 <= task < most or task != int(task):
+        # a stream that nobody reads has any task
+        tasks = min((outlet.tasks for outlet in emits.outlets), default=task + 1)
+        if not 0 <= task < tasks or task != int(task):
             raise TupleError(
-                f"bolt {self._bolt!r} emitted to task {task} on stream {stream!r}; its consumers have tasks 0"
-                f" to {most - 1}"
+                f"bolt {self._bolt!r} emitted to task {task} on stream {stream!r}; its"
+                f" consumers have tasks 0 to {tasks - 1}"
             )
         return row
 
@@ -337,7 +362,7 @@ class OutputCollector:
         emits = self._streams.get(stream)
         if emits is not None:
             return emits
-        if any(each.on_frame for each in self._streams.values()):
+        if any(stream_emits.on_frame for stream_emits in self._streams.values()):
             raise one_stream_error(self._bolt)
         names = ", ".join(self._streams) or "none"
         raise TupleError(
@@ -345,21 +370,28 @@ class OutputCollector:
         )
 
     def _send(self, values: Sequence[Any], stream: str, task: int, anchors: Tuple | Iterable[Tuple]) -> None:
-        listed = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)
-        distinct = tuple([self._own(anchor, "emitted on") for anchor in listed])
+        """Keep an emission with the ordinals of its deliveries.
+
+        `task` is -1 unless the stream is direct.
+        """
+        # each once
+        anchor_tuples = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)
+        distinct = tuple([self._open_tuple(anchor, "emitted on") for anchor in anchor_tuples])
+        keys = self._keys_by_stream[stream]
         with self._lock:
-            ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct])
+            ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct])
         sent = Sent(values, stream, distinct, ordinals, task)
         self.sent.append(sent)
         self._observer.emitted(sent)
 
-    def _own(self, received: Tuple, did: str) -> AnchoredTuple:
+    def _open_tuple(self, received: Tuple, action: str) -> AnchoredTuple:
+        """Return a tuple that this bolt received and has not settled; `TupleError`: it is none."""
         if isinstance(received, AnchoredTuple):
             if received in self.open:
                 return received
             if received.receiver == self._bolt and received.state is not TupleState.OPEN:
                 raise TupleError(
-                    f"bolt {self._bolt!r} {did} {received!r}, which it had {received.state.value}"
+                    f"bolt {self._bolt!r} {action} {received!r}, which it had {received.state.value}"
                 )
         # a tuple that a bolt kept beyond its task names a root by its index in another batch
-        raise TupleError(f"bolt {self._bolt!r} {did} {received!r}, which is no input of it in this task")
+        raise TupleError(f"bolt {self._bolt!r} {action} {received!r}, which is no input of it in this task")

@@ -1,9 +1,11 @@
 """The text of an output, as far as it can be read without Spark: fields, and the kinds of their types.
 
-A bolt is attached before there is a session, and a topology's file is checked without one. So what is wrong
-with an output for sure is found here, at once; Spark's own parser has the last word when there is a session.
+A bolt is attached before there is a session, and a topology's file is checked without one. So
+what is wrong with an output for sure is found here, at once; Spark's own parser has the last
+word when there is a session.
 
-Source: Spark's SQL reference, data types: ``name [:] type [NOT NULL] [COMMENT 'text']``, separated by commas.
+Source: Spark's SQL reference, data types: ``name [:] type [NOT NULL] [COMMENT 'text']``,
+separated by commas.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ _CURES: Final = {
 }
 """What Arrow does not carry, or not as it is declared, and what to declare in its place."""
 
-_KIND: Final = re.compile(
-    "array|bigint|binary|boolean|byte|date|dec|decimal|double|float|int|integer|interval|long|map|numeric"
-    "|real|short|smallint|string|struct|time|timestamp|timestamp_ltz|timestamp_ntz|tinyint|variant|void"
+_FIRST_WORD_OF_TYPE: Final = re.compile(
+    "array|bigint|binary|boolean|byte|date|dec|decimal|double|float|int|integer|interval|long"
+    "|map|numeric|real|short|smallint|string|struct|time|timestamp|timestamp_ltz|timestamp_ntz"
+    "|tinyint|variant|void"
 )
 """The first words of the types that a bolt can emit."""
 
@@ -40,21 +43,21 @@ _TOKEN: Final = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*
 _NAME: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s:`]+))\s*:?\s*(.*)$", re.S)
 _WORD: Final = re.compile(r"[a-z_]+")
 _STRUCT: Final = re.compile(r"\s*struct\s*<(.*)>\s*", re.S | re.I)
-_BEHIND: Final = re.compile(r"(?: not null)?(?: comment)?")
-_LONG: Final = frozenset({"interval", "timestamp", "double", "time"})
+_BEHIND_TYPE: Final = re.compile(r"(?: not null)?(?: comment)?")
+_TYPES_OF_WORDS: Final = frozenset({"interval", "timestamp", "double", "time"})
 """Types that may have several words, as ``interval day to second``."""
 
 
 def field_names(bolt: str, output: object) -> list[str]:
     """Return the names of an output's fields.
 
-    Raises `UsageError`: it is no text, is empty, cannot be read, has a name twice or one that is taken, or a
-    type that no bolt can emit.
+    Raises `UsageError`: it is no text, is empty, cannot be read, has a name twice or one that
+    is taken, or a type that no bolt can emit.
     """
     if not isinstance(output, str):
         raise UsageError(
-            f"bolt {bolt!r}: output = {output!r} ({type(output).__name__}); it is a text in Spark's DDL:"
-            ' output = "word string, length int"'
+            f"bolt {bolt!r}: output = {output!r} ({type(output).__name__}); it is a text in"
+            ' Spark\'s DDL: output = "word string, length int"'
         )
     if not output.strip():
         raise UsageError(
@@ -63,35 +66,44 @@ def field_names(bolt: str, output: object) -> list[str]:
             " def declare(self, declarer): pass"
         )
     try:
-        whole = _STRUCT.fullmatch(output)
-        names = [_checked(field) for field in outer_parts(output if whole is None else whole[1])]
+        whole_struct = _STRUCT.fullmatch(output)  # "struct<word: string>" has the fields of "word string"
+        fields = output if whole_struct is None else whole_struct[1]
+        names = [_checked_name(field) for field in outer_parts(fields)]
     except ValueError as error:
         raise UsageError(
             f"bolt {bolt!r}: output = {output!r} is no schema: {error}; name fields and types, as"
             ' "word string"'
         ) from error
-    taken = [name for name in names if name.lower() in (TASK, TO) or name.lower().startswith(ANCHOR)]
-    refuse_twice(bolt, output, taken + taken)
+    # a name of the hidden columns counts as one that is there already
+    hidden_names = [name for name in names if name.lower() in (TASK, TO) or name.lower().startswith(ANCHOR)]
+    refuse_twice(bolt, output, hidden_names + hidden_names)
     refuse_twice(bolt, output, names)
     return names
 
 
 def refuse_twice(bolt: str, output: str, names: Sequence[str], *, case_sensitive: bool = True) -> None:
-    """Raise `UsageError` if a name is there twice; where case does not count, ``a`` and ``A`` are one."""
-    spelled = names if case_sensitive else [name.lower() for name in names]
-    twice = [name for name, count in Counter(spelled).items() if count > 1]
-    if twice:
+    """Raise `UsageError` if a name is there twice.
+
+    Where case does not count, ``a`` and ``A`` are one.
+    """
+    spelled_names = names if case_sensitive else [name.lower() for name in names]
+    repeated_names = [name for name, count in Counter(spelled_names).items() if count > 1]
+    if repeated_names:
         raise UsageError(
             f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", each once, and'
-            f" none {TASK} or {TO}, or with a name that begins with {ANCHOR}: not {', '.join(twice)}"
+            f" none {TASK} or {TO}, or with a name that begins with {ANCHOR}: not {', '.join(repeated_names)}"
         )
 
 
 def outer_parts(text: str) -> Iterator[str]:
-    """Yield the parts of a text between its outer commas; `ValueError`: a bracket or quote is missing."""
+    """Yield the parts of a text between its outer commas.
+
+    Raises `ValueError`: a bracket or quote is missing.
+    """
     part = ""
     open_brackets: list[str] = []
     for token in _TOKEN.findall(text):
+        # a quoted text is one token, so a quote by itself has no end
         if token in ("`", "'", '"'):
             raise ValueError(f"a {token} is not closed")
         if token in _CLOSING:
@@ -108,55 +120,63 @@ def outer_parts(text: str) -> Iterator[str]:
     yield part
 
 
-def _checked(field: str) -> str:
-    """Check one field, and return its name."""
-    name, kind = name_and_type(field)
-    if not kind.strip():
+def _checked_name(field: str) -> str:
+    """Return the name of a field; `ValueError`: it has no type, or one that no bolt can emit."""
+    name, type_text = name_and_type(field)
+    if not type_text.strip():
         raise ValueError(f"field {name!r} has no type")
-    _check_kind(name, kind)
+    _check_type(name, type_text)
     return name
 
 
 def name_and_type(field: str) -> tuple[str, str]:
     """Return the name of a field, and the text behind it; `ValueError`: it is empty."""
-    found = _NAME.match(field)
-    if not field.strip() or found is None:
+    match = _NAME.match(field)
+    if not field.strip() or match is None:
         raise ValueError("a field is empty")
-    quoted, plain, kind = found.groups()
-    return plain if quoted is None else quoted.replace("``", "`"), kind
+    quoted_name, plain_name, type_text = match.groups()
+    if quoted_name is None:
+        return plain_name, type_text
+    return quoted_name.replace("``", "`"), type_text
 
 
-def _check_kind(name: str, text: str) -> None:
+def _check_type(name: str, text: str) -> None:
     """Raise `ValueError` if a type begins with no word that is one, or is one that Arrow does not carry."""
     words = _WORD.findall(without_brackets(text).lower())
-    first = words[0] if words else text.strip()
-    refused = _refused(words)
-    if refused in _CURES:
+    first_word = words[0] if words else text.strip()
+    refused_word = _refused_word(words)
+    if refused_word in _CURES:
         raise ValueError(
-            f"field {name!r} is {text.strip()}, which no bolt can emit; declare {_CURES[refused]}"
+            f"field {name!r} is {text.strip()}, which no bolt can emit; declare {_CURES[refused_word]}"
         )
-    if _KIND.fullmatch(first) is None:
+    if _FIRST_WORD_OF_TYPE.fullmatch(first_word) is None:
         raise ValueError(f"field {name!r} has the type {text.strip()!r}, which is none")
-    behind = "".join(f" {word}" for word in words[1:])
-    if first not in _LONG and not _BEHIND.fullmatch(behind):
-        raise ValueError(f"field {name!r} has{behind!r} behind its type")
-    if first in _NESTED:
-        _check_parts(name, first, text)
+    text_behind = "".join(f" {word}" for word in words[1:])
+    if first_word not in _TYPES_OF_WORDS and not _BEHIND_TYPE.fullmatch(text_behind):
+        raise ValueError(f"field {name!r} has{text_behind!r} behind its type")
+    if first_word in _NESTED:
+        _check_parts(name, first_word, text)
 
 
 def without_brackets(text: str) -> str:
-    """Return a type without what stands in brackets and quotes."""
-    depth, outside = 0, ""
+    """Return a type without what stands in brackets and quotes: ``decimal`` of ``decimal(10, 2)``."""
+    depth = 0
+    outside = ""
     for token in _TOKEN.findall(text):
-        depth -= token in _CLOSING.values()
-        if not depth and token not in ("<", "(", ">", ")") and len(token) == 1:
+        if token in _CLOSING.values():
+            depth -= 1
+        elif token in _CLOSING:
+            depth += 1
+        elif depth == 0 and len(token) == 1:  # longer ones are quoted
             outside += token
-        depth += token in _CLOSING
     return outside
 
 
-def _refused(words: Sequence[str]) -> str:
-    """Return the word for which a type of these words is not carried; empty: there is none."""
+def _refused_word(words: Sequence[str]) -> str:
+    """Return the word for which a type of these words may not be carried; empty: there is none.
+
+    It is the first one, but for a collation, and for an interval by its units.
+    """
     if words[:2] == ["string", "collate"]:
         return "collate"
     if words[:1] != ["interval"]:
@@ -167,18 +187,21 @@ def _refused(words: Sequence[str]) -> str:
     return "month" if units & {"year", "month"} else ""
 
 
-def _check_parts(name: str, first: str, text: str) -> None:
-    begin, end = text.find("<"), text.rfind(">")
+def _check_parts(name: str, kind: str, text: str) -> None:
+    """Raise `ValueError` if the types within an array, a map or a struct are not as they must be."""
+    begin = text.find("<")
+    end = text.rfind(">")
     inner = text[begin + 1 : end]
-    if first == "struct" and begin >= 0 and not inner.strip():
+    if kind == "struct" and begin >= 0 and not inner.strip():
         return
     parts = list(outer_parts(inner)) if begin >= 0 else []
-    if first == "struct":
-        names = [_checked(part) for part in parts]
+    if kind == "struct":
+        names = [_checked_name(part) for part in parts]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"field {name!r}, a struct, names each of its fields once: struct<word: string>")
-    elif len(parts) != (2 if first == "map" else 1):
+        return
+    parts_needed = 2 if kind == "map" else 1
+    if len(parts) != parts_needed:
         raise ValueError(f"field {name!r} is to be as array<int> or map<string, int>, not {text.strip()}")
-    else:
-        for part in parts:
-            _check_kind(name, part)
+    for part in parts:
+        _check_type(name, part)

@@ -1,7 +1,7 @@
 """Reads the types of an output without Spark, for tests of bolts that have no session.
 
-It reads only what `spout.bolts.ddl` accepts, which has refused before what no bolt can emit. Where there is a
-session, Spark's own parser reads outputs; a test compares the two.
+It reads only what `spout.bolts.ddl` accepts, which has refused before what no bolt can emit.
+Where there is a session, Spark's own parser reads outputs; a test compares the two.
 
 Source: Spark's SQL reference, data types.
 """
@@ -41,7 +41,8 @@ _SIMPLE: Final[Mapping[str, type[DataType]]] = {
 }
 _DECIMALS: Final = frozenset({"dec", "decimal", "numeric"})
 _PRECISION_AND_SCALE: Final = (10, 0)
-"""Of a ``decimal`` without numbers: how many digits it has, and how many of them behind the point."""
+"""Of a ``decimal`` without numbers: how many digits it has, and how many of them behind the
+point."""
 
 _INTERVAL_UNITS: Final = ("day", "hour", "minute", "second")
 """The place of a unit is the number that Spark has for it: 0 for ``day``."""

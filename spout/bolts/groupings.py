@@ -1,7 +1,7 @@
 """How tuples find the task of the next bolt, as Storm's groupings.
 
-The number of tasks is fixed. Otherwise Spark's adaptive execution would coalesce them, and their number would
-depend on the data.
+The number of tasks is fixed. Otherwise Spark's adaptive execution would coalesce them, and
+their number would depend on the data.
 
 Source: docs/design/protocol.md, section 5.2; Storm's ``fieldsGrouping`` and ``shuffleGrouping``.
 """
@@ -34,8 +34,8 @@ class Grouping:
         """Raise `UsageError` if `partitions` is no whole number from 1."""
         if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
             raise UsageError(
-                f"a grouping over {self.partitions!r} partitions: a whole number of them is needed, at least"
-                " 1"
+                f"a grouping over {self.partitions!r} partitions: a whole number of them is"
+                " needed, at least 1"
             )
 
     def apply(self, rows: DataFrame) -> DataFrame:
@@ -45,8 +45,11 @@ class Grouping:
 
     def check(self, names: Sequence[str]) -> None:
         """Raise `UsageError` if a field is not among the names of columns."""
-        if missing := [name for name in self.fields if name not in names]:
-            raise UsageError(f"grouping by {', '.join(missing)}: the bolt before emits {', '.join(names)}")
+        unknown_fields = [name for name in self.fields if name not in names]
+        if unknown_fields:
+            raise UsageError(
+                f"grouping by {', '.join(unknown_fields)}: the bolt before emits {', '.join(names)}"
+            )
 
     def tasks(self, session: SparkSession) -> int:
         """Return how many tasks the tuples are shared by."""
@@ -65,15 +68,16 @@ def fields(*names: str, partitions: int | None = None) -> Grouping:
         partitions: how many tasks share the values, at least 1; None: one for each core.
 
     Raises:
-        UsageError: there is no name, a name is empty or no text, or `partitions` is no whole number from 1.
+        UsageError: there is no name, a name is empty or no text, or `partitions` is no whole
+            number from 1.
     """
     if not names:
         raise UsageError('fields() needs the name of a field: fields("word"); shuffle() takes none')
     for name in names:
         if not isinstance(name, str) or not name:
             raise UsageError(
-                f"fields() takes the names one by one: {name!r} is none; where they are in a list, names, say"
-                " fields(*names)"
+                f"fields() takes the names one by one: {name!r} is none; where they are in a"
+                " list, names, say fields(*names)"
             )
     return Grouping(names, partitions)
 

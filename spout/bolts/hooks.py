@@ -1,8 +1,9 @@
 """Storm's task hooks, by which a user watches bolts.
 
-A hook is called in the task of the bolt, when the event happens: `emit` and `ack` while ``execute`` runs,
-`execute` when it has returned. An exception in a hook fails the input that the bolt works on; one in `fail`,
-whose input has failed, is shown among the errors that the bolt reports.
+A hook is called in the task of the bolt, when the event happens: `emit` and `ack` while
+``execute`` runs, `execute` when it has returned. An exception in a hook fails the input that
+the bolt works on; one in `fail`, whose input has failed, is shown among the errors that the
+bolt reports.
 
 Source: Storm's ``ITaskHook``.
 """
@@ -84,7 +85,8 @@ class BoltContext:
         name: the bolt's name.
         partition: the task's number.
         batch_id: the micro-batch's id.
-        tasks: in a topology the number of tasks of each bolt, by name; 0: as many as read the micro-batch.
+        tasks: in a topology the number of tasks of each bolt, by name; 0: as many as read the
+            micro-batch.
         hooks: the hooks of this task of the bolt; see `add_hook`.
     """
 

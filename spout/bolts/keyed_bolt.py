@@ -1,8 +1,9 @@
 """A bolt that holds the tuples of a key across micro-batches, with its tuples and its collector.
 
-What a call emits and what it acks is written with the same micro-batch: either the row is written and the
-tuples are acked, or neither happens. So an emission for the sink needs no anchor. An emission that other
-bolts work on is anchored like any other, on tuples that the key holds: what these bolts fail is replayed.
+What a call emits and what it acks is written with the same micro-batch: either the row is
+written and the tuples are acked, or neither happens. So an emission for the sink needs no
+anchor. An emission that other bolts work on is anchored like any other, on tuples that the key
+holds: what these bolts fail is replayed.
 
 Source: docs/design/protocol.md, section 5.2; Storm's tick tuples.
 """
@@ -32,8 +33,9 @@ class KeyedTuple:
         anchor: its root's source and position, and its edge; None where nothing is tracked.
         children: how many emissions were anchored on it, over all micro-batches.
         since_ms: wall time, ms, at which the micro-batch of this tuple began; 0: unknown.
-        source_component: name of the spout or bolt that emitted it; ``spark`` behind Spark's own operators,
-            and for what an older version held for a bolt that reads several streams now.
+        source_component: name of the spout or bolt that emitted it; ``spark`` behind Spark's
+            own operators, and for what an older version held for a bolt that reads several
+            streams now.
         source_stream: name of the stream that it was emitted on.
         values: its values, by name.
     """
@@ -47,6 +49,7 @@ class KeyedTuple:
         since_ms: int = 0,
         came_from: StreamId = SPARK,
     ) -> None:
+        """`anchor` has source, position and edge; `since_ms` is wall time."""
         self.values = values
         self.anchor = anchor
         self.children = 0
@@ -83,10 +86,15 @@ class KeyedTuple:
         return f"KeyedTuple({dict(self.values)})"
 
     def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
-        """Restore a tuple from a state store; older versions wrote no `since_ms`, source, or `children`."""
+        """Restore a tuple from a state store.
+
+        Older versions wrote no `since_ms`, source, or `children`.
+        """
         self.since_ms = self.children = 0
         self.source_component, self.source_stream = SPARK
-        for name, value in state[1].items():
+        # of an object with slots pickle writes a pair: no dict, and the values of the slots
+        _, values_by_slot = state
+        for name, value in values_by_slot.items():
             setattr(self, name, value)
 
 
@@ -114,10 +122,10 @@ class KeyedCollector:
 
     __slots__ = (
         "_bolt",
-        "_check",
-        "_emitted",
+        "_check_values",
+        "_emission_key",
         "_fields",
-        "_held",
+        "_held_by_id",
         "acked",
         "anchors",
         "emissions",
@@ -140,15 +148,17 @@ class KeyedCollector:
         Args:
             bolt: the bolt's name.
             held: the tuples.
-            check: raises if the values of an emission do not fit the bolt's `output`; None: do not check.
+            check: raises if the values of an emission do not fit the bolt's `output`; None: do
+                not check.
             fields: names of the fields of `output`; None: unknown, and a mapping is kept as it is.
             tracebacks: keeps the tracebacks of the exceptions by which tuples fail.
         """
         self._bolt = bolt
-        self._emitted = subscription_key(bolt, DEFAULT_STREAM, "")
+        self._emission_key = subscription_key(bolt, DEFAULT_STREAM, "")
         self._fields = fields
-        self._check = check
-        self._held = {id(each): each for each in held}
+        self._check_values = check
+        # by identity: two tuples may be equal
+        self._held_by_id = {id(held_tuple): held_tuple for held_tuple in held}
         self.is_closed = False  # when the call has returned, what it did is settled
         self.emissions: list[Sequence[Any]] = []
         self.anchors: list[tuple[tuple[int, int, int], ...]] = []
@@ -159,8 +169,11 @@ class KeyedCollector:
 
     @property
     def held(self) -> list[KeyedTuple]:
-        """The tuples that are neither acked nor failed; the key still holds them in the next micro-batch."""
-        return list(self._held.values())
+        """The tuples that are neither acked nor failed.
+
+        The key still holds them in the next micro-batch.
+        """
+        return list(self._held_by_id.values())
 
     def emit(self, values: Values, anchors: KeyedTuple | Iterable[KeyedTuple] = ()) -> None:
         """Emit one row; it is written with the batch in which the tuples of this call are acked.
@@ -176,42 +189,48 @@ class KeyedCollector:
 
         Args:
             values: in the order of the bolt's `output`, or a mapping by field name.
-            anchors: held tuples whose trees it joins, for the bolts behind this one in a topology: if one of
-                them fails the row, the records of these tuples are replayed. Emit before you ack them.
+            anchors: held tuples whose trees it joins, for the bolts behind this one in a
+                topology: if one of them fails the row, the records of these tuples are
+                replayed. Emit before you ack them.
 
         Raises:
-            TupleError: the number of values is not that of the fields of `output`, a value has another type
-                than its field, or the key does not hold an anchor.
+            TupleError: the number of values is not that of the fields of `output`, a value has
+                another type than its field, or the key does not hold an anchor.
         """
         self._check_open("emitted")
         row = values_in_order(values, self._fields, self._bolt)
-        if self._check is not None:
-            self._check(row)
-        on = dict.fromkeys([anchors] if isinstance(anchors, KeyedTuple) else anchors)
-        self._check_held(on, "emitted on")
+        if self._check_values is not None:
+            self._check_values(row)
+        anchor_tuples = [anchors] if isinstance(anchors, KeyedTuple) else anchors
+        distinct = dict.fromkeys(anchor_tuples)
+        self._check_held(distinct, "emitted on")
         self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
-        self.anchors.append(tuple(self._child_of(each) for each in on if each.anchor is not None))
+        rooted = [anchor for anchor in distinct if anchor.anchor is not None]
+        self.anchors.append(tuple(map(self._child_of, rooted)))
 
     def ack(self, *tuples: KeyedTuple) -> None:
         """Ack tuples: the key does not hold them any more, and the ack is sent when this batch is written.
 
-        Raises `TupleError`: the key does not hold one of them: it was acked or failed before, or has another
-        key.
+        Raises `TupleError`: the key does not hold one of them: it was acked or failed before,
+        or has another key.
         """
-        for each in tuples:
-            self._release(each, "acked")
-            self.acked.append(each)
+        for held_tuple in tuples:
+            self._release(held_tuple, "acked")
+            self.acked.append(held_tuple)
 
     def fail(self, tuple: KeyedTuple, cause: BaseException | str | None = None) -> None:
-        """Fail the record that a tuple descends from; it is replayed; `TupleError`: as for `ack`."""
+        """Fail the record that a tuple descends from.
+
+        It is replayed; `TupleError`: as for `ack`.
+        """
         self._release(tuple, "failed")
         self.failed.append((tuple, cause_of(self._bolt, cause, self.tracebacks)))
 
     def reset_timeout(self, *tuples: KeyedTuple) -> None:
         """Start the timeouts anew of the records that these held tuples descend from, with this batch.
 
-        What a keyed bolt holds times out after `held_timeout` of its input, three days by default. So only a
-        bolt that holds for longer needs it.
+        What a keyed bolt holds times out after `held_timeout` of its input, three days by
+        default. So only a bolt that holds for longer needs it.
 
         >>> enter = spout.KeyedTuple({"action": "enter"}, None)
         >>> collector = spout.KeyedCollector("Sessions", [enter])
@@ -219,8 +238,8 @@ class KeyedCollector:
         >>> collector.held
         [KeyedTuple({'action': 'enter'})]
 
-        It takes effect when this batch is written. It changes nothing for a record that has a verdict by
-        then, or for a record of this same batch, whose timeout has only begun.
+        It takes effect when this batch is written. It changes nothing for a record that has a
+        verdict by then, or for a record of this same batch, whose timeout has only begun.
 
         Raises:
             TupleError: as for `ack`.
@@ -229,27 +248,35 @@ class KeyedCollector:
         self.touched.extend(tuples)
 
     def _child_of(self, parent: KeyedTuple) -> tuple[int, int, int]:
-        """Return the anchor of one more emission on a tuple that has a root."""
-        source, position, edge = parent.anchor or (0, 0, 0)
-        ordinal, parent.children = parent.children, parent.children + 1
-        child = child_edge(edge, self._emitted, ordinal)
-        return source, position, child - (1 << 64) if child >> 63 else child  # a bigint of Spark has a sign
+        """Return the anchor of one more emission on a tuple that has a root: source, position, edge."""
+        source, position, edge = parent.anchor or (0, 0, 0)  # never None here
+        ordinal = parent.children
+        parent.children += 1
+        child = child_edge(edge, self._emission_key, ordinal)
+        signed_child = child - (1 << 64) if child >> 63 else child  # a bigint of Spark has a sign
+        return source, position, signed_child
 
-    def _check_open(self, did: str) -> None:
+    def _check_open(self, action: str) -> None:
+        """Raise `TupleError` if the call has returned.
+
+        The message says what the bolt did (`action`).
+        """
         if self.is_closed:
             raise TupleError(
-                f"bolt {self._bolt!r} {did} by the collector of a call that had returned; use this call's"
+                f"bolt {self._bolt!r} {action} by the collector of a call that had returned; use this call's"
             )
 
-    def _check_held(self, tuples: Iterable[KeyedTuple], did: str) -> None:
-        self._check_open(did)
-        for each in tuples:
-            if id(each) not in self._held:
-                raise TupleError(f"bolt {self._bolt!r} {did} {each!r}, which it does not hold")
+    def _check_held(self, tuples: Iterable[KeyedTuple], action: str) -> None:
+        """Raise `TupleError` if the key does not hold one of the tuples, or the call has returned."""
+        self._check_open(action)
+        for held_tuple in tuples:
+            if id(held_tuple) not in self._held_by_id:
+                raise TupleError(f"bolt {self._bolt!r} {action} {held_tuple!r}, which it does not hold")
 
-    def _release(self, released: KeyedTuple, did: str) -> None:
-        self._check_held([released], did)
-        del self._held[id(released)]
+    def _release(self, released: KeyedTuple, action: str) -> None:
+        """Hold a tuple no more; `TupleError`: the key does not hold it."""
+        self._check_held([released], action)
+        del self._held_by_id[id(released)]
 
 
 class KeyedBolt(Stopping):
@@ -268,8 +295,9 @@ class KeyedBolt(Stopping):
     >>> collector.emissions
     [('u1', 3)]
 
-    An exception that escapes `execute` or `tick` fails all tuples that the key holds, with its class as the
-    cause. If `stops_on` names it, it ends the query instead; the key then holds the same tuples as before.
+    An exception that escapes `execute` or `tick` fails all tuples that the key holds, with its
+    class as the cause. If `stops_on` names it, it ends the query instead; the key then holds
+    the same tuples as before.
     """
 
     output: ClassVar[str] = ""
@@ -281,8 +309,8 @@ class KeyedBolt(Stopping):
     tick_every_ms: ClassVar[int] = 0
     """`tick` is called at this interval for each key that holds tuples, even if it gets new ones; 0: never.
 
-    As Storm's ``topology.tick.tuple.freq.secs``. The interval begins when the key begins to hold tuples, and
-    `tick` is called in the first micro-batch after it.
+    As Storm's ``topology.tick.tuple.freq.secs``. The interval begins when the key begins to
+    hold tuples, and `tick` is called in the first micro-batch after it.
     """
 
     def prepare(self, context: BoltContext) -> None:
@@ -293,5 +321,8 @@ class KeyedBolt(Stopping):
         raise NotImplementedError
 
     def tick(self, key: tuple[Any, ...], held: Sequence[KeyedTuple], collector: KeyedCollector) -> None:
-        """Work on the tuples that a key holds, at a tick. Unless you override it, it acks all of them."""
+        """Work on the tuples that a key holds, at a tick.
+
+        Unless you override it, it acks all of them.
+        """
         collector.ack(*held)

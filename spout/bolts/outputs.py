@@ -57,34 +57,39 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2}):?(\d{2})?")
 def zone_of_session(session: SparkSession) -> str:
     """Return the time zone of a Spark session, by a name that Arrow and Python read.
 
-    Java has names that they do not have. Of these an offset (``GMT+5``) and UTC (``Z``) have other ones; any
-    other (``PST``) is returned as it is.
+    Java has names that they do not have. Of these an offset (``GMT+5``) and UTC (``Z``) have
+    other ones; any other (``PST``) is returned as it is.
     """
-    named = session.conf.get(_ZONE) or "UTC"
-    if named.removeprefix("Etc/") in _UTC:
+    java_name = session.conf.get(_ZONE) or "UTC"
+    if java_name.removeprefix("Etc/") in _UTC:
         return "UTC"
-    offset = _OFFSET.fullmatch(named)
+    offset = _OFFSET.fullmatch(java_name)
     if offset is None:
-        return named
+        return java_name
     sign, hours, minutes = offset.groups()
     return f"{sign}{int(hours):02}:{minutes or '00'}"
 
 
 def zone_or_utc(session: SparkSession) -> str:
-    """Return the same, or UTC where Python does not know the zone: the instants are what they are."""
-    named = zone_of_session(session)
+    """Return the time zone of a Spark session, or UTC where Python does not know it.
+
+    The instants of times are the same in both.
+    """
+    zone = zone_of_session(session)
     try:
-        zone_of(named)
+        zone_of(zone)
     except pa.ArrowInvalid:
         return "UTC"
-    return named
+    return zone
 
 
 def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = StructType.fromDDL) -> StructType:
     """Read the fields of a stream, by Spark's own parser, or by another one where there is no session.
 
-    Raises `UsageError`: no valid DDL, no fields, a name that none may have, or a type that no bolt can emit.
+    Raises `UsageError`: no valid DDL, no fields, a name that none may have, or a type that no
+    bolt can emit.
     """
+    # first our own reading, whose errors name the bolt and the cure
     field_names(bolt, output)
     try:
         parsed = read(output)
@@ -96,15 +101,17 @@ def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = Struc
     for struct in _structs(parsed):
         refuse_twice(bolt, output, struct.names, case_sensitive=case_sensitive)
     for field in parsed.fields:
-        if refused := next(_not_carried(field.dataType), None):
+        refused_type = next(_not_carried(field.dataType), None)
+        if refused_type is not None:
             raise UsageError(
-                f"bolt {bolt!r}: output = {output!r}: field {field.name!r} is {refused}, and Arrow cannot"
-                " carry it as it is declared, so no bolt can emit it"
+                f"bolt {bolt!r}: output = {output!r}: field {field.name!r} is {refused_type},"
+                " and Arrow cannot carry it as it is declared, so no bolt can emit it"
             )
     return parsed
 
 
 def _is_case_sensitive() -> bool:
+    """Return whether ``a`` and ``A`` are two names for Spark; without a session they are one."""
     session = SparkSession.getActiveSession()
     return session is not None and session.conf.get(_CASES) == "true"
 
@@ -118,6 +125,7 @@ def _structs(kind: DataType) -> Iterator[StructType]:
 
 
 def _parts(kind: DataType) -> list[DataType]:
+    """Return the types that a type is made of; empty: it is one of single values."""
     if isinstance(kind, StructType):
         return [field.dataType for field in kind.fields]
     if isinstance(kind, MapType):
@@ -127,28 +135,30 @@ def _parts(kind: DataType) -> list[DataType]:
 
 def _not_carried(kind: DataType) -> Iterator[str]:
     """Yield the types within a type that reach Spark as others, or not at all."""
-    parts = _parts(kind)
-    for part in parts:
+    for part in _parts(kind):
         yield from _not_carried(part)
+    text = kind.simpleString()
     is_nested = isinstance(kind, StructType | ArrayType | MapType)
-    is_plain = isinstance(kind, _CARRIED) and kind.simpleString().partition(" collate ")[1] == ""
+    is_carried = isinstance(kind, _CARRIED) and " collate " not in text
     # of a time of day Arrow tells no digits, and Spark has six where nobody says how many
-    if not is_nested and not is_plain and kind.simpleString() != "time(6)":
-        yield kind.simpleString()
+    is_time_of_day = text == "time(6)"
+    if not is_nested and not is_carried and not is_time_of_day:
+        yield text
 
 
 def output_schema(bolt: str, instance: AnyBolt, zone: str = "UTC") -> pa.Schema:
     """Return the Arrow schema of the output of a bolt that is used without a `TopologyBuilder`.
 
-    Raises `UsageError`: see `arrow_output`; or it does not declare exactly the default stream, or as direct.
+    Raises `UsageError`: see `arrow_output`; or it does not declare exactly the default stream,
+    or as direct.
     """
     declarer = OutputDeclarer()
     instance.declare(declarer)
-    output, direct = declarer.streams.get(DEFAULT_STREAM, ("", False))
-    if direct or declarer.streams.keys() != {DEFAULT_STREAM}:
-        found = ", ".join(declarer.streams) or "no stream"
+    output, is_direct = declarer.streams.get(DEFAULT_STREAM, ("", False))
+    if is_direct or declarer.streams.keys() != {DEFAULT_STREAM}:
+        streams = ", ".join(declarer.streams) or "no stream"
         raise UsageError(
-            f"bolt {bolt!r} declares {found}, and on a DataFrame a bolt has only the stream"
+            f"bolt {bolt!r} declares {streams}, and on a DataFrame a bolt has only the stream"
             f" {DEFAULT_STREAM!r}, which is not direct: put the bolt into a spout.TopologyBuilder"
         )
     return arrow_output(bolt, output, zone)
@@ -157,9 +167,10 @@ def output_schema(bolt: str, instance: AnyBolt, zone: str = "UTC") -> pa.Schema:
 def arrow_output(
     bolt: str, output: str, zone: str, read: Callable[[str], DataType] = StructType.fromDDL
 ) -> pa.Schema:
-    """Return the Arrow schema of a stream; its times have the zone of the Spark session. `read`: its parser.
+    """Return the Arrow schema of a stream.
 
-    Raises `UsageError`: see `parse_output`; or a field is a timestamp, and Python does not know the zone.
+    Its times have the zone of the Spark session. `read`: its parser. Raises `UsageError`: see
+    `parse_output`; or a field is a timestamp, and Python does not know the zone.
     """
     parsed = parse_output(bolt, output, read)
     has_times = any(isinstance(part, TimestampType) for part in _leaves(parsed))
@@ -168,8 +179,8 @@ def arrow_output(
             zone_of(zone)
         except pa.ArrowInvalid as error:
             raise UsageError(
-                f"bolt {bolt!r}: output = {output!r} has a timestamp, and {error}; name a region in {_ZONE},"
-                " as America/Los_Angeles, or an offset, as -08:00"
+                f"bolt {bolt!r}: output = {output!r} has a timestamp, and {error}; name a"
+                f" region in {_ZONE}, as America/Los_Angeles, or an offset, as -08:00"
             ) from error
     return arrow_schema_of(parsed, zone if has_times else "UTC")
 

@@ -32,16 +32,19 @@ def traceparent(tuple: Tuple) -> str:
 
     Empty: the producer has sent none.
     """
-    for name, parse in _FIELDS:
-        with suppress(*_OTHERS):
-            return parse(tuple[name] or ())
+    for field, parse in _FIELDS:
+        with suppress(*_WRONG_FIELD):
+            return parse(tuple[field] or ())
     return ""
 
 
 def _of_headers(headers: Iterable[Any]) -> str:
-    return traceparent_in(  # pairs, or the rows of Spark's column
-        (each["key"], each["value"]) if isinstance(each, dict) else each for each in headers
-    )
+    """Return the trace context that is among headers: pairs, or the rows of Spark's column."""
+    pairs: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        is_row = isinstance(header, dict)
+        pairs.append((header["key"], header["value"]) if is_row else header)
+    return traceparent_in(pairs)
 
 
 _FIELDS: Final[Sequence[tuple[str, Callable[[Any], str]]]] = (
@@ -50,7 +53,7 @@ _FIELDS: Final[Sequence[tuple[str, Callable[[Any], str]]]] = (
 )
 """Where a tuple may have its trace context, and how it is read."""
 
-_OTHERS: Final = (KeyError, TypeError, ValueError, OverflowError)
+_WRONG_FIELD: Final = (KeyError, TypeError, ValueError, OverflowError)
 """What is raised where there is no such field, or it is a bolt's own, with something else in it."""
 
 _EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
@@ -58,18 +61,20 @@ _EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
 
 def _contexts(rows: Rows) -> dict[int, str]:
     """Return the trace contexts of those rows that have one, by their numbers."""
-    for name, parse in _FIELDS:
-        with suppress(*_OTHERS):
-            values = [(row, rows.value(name, row)) for row in range(len(rows))]
-            return {row: found for row, value in values if value and (found := parse(value))}
+    for field, parse in _FIELDS:
+        with suppress(*_WRONG_FIELD):
+            values = [rows.value(field, row) for row in range(len(rows))]
+            contexts = {row: parse(value) for row, value in enumerate(values) if value}
+            return {row: context for row, context in contexts.items() if context}
     return {}
 
 
 class TraceHook(TaskHook):
     """Writes a span ``bolt <name>`` for each tuple that has a trace context: from its execute to ack or fail.
 
-    Add it to bolts like any other hook. Without OpenTelemetry's SDK, or where no tracer provider was set
-    up in the process of the task, it does nothing; `docs/operate/monitoring.md` says how to configure one.
+    Add it to bolts like any other hook. Without OpenTelemetry's SDK, or where no tracer
+    provider was set up in the process of the task, it does nothing;
+    `docs/operate/monitoring.md` says how to configure one.
 
     >>> hook = spout.TraceHook()  # builder.add_hook(hook), or spout.bolt(SplitSentence(), hooks=[hook])
     >>> hook.is_tracing
@@ -88,50 +93,68 @@ class TraceHook(TaskHook):
     @property
     def only_traces(self) -> bool:
         """Whether its class, derived from this one, wants to see nothing else than this one does."""
-        own = type(self)
-        return all(getattr(own, name) is getattr(TraceHook, name) for name in _EVENTS)
+        hook_class = type(self)
+        return all(getattr(hook_class, name) is getattr(TraceHook, name) for name in _EVENTS)
 
     def prepare(self, context: BoltContext) -> None:
+        """Find where to write spans; without that, and with nothing else to do, watch no more."""
         self._name = context.name
         self._spans = configured_spans()
         if self._spans is None and self.only_traces and self in context.hooks:
             context.hooks.remove(self)  # a bolt that is watched takes ten times as long for a tuple
 
     def ack(self, info: AckInfo) -> None:
-        self._write(info.tuple, info.latency_ms, "")
+        """Write the span of a tuple that was acked."""
+        self._write(info.tuple, info.latency_ms, error="")
 
     def fail(self, info: FailInfo) -> None:
-        self._write(info.tuple, info.latency_ms, info.cause.error or "FailTuple")
+        """Write the span of a tuple that failed."""
+        self._write(info.tuple, info.latency_ms, error=info.cause.error or "FailTuple")
 
     def around(self, execute: Execute, rows: Rows) -> Execute:
         """Return ``execute`` of a basic bolt so that it writes the spans of some rows.
 
         It is the same function where none of them has a trace context: they cost nothing more.
         """
-        contexts = {} if self._spans is None else _contexts(rows)
-        if not contexts:
+        contexts_by_row = {} if self._spans is None else _contexts(rows)
+        if not contexts_by_row:
             return execute
 
         def traced(received: PlacedTuple, collector: BasicCollector) -> object:
-            if received.row not in contexts:
+            if received.row not in contexts_by_row:
                 return execute(received, collector)
-            began_ns, error = time.perf_counter_ns(), "interrupted"
+            began_ns = time.perf_counter_ns()
+            error = "interrupted"
             try:
-                returned, error = execute(received, collector), ""
+                returned = execute(received, collector)
+                error = ""
                 return returned
             finally:
-                if error and (kind := sys.exc_info()[0]) is not None:
+                # of what ends a task from outside, too: a span without an end would never be shown
+                kind = sys.exc_info()[0]
+                if error and kind is not None:
                     error = kind.__name__
                 self._write(received, (time.perf_counter_ns() - began_ns) / NS_PER_MS, error)
 
         return traced
 
     def _write(self, tuple: Tuple, took_ms: float, error: str) -> None:
-        if self._spans is None or not (parent := traceparent(tuple)):
+        """Write the span of a tuple that has a trace context and is settled now.
+
+        `error` empty: acked.
+        """
+        parent = "" if self._spans is None else traceparent(tuple)
+        if self._spans is None or not parent:
             return
         end_ns = time.time_ns()
         begin_ns = end_ns - int(took_ms * NS_PER_MS)
-        attributes: dict[str, str | int] = {"operator": self._name, "source": tuple.source_component}
+        attributes: dict[str, str | int] = {
+            "operator": self._name,
+            "source": tuple.source_component,
+        }
         with suppress(MessageIdUnknown):  # behind a shuffle only its tree is there
-            attributes |= {"origin": tuple.message_id.origin, "attempt": tuple.message_id.attempt}
+            attributes |= {
+                "origin": tuple.message_id.origin,
+                "attempt": tuple.message_id.attempt,
+            }
         self._spans.write(f"bolt {self._name}", parent, begin_ns, end_ns, attributes, error)

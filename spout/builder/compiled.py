@@ -20,10 +20,12 @@ WriteBatch = Callable[[Any, int], object]
 """Writes one micro-batch of a stream: gets its rows, a DataFrame, and its id."""
 
 SinkFunctions = WriteBatch | Mapping[Any, WriteBatch] | None
-"""The function that gets the rows that leave a topology, or one for each component or (component, stream)."""
+"""The function that gets the rows that leave a topology, or one for each component or
+(component, stream)."""
 
 ParseOutput = Callable[[str, str], pa.Schema]
-"""Returns the Arrow schema of an output in Spark's DDL; the first argument is the bolt's name, for errors."""
+"""Returns the Arrow schema of an output in Spark's DDL; the first argument is the bolt's name,
+for errors."""
 
 
 @dataclass(frozen=True, slots=True)

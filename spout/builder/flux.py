@@ -15,8 +15,9 @@
     sink: "jobs.tables:write_words"
     checkpoint: /var/lib/word-count
 
-A class is written as its module and its name, with a colon between. All problems of a file are reported at
-once, a line for each, with its place and its cure; nothing is imported before the keys are right.
+A class is written as its module and its name, with a colon between. All problems of a file are
+reported at once, a line for each, with its place and its cure; nothing is imported before the
+keys are right.
 
 Source: Storm's ``flux-core``; ``acker.config.topics`` for how problems are reported.
 """
@@ -42,7 +43,7 @@ from acker.errors import UsageError, WindhoverError
 from acker.redaction import SecretValues, variable_secrets
 from acker.untrusted import Untrusted
 from spout.builder.compiled import SinkFunctions
-from spout.builder.topology import TopologyBuilder, names_only
+from spout.builder.topology import BoltDeclarer, TopologyBuilder, names_only
 from spout.topology.graph import Kind, Subscription
 from spout.tuples.tuple import DEFAULT_STREAM, StreamId
 
@@ -124,9 +125,17 @@ class TopologyFile:
 
     @property
     def options(self) -> dict[str, Any]:
-        options = {"name": self.about.name, "deterministic": self.about.deterministic}
-        chosen = {"checkpoint": self.about.checkpoint, "trigger": _options(self.about.trigger)}
-        return {**options, **{name: value for name, value in chosen.items() if value}}
+        """The options for `TopologyBuilder.submit`."""
+        options: dict[str, Any] = {
+            "name": self.about.name,
+            "deterministic": self.about.deterministic,
+        }
+        if self.about.checkpoint:
+            options["checkpoint"] = self.about.checkpoint
+        trigger = _read_variables(self.about.trigger)
+        if trigger:
+            options["trigger"] = trigger
+        return options
 
 
 def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
@@ -151,148 +160,190 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     spouts = reader.list("spouts", SpoutSection, data)
     bolts = reader.list("bolts", BoltSection, data)
     streams = reader.list("streams", StreamSection, data)
-    problems.refuse(reader.found, str(path), document.lines, hide)
+    # three times all problems that can be seen so far: of the keys, before anything is
+    # imported; of what is imported; of the graph
+    problems.refuse(reader.problems_seen, str(path), document.lines, hide)
     if about is None:
         raise UsageError(f"{path}: has no keys")
-    instances = [reader.instance(("bolts", str(n)), bolt) for n, bolt in enumerate(bolts)]
+    instances = [reader.instance(("bolts", str(number)), bolt) for number, bolt in enumerate(bolts)]
     sink = reader.sink(about.sink)
-    problems.refuse(reader.found, str(path), document.lines, hide)
-    read = topics.load_topics(path.parent / about.topics, environ)
-    builder = reader.build(read, spouts, bolts, instances, streams)
-    problems.refuse(reader.found, str(path), document.lines, hide)
+    problems.refuse(reader.problems_seen, str(path), document.lines, hide)
+    loaded_topics = topics.load_topics(path.parent / about.topics, environ)
+    builder = reader.build(loaded_topics, spouts, bolts, instances, streams)
+    problems.refuse(reader.problems_seen, str(path), document.lines, hide)
     return TopologyFile(builder, sink, about)
 
 
 class _Reader:
-    """Parses sections and builds a topology of them; what is refused becomes a problem at its place."""
+    """Parses sections and builds a topology of them.
 
-    def __init__(self, found: list[Problem]) -> None:
-        self.found = found
+    What is refused becomes a problem at its place.
+    """
+
+    def __init__(self, problems_seen: list[Problem]) -> None:
+        """`problems_seen` are those of the YAML text."""
+        self.problems_seen = problems_seen
 
     def problem(self, path: problems.Path, text: str, value: object = None) -> None:
-        self.found.append(Problem(path, text, None if value is None else repr(value)))
+        """Add a problem at a place of the file; `value` is what stands there, None: nothing."""
+        value_text = None if value is None else repr(value)
+        self.problems_seen.append(Problem(path, text, value_text))
 
     def file(self, data: Mapping[str, Any]) -> FileSection | None:
-        keys = problems.section_keys(FileSection)
-        allowed = [*keys, "spouts", "bolts", "streams"]
-        self.found += [unknown_key((name,), allowed) for name in data if name not in allowed]
-        return self.section(FileSection, {name: data[name] for name in data if name in keys}, ())
+        """Return the file's own keys; None: they cannot be read, which is a problem."""
+        own_keys = problems.section_keys(FileSection)
+        allowed_keys = [*own_keys, "spouts", "bolts", "streams"]
+        self.problems_seen += [
+            unknown_key((name,), allowed_keys) for name in data if name not in allowed_keys
+        ]
+        own_data = {name: value for name, value in data.items() if name in own_keys}
+        return self.section(FileSection, own_data, ())
 
     def list(self, name: str, model: type[S], data: Mapping[str, Any]) -> list[S]:
-        listed = data.get(name)
-        if not isinstance(listed, list) or not listed:
-            if listed is not None or name != "bolts":
+        """Return the sections of a list of components, without those that cannot be read."""
+        items = data.get(name)
+        if not isinstance(items, list) or not items:
+            # a topology may do without bolts
+            if items is not None or name != "bolts":
                 self.problem((name,), f"must be a list of {name}, each with its keys")
             return []
-        sections = [self.section(model, each, (name, str(n))) for n, each in enumerate(listed)]
-        return [each for each in sections if each is not None]
+        sections: list[S] = []
+        for number, item in enumerate(items):
+            section = self.section(model, item, (name, str(number)))
+            if section is not None:
+                sections.append(section)
+        return sections
 
     def section(self, model: type[S], data: Any, path: problems.Path) -> S | None:
+        """Return a section; None: it cannot be read, which is a problem."""
         if not isinstance(data, dict):
             self.problem(path, "must be a section: keys with values")
             return None
         try:
             return model.model_validate(data, context=FROM_FILE)
         except ValidationError as error:
-            self.found += problems_of(error, model, data, path)
+            self.problems_seen += problems_of(error, model, data, path)
             return None
 
-    def imported(self, path: problems.Path, named: str) -> Any:
-        """Import an object by ``module:name``; None, and a problem, when that fails."""
-        module, colon, name = named.partition(":")
-        if not colon or not module or not name:
-            self.problem(path, "names no module and name; write module:Name", named)
+    def imported(self, path: problems.Path, reference: str) -> Any:
+        """Import an object by ``module:name``; return None, and add a problem, when that fails."""
+        module_name, colon, name = reference.partition(":")
+        if not colon or not module_name or not name:
+            self.problem(path, "names no module and name; write module:Name", reference)
             return None
         try:
-            found = import_module(module)
+            module = import_module(module_name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
             cure = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
-            self.problem(path, f"cannot be imported: {_raised(error)}{cure}", named)
+            self.problem(path, f"cannot be imported: {_raised(error)}{cure}", reference)
             return None
-        if not hasattr(found, name):
-            self.problem(path, f"is not there: module {module} has no {name}", named)
-        return getattr(found, name, None)
+        if not hasattr(module, name):
+            self.problem(path, f"is not there: module {module_name} has no {name}", reference)
+        return getattr(module, name, None)
 
     def instance(self, path: problems.Path, bolt: BoltSection) -> Any:
+        """Return a new bolt of a section; None: it cannot be made, which is a problem."""
         factory = self.imported((*path, "className"), bolt.class_name)
         if factory is None:
             return None
-        positional: Sequence[Any] = () if isinstance(bolt.arguments, Mapping) else bolt.arguments
-        named = bolt.arguments if isinstance(bolt.arguments, Mapping) else {}
+        positional: Sequence[Any] = ()
+        by_name: Mapping[str, Any] = {}
+        if isinstance(bolt.arguments, Mapping):
+            by_name = bolt.arguments
+        else:
+            positional = bolt.arguments
         try:
-            positional, named = _arguments(factory, positional, named)
+            positional, by_name = _arguments(factory, positional, by_name)
         except ValueError as error:
             self.problem((*path, "constructorArgs"), str(error))
             return None
         try:
-            return factory(*positional, **named)
+            return factory(*positional, **by_name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
             text = f"cannot be made: {_raised(error)}; see constructorArgs"
             self.problem((*path, "className"), text, bolt.class_name)
             return None
 
-    def sink(self, named: str | Mapping[str, str] | None) -> SinkFunctions:
-        if named is None:
+    def sink(self, references: str | Mapping[str, str] | None) -> SinkFunctions:
+        """Import the sink's function, or one for each stream.
+
+        A stream is ``bolt`` or ``bolt/stream``.
+        """
+        if references is None:
             return None
-        if isinstance(named, str):
-            found: SinkFunctions = self.imported(("sink",), named)
-            return found
+        if isinstance(references, str):
+            write: SinkFunctions = self.imported(("sink",), references)
+            return write
         functions: dict[Any, Any] = {}
-        for stream, function in named.items():
+        for stream, reference in references.items():
             component, slash, name = stream.partition("/")
-            functions[(component, name) if slash else component] = self.imported(("sink", stream), function)
+            function = self.imported(("sink", stream), reference)
+            functions[(component, name) if slash else component] = function
         return functions
 
     def build(
         self,
-        read: topics.Topics,
+        loaded_topics: topics.Topics,
         spouts: Sequence[SpoutSection],
         bolts: Sequence[BoltSection],
         instances: Sequence[Any],
         streams: Sequence[StreamSection],
     ) -> TopologyBuilder:
+        """Return a builder with all components; what it refuses becomes a problem.
+
+        `instances` are those of `bolts`, one for one. The groupings are checked only where
+        nothing else is wrong: a bolt that is missing would be named again by each stream.
+        """
         builder = TopologyBuilder()
-        declarers: dict[str, Any] = {}
-        for n, spout in enumerate(spouts):
-            with self._problem_at("spouts", str(n)):
+        declarers_by_bolt: dict[str, BoltDeclarer | None] = {}
+        for number, spout in enumerate(spouts):
+            with self._problem_at("spouts", str(number)):
                 for name in spout.inputs:
-                    read.input(name)
-                builder.set_spout(spout.id, read, spout.inputs, **_options(spout.options))
-        for n, (bolt, instance) in enumerate(zip(bolts, instances, strict=True)):
-            declarers[bolt.id] = None
-            with self._problem_at("bolts", str(n)):
-                declarers[bolt.id] = builder.set_bolt(bolt.id, instance, bolt.parallelism)
-        for n, stream in enumerate(streams):
-            self._subscribe(("streams", str(n)), declarers, stream)
-        if not self.found:
+                    loaded_topics.input(name)  # raises where there is none
+                options = _read_variables(spout.options)
+                builder.set_spout(spout.id, loaded_topics, spout.inputs, **options)
+        for number, (bolt, instance) in enumerate(zip(bolts, instances, strict=True)):
+            declarers_by_bolt[bolt.id] = None
+            with self._problem_at("bolts", str(number)):
+                declarers_by_bolt[bolt.id] = builder.set_bolt(bolt.id, instance, bolt.parallelism)
+        for number, stream in enumerate(streams):
+            self._subscribe(("streams", str(number)), declarers_by_bolt, stream)
+        if not self.problems_seen:
             graph, _ = builder.declared(names_only)
-            for n, stream in enumerate(streams):
-                with self._problem_at("streams", str(n)):
+            for number, stream in enumerate(streams):
+                with self._problem_at("streams", str(number)):
                     graph.check(_subscription(stream))
         return builder
 
     @contextmanager
     def _problem_at(self, *path: str) -> Iterator[None]:
+        """Add an error that is raised within as a problem at a place of the file."""
         try:
             yield
         except WindhoverError as error:
             self.problem(path, str(error))
 
-    def _subscribe(self, path: problems.Path, declarers: Mapping[str, Any], stream: StreamSection) -> None:
-        declarer = declarers.get(stream.to)
+    def _subscribe(
+        self,
+        path: problems.Path,
+        declarers_by_bolt: Mapping[str, BoltDeclarer | None],
+        stream: StreamSection,
+    ) -> None:
+        """Subscribe a bolt to a stream; a bolt that is not there becomes a problem."""
+        declarer = declarers_by_bolt.get(stream.to)
         if declarer is None:
-            names = ", ".join(declarers) or "none"
+            names = ", ".join(declarers_by_bolt) or "none"
             self.problem((*path, "to"), f"is no bolt of this file; there are: {names}", stream.to)
             return
         grouping = stream.grouping
         if grouping.args and grouping.type not in ("fields", "partial_key"):
             self.problem((*path, "grouping", "args"), f"means nothing to {grouping.type}; leave it out")
             return
-        group = getattr(declarer, f"{grouping.type}_grouping")
-        group(stream.from_, *grouping.args, stream=grouping.stream_id)
+        subscribe = getattr(declarer, f"{grouping.type}_grouping")
+        subscribe(stream.from_, *grouping.args, stream=grouping.stream_id)
 
 
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _read_variables(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options in which a variable's text is the number, or the true or false, that it spells.
 
     An option that wants text takes none that would spell one of these.
@@ -301,20 +352,22 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelled(value: Any) -> Any:
+    """Return the first that a variable's text spells: an int, a float, a bool, or else the text."""
     if not isinstance(value, VariableText):
         return value
-    for meaning in (value.whole, value.fraction, value.truth):
+    for read in (value.whole, value.fraction, value.truth):
         with suppress(ValueError):
-            return meaning()
+            return read()
     return str(value)
 
 
 def _arguments(
-    factory: Any, positional: Sequence[Any], named: Mapping[str, Any]
+    factory: Any, positional: Sequence[Any], by_name: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return a bolt's arguments; a variable's text is a number where the constructor's annotation wants one.
+    """Return a bolt's arguments.
 
-    Raises `ValueError`: it wants one, and the text is none.
+    A variable's text is a number where the constructor's annotation wants one. Raises
+    `ValueError`: it wants one, and the text is none.
     """
     parameters: Mapping[str, Parameter]
     try:
@@ -322,18 +375,20 @@ def _arguments(
     except (TypeError, ValueError):  # a class of another language has none; then text stays text
         parameters = {}
     in_order = [parameter for parameter in parameters.values() if parameter.kind in _POSITIONAL]
+    # too many arguments stay text: the constructor refuses them
     annotations = [parameter.annotation for parameter in in_order] + [str] * len(positional)
     values = [
         _argument(value, annotation) for value, annotation in zip(positional, annotations, strict=False)
     ]
-    by_name = {
-        name: _argument(value, parameters[name].annotation if name in parameters else str)
-        for name, value in named.items()
-    }
-    return values, by_name
+    values_by_name: dict[str, Any] = {}
+    for name, value in by_name.items():
+        annotation = parameters[name].annotation if name in parameters else str
+        values_by_name[name] = _argument(value, annotation)
+    return values, values_by_name
 
 
 def _argument(value: Any, annotation: Any) -> Any:
+    """Return a variable's text as its parameter wants it; any other value as it is."""
     if not isinstance(value, VariableText):
         return value
     if annotation in (int, "int"):
@@ -355,11 +410,14 @@ def _subscription(stream: StreamSection) -> Subscription:
 
 def _raised(error: BaseException) -> str:
     """Describe in one line what was raised, and where in the user's code: nobody is shown a traceback."""
-    text = Untrusted(" ".join(str(error).split()))
-    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    message = Untrusted(" ".join(str(error).split()))
+    text = type(error).__name__
+    if message:
+        text += f": {message}"
     if isinstance(error, ImportError | SyntaxError):  # their messages have the place
-        return what
+        return text
     for frame in traceback.extract_tb(error.__traceback__):
+        # the first frame of the user: neither this file nor Python's import
         if frame.filename != __file__ and "importlib" not in frame.filename:
-            return f"{what} ({Path(frame.filename).name}:{frame.lineno})"
-    return what
+            return f"{text} ({Path(frame.filename).name}:{frame.lineno})"
+    return text

@@ -1,7 +1,7 @@
 """Whether a topology that emits nothing any more has settled its roots, by its status; pure.
 
-The planning process writes the status, with the wall time of its machine. Only whether that time is another
-one than before counts here, since somebody may set the clock meanwhile.
+The planning process writes the status, with the wall time of its machine. Only whether that
+time is another one than before counts here, since somebody may set the clock meanwhile.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from acker.waits import SteadyMs, steady_ms
 from spout.planning_process.status import PlannerStatus
 
 HELD_MS: Final = 2_000
-"""Roots that are pending this long after the last batch of tuples are not late: a keyed bolt holds them."""
+"""Roots that are pending this long after the last batch of tuples are not late: a keyed bolt
+holds them."""
 
 NEWER_MIN: Final = 2
-"""The first one that differs may have been made, and not written, before; the second one was not."""
+"""The second status that is new was made since: the first one may have been made, and not
+written, before."""
 
 
 class SettledWatch:
@@ -26,17 +28,22 @@ class SettledWatch:
         self._holds = holds
         self._clock_ms = clock_ms
         self._began_ms = clock_ms()
-        self._wall_ms: int | None = None
-        self._newer = 0
+        self._wall_ms: int | None = None  # when the last status that was seen was made
+        self._statuses_since = 0
 
     def is_settled(self, status: PlannerStatus | None) -> bool:
-        """Return whether a status that was made since shows no pending root, except those that are held."""
+        """Count a status that is new, and return whether all is settled by it.
+
+        That is: it was made since this watch began, and shows no pending root, or only those
+        that a keyed bolt holds.
+        """
         if status is None:
             return False
         if self._wall_ms is not None and status.wall != self._wall_ms:
-            self._newer += 1
+            self._statuses_since += 1
         self._wall_ms = status.wall
-        if self._newer < NEWER_MIN:
+        if self._statuses_since < NEWER_MIN:
             return False
-        is_held = self._holds and self._clock_ms() - self._began_ms > HELD_MS
-        return not status.pending or is_held
+        if not status.pending:
+            return True
+        return self._holds and self._clock_ms() - self._began_ms > HELD_MS

@@ -34,15 +34,18 @@ class StreamStatus:
 
     Attributes:
         group: the group that it reads.
-        spout: the planning process's counts of pending, acked and failed roots; None before it runs.
-        counts: counts and times of the bolts' work in published batches, by kind, component and stream; the
-            kinds are ``emitted``, ``transferred`` (directly to a next bolt), ``executed``, ``acked``,
-            ``failed``. The component that emits a topic's records is ``spout``; rows that came through
-            Spark's own operators have the stream ``spark``.
+        spout: the planning process's counts of pending, acked and failed roots; None before it
+            runs.
+        counts: counts and times of the bolts' work in published batches, by kind, component and
+            stream; the kinds are ``emitted``, ``transferred`` (directly to a next bolt),
+            ``executed``, ``acked``, ``failed``. The component that emits a topic's records is
+            ``spout``; rows that came through Spark's own operators have the stream ``spark``.
         errors: the last errors that bolts reported by ``report_error``, the newest last.
-        late: how many of the tuples that `spout.hold` keeps in Spark's state a watermark has dropped.
-        dropped: how many other rows a watermark has dropped, as Spark counts them: an aggregate counts what
-            it has summed up by then as one. They are in no window, and their records count as done.
+        late: how many of the tuples that `spout.hold` keeps in Spark's state a watermark has
+            dropped.
+        dropped: how many other rows a watermark has dropped, as Spark counts them: an aggregate
+            counts what it has summed up by then as one. They are in no window, and their
+            records count as done.
     """
 
     group: str
@@ -67,20 +70,22 @@ _PREFIX: Final = "windhover_stream"
 
 
 def stream_metrics(statuses: Iterable[StreamStatus], now_ms: int) -> Iterator[Metric]:
-    """Yield the metrics of streams, one status for each group; wall time now."""
-    every = {(each.group,): each for each in statuses}
-    yield from tuple_metrics(_PREFIX, {of: each.counts for of, each in every.items()})
+    """Yield the metrics of streams, one status for each group; `now_ms` is wall time."""
+    status_by_group = {(status.group,): status for status in statuses}
+    counts_by_group = {group: status.counts for group, status in status_by_group.items()}
+    yield from tuple_metrics(_PREFIX, counts_by_group)
     text = "tuples that hold keeps and a watermark dropped"
     late = CounterMetricFamily(f"{_PREFIX}_late", text, labels=["group"])
-    for of, each in every.items():
-        late.add_metric(label_values(of), each.late)
+    for group, status in status_by_group.items():
+        late.add_metric(label_values(group), status.late)
     yield late
     text = "other rows that a watermark dropped, as Spark counts them"
     dropped = CounterMetricFamily(f"{_PREFIX}_dropped_rows", text, labels=["group"])
-    for of, each in every.items():
-        dropped.add_metric(of, each.dropped)
+    for group, status in status_by_group.items():
+        dropped.add_metric(group, status.dropped)
     yield dropped
-    yield from root_metrics(_PREFIX, {of: each.spout for of, each in every.items()}, now_ms)
+    planners_by_group = {group: status.spout for group, status in status_by_group.items()}
+    yield from root_metrics(_PREFIX, planners_by_group, now_ms)
 
 
 def stream_status(rows: DataFrame) -> StreamStatus:
@@ -101,20 +106,20 @@ def stream_status(rows: DataFrame) -> StreamStatus:
     Raises:
         UsageError: the rows come from no tracked `read_stream`, or from several.
     """
-    found = streams_behind(rows)
-    if len(found) != 1:
+    streams = streams_behind(rows)
+    if len(streams) != 1:
         raise UsageError(
-            f"these rows come from {len(found)} tracked streams; ask for the status of what one read_stream"
-            " returned"
+            f"these rows come from {len(streams)} tracked streams; ask for the status of what one"
+            " read_stream returned"
         )
-    stream = found[0]
+    stream = streams[0]
     return StreamStatus(
-        stream.group,
-        _planner(stream),
-        stream.work.counts,
-        stream.work.errors,
-        stream.late,
-        stream.dropped,
+        group=stream.group,
+        spout=_planner_status(stream),
+        counts=stream.work.counts,
+        errors=stream.work.errors,
+        late=stream.late,
+        dropped=stream.dropped,
     )
 
 
@@ -127,45 +132,49 @@ def serve_metrics(spark: SparkSession, port: int | str, allow_hosts: Sequence[st
     ...     "windhover_stream_executed" in answer.read().decode()
     True
 
-    Counters of tuples have the labels group, operator and stream; those of received tuples also have the
-    component that emitted them. If a group is read again, its counters go on.
+    Counters of tuples have the labels group, operator and stream; those of received tuples also
+    have the component that emitted them. If a group is read again, its counters go on.
 
     Args:
         spark: the session.
-        port: 1 to 65,535; or an address with a port, such as ``"127.0.0.1:9100"``, to limit who can reach it.
-        allow_hosts: names of this machine by which others ask for the metrics; its own name, ``localhost``
-            and addresses in numbers need none.
+        port: 1 to 65,535; or an address with a port, such as ``"127.0.0.1:9100"``, to limit who
+            can reach it.
+        allow_hosts: names of this machine by which others ask for the metrics; its own name,
+            ``localhost`` and addresses in numbers need none.
 
     Raises:
-        UsageError: the port is in use, the address is not of this machine, a host to allow is none, or the
-            session is one of Spark Connect.
+        UsageError: the port is in use, the address is not of this machine, a host to allow is
+            none, or the session is one of Spark Connect.
     """
     application = Application.of(spark)
-    serve(
-        Scraped(lambda: stream_metrics(statuses(application), time.time_ns() // 1_000_000)),
-        port,
-        allow_hosts=allow_hosts,
-    )
+
+    def collect() -> Iterator[Metric]:
+        now_ms = time.time_ns() // 1_000_000
+        return stream_metrics(statuses(application), now_ms)
+
+    serve(Scraped(collect), port, allow_hosts=allow_hosts)
 
 
 def statuses(application: Application) -> list[StreamStatus]:
     """Return a status for each group: counts of all its streams, and the latest one's planning process."""
-    by_group: dict[str, list[Stream]] = {}
-    for stream in list(application.streams.values()):
+    streams_by_group: dict[str, list[Stream]] = {}
+    for stream in application.all_streams():
         if stream.tracked:
-            by_group.setdefault(stream.group, []).append(stream)
-    return [
-        StreamStatus(
-            group,
-            _planner(streams[-1]),
-            added(stream.work.counts for stream in streams),
-            (),
-            sum(stream.late for stream in streams),
-            sum(stream.dropped for stream in streams),
+            streams_by_group.setdefault(stream.group, []).append(stream)
+    statuses_of_groups: list[StreamStatus] = []
+    for group, streams in streams_by_group.items():
+        status = StreamStatus(
+            group=group,
+            spout=_planner_status(streams[-1]),
+            counts=added(stream.work.counts for stream in streams),
+            errors=(),
+            late=sum(stream.late for stream in streams),
+            dropped=sum(stream.dropped for stream in streams),
         )
-        for group, streams in by_group.items()
-    ]
+        statuses_of_groups.append(status)
+    return statuses_of_groups
 
 
-def _planner(stream: Stream) -> PlannerStatus | None:
+def _planner_status(stream: Stream) -> PlannerStatus | None:
+    """Return what a stream's planning process wrote last; None: it has not run yet."""
     return None if stream.status_path is None else read_status(stream.status_path)

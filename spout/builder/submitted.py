@@ -62,10 +62,11 @@ class TopologyStatus:
     ('active', 0)
 
     Attributes:
-        state: ``inactive`` (nothing runs: it was submitted inactive, or is paused), ``deactivating`` (paused;
-            a batch still runs), ``active``, ``finished`` (its trigger ended it), ``stopped``, ``killed``, or
-            ``failed``.
-        spout: the planning process's counts of pending, acked and failed roots; None before it runs.
+        state: ``inactive`` (nothing runs: it was submitted inactive, or is paused),
+            ``deactivating`` (paused; a batch still runs), ``active``, ``finished`` (its trigger
+            ended it), ``stopped``, ``killed``, or ``failed``.
+        spout: the planning process's counts of pending, acked and failed roots; None before it
+            runs.
         counts: counts of the components' work in published batches, by kind, component and stream.
         errors: the last errors that bolts reported by ``report_error``, the newest last.
         error: why it failed, else empty.
@@ -96,17 +97,27 @@ _PREFIX: Final = "windhover_topology"
 def topology_metrics(
     status: TopologyStatus, group: str, now_ms: int, graph: Graph | None = None
 ) -> Iterator[Metric]:
-    """Yield the metrics of a topology that reads a group; wall time now."""
-    edges = {
-        (group, each.consumer, each.producer.component, each.producer.stream, each.kind.value): 1.0
-        for each in (graph.subscriptions if graph else ())
-    }
-    names = ["group", "operator", "source", "stream", "grouping"]
-    yield gauge(f"{_PREFIX}_edge", "1: the operator reads the stream", edges, names)
-    records = {(group, error): float(count) for error, count in status.isolated.items()}
-    labels = ["group", "cause"]
+    """Yield the metrics of a topology that reads a group; `now_ms` is wall time.
+
+    `graph` None: the edges are left out.
+    """
+    edges: dict[tuple[str, ...], float] = {}
+    for subscription in graph.subscriptions if graph else ():
+        producer = subscription.producer
+        labels = (
+            group,
+            subscription.consumer,
+            producer.component,
+            producer.stream,
+            subscription.kind.value,
+        )
+        edges[labels] = 1.0
+    edge_names = ["group", "operator", "source", "stream", "grouping"]
+    yield gauge(f"{_PREFIX}_edge", "1: the operator reads the stream", edges, edge_names)
     yield from tuple_metrics(_PREFIX, {(group,): status.counts})
-    yield counter(f"{_PREFIX}_isolated", "records that ended or hung a worker", records, labels)
+    isolated = {(group, error): float(count) for error, count in status.isolated.items()}
+    text = "records that ended or hung a worker"
+    yield counter(f"{_PREFIX}_isolated", text, isolated, ["group", "cause"])
     yield from root_metrics(_PREFIX, {(group,): status.spout}, now_ms)
 
 
@@ -129,25 +140,36 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     """
     read = compiled.read
     application = Application.of(spark)
-    options: Any = dict(read.options) | ({"delayed_acks": True} if compiled.keyed else {})
+    options: Any = dict(read.options)
+    bolt_names = set(compiled.bolts)
+    if compiled.keyed is not None:
+        options["delayed_acks"] = True
+        bolt_names.add(compiled.layout.keyed)
     source = node_of(read_stream(spark, read.topics, read.inputs, **options))
     if source is None or source.options is None:
         raise UsageError("read_stream returned rows that are not its own")
     stream = application.streams[source.options.stream]
-    keyed_name = [] if compiled.keyed is None else [compiled.layout.keyed]
-    name_unfit_rules(stream, {*compiled.bolts, *keyed_name})
-    inputs = {
-        name: tuple(read.topics.input(each).id for each in inputs) for name, inputs in compiled.inputs.items()
-    }
-    parts = Parts(compiled.bolts, compiled.schemas, inputs, compiled.hooks, stream.tracked)
+    name_unfit_rules(stream, bolt_names)
+    input_ids_by_spout: dict[str, tuple[int, ...]] = {}
+    for spout, names in compiled.inputs.items():
+        input_ids_by_spout[spout] = tuple(read.topics.input(name).id for name in names)
+    parts = Parts(
+        bolts=compiled.bolts,
+        schemas=compiled.schemas,
+        inputs=input_ids_by_spout,
+        hooks=compiled.hooks,
+        tracked=stream.tracked,
+    )
     passes = passes_of(compiled.layout, parts)
     ledger = application.ledger.accumulator if stream.tracked else None
+    # the first stage runs in the source's read task, each other one behind a shuffle
     rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
-    for before, stage, partitions in zip(passes, passes[1:], compiled.layout.partitions[1:], strict=False):
+    partitions_behind = compiled.layout.partitions[1:]
+    for former, stage, partitions in zip(passes, passes[1:], partitions_behind, strict=False):
         if compiled.keyed is not None and stage.keyed is not None:
             reads = keyed_streams(compiled.layout, stage)
-            entry = EntryTask(compiled.layout.keyed, before.name, reads, stream.id, ledger)
-            rows = keyed_frame(rows, before, entry, compiled.keyed, stage)
+            entry = EntryTask(compiled.layout.keyed, former.name, reads, stream.id, ledger)
+            rows = keyed_frame(rows, former, entry, compiled.keyed, stage)
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
             rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving)
@@ -174,7 +196,7 @@ class SubmittedTopology:
         self._frame = frame
         self._options = options
         self._query: StreamingQuery | None = None
-        self._ended = ""
+        self._final_state = ""  # empty: it was not ended yet
         self._owner = Owner("this topology", "Only the driver's own process can talk to Spark")
 
     @property
@@ -193,9 +215,10 @@ class SubmittedTopology:
             self._query = self._start()
 
     def pause(self) -> None:
-        """Deactivate: no new tuples and no replays are emitted; acks still flow, and offsets are committed.
+        """Deactivate: no new tuples and no replays are emitted.
 
-        It returns at once. A batch that runs goes on; `status` shows when it has ended.
+        Acks still flow, and offsets are committed. It returns at once. A batch that runs goes
+        on; `status` shows when it has ended.
 
         Raises `UsageError`: it was stopped or killed.
         """
@@ -205,12 +228,12 @@ class SubmittedTopology:
     def stop(self, timeout_s: float = DRAIN_SECONDS) -> TopologyStatus:
         """Drain, then end: no new tuples are emitted, running batches finish, and their roots are settled.
 
-        It does not wait for tuples that a keyed bolt holds: their roots stay open, and they are in the
-        checkpoint.
+        It does not wait for tuples that a keyed bolt holds: their roots stay open, and they are
+        in the checkpoint.
 
         Args:
-            timeout_s: the query ends after this time at the latest. Roots that are pending then stay open,
-                and a restart from the checkpoint goes on with them.
+            timeout_s: the query ends after this time at the latest. Roots that are pending then
+                stay open, and a restart from the checkpoint goes on with them.
 
         Returns:
             The last status.
@@ -218,15 +241,20 @@ class SubmittedTopology:
         self._owner.check()
         if self._query is None or not self._query.isActive:
             return self._end("stopped")
-        deadline = time.monotonic() + timeout_s
-        self._frame.link.deactivate(for_good=self._compiled.keyed is not None)
-        self._wait(self._is_idle, deadline)
-        watch = SettledWatch(holds=self._compiled.keyed is not None)
-        self._wait(lambda: self._is_settled(watch), deadline)
+        deadline_s = time.monotonic() + timeout_s
+        has_keyed_bolt = self._compiled.keyed is not None
+        self._frame.link.deactivate(for_good=has_keyed_bolt)
+        self._wait(self._is_idle, deadline_s)
+        # it begins now: a status of before the last batch must not count
+        watch = SettledWatch(holds=has_keyed_bolt)
+        self._wait(lambda: self._is_settled(watch), deadline_s)
         return self._end("stopped")
 
     def kill(self) -> TopologyStatus:
-        """End at once. A running batch is interrupted; a restart from the checkpoint runs it again."""
+        """End at once. A running batch is interrupted.
+
+        A restart from the checkpoint runs it again.
+        """
         self._owner.check()
         return self._end("killed")
 
@@ -238,7 +266,7 @@ class SubmittedTopology:
         """
         self._owner.check()
         if self._query is None:
-            return bool(self._ended)
+            return bool(self._final_state)
         if timeout_s is None:
             self._query.awaitTermination()
             return True
@@ -250,12 +278,12 @@ class SubmittedTopology:
         failure = None if self._query is None else self._query.exception()
         work = self._frame.stream.work
         return TopologyStatus(
-            "failed" if failure is not None else self._state(),
-            read_status(self._frame.status_path) if self._query is not None else None,
-            work.counts,
-            work.errors,
-            "" if failure is None else str(failure),
-            work.isolated,
+            state="failed" if failure is not None else self._state(),
+            spout=None if self._query is None else read_status(self._frame.status_path),
+            counts=work.counts,
+            errors=work.errors,
+            error="" if failure is None else str(failure),
+            isolated=work.isolated,
         )
 
     def explain(self) -> str:
@@ -263,6 +291,7 @@ class SubmittedTopology:
         return explain(self._compiled.layout)
 
     def _start(self) -> StreamingQuery:
+        """Start Spark's query with the options of `submit`."""
         options = self._options
         write = publishing(_writer(self._compiled), deterministic=bool(options.get("deterministic")))
         writer = self._frame.rows.writeStream.foreachBatch(write)
@@ -275,8 +304,9 @@ class SubmittedTopology:
         return writer.start()
 
     def _state(self) -> str:
-        if self._ended:
-            return self._ended
+        """Return the state of a topology that has not failed; see `TopologyStatus`."""
+        if self._final_state:
+            return self._final_state
         if self._query is None:
             return "inactive"
         if not self._query.isActive:
@@ -289,8 +319,10 @@ class SubmittedTopology:
         """Return whether it is paused, no batch runs and none will."""
         if self._query is None or not self._query.isActive:
             return True
-        waits = not self._query.status["isTriggerActive"]
-        return self._frame.link.is_idle or (self._frame.link.is_inactive and waits)
+        link = self._frame.link
+        # either the planning process says so, or Spark's trigger waits
+        is_between_batches = not self._query.status["isTriggerActive"]
+        return link.is_idle or (link.is_inactive and is_between_batches)
 
     def _is_settled(self, watch: SettledWatch) -> bool:
         """Return whether no root is pending, except those that a keyed bolt holds."""
@@ -298,42 +330,60 @@ class SubmittedTopology:
             return True
         return watch.is_settled(read_status(self._frame.status_path))
 
-    def _wait(self, condition: Callable[[], bool], deadline: float) -> None:
+    def _wait(self, condition: Callable[[], bool], deadline_s: float) -> None:
+        """Wait until a condition is true, or the deadline has passed.
+
+        Log once a minute what it waits for. The deadline is a time of Python's `monotonic`
+        clock.
+        """
         wait = LongWait()
-        while not condition() and time.monotonic() < deadline:
+        while not condition() and time.monotonic() < deadline_s:
             time.sleep(POLL_SECONDS)
             now_s = time.monotonic()
             waited_ms = wait.look("end", int(now_s * 1000))
             if waited_ms is not None:
-                found = read_status(self._frame.status_path)
+                status = read_status(self._frame.status_path)
+                waited_s = waited_ms // 1000
                 _LOGGER.warning(
-                    "waits_for_its_end waited_s=%d most_s=%d pending=%s: a batch runs, or roots have no"
-                    " verdict yet; see `windhover roots`",
-                    waited_ms // 1000,
-                    (waited_ms // 1000) + max(0, int(deadline - now_s)),
-                    "unknown" if found is None else found.pending,
+                    "waits_for_its_end waited_s=%d most_s=%d pending=%s: a batch runs, or roots"
+                    " have no verdict yet; see `windhover roots`",
+                    waited_s,
+                    waited_s + max(0, int(deadline_s - now_s)),
+                    "unknown" if status is None else status.pending,
                 )
 
-    def _end(self, how: str) -> TopologyStatus:
-        """End the query; if it had ended by itself, its state is not "stopped"."""
-        if not self._ended:
-            self._ended = how if self._query is None or self._query.isActive else "finished"
+    def _end(self, state: str) -> TopologyStatus:
+        """End the query, and return its last status.
+
+        A query that had ended by itself is "finished".
+        """
+        if not self._final_state:
+            has_finished = self._query is not None and not self._query.isActive
+            self._final_state = "finished" if has_finished else state
         if self._query is not None:
             self._query.stop()
         return self.status()
 
     def _check_not_ended(self, action: str) -> None:
+        """Raise `UsageError` if the topology was ended.
+
+        The message says that it cannot be `action`.
+        """
         self._owner.check()
-        if self._ended:
+        if self._final_state:
             raise UsageError(
-                f"the topology was {self._ended} and cannot be {action}; submit it again, with its checkpoint"
+                f"the topology was {self._final_state} and cannot be {action}; submit it again,"
+                " with its checkpoint"
             )
 
 
 def submit(
     compiled_for: Callable[..., Compiled], spark: SparkSession, options: SubmitOptions
 ) -> SubmittedTopology:
-    """Compile a topology and run it; see `TopologyBuilder.submit`."""
+    """Compile a topology and run it; see `TopologyBuilder.submit`.
+
+    `compiled_for` is `TopologyBuilder.compile` with its sink.
+    """
     unknown = sorted(set(options) - set(SubmitOptions.__annotations__))
     if unknown:
         allowed = ", ".join(SubmitOptions.__annotations__)
@@ -341,7 +391,9 @@ def submit(
     cores = classic(spark).sparkContext.defaultParallelism
     zone = zone_of_session(spark)
     compiled = compiled_for(
-        lambda bolt, output: arrow_output(bolt, output, zone), cores=cores, zone=zone_or_utc(spark)
+        lambda bolt, output: arrow_output(bolt, output, zone),
+        cores=cores,
+        zone=zone_or_utc(spark),
     )
     check_trigger(compiled.layout.keyed, compiled.keyed, options.get("trigger", {}))
     frame = frame_of(spark, compiled)
@@ -362,19 +414,22 @@ def submit(
 
 def _writer(compiled: Compiled) -> WriteBatch:
     """Return the function that writes the rows of a batch's last stage to all sinks."""
-    writes = {output.number: compiled.sinks[output.stream] for output in compiled.layout.outputs}
-    if not writes:
+    outputs = compiled.layout.outputs
+    if not outputs:
         return _drop
-    if len(writes) == 1:
-        return next(iter(writes.values()))
-    order = list(compiled.schemas)
-    columns = {o.number: COLUMN.format(order.index(o.stream)) for o in compiled.layout.outputs}
+    if len(outputs) == 1:
+        return compiled.sinks[outputs[0].stream]
+    # rows of all outputs come together: each with the number of its output, and its values in a
+    # struct
+    stream_ids = list(compiled.schemas)
 
     def write(rows: DataFrame, batch_id: int) -> None:
         rows.persist()  # each sink evaluates the batch, but its bolts should run once
         try:
-            for number, write_stream in writes.items():
-                write_stream(rows.filter(sql.col(TO) == number).select(f"{columns[number]}.*"), batch_id)
+            for output in outputs:
+                column = COLUMN.format(stream_ids.index(output.stream))
+                output_rows = rows.filter(sql.col(TO) == output.number).select(f"{column}.*")
+                compiled.sinks[output.stream](output_rows, batch_id)
         finally:
             rows.unpersist()
 

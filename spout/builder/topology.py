@@ -1,7 +1,7 @@
 """Storm's `TopologyBuilder`: spouts, bolts and groupings, compiled to one Spark query.
 
-The graph is checked and cut into stages without Spark (`spout.topology.graph`, `spout.topology.stages`);
-`spout.builder.submitted` builds the DataFrame and runs it.
+The graph is checked and cut into stages without Spark (`spout.topology.graph`,
+`spout.topology.stages`); `spout.builder.submitted` builds the DataFrame and runs it.
 
 Source: docs/design/protocol.md, section 5.2; Storm's ``TopologyBuilder`` and ``InputDeclarer``.
 """
@@ -59,10 +59,9 @@ class Declared:
 
 
 class BoltDeclarer:
-    """Declares which streams a bolt reads, and how its tuples find its tasks; each call adds one
-    subscription.
+    """Declares which streams a bolt reads, and how its tuples find its tasks.
 
-    `TopologyBuilder.set_bolt` returns it.
+    Each call adds one subscription. `TopologyBuilder.set_bolt` returns it.
 
     >>> builder = spout.TopologyBuilder()
     >>> builder.set_spout("lines", topics, "sentences")
@@ -106,18 +105,19 @@ class BoltDeclarer:
         return self._add(component, stream, Kind.LOCAL_OR_SHUFFLE)
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Let the emitter choose the task, by ``emit_direct`` on a stream that it declares as direct."""
+        """Leave the task to the emitter: ``emit_direct`` on a stream that it declares as direct."""
         return self._add(component, stream, Kind.DIRECT)
 
     def _add(self, component: str, stream: str, kind: Kind, fields: Sequence[str] = ()) -> Self:
+        """Add a subscription; `UsageError`: a field is no text."""
         for name in fields:
             if not isinstance(name, str):
                 raise UsageError(
-                    f"bolt {self._name!r} groups {component} by {name!r}; give the fields' names one by one:"
-                    f' {kind}_grouping("{component}", "word")'
+                    f"bolt {self._name!r} groups {component} by {name!r}; give the fields'"
+                    f' names one by one: {kind}_grouping("{component}", "word")'
                 )
-        found = Subscription(StreamId(component, stream), self._name, kind, tuple(fields))
-        self._subscriptions.append(found)
+        subscription = Subscription(StreamId(component, stream), self._name, kind, tuple(fields))
+        self._subscriptions.append(subscription)
         return self
 
 
@@ -146,16 +146,21 @@ class TopologyBuilder:
         self._hooks: list[TaskHook] = []
 
     def set_spout(
-        self, name: str, topics: Topics, inputs: str | Sequence[str], **read_options: Unpack[ReadOptions]
+        self,
+        name: str,
+        topics: Topics,
+        inputs: str | Sequence[str],
+        **read_options: Unpack[ReadOptions],
     ) -> None:
         """Add a spout.
 
         Args:
             name: the component's name.
             topics: topics.yaml, as `spout.load` returns it.
-            inputs: name of an input, or of several. Spouts of one topology read inputs of one group.
-            read_options: as of `spout.read_stream`. They apply to the whole query, so where several spouts
-                set an option they must agree.
+            inputs: name of an input, or of several. Spouts of one topology read inputs of one
+                group.
+            read_options: as of `spout.read_stream`. They apply to the whole query, so where
+                several spouts set an option they must agree.
 
         Raises `UsageError`: the name is taken or not allowed.
         """
@@ -166,25 +171,27 @@ class TopologyBuilder:
     def set_bolt(self, name: str, bolt: AnyBolt | KeyedBolt, parallelism: int | None = None) -> BoltDeclarer:
         """Add a bolt; call methods of the returned declarer to subscribe it.
 
-        A `KeyedBolt` reads each of its streams by a fields grouping. The fields are its key: of each stream
-        as many, of the same types. Or it reads by a global grouping: then all tuples have one key, (). Bolts
-        may read its output; none of them is a `KeyedBolt`, or reads a bolt before it.
+        A `KeyedBolt` reads each of its streams by a fields grouping. The fields are its key: of
+        each stream as many, of the same types. Or it reads by a global grouping: then all
+        tuples have one key, (). Bolts may read its output; none of them is a `KeyedBolt`, or
+        reads a bolt before it.
 
         Args:
             name: the component's name in causes, counts and subscriptions.
             bolt: every task works on a copy of it.
-            parallelism: how many tasks it has behind a grouping that moves tuples; None: one for each core,
-                and with a shuffle grouping tuples stay in their task.
+            parallelism: how many tasks it has behind a grouping that moves tuples; None: one
+                for each core, and with a shuffle grouping tuples stay in their task.
 
-        Raises `UsageError`: the name is taken or not allowed; `bolt` is no bolt, or one of its methods would
-        never run (a generator, `async`); or `parallelism` is no whole number of at least 1.
+        Raises `UsageError`: the name is taken or not allowed; `bolt` is no bolt, or one of its
+        methods would never run (a generator, `async`); or `parallelism` is no whole number of
+        at least 1.
         """
         self._check_name(name)
         check_bolt(name, bolt)
         if not isinstance(bolt, BasicBolt | Bolt | ArrowBolt | KeyedBolt):
             raise UsageError(
-                f"bolt {name!r} is a {type(bolt).__name__}, no BasicBolt, Bolt, ArrowBolt or KeyedBolt;"
-                " derive it from one of them"
+                f"bolt {name!r} is a {type(bolt).__name__}, no BasicBolt, Bolt, ArrowBolt or"
+                " KeyedBolt; derive it from one of them"
             )
         if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
             raise UsageError(
@@ -200,9 +207,10 @@ class TopologyBuilder:
     def compile(
         self, parse: ParseOutput, sink: SinkFunctions = None, *, cores: int, zone: str = "UTC"
     ) -> Compiled:
-        """Check the topology and cut it into stages, without Spark; for `sink` and errors see `submit`.
+        """Check the topology and cut it into stages, without Spark.
 
-        `zone`: the one that times of records have for bolts.
+        For `sink` and errors see `submit`. `cores`: how many tasks a bolt without `parallelism`
+        has. `zone`: the one that times of records have for bolts.
         """
         read = one_read(self._spouts)
         graph, schemas = self.declared(parse, zone)
@@ -210,37 +218,50 @@ class TopologyBuilder:
         sinks = sinks_of(graph, sink)
         ordered = [name for name in read.inputs if read.topics.input(name).ordered]
         check_keyed(graph, sinks, read.options, ordered, self._hooks, schemas)
-        bolts = {name: declared.bolt for name, declared in self._bolts.items()}
+        keyed_bolt: KeyedBolt | None = None
+        other_bolts: dict[str, AnyBolt] = {}
+        for name, declared in self._bolts.items():
+            if isinstance(declared.bolt, KeyedBolt):
+                keyed_bolt = declared.bolt
+            else:
+                other_bolts[name] = declared.bolt
         return Compiled(
-            layout(graph, tuple(sinks), cores),
-            {name: bolt for name, bolt in bolts.items() if not isinstance(bolt, KeyedBolt)},
-            schemas,
-            {name: each.inputs for name, each in self._spouts.items()},
-            read,
-            sinks,
-            tuple(self._hooks),
-            next((bolt for bolt in bolts.values() if isinstance(bolt, KeyedBolt)), None),
+            layout=layout(graph, tuple(sinks), cores),
+            bolts=other_bolts,
+            schemas=schemas,
+            inputs={name: spout.inputs for name, spout in self._spouts.items()},
+            read=read,
+            sinks=sinks,
+            hooks=tuple(self._hooks),
+            keyed=keyed_bolt,
         )
 
     def declared(self, parse: ParseOutput, zone: str = "UTC") -> tuple[Graph, dict[StreamId, pa.Schema]]:
-        """Return the graph, not checked yet, and its schemas; `UsageError`: a bolt declares no streams."""
+        """Return the graph, not checked yet, and its schemas.
+
+        Raises `UsageError`: a bolt declares no streams.
+        """
         schemas: dict[StreamId, pa.Schema] = {}
-        has_headers = any(each.options.get("includeHeaders") for each in self._spouts.values())
         components: dict[str, Component] = {}
+        columns = list(SOURCE_COLUMNS)
+        if any(spout.options.get("includeHeaders") for spout in self._spouts.values()):
+            columns.append("headers")
+        spout_schema = pa.schema([(column, with_zone(ARROW_TYPES[column], zone)) for column in columns])
         for name in self._spouts:
-            columns = [*SOURCE_COLUMNS, *(["headers"] if has_headers else [])]
-            types = [(column, with_zone(ARROW_TYPES[column], zone)) for column in columns]
-            schemas[StreamId(name)] = pa.schema(types)
-            components[name] = Component(name, {DEFAULT_STREAM: OutputStream(tuple(columns))}, is_spout=True)
+            schemas[StreamId(name)] = spout_schema
+            streams = {DEFAULT_STREAM: OutputStream(tuple(columns))}
+            components[name] = Component(name, streams, is_spout=True)
+        subscriptions: list[Subscription] = []
         for name, declared in self._bolts.items():
-            streams: dict[str, OutputStream] = {}
-            for stream, (output, direct) in declared_streams(name, declared.bolt).items():
-                schema = schemas[StreamId(name, stream)] = parse(name, output)
-                streams[stream] = OutputStream(tuple(schema.names), direct)
+            streams = {}
+            for stream, (output, is_direct) in declared_streams(name, declared.bolt).items():
+                schema = parse(name, output)
+                schemas[StreamId(name, stream)] = schema
+                streams[stream] = OutputStream(tuple(schema.names), is_direct)
             is_keyed = isinstance(declared.bolt, KeyedBolt)
             components[name] = Component(name, streams, declared.parallelism, is_keyed=is_keyed)
-        listed = tuple(each for declared in self._bolts.values() for each in declared.subscriptions)
-        return Graph(components, listed), schemas
+            subscriptions += declared.subscriptions
+        return Graph(components, tuple(subscriptions)), schemas
 
     def explain(self, cores: int = 2, sink: SinkFunctions = None) -> str:
         """Return the compiled plan as text, without Spark: stages, shuffles, and where edges are carried.
@@ -252,20 +273,25 @@ class TopologyBuilder:
         return explain(self.compile(names_only, sink, cores=cores).layout)
 
     def submit(
-        self, spark: SparkSession, *, sink: SinkFunctions = None, **options: Unpack[SubmitOptions]
+        self,
+        spark: SparkSession,
+        *,
+        sink: SinkFunctions = None,
+        **options: Unpack[SubmitOptions],
     ) -> SubmittedTopology:
         """Run the topology as one streaming query.
 
         Args:
             spark: the session; a classic one, not Spark Connect.
-            sink: gets the rows that no bolt reads: for one such stream a function of a batch's rows and its
-                id, as for `spout.sink`; for several a mapping from component, or (component, stream), to
-                function. None: nothing is written.
-            options: ``checkpoint`` (a folder; None: a temporary one, so that a restart is a new session),
-                ``name``, ``trigger`` (arguments of Spark's `trigger`, such as ``{"availableNow": True}``),
-                ``active`` (False: nothing is started before `resume`), ``deterministic`` (see `spout.sink`),
-                ``metrics_port`` (a port, or an address with a port), and ``metrics_hosts`` (names of this
-                machine by which others ask for the metrics).
+            sink: gets the rows that no bolt reads: for one such stream a function of a batch's
+                rows and its id, as for `spout.sink`; for several a mapping from component, or
+                (component, stream), to function. None: nothing is written.
+            options: ``checkpoint`` (a folder; None: a temporary one, so that a restart is a new
+                session), ``name``, ``trigger`` (arguments of Spark's `trigger`, such as
+                ``{"availableNow": True}``), ``active`` (False: nothing is started before
+                `resume`), ``deterministic`` (see `spout.sink`), ``metrics_port`` (a port, or an
+                address with a port), and ``metrics_hosts`` (names of this machine by which
+                others ask for the metrics).
 
         Raises `UsageError`: it cannot run; the message has the reason and the cure.
         """
@@ -274,6 +300,7 @@ class TopologyBuilder:
         return submit(partial(self.compile, sink=sink), spark, options)
 
     def _check_name(self, name: str) -> None:
+        """Raise `UsageError` if a component has the name already, or none may have it."""
         if name in self._spouts or name in self._bolts:
             raise UsageError(f"two components are called {name!r}; give one of them another name")
         if not name or "+" in name or "/" in name:
@@ -281,69 +308,91 @@ class TopologyBuilder:
 
 
 def one_read(spouts: Mapping[str, Spout]) -> Spout:
-    """Join the inputs and options of several spouts into one `read_stream`; `UsageError`: it cannot be."""
+    """Join the inputs and options of several spouts into one `read_stream`.
+
+    Raises `UsageError`: it cannot be.
+    """
     if not spouts:
         raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
-    first = next(iter(spouts.values()))
-    reader: dict[str, str] = {}
+    topics = next(iter(spouts.values())).topics
+    spouts_by_input: dict[str, str] = {}
+    spouts_by_group: dict[str, str] = {}  # one of each group
     options: dict[str, Any] = {}
-    groups: dict[str, str] = {}
-    for name, each in spouts.items():
-        if each.topics != first.topics:
+    for name, spout in spouts.items():
+        if spout.topics != topics:
             raise UsageError(f"spout {name!r} reads another topics.yaml; one topology reads one installation")
-        for input_name in each.inputs:
-            other = reader.setdefault(input_name, name)
-            if other != name:
+        for input_name in spout.inputs:
+            reader = spouts_by_input.setdefault(input_name, name)
+            if reader != name:
                 raise UsageError(
-                    f"spouts {other!r} and {name!r} both read input {input_name!r}, so its records would be"
-                    f" emitted twice; let all bolts read from {other!r}"
+                    f"spouts {reader!r} and {name!r} both read input {input_name!r}, so its"
+                    f" records would be emitted twice; let all bolts read from {reader!r}"
                 )
-            groups.setdefault(each.topics.input(input_name).group, name)
-        for option, value in each.options.items():
+            spouts_by_group.setdefault(topics.input(input_name).group, name)
+        for option, value in spout.options.items():
             if options.setdefault(option, value) != value:
                 raise UsageError(
-                    f"spout {name!r} says {option}={value!r}, another one {options[option]!r}; read options"
-                    " hold for the whole topology"
+                    f"spout {name!r} says {option}={value!r}, another one {options[option]!r};"
+                    " read options hold for the whole topology"
                 )
-    if len(groups) > 1:
-        found = " and ".join(f"{name!r} of group {group!r}" for group, name in groups.items())
+    if len(spouts_by_group) > 1:
+        texts = [f"{name!r} of group {group!r}" for group, name in spouts_by_group.items()]
         raise UsageError(
-            f"spouts {found} belong to several groups, and a topology publishes for one: give the inputs one"
-            " group in topics.yaml, or submit a topology for each group"
+            f"spouts {' and '.join(texts)} belong to several groups, and a topology publishes"
+            " for one: give the inputs one group in topics.yaml, or submit a topology for each"
+            " group"
         )
-    return Spout(first.topics, tuple(reader), MappingProxyType(options))
+    return Spout(topics, tuple(spouts_by_input), MappingProxyType(options))
 
 
 def sinks_of(graph: Graph, sink: SinkFunctions) -> dict[StreamId, WriteBatch]:
-    """Return the streams that the sink gets, each with its function; `UsageError`: it is not clear which."""
+    """Return the streams that the sink gets, each with its function.
+
+    Raises `UsageError`: it is not clear which.
+    """
     if sink is None:
         return {}
     if isinstance(sink, Mapping):
-        if wrong := [key for key in sink if not isinstance(key, str) and len(key) != 2]:
-            raise UsageError(f"the sink of {wrong[0]!r}: name a component, or (component, stream)")
-        found = {StreamId(*((key,) if isinstance(key, str) else key)): write for key, write in sink.items()}
-        for stream, write in found.items():
-            graph.stream(stream, "the sink")
-            _check_write(write)
-        return found
-    left = graph.unread()
-    if len(left) != 1:
-        what = f"several are left: {', '.join(map(str, left))}" if left else "every stream has a subscriber"
-        example = left[0].component if left else graph.order[-1]
+        return _named_sinks(graph, sink)
+    unread = graph.unread()
+    if len(unread) != 1:
+        text = "every stream has a subscriber"
+        if unread:
+            text = f"several are left: {', '.join(map(str, unread))}"
+        example = unread[0].component if unread else graph.order[-1]
         raise UsageError(
-            f"the sink is one function, which gets the stream that no bolt reads, and {what}; say which:"
-            f' sink={{"{example}": write}}'
+            f"the sink is one function, which gets the stream that no bolt reads, and {text};"
+            f' say which: sink={{"{example}": write}}'
         )
     _check_write(sink)
-    return {left[0]: sink}
+    return {unread[0]: sink}
+
+
+def _named_sinks(graph: Graph, sink: Mapping[Any, WriteBatch]) -> dict[StreamId, WriteBatch]:
+    """Return the functions by the streams that their keys name: a component, or (component, stream)."""
+    writes_by_stream: dict[StreamId, WriteBatch] = {}
+    for key in sink:
+        if not isinstance(key, str) and len(key) != 2:
+            raise UsageError(f"the sink of {key!r}: name a component, or (component, stream)")
+    for key, write in sink.items():
+        stream = StreamId(key) if isinstance(key, str) else StreamId(*key)
+        writes_by_stream[stream] = write
+    for stream, write in writes_by_stream.items():
+        graph.stream(stream, "the sink")
+        _check_write(write)
+    return writes_by_stream
 
 
 def _check_write(write: WriteBatch) -> None:
+    """Raise `UsageError` if a sink's function is none, or a call of it would not run its code."""
     if not callable(write):
         raise UsageError(f"the sink is {write!r}, no function of a batch's rows and its id")
     check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
 
 
 def names_only(bolt: str, output: str) -> pa.Schema:
-    """Parse the names of an output's fields; their types do not matter for a plan, and stay open."""
+    """Return the names of an output's fields.
+
+    Their types do not matter for a plan, and stay open.
+    """
     return pa.schema([(name, pa.null()) for name in field_names(bolt, output)])

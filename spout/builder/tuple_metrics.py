@@ -1,7 +1,7 @@
 """Counts of tuples and of roots as metrics of Prometheus, for topologies, streams and `KafkaSpout`; pure.
 
-Counters of tuples have the labels operator and stream; those of received tuples also have the component that
-emitted them.
+Counters of tuples have the labels operator and stream; those of received tuples also have the
+component that emitted them.
 
 Source: docs/reference/metrics.md.
 """
@@ -45,85 +45,104 @@ ROOT_COUNTERS: Final = {
 """What a planning process counts, with the help of each."""
 
 
-def tuple_metrics(prefix: str, every: Mapping[Group, Counts]) -> Iterator[Metric]:
+def tuple_metrics(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Iterator[Metric]:
     """Yield a counter for each kind of work, one of time for the kinds that are timed, and the times."""
     for what in What:
-        sent = what in (What.EMITTED, What.TRANSFERRED)
-        labels = ["group", "operator", *([] if sent else ["source"]), "stream"]
+        # of what a bolt emits its own stream is named, of what it receives the component too
+        is_sent = what in (What.EMITTED, What.TRANSFERRED)
+        labels = ["group", "operator", "stream"] if is_sent else ["group", "operator", "source", "stream"]
         tuples = CounterMetricFamily(f"{prefix}_{what}", f"tuples {what}", labels=labels)
-        timed = _TIMED.get(what, "")
-        seconds = CounterMetricFamily(f"{prefix}_{timed}_seconds", f"time of tuples {what}", labels=labels)
-        for of, counts in every.items():
+        time_name = _TIMED.get(what, "")  # empty: it is not timed
+        seconds_name = f"{prefix}_{time_name}_seconds"
+        seconds = CounterMetricFamily(seconds_name, f"time of tuples {what}", labels=labels)
+        for group, counts in counts_by_group.items():
             for (kind, operator, stream), measure in counts.items():
                 if kind is not what:
                     continue
-                origin = () if sent else (stream.component,)
-                values = label_values([*of, operator, *origin, stream.stream])
+                component = () if is_sent else (stream.component,)
+                values = label_values([*group, operator, *component, stream.stream])
                 tuples.add_metric(values, measure.tuples)
                 seconds.add_metric(values, measure.total_ns / 1_000_000_000)
         yield tuples
-        if timed:
+        if time_name:
             yield seconds
-    yield _times(prefix, every)
+    yield _times(prefix, counts_by_group)
 
 
-def _times(prefix: str, every: Mapping[Group, Counts]) -> Metric:
+def _times(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Metric:
     """Return the histogram of how long executed tuples took."""
     text = (
-        "time of a tuple within execute; a bolt's rows are timed together, so each tuple counts with the mean"
-        " of the rows that were timed with it"
+        "time of a tuple within execute; a bolt's rows are timed together, so each tuple counts"
+        " with the mean of the rows that were timed with it"
     )
     name = f"{prefix}_execute_per_tuple_seconds"
-    found = HistogramMetricFamily(name, text, labels=["group", "operator", "source", "stream"])
-    for of, counts in every.items():
+    labels = ["group", "operator", "source", "stream"]
+    histogram = HistogramMetricFamily(name, text, labels=labels)
+    for group, counts in counts_by_group.items():
         for (what, operator, stream), measure in counts.items():
             if what is What.EXECUTED:
-                values = label_values([*of, operator, stream.component, stream.stream])
-                found.add_metric(values, _classes(measure), measure.total_ns / 1_000_000_000)
-    return found
+                values = label_values([*group, operator, stream.component, stream.stream])
+                total_s = measure.total_ns / 1_000_000_000
+                histogram.add_metric(values, _classes(measure), total_s)
+    return histogram
 
 
 def _classes(measure: Measure) -> list[tuple[str, float]]:
-    """Return the cumulated classes of a histogram, by their upper bounds, s."""
-    times = dict(measure.times)
-    bounds = [*(str(each / 1_000_000_000) for each in TIME_BOUNDS_NS), "+Inf"]
-    return list(zip(bounds, accumulate(times.get(at, 0) for at in range(len(bounds))), strict=True))
+    """Return the classes of a histogram: their upper bounds in s, and how many tuples are below each."""
+    tuples_by_class = dict(measure.times)
+    bounds = [*(str(bound_ns / 1_000_000_000) for bound_ns in TIME_BOUNDS_NS), "+Inf"]
+    tuples = [tuples_by_class.get(number, 0) for number in range(len(bounds))]
+    return list(zip(bounds, accumulate(tuples), strict=True))
 
 
 def is_alive(status: PlannerStatus, now_ms: int) -> bool:
     """Return whether a planning process has taken its group, and has written its status lately.
 
-    One of the future was written before the clock was set back; a process that lives writes another at once.
+    A status of the future was written before the clock was set back; a process that lives
+    writes another at once.
     """
     has_taken = bool(status.session) or status.state == "running"
     return has_taken and abs(now_ms - status.wall) < STALE_MS
 
 
-def root_metrics(prefix: str, every: Mapping[Group, PlannerStatus | None], now_ms: int) -> Iterator[Metric]:
+def root_metrics(
+    prefix: str, statuses_by_group: Mapping[Group, PlannerStatus | None], now_ms: int
+) -> Iterator[Metric]:
     """Yield the planning processes' counts of roots, of those that took their group and are alive."""
     names = ["group"]
-    alive = {of: each for of, each in every.items() if each is not None and is_alive(each, now_ms)}
-    pending = {of: float(each.pending) for of, each in alive.items()}
+    alive = {
+        group: status
+        for group, status in statuses_by_group.items()
+        if status is not None and is_alive(status, now_ms)
+    }
+    pending = {group: float(status.pending) for group, status in alive.items()}
     yield gauge(f"{prefix}_roots_pending", "roots without a verdict", pending, names)
-    oldest = {of: each.oldest_pending_ms / 1_000 for of, each in alive.items()}
+    oldest_s = {group: status.oldest_pending_ms / 1_000 for group, status in alive.items()}
     text = "age of the oldest root without a verdict; 0: there is none"
-    yield gauge(f"{prefix}_roots_oldest_pending_age_seconds", text, oldest, names)
+    yield gauge(f"{prefix}_roots_oldest_pending_age_seconds", text, oldest_s, names)
     for field, text in ROOT_COUNTERS.items():
-        counts = {of: float(getattr(each, field)) for of, each in alive.items()}
+        counts = {group: float(getattr(status, field)) for group, status in alive.items()}
         yield counter(f"{prefix}_roots_{field}", text, counts, names)
-    hits = {(*of, "max_spout_pending"): float(each.limit_hits) for of, each in alive.items()}
+    limit_hits = {(*group, "max_spout_pending"): float(status.limit_hits) for group, status in alive.items()}
     text = "batches that were chosen while a limit held them back"
-    yield counter(f"{prefix}_limit_hits", text, hits, [*names, "limit"])
-    labels = [*names, "topic", "partition"]
-    blocked, waits = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
-    for of, each in alive.items():
-        for place, count in each.held_now.items():
-            topic, _, partition = place.rpartition("/")
-            blocked[*of, topic, partition] = count
-            waits[*of, topic, partition] = place in each.waits
-    yield gauge(f"{prefix}_held_now", "records that wait behind another one (ordering)", blocked, labels)
-    yield gauge(f"{prefix}_waits", "1: the partition waits (ordering)", waits, labels)
+    yield counter(f"{prefix}_limit_hits", text, limit_hits, [*names, "limit"])
+    yield from _partition_metrics(prefix, alive)
+
+
+def _partition_metrics(prefix: str, alive: Mapping[Group, PlannerStatus]) -> Iterator[Metric]:
+    """Yield what partitions wait for, and which of them stand."""
+    labels = ["group", "topic", "partition"]
+    blocked: dict[tuple[str, ...], float] = {}
+    waits: dict[tuple[str, ...], float] = {}
     stands: dict[tuple[str, ...], float] = {}
-    for of, each in alive.items():
-        stands |= {(*of, *place_labels(place)): 1.0 for place in each.stands}
+    for group, status in alive.items():
+        for place, count in status.held_now.items():
+            topic, _, partition = place.rpartition("/")
+            blocked[*group, topic, partition] = count
+            waits[*group, topic, partition] = place in status.waits
+        for place in status.stands:
+            stands[*group, *place_labels(place)] = 1.0
+    text = "records that wait behind another one (ordering)"
+    yield gauge(f"{prefix}_held_now", text, blocked, labels)
+    yield gauge(f"{prefix}_waits", "1: the partition waits (ordering)", waits, labels)
     yield gauge(f"{prefix}_stands", STANDS_TEXT, stands, labels)

@@ -7,8 +7,8 @@ MINIMUM = (3, 11)
 """What the other modules need to be imported at all."""
 
 if sys.version_info < MINIMUM:
-    found = ".".join(map(str, sys.version_info[:3]))
-    sys.stdout.write(f"failed   WH001 Python: {found}; expected is 3.11 to 3.13: uv python install 3.12\n")
+    version = ".".join(map(str, sys.version_info[:3]))
+    sys.stdout.write(f"failed   WH001 Python: {version}; expected is 3.11 to 3.13: uv python install 3.12\n")
     sys.exit(1)
 
 from spout.local.foreign_packages import OURS, foreign_packages  # noqa: E402  # an older Python cannot import it

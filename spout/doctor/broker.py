@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from enum import Enum
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but the package has no __all__
@@ -61,16 +61,29 @@ Wall = Callable[[], int]
 _ANSWERS: Final = re.compile(r"ApiKey (\w+) \(-?\d+\) Versions \d+\.\.(\d+)")
 
 
-class _Lines(logging.Handler):
-    """Keeps what librdkafka logs of the kinds of requests that a broker answers."""
+class _RequestVersions(logging.Handler):
+    """Collects what librdkafka logs of the kinds of requests that a broker answers.
+
+    Attributes:
+        versions: of each kind of request the highest version that the broker answers.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.versions: dict[str, int] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        if found := _ANSWERS.search(record.getMessage()):
-            self.versions[found[1]] = int(found[2])
+        answer = _ANSWERS.search(record.getMessage())
+        if answer:
+            request, highest_version = answer.groups()
+            self.versions[request] = int(highest_version)
+
+
+class _GroupAnswer(NamedTuple):
+    """What a broker says of a group: what we may do with it, and who is in it (client and host)."""
+
+    operations: frozenset[Operation]
+    members: Sequence[str]
 
 
 class BrokerProbe:
@@ -85,41 +98,62 @@ class BrokerProbe:
         self._admin = self._client.make(AdminClient, {}, LOGGED, self._background)
 
     def facts(self, file: str) -> BrokerFacts:
-        """Ask all questions; where nothing answers, only the first."""
+        """Ask all questions; if the first one gets no answer, no other is asked.
+
+        `file` is the path of topics.yaml, for the cures.
+        """
         bootstrap = self._client.bootstrap
-        away: Reading[Any] = Reading(unknown="it was not asked")
         try:
-            text = self._ask("asking for the cluster", self._cluster)
+            cluster = self._ask("asking for the cluster", self._cluster)
         except WindhoverError as error:
-            refused = isinstance(error, NotAuthenticated)
-            answer: Reading[str] = Reading(unknown=str(error))
-            return BrokerFacts(file, bootstrap, answer, refused, away, away, away, {}, {})
+            not_asked: Reading[Any] = Reading(unknown="it was not asked")
+            return BrokerFacts(
+                file,
+                bootstrap,
+                cluster=Reading(unknown=str(error)),
+                is_refused=isinstance(error, NotAuthenticated),
+                versions=not_asked,
+                allowed=not_asked,
+                findings=not_asked,
+                skews={},
+                members={},
+            )
         self._client.share_deadline()  # one of several brokers may be silent all the same
-        groups = sorted({each.group for each in self._topics.inputs.values()})
-        own = (self._topics.acker.group, self._topics.acker.replay_group)
-        found = {group: self._group(group) for group in (*groups, *own)}
-        ours = self._reading(lambda: self._ask("describing the cluster", self._cluster_operations))
-        allowed = Allowed(
-            AclOperation.CLUSTER_ACTION in (ours.value or ()),  # only who may do everything has this one
-            self._topic_operations()
-            | {(Resource.GROUP, group): each.then(lambda pair: pair[0]) for group, each in found.items()},
-        )
+        input_groups = sorted({input.group for input in self._topics.inputs.values()})
+        service_groups = (self._topics.acker.group, self._topics.acker.replay_group)
+        group_answers = {group: self._group(group) for group in (*input_groups, *service_groups)}
         admin = KafkaAdmin(self._topics.kafka, deadline_ms=self._client.operation_timeout_ms)
+        missing_brokers, copies = self._replicas()
         return BrokerFacts(
             file,
             bootstrap,
-            Reading(text),
-            False,
-            self._versions(),
-            Reading(allowed),
-            self._reading(lambda: check(self._topics, admin).findings),
-            {
+            cluster=Reading(cluster),
+            is_refused=False,
+            versions=self._versions(),
+            allowed=Reading(self._allowed(group_answers)),
+            findings=self._reading(lambda: check(self._topics, admin).findings),
+            skews={
                 "clock of the brokers": self._skew(BROKER_TOPICS),
                 "clock of the queries' drivers": self._reading_or_none(self._drivers_ahead_ms),
             },
-            {group: found[group].then(lambda pair: pair[1]) for group in groups},
-            *self._replicas(),
+            members={
+                group: group_answers[group].then(lambda answer: answer.members) for group in input_groups
+            },
+            missing=missing_brokers,
+            copies=copies,
         )
+
+    def _allowed(self, group_answers: Mapping[str, Reading[_GroupAnswer]]) -> Allowed:
+        """Ask what the broker lets us do with topics, and join it with what is known of groups."""
+        cluster_operations = self._reading(
+            lambda: self._ask("describing the cluster", self._cluster_operations)
+        )
+        operations = self._topic_operations()
+        for group, group_answer in group_answers.items():
+            operations[Resource.GROUP, group] = group_answer.then(lambda answer: answer.operations)
+        # nobody has this operation but who may do everything
+        may_do_everything = AclOperation.CLUSTER_ACTION in (cluster_operations.value or ())
+        return Allowed(may_do_everything, operations)
 
     def services(self, file: str) -> ServiceFacts:
         """Ask who is in the groups of ackers and replay workers, and read who wrote the last States."""
@@ -127,21 +161,23 @@ class BrokerProbe:
         members = {group: self._service_members(group) for group in (acker.group, acker.replay_group)}
         log = self._log()
         origins: dict[int, Reading[StateOrigin | None]] = {}
-        unreadable = {}
+        unreadable: dict[int, str] = {}
         signs_of_ackers: dict[int, WriterTime] = {}
-        for number in range(acker.partitions):
+        for partition in range(acker.partitions):
             try:
-                last = self._last_state(log, number)
-                origins[number] = Reading(None if last is None else _origin_of(last))
-                if last is not None:
-                    signs_of_ackers[number] = last.written
-            except TopicError as error:  # all partitions are of one topic
-                origins |= dict.fromkeys(range(number, acker.partitions), Reading(unknown=str(error)))
+                state = self._last_state(log, partition)
+                origins[partition] = Reading(None if state is None else _origin_of(state))
+                if state is not None:
+                    signs_of_ackers[partition] = state.written
+            except TopicError as error:
+                # all partitions are of one topic: the others have the same error
+                remaining = range(partition, acker.partitions)
+                origins |= dict.fromkeys(remaining, Reading(unknown=str(error)))
                 break
             except Disagreement as error:
-                unreadable[number] = str(error)
+                unreadable[partition] = str(error)
             except WindhoverError as error:
-                origins[number] = Reading(unknown=str(error))
+                origins[partition] = Reading(unknown=str(error))
         signs: dict[str, Reading[Mapping[int, WriterTime]]] = {
             acker.group: Reading(self._lately(signs_of_ackers)),
             acker.replay_group: self._reading(lambda: self._lately(self._signs_of_workers(log))),
@@ -152,8 +188,8 @@ class BrokerProbe:
         """Return the signs of the last minutes: a clock may have been set right since an older one."""
         now_ms = self._wall_ms()
         return {
-            number: sign
-            for number, sign in signs.items()
+            partition: sign
+            for partition, sign in signs.items()
             if sign.appended_ms is not None and now_ms - sign.appended_ms <= YOUNG_MS
         }
 
@@ -162,48 +198,59 @@ class BrokerProbe:
         tails = Tails(log, int(PATIENCE_S * 1_000), SIGNS_MAX)
         fold = progress_and_pauses()
         signs: dict[int, WriterTime] = {}
-        for number in range(self._topics.acker.partitions):
-            for record in tails.last(self._topics.ack_topics.due, number, ""):
+        for partition in range(self._topics.acker.partitions):
+            # records come in their order: the last progress stays
+            for record in tails.last(self._topics.ack_topics.due, partition, ""):
                 if isinstance(fold.put(record), Progress):
-                    signs[number] = writer_time(record)
+                    signs[partition] = writer_time(record)
         return signs
 
     def _service_members(self, group: str) -> Reading[Sequence[ServiceMember]]:
+        """Ask which processes are in a group, and which partitions each one has."""
         use = Use(Operation.DESCRIBE, group=group)
 
-        def make() -> AdminClient:
-            return self._client.make(AdminClient, {}, LOGGED, self._background)
-
         def ask() -> Sequence[ServiceMember]:
-            description = describe_group(make, group, PATIENCE_S)
-            return [
-                ServiceMember(
-                    f"{member.client_id} on {member.host.lstrip('/')}",
-                    frozenset(place.topic for place in member.assignment.topic_partitions or ()),
-                    member.host.lstrip("/"),
-                    frozenset(place.partition for place in member.assignment.topic_partitions or ()),
+            description = describe_group(self._new_admin, group, PATIENCE_S)
+            members = []
+            for member in description.members:
+                host = member.host.lstrip("/")  # Kafka writes an address as "/10.0.0.1"
+                places = member.assignment.topic_partitions or ()
+                members.append(
+                    ServiceMember(
+                        name=f"{member.client_id} on {host}",
+                        topics=frozenset(place.topic for place in places),
+                        host=host,
+                        partitions=frozenset(place.partition for place in places),
+                    )
                 )
-                for member in description.members
-            ]
+            return members
 
         return self._reading(lambda: self._ask(f"describing group {group}", ask, use))
 
-    def _last_state(self, log: KafkaLog, number: int) -> LastState | None:
-        place = kafka_port.TopicPartition(self._topics.ack_topics.state, number)
+    def _new_admin(self) -> AdminClient:
+        return self._client.make(AdminClient, {}, LOGGED, self._background)
+
+    def _last_state(self, log: KafkaLog, partition: int) -> LastState | None:
+        """Read the last State of an acker partition; None: nobody has written one."""
+        place = kafka_port.TopicPartition(self._topics.ack_topics.state, partition)
         return read_last_state(log, place, state_codec(), wait_ms=int(PATIENCE_S * 1_000))
 
     def servers(self) -> Reading[Sequence[tuple[str, int]]]:
-        """Return host and port of each broker as clients are sent to it, and of the bootstrap servers."""
-        named = kafka_servers(self._client.bootstrap)
+        """Return host and port of each bootstrap server, and of each broker as clients are sent to it."""
+        bootstrap_servers = kafka_servers(self._client.bootstrap)
         try:
             brokers = self._admin.list_topics(timeout=PATIENCE_S).brokers.values()
         except KafkaException:
-            return Reading(named)  # they are to be reached in any case
-        return Reading(list(dict.fromkeys([*named, *((str(each.host), each.port) for each in brokers)])))
+            return Reading(bootstrap_servers)  # they are to be reached in any case
+        advertised = [(str(broker.host), broker.port) for broker in brokers]
+        without_repeats = dict.fromkeys([*bootstrap_servers, *advertised])
+        return Reading(list(without_repeats))
 
     def _cluster(self) -> str:
-        found = self._admin.list_topics(timeout=PATIENCE_S)
-        return f"cluster {found.cluster_id}, {len(found.brokers)} broker{'s' * (len(found.brokers) != 1)}"
+        """Return the cluster's id and how many brokers it has, as a text."""
+        metadata = self._admin.list_topics(timeout=PATIENCE_S)
+        count = len(metadata.brokers)
+        return f"cluster {metadata.cluster_id}, {count} broker{'s' if count != 1 else ''}"
 
     def _replicas(self) -> tuple[Sequence[MissingBroker], Mapping[str, tuple[int, int]]]:
         """Return which brokers are missing, and which topics lack copies in sync; see `BrokerFacts`."""
@@ -216,8 +263,9 @@ class BrokerProbe:
 
     def _versions(self) -> Reading[Mapping[str, int]]:
         """Read which requests the broker answers from librdkafka's log, the only place that has them."""
-        lines, logger = _Lines(), logging.Logger("doctor")
-        logger.addHandler(lines)
+        request_versions = _RequestVersions()
+        logger = logging.Logger("doctor")
+        logger.addHandler(request_versions)
         debug = {"debug": "feature", "log_level": 7, "logger": logger}
         admin = self._client.make(AdminClient, {}, debug, self._background)
         try:
@@ -225,22 +273,21 @@ class BrokerProbe:
         except KafkaException as error:
             return Reading(unknown=str(self._client.error(error.args[0], "asking for what it answers")))
         admin.poll(1.0)  # serves the log
-        return Reading(lines.versions) if lines.versions else Reading(unknown="the client does not log it")
+        if not request_versions.versions:
+            return Reading(unknown="the client does not log it")
+        return Reading(request_versions.versions)
 
     def _cluster_operations(self) -> frozenset[AclOperation]:
         future: Future[Any] = self._admin.describe_cluster(
             include_authorized_operations=True, request_timeout=PATIENCE_S
         )
-        found = settled(future, PATIENCE_S, Use(Operation.DESCRIBE))
-        return frozenset(found.authorized_operations or ())
+        description = settled(future, PATIENCE_S, Use(Operation.DESCRIBE))
+        return frozenset(description.authorized_operations or ())
 
     def _topic_operations(self) -> dict[tuple[Resource, str], Reading[frozenset[Operation]]]:
-        names = {
-            right.name
-            for role in Role
-            for right in rights(self._topics, role)
-            if right.resource is Resource.TOPIC
-        }
+        """Ask what we may do with each topic on which some role has a right."""
+        needed_rights = [right for role in Role for right in rights(self._topics, role)]
+        names = {right.name for right in needed_rights if right.resource is Resource.TOPIC}
         futures = self._admin.describe_topics(
             TopicCollection(sorted(names)), include_authorized_operations=True, request_timeout=PATIENCE_S
         )
@@ -250,30 +297,28 @@ class BrokerProbe:
         }
 
     def _operations(self, future: Future[Any], use: Use) -> Reading[frozenset[Operation]]:
+        """Return what we may do with a topic; a topic that we may not even see allows nothing."""
         try:
-            found = settled(future, PATIENCE_S, use)
+            description = settled(future, PATIENCE_S, use)
         except Refused:
             return Reading(frozenset())
         except KafkaException as error:
             return Reading(unknown=str(self._client.error(error.args[0], f"describing {use.topic}")))
-        return Reading(_operations_of(found.authorized_operations))
+        return Reading(_port_operations(description.authorized_operations))
 
-    def _group(self, group: str) -> Reading[tuple[frozenset[Operation], Sequence[str]]]:
+    def _group(self, group: str) -> Reading[_GroupAnswer]:
         """Ask what we may do with a group, and who is in it."""
         use = Use(Operation.DESCRIBE, group=group)
 
-        def make() -> AdminClient:
-            return self._client.make(AdminClient, {}, LOGGED, self._background)
-
-        def ask() -> tuple[frozenset[Operation], Sequence[str]]:
-            found = describe_group(make, group, PATIENCE_S, rights=True)
-            members = [f"{each.client_id} on {each.host.lstrip('/')}" for each in found.members]
-            return _operations_of(found.authorized_operations), members
+        def ask() -> _GroupAnswer:
+            description = describe_group(self._new_admin, group, PATIENCE_S, rights=True)
+            members = [f"{member.client_id} on {member.host.lstrip('/')}" for member in description.members]
+            return _GroupAnswer(_port_operations(description.authorized_operations), members)
 
         return self._reading(lambda: self._ask(f"describing group {group}", ask, use))
 
     def _skew(self, names: Iterable[str]) -> Reading[int]:
-        """Watch topics for new records, and compare their times with our clock."""
+        """Watch topics for new records, and return by how many ms their clock is ahead of ours."""
         places = self._reading(lambda: self._ask("listing topics", lambda: self._places(names)))
         if not places.value:
             return Reading(unknown=places.unknown or f"there is no topic {' or '.join(names)}")
@@ -286,8 +331,10 @@ class BrokerProbe:
                 return Reading(unknown=newest.unknown)
             polls.append(Poll(before_ms, self._wall_ms(), newest.value))
             time.sleep(WATCH_EVERY_S)
-        found = skew_ms(polls)
-        return Reading(found, "" if found is not None else f"nothing was written for {WATCH_MS} ms")
+        ahead_ms = skew_ms(polls)
+        if ahead_ms is None:
+            return Reading(unknown=f"nothing was written for {WATCH_MS} ms")
+        return Reading(ahead_ms)
 
     def _drivers_ahead_ms(self) -> int | None:
         """Return by how much a driver's clock is ahead of ours, of several the worst; None: unknown.
@@ -296,16 +343,17 @@ class BrokerProbe:
         """
         topics = self._topics
         with closing(self._log()) as log:
-            numbers = range(topics.acker.partitions)
-            signs = [kafka_port.TopicPartition(topics.ack_topics.init, number) for number in numbers]
+            partitions = range(topics.acker.partitions)
+            signs = [kafka_port.TopicPartition(topics.ack_topics.init, partition) for partition in partitions]
             clocks = watch_clocks(log, signs, self._wall_ms)
             if clocks.here_ms is None:
                 return clocks.drivers_ms
-            now_ms = self._wall_ms() - clocks.correction_ms
-            groups = {one.group for one in topics.inputs.values() if one.tracked}
-            aheads_ms = [live_query(log, topics, group, now_ms).ahead_ms for group in groups]
-        ahead_of_here_ms = [ahead_ms - clocks.here_ms for ahead_ms in aheads_ms if ahead_ms is not None]
-        return max(ahead_of_here_ms, key=abs, default=None)
+            broker_now_ms = self._wall_ms() - clocks.correction_ms
+            groups = {input.group for input in topics.inputs.values() if input.tracked}
+            queries = [live_query(log, topics, group, broker_now_ms) for group in groups]
+        # both are ahead of the broker: their difference is how far a driver is ahead of this machine
+        ahead_of_us_ms = [query.ahead_ms - clocks.here_ms for query in queries if query.ahead_ms is not None]
+        return max(ahead_of_us_ms, key=abs, default=None)
 
     def _reading_or_none(self, question: Callable[[], int | None]) -> Reading[int]:
         """Ask by a question whose answer is None where no query has written anything."""
@@ -324,27 +372,28 @@ class BrokerProbe:
         return log
 
     def _places(self, names: Iterable[str]) -> list[TopicPartition]:
-        listed = self._admin.list_topics(timeout=PATIENCE_S).topics
-        return [
-            TopicPartition(name, number)
-            for name in names
-            if name in listed
-            for number in listed[name].partitions
-        ]
+        """Return all partitions of those topics that exist."""
+        topics = self._admin.list_topics(timeout=PATIENCE_S).topics
+        existing = [topics[name] for name in names if name in topics]
+        return [TopicPartition(str(topic.topic), number) for topic in existing for number in topic.partitions]
 
     def _newest(self, places: Sequence[TopicPartition] | None) -> int:
+        """Return the time in ms of the newest record of some partitions."""
         latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs
         futures = self._admin.list_offsets(dict.fromkeys(places or (), latest), request_timeout=PATIENCE_S)
-        use = Use(Operation.DESCRIBE, topic=", ".join(sorted({part.topic for part in futures})))
-        return max(int(settled(each, PATIENCE_S, use).timestamp) for each in futures.values())
+        use = Use(Operation.DESCRIBE, topic=", ".join(sorted({place.topic for place in futures})))
+        return max(int(settled(future, PATIENCE_S, use).timestamp) for future in futures.values())
 
     def _reading(self, question: Callable[[], T]) -> Reading[T]:
+        """Ask a question; if it fails, its answer is unknown for that reason."""
         try:
             return Reading(question())
         except WindhoverError as error:
             return Reading(unknown=str(error))
 
     def _ask(self, doing: str, question: Callable[[], T], use: Use | None = None) -> T:
+        """Ask the broker until it answers or the client's deadline has passed; `doing` names it in errors."""
+
         def ask() -> T:
             try:
                 return question()
@@ -356,11 +405,13 @@ class BrokerProbe:
         return self._client.retry(doing, self._client.deadline(), ask, self._background, about)
 
 
-def _origin_of(last: LastState) -> StateOrigin:
+def _origin_of(state: LastState) -> StateOrigin:
     # in the step of its restore an acker of this version does not note it yet, but names the cluster
-    is_former = last.notes.restored is None and not last.cluster
-    return StateOrigin(last.state.partitions, is_former)
+    is_former = state.notes.restored is None and not state.cluster
+    return StateOrigin(state.state.partitions, is_former)
 
 
-def _operations_of(found: Iterable[Enum] | None) -> frozenset[Operation]:
-    return frozenset(Operation[each.name] for each in found or () if each.name in Operation.__members__)
+def _port_operations(acl_operations: Iterable[Enum] | None) -> frozenset[Operation]:
+    """Return the operations that we know of; a broker names others beside them."""
+    names = {operation.name for operation in acl_operations or ()}
+    return frozenset(Operation[name] for name in names & Operation.__members__.keys())

@@ -59,12 +59,12 @@ def write_bundle(path: Path, sources: BundleSources, environ: Mapping[str, str])
         try:
             with (
                 os.fdopen(descriptor, "wb") as file,
-                zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as whole,
+                zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
             ):
                 for name, text in parts.items():
-                    whole.writestr(name, text)
+                    archive.writestr(name, text)
         except BaseException:
-            path.unlink()  # a part of an archive can be sent and not be read
+            path.unlink()  # somebody would send a part of an archive, and nobody could read it
             raise
     except FileExistsError as error:
         raise UsageError(f"--bundle {path}: it is there already; name another file") from error
@@ -74,6 +74,7 @@ def write_bundle(path: Path, sources: BundleSources, environ: Mapping[str, str])
 
 
 def _parts(sources: BundleSources, environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    """Yield name and text of each file of the archive, without secrets."""
     try:
         text = sources.file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
@@ -83,27 +84,30 @@ def _parts(sources: BundleSources, environ: Mapping[str, str]) -> Iterable[tuple
     def document(value: Any) -> str:
         return encoded(redactor.value(value), OutputFormat.JSON) + "\n"
 
-    yield "results.json", document([each.row() for each in sources.results])
+    yield "results.json", document([result.row() for result in sources.results])
     yield "versions.json", document(_versions(sources.now_ms))
     yield "topics.yaml", encoded(redacted_topics(text, redactor), OutputFormat.YAML)
-    yield "status.json", document(_of_broker(sources, _status))
-    yield "topics.json", document(_of_broker(sources, _topics))
+    yield "status.json", document(_ask_broker(sources, _status))
+    yield "topics.json", document(_ask_broker(sources, _topics))
     for number, log in enumerate(sources.logs, 1):
         yield f"logs/{number}-{log.name}", "\n".join([*redacted_log(_last_lines(log), redactor), ""])
 
 
 def _versions(now_ms: int) -> dict[str, Any]:
-    found = on_executor.answer((), 0)
+    """Return what this machine has: its Python, packages and those of them that cannot be imported."""
+    answer = on_executor.answer((), 0)
     names = ("python", "executable", "packages", "broken")
-    return {"at": time_text(now_ms), "platform": platform.platform(), **{name: found[name] for name in names}}
+    versions = {name: answer[name] for name in names}
+    return {"at": time_text(now_ms), "platform": platform.platform(), **versions}
 
 
-def _of_broker(sources: BundleSources, read: Callable[[Topics, int], Any]) -> Any:
+def _ask_broker(sources: BundleSources, read: Callable[[Topics, int], Any]) -> Any:
     """Ask the broker, unless the doctor has found that it does not answer."""
     if sources.topics is None:
         return {"unknown": "topics.yaml cannot be read"}
-    of_reach = {result.health for result in sources.results if result.code is REACHABLE}
-    if CheckHealth.FAILED in of_reach and CheckHealth.OK not in of_reach:  # else one of several is missing
+    reach_healths = {result.health for result in sources.results if result.code is REACHABLE}
+    # if both are there, one of several brokers is missing, and the others answer
+    if CheckHealth.FAILED in reach_healths and CheckHealth.OK not in reach_healths:
         return {"unknown": f"{REACHABLE.code} failed"}
     try:
         return read(sources.topics, sources.now_ms)
@@ -120,7 +124,7 @@ def _status(topics: Topics, now_ms: int) -> dict[str, Any]:
     rows = snapshot.rows()
     return {
         "partitions": rows,
-        "attention": [each.text for each in problems(snapshot, topics)],
+        "attention": [problem.text for problem in problems(snapshot, topics)],
         "brokers": missing_broker_texts(snapshot.missing_brokers),
         "processes": missing_processes(rows, topics),
         "missing": list(snapshot.missing),
@@ -129,12 +133,18 @@ def _status(topics: Topics, now_ms: int) -> dict[str, Any]:
 
 
 def _topics(topics: Topics, now_ms: int) -> list[dict[str, Any]]:
-    found = KafkaAdmin(topics.kafka).topics(topics_needed(topics))
+    """Return a row for each of our topics that exists; `now_ms` is not needed."""
+    descriptions = KafkaAdmin(topics.kafka).topics(topics_needed(topics))
     return [
-        {"topic": each.name, "id": each.id, "partitions": each.partitions, "copies": each.replication,
-         "settings": dict(each.settings)}
-        for each in found.values()
-    ]  # fmt: skip
+        {
+            "topic": topic.name,
+            "id": topic.id,
+            "partitions": topic.partitions,
+            "copies": topic.replication,
+            "settings": dict(topic.settings),
+        }
+        for topic in descriptions.values()
+    ]
 
 
 def _last_lines(path: Path) -> Iterable[str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, cloudpickle
@@ -24,7 +24,7 @@ EXECUTORS_S: Final = 20.0
 """How long a cluster may take for the first executor."""
 
 MORE_S: Final = 1.0
-"""Executors that come within this of the one before are waited for at least; see `ExecutorWait`."""
+"""An executor may come this long after the one before it, at least; see `ExecutorWait`."""
 
 ROUNDS: Final = 4
 """Of the first one Python starts; the second one, in warm workers, tells clocks to a part of a second."""
@@ -45,6 +45,13 @@ SETTINGS: Final[Mapping[str, str]] = {
 Servers = Sequence[tuple[str, int]]
 
 
+class _EndedTask(NamedTuple):
+    """A task, and where it ran."""
+
+    end: TaskEnd
+    task: ExecutorTask
+
+
 def cluster_facts(
     master: str,
     servers: Reading[Servers],
@@ -53,19 +60,21 @@ def cluster_facts(
 ) -> ClusterFacts:
     """Start an application on a cluster, ask each of its executors, and end it."""
     driver = ExecutorAnswer(**on_executor.answer((), 0))
-    if masters := spark_servers(master):
-        away = on_executor.answer(masters, 0)["unreachable"]
-        if len(away) == len(masters):
-            text = "; ".join(f"{server}: {why}" for server, why in away.items())
+    masters = spark_servers(master)
+    if masters:
+        # Spark itself would look for a master that does not answer for a minute
+        unreachable = on_executor.answer(masters, 0)["unreachable"]
+        if len(unreachable) == len(masters):
+            text = "; ".join(f"{server}: {why}" for server, why in unreachable.items())
             return ClusterFacts(master, Reading(unknown=text), driver, servers)
     try:
         session = cluster_session("windhover-doctor", master, SETTINGS)
     except (PySparkException, Py4JError, WindhoverError) as error:
         return ClusterFacts(master, Reading(unknown=_first_line(error)), driver, servers)
     try:
-        for each in shipped:
-            session.sparkContext.addPyFile(str(each))
-        tasks = _Tasks(session.sparkContext, servers.value or (), wall_ms).all()
+        for package in shipped:
+            session.sparkContext.addPyFile(str(package))
+        tasks = _Tasks(session.sparkContext, servers.value or (), wall_ms).ask_all()
     finally:
         session.stop()
     if not tasks:
@@ -76,7 +85,7 @@ def cluster_facts(
 
 
 class ExecutorWait:
-    """How long a cluster's executors are waited for.
+    """Decides how long a cluster's executors are waited for. Times are seconds of a monotonic clock.
 
     The first one may take `EXECUTORS_S`. All start at once, and on busy machines they come one after another:
     so each of the others may come later than the one before by half of what the first one took.
@@ -86,94 +95,108 @@ class ExecutorWait:
         """Begin to wait; the application asked for executors at `began_s`."""
         self.count = 0
         self._began_s = began_s
-        self._until_s = now_s + EXECUTORS_S
-        self._more_s = 0.0
+        self._deadline_s = now_s + EXECUTORS_S
+        self._pause_max_s = 0.0
 
-    def is_over(self, count: int, now_s: float) -> bool:
-        """Tell whether it is over, with so many executors there."""
-        if count > self.count:
-            self._more_s = self._more_s or min(max((now_s - self._began_s) / 2, MORE_S), EXECUTORS_S)
-            self.count, self._until_s = count, now_s + self._more_s
-        return now_s >= self._until_s
+    def is_over(self, executor_count: int, now_s: float) -> bool:
+        """Take note of how many executors there are now, and return whether no more are waited for."""
+        if executor_count > self.count:
+            if self.count == 0:
+                half_of_first_s = (now_s - self._began_s) / 2
+                self._pause_max_s = min(max(half_of_first_s, MORE_S), EXECUTORS_S)
+            self.count = executor_count
+            self._deadline_s = now_s + self._pause_max_s
+        return now_s >= self._deadline_s
 
 
 class _Tasks:
-    """Tasks on executors, by executor and machine."""
+    """Runs tasks on executors, and keeps what they answer by executor and machine."""
 
     def __init__(self, context: SparkContext, servers: Servers, wall_ms: Callable[[], int]) -> None:
         self._context = context
         self._servers = list(servers)
         self._wall_ms = wall_ms
-        self._found: dict[tuple[str, str], list[ExecutorTask]] = {}
-        self._numbers = itertools.count(1)
+        self._tasks_by_executor: dict[tuple[str, str], list[ExecutorTask]] = {}
+        self._job_numbers = itertools.count(1)
         cloudpickle.register_pickle_by_value(on_executor)  # type: ignore[no-untyped-call]  # a machine may lack Windhover
 
-    def all(self) -> Mapping[tuple[str, str], Sequence[ExecutorTask]]:
-        """Ask every executor, as far as its cores are free; none: the cluster gave no executor.
+    def ask_all(self) -> Mapping[tuple[str, str], Sequence[ExecutorTask]]:
+        """Ask every executor, as far as its cores are free; empty: the cluster gave no executor.
 
         Each task is a job of its own, so that one that fails ends no other. There are as many at once as
         the cluster has cores, and each keeps its core for a while: so each executor gets one.
         """
         with ThreadPoolExecutor(TASKS_MAX) as pool:
-            first = pool.submit(self._one, 0.0)  # with dynamic allocation no executor comes without a job
+            # with dynamic allocation no executor comes without a job
+            first_task = pool.submit(self._run_task, 0.0)
             if not self._wait_for_executors():
                 self._context.cancelAllJobs()
                 return {}
-            self._note([first])
-            for number in range(ROUNDS):
+            self._collect([first_task])
+            for round_number in range(ROUNDS):
                 executors = executors_of(self._context)
-                for each in executors:
-                    self._found.setdefault((each.id, each.host), [])
-                if number >= len(HOLD_S) and all(self._found.values()):
+                for executor in executors:
+                    self._tasks_by_executor.setdefault((executor.id, executor.host), [])
+                if round_number >= len(HOLD_S) and all(self._tasks_by_executor.values()):
                     break
-                slots = min(TASKS_MAX, sum(each.cores for each in executors))
-                hold_s = HOLD_S[min(number, len(HOLD_S) - 1)]
-                self._note([pool.submit(self._one, hold_s) for _ in range(max(1, slots))])
-        return self._found
+                core_count = sum(executor.cores for executor in executors)
+                task_count = max(1, min(TASKS_MAX, core_count))
+                hold_s = HOLD_S[min(round_number, len(HOLD_S) - 1)]
+                self._collect([pool.submit(self._run_task, hold_s) for _ in range(task_count)])
+        return self._tasks_by_executor
 
     def _wait_for_executors(self) -> bool:
-        """Wait for the first executor, and for those that come soon after it."""
-        past_s = (self._wall_ms() - self._context.startTime) / 1000
-        wait_for = ExecutorWait(time.monotonic() - past_s, time.monotonic())
-        while not wait_for.is_over(len(executors_of(self._context)), time.monotonic()):
+        """Wait for the first executor, and for those that come soon after it; return whether any came."""
+        age_s = (self._wall_ms() - self._context.startTime) / 1000
+        executor_wait = ExecutorWait(time.monotonic() - age_s, time.monotonic())
+        while not executor_wait.is_over(len(executors_of(self._context)), time.monotonic()):
             time.sleep(0.1)
-        return wait_for.count > 0
+        return executor_wait.count > 0
 
-    def _note(self, sent: Sequence[Future[tuple[TaskEnd, ExecutorTask] | None]]) -> None:
-        """Wait for tasks; what does not end in time is cancelled, and says nothing."""
-        _, left = wait(sent, ROUND_S)
-        if left:
+    def _collect(self, sent: Sequence[Future[_EndedTask | None]]) -> None:
+        """Wait for tasks, and keep their answers; a task that does not end in time is cancelled."""
+        _, running = wait(sent, ROUND_S)
+        if running:
             self._context.cancelAllJobs()
-        for each in sent:
-            if (found := each.result()) is not None:
-                end, task = found
-                self._found.setdefault((end.executor, end.host), []).append(task)
+        for future in sent:
+            ended = future.result()
+            if ended is not None:
+                executor = (ended.end.executor, ended.end.host)
+                self._tasks_by_executor.setdefault(executor, []).append(ended.task)
 
-    def _one(self, hold_s: float) -> tuple[TaskEnd, ExecutorTask] | None:
-        """Run one task; None: it was on no executor."""
-        group, servers = f"windhover-doctor-{next(self._numbers)}", self._servers
-        answer = on_executor.answer  # the task takes along this function, and not this object
-        self._context.setJobGroup(group, "what each executor has", interruptOnCancel=True)
-        sent_ms, error = self._wall_ms(), ""
-        found = None
+    def _run_task(self, hold_s: float) -> _EndedTask | None:
+        """Run one task, which keeps its core for `hold_s`; None: it was on no executor."""
+        job_group = f"windhover-doctor-{next(self._job_numbers)}"
+        # the task takes along these two, and not this object
+        servers = self._servers
+        answer_question = on_executor.answer
+        self._context.setJobGroup(job_group, "what each executor has", interruptOnCancel=True)
+        answer = None
+        error = ""
+        sent_ms = self._wall_ms()
         try:
-            [fields] = self._context.parallelize([0], 1).map(lambda _: answer(servers, hold_s)).collect()
-            found = ExecutorAnswer(**fields)
+            one_partition = self._context.parallelize([0], 1)
+            [fields] = one_partition.map(lambda _: answer_question(servers, hold_s)).collect()
+            answer = ExecutorAnswer(**fields)
         except (PySparkException, Py4JError) as raised:
             error = str(raised)
         received_ms = self._wall_ms()
-        end = self._end_of(group)
-        return None if end is None else (end, ExecutorTask(sent_ms, received_ms, found, end.error or error))
+        end = self._task_end(job_group)
+        if end is None:
+            return None
+        return _EndedTask(end, ExecutorTask(sent_ms, received_ms, answer, end.error or error))
 
-    def _end_of(self, group: str) -> TaskEnd | None:
-        """Return where the task of a job group ran; Spark notes it a moment later."""
-        until, tracker = time.monotonic() + NOTED_S, self._context.statusTracker()
-        while time.monotonic() < until:
-            for job in tracker.getJobIdsForGroup(group):
-                info = tracker.getJobInfo(job)
-                for stage in info.stageIds if info else ():
-                    if ends := task_ends_of(self._context, stage):
-                        return ends[0]
+    def _task_end(self, job_group: str) -> TaskEnd | None:
+        """Wait until Spark has noted where the task of a job group ran; None: it does not know in time."""
+        deadline_s = time.monotonic() + NOTED_S
+        tracker = self._context.statusTracker()
+        while time.monotonic() < deadline_s:
+            for job in tracker.getJobIdsForGroup(job_group):
+                job_info = tracker.getJobInfo(job)
+                for stage in job_info.stageIds if job_info else ():
+                    task_ends = task_ends_of(self._context, stage)
+                    if task_ends:
+                        return task_ends[0]
             time.sleep(0.05)
         return None
 

@@ -87,11 +87,9 @@ class CheckResult:
 
     def lines(self) -> list[str]:
         """Return it for people: one line, and where something is wrong what to do."""
-        first, *more = cut(self.observed).splitlines() or [""]
-        lines = [
-            f"{self.health:<8} {self.code.code} {self.code.title}, {cut(self.subject)}: {first}",
-            *(f"         {line}" for line in more),
-        ]
+        first_line, *more_lines = cut(self.observed).splitlines() or [""]
+        lines = [f"{self.health:<8} {self.code.code} {self.code.title}, {cut(self.subject)}: {first_line}"]
+        lines += [f"         {line}" for line in more_lines]
         if self.cure:
             parts = (("expected", self.expected), ("cure", cut(self.cure)), ("docs", self.code.docs))
             lines += [f"         {name}: {text}" for name, text in parts]
@@ -100,10 +98,10 @@ class CheckResult:
 
 def closing_line(results: Iterable[CheckResult]) -> str:
     """Return the last line of a report: how many checks came out how."""
-    counts = Counter(each.health for each in results)
-    listed = ", ".join(f"{counts[health]} {health}" for health in CheckHealth)
+    counts = Counter(result.health for result in results)
+    counts_text = ", ".join(f"{counts[health]} {health}" for health in CheckHealth)
     checks = "1 check" if counts.total() == 1 else f"{counts.total()} checks"
-    return f"{checks}: {listed}"
+    return f"{checks}: {counts_text}"
 
 
 SET_TOPIC: Final = (
@@ -208,5 +206,5 @@ SERVICES: Final = CheckCode(
     "windhover machinery --config {file}",
 )
 
-CODES: Final = tuple(each for each in list(vars().values()) if isinstance(each, CheckCode))
+CODES: Final = tuple(value for value in list(vars().values()) if isinstance(value, CheckCode))
 """Every check, by its number."""

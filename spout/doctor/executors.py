@@ -23,6 +23,11 @@ SAME: Final = ("windhover", "pyspark")
 """Distributions whose versions must be the driver's; of the others another version is a doubt."""
 
 KAFKA_PORT: Final = 9092
+MASTER_PORT: Final = 7077
+"""Of a standalone master of Spark."""
+
+_EXECUTOR_CODES: Final = (EXECUTOR_PYTHON, EXECUTOR_PACKAGES, EXECUTOR_REACH, EXECUTOR_CLOCKS)
+"""What is judged of each executor."""
 
 _OTHER_PYTHON: Final = re.compile(r"different version[^0-9]*(\d+\.\d+) than that in driver[^0-9]*(\d+\.\d+)")
 _NO_PROGRAM: Final = re.compile(r'Cannot run program "[^"]*".*')
@@ -78,25 +83,32 @@ class ClusterFacts:
 
 
 def judge_executors(facts: ClusterFacts) -> Iterator[CheckResult]:
-    others = (EXECUTOR_PYTHON, EXECUTOR_PACKAGES, EXECUTOR_REACH, EXECUTOR_CLOCKS)
+    """Judge whether a cluster gives executors, and then what is on each of them."""
     if facts.application.unknown:
         yield EXECUTORS.failed(facts.master, facts.application.unknown, cure=_cure_of_master(facts.master))
-        yield from (each.unknown(facts.master, f"{EXECUTORS.code} failed") for each in others)
+        yield from (code.unknown(facts.master, f"{EXECUTORS.code} failed") for code in _EXECUTOR_CODES)
         return
     yield EXECUTORS.ok(facts.master, facts.application.value or "")
     for (executor, host), tasks in facts.tasks.items():
-        subject = f"executor {executor} on {host}"
-        answers = [each for each in tasks if each.answer is not None]
-        if answers:
-            yield from _judge_answers(subject, host, answers, facts)
-            continue
-        if tasks:
-            failed = _judge_failure(subject, host, tasks[0].error, facts)
-            yield failed
-            reason, codes = f"{failed.code.code} failed", [each for each in others if each != failed.code]
-        else:
-            reason, codes = "no task ran there in time: other work has its cores", list(others)
-        yield from (each.unknown(subject, reason) for each in codes)
+        yield from _judge_executor(f"executor {executor} on {host}", host, tasks, facts)
+
+
+def _judge_executor(
+    subject: str, host: str, tasks: Sequence[ExecutorTask], facts: ClusterFacts
+) -> Iterator[CheckResult]:
+    """Judge one executor: by what its tasks answered, else by why the first of them failed."""
+    if any(task.answer is not None for task in tasks):
+        yield from _judge_answers(subject, host, tasks, facts)
+        return
+    if not tasks:
+        reason = "no task ran there in time: other work has its cores"
+        yield from (code.unknown(subject, reason) for code in _EXECUTOR_CODES)
+        return
+    failure = _judge_failure(subject, host, tasks[0].error, facts)
+    yield failure
+    for code in _EXECUTOR_CODES:
+        if code != failure.code:
+            yield code.unknown(subject, f"{failure.code.code} failed")
 
 
 def _cure_of_master(master: str) -> str:
@@ -113,100 +125,121 @@ def _cure_of_packages(host: str, python: str, driver: ExecutorAnswer) -> str:
 
 
 def _judge_failure(subject: str, host: str, error: str, facts: ClusterFacts) -> CheckResult:
-    python = facts.driver.python.rpartition(".")[0]
-    environment = EXECUTOR_PYTHON.cure.format(host=host, python=python)
-    if found := _OTHER_PYTHON.search(error):
-        text = f"Python {found[1]}, and the driver has {found[2]}"
-        return EXECUTOR_PYTHON.failed(subject, text, cure=environment)
-    if program := _NO_PROGRAM.search(error):
-        return EXECUTOR_PYTHON.failed(subject, program[0], cure=environment)
-    if missing := _NO_PYSPARK.search(error):
+    """Judge why a task failed; `error` is what Spark says, often with a long stack."""
+    cure_of_python = EXECUTOR_PYTHON.cure.format(host=host, python=_release(facts.driver.python))
+    versions = _OTHER_PYTHON.search(error)
+    if versions:
+        text = f"Python {versions[1]}, and the driver has {versions[2]}"
+        return EXECUTOR_PYTHON.failed(subject, text, cure=cure_of_python)
+    program = _NO_PROGRAM.search(error)
+    if program:
+        return EXECUTOR_PYTHON.failed(subject, program[0], cure=cure_of_python)
+    missing_module = _NO_PYSPARK.search(error)
+    if missing_module:
         cure = _cure_of_packages(host, "PYTHON", facts.driver)
-        return EXECUTOR_PACKAGES.failed(subject, f"its Python has no {missing[1]}", cure=cure)
+        return EXECUTOR_PACKAGES.failed(subject, f"its Python has no {missing_module[1]}", cure=cure)
     lines = [line for line in error.splitlines() if line.strip()]
     text = f"its task failed: {lines[0] if lines else 'for an unknown reason'}"
     return EXECUTORS.failed(subject, text, cure=EXECUTORS.cure.format(master=shlex.quote(facts.master)))
 
 
+def _release(version: str) -> str:
+    """Return the first two numbers of a version of Python: 3.12 of 3.12.4."""
+    return version.rpartition(".")[0]
+
+
 def _judge_answers(
     subject: str, host: str, tasks: Sequence[ExecutorTask], facts: ClusterFacts
 ) -> Iterator[CheckResult]:
-    found = next(each.answer for each in tasks if each.answer is not None)
-    if found.python.rpartition(".")[0] == facts.driver.python.rpartition(".")[0]:
-        yield EXECUTOR_PYTHON.ok(subject, f"{found.python}, {found.executable}")
+    """Judge what the tasks of one executor answered: its clock by all answers, the rest by the first."""
+    answer = next(task.answer for task in tasks if task.answer is not None)
+    driver_release = _release(facts.driver.python)
+    if _release(answer.python) == driver_release:
+        yield EXECUTOR_PYTHON.ok(subject, f"{answer.python}, {answer.executable}")
     else:
-        cure = EXECUTOR_PYTHON.cure.format(host=host, python=facts.driver.python.rpartition(".")[0])
-        text = f"Python {found.python}, and the driver has {facts.driver.python}"
+        cure = EXECUTOR_PYTHON.cure.format(host=host, python=driver_release)
+        text = f"Python {answer.python}, and the driver has {facts.driver.python}"
         yield EXECUTOR_PYTHON.failed(subject, text, cure=cure)
-    yield _judge_packages(subject, host, found, facts.driver)
-    yield _judge_reach(subject, host, found, facts.servers)
+    yield _judge_packages(subject, host, answer, facts.driver)
+    yield _judge_reach(subject, host, answer, facts.servers)
     cure = EXECUTOR_CLOCKS.cure.format(host=host)
     yield judge_skew(EXECUTOR_CLOCKS, subject, skew_of(tasks), "the driver's", cure)
 
 
-def _judge_packages(subject: str, host: str, found: ExecutorAnswer, driver: ExecutorAnswer) -> CheckResult:
-    cure = _cure_of_packages(host, shlex.quote(found.executable), driver)
-    if found.broken:
-        text = "; ".join(f"{name} cannot be imported: {why}" for name, why in found.broken.items())
+def _judge_packages(subject: str, host: str, answer: ExecutorAnswer, driver: ExecutorAnswer) -> CheckResult:
+    """Judge whether an executor's packages can be imported, and have the driver's versions."""
+    cure = _cure_of_packages(host, shlex.quote(answer.executable), driver)
+    if answer.broken:
+        text = "; ".join(f"{name} cannot be imported: {why}" for name, why in answer.broken.items())
         return EXECUTOR_PACKAGES.failed(subject, text, cure=cure)
-    other = {
-        name: (there, here)
-        for name, here in driver.packages.items()
-        if here and (there := found.packages.get(name, "")) != here
-    }
-    named = "; ".join(
-        f"{name} {there or 'without a version'}, and the driver has {here}"
-        for name, (there, here) in other.items()
-    )
-    if any(other[name][0] for name in SAME if name in other):
-        return EXECUTOR_PACKAGES.failed(subject, named, cure=cure)
-    if any(there for there, _ in other.values()):
-        return EXECUTOR_PACKAGES.warning(subject, named, cure=cure)
-    if named:
-        return EXECUTOR_PACKAGES.unknown(subject, f"all can be imported, but {named}")
-    versions = ", ".join(f"{name} {version}" for name, version in found.packages.items())
+    # an empty version is one that nobody knows: modules may be shipped without their distribution
+    differences: list[str] = []
+    has_other_version = has_other_version_of_same = False
+    for name, driver_version in driver.packages.items():
+        version = answer.packages.get(name, "")
+        if not driver_version or version == driver_version:
+            continue
+        differences.append(f"{name} {version or 'without a version'}, and the driver has {driver_version}")
+        has_other_version |= bool(version)
+        has_other_version_of_same |= bool(version) and name in SAME
+    text = "; ".join(differences)
+    if has_other_version_of_same:
+        return EXECUTOR_PACKAGES.failed(subject, text, cure=cure)
+    if has_other_version:
+        return EXECUTOR_PACKAGES.warning(subject, text, cure=cure)
+    if differences:
+        return EXECUTOR_PACKAGES.unknown(subject, f"all can be imported, but {text}")
+    versions = ", ".join(f"{name} {version}" for name, version in answer.packages.items())
     return EXECUTOR_PACKAGES.ok(subject, versions)
 
 
 def _judge_reach(
-    subject: str, host: str, found: ExecutorAnswer, servers: Reading[Sequence[tuple[str, int]]]
+    subject: str, host: str, answer: ExecutorAnswer, servers: Reading[Sequence[tuple[str, int]]]
 ) -> CheckResult:
     if servers.value is None:
         return EXECUTOR_REACH.unknown(subject, servers.unknown)
-    if not found.unreachable:
+    if not answer.unreachable:
         names = ", ".join(f"{name}:{port}" for name, port in servers.value)
         return EXECUTOR_REACH.ok(subject, f"reaches {names}")
-    text = "; ".join(f"{server}: {why}" for server, why in found.unreachable.items())
-    server, _, port = next(iter(found.unreachable)).rpartition(":")
+    text = "; ".join(f"{server}: {why}" for server, why in answer.unreachable.items())
+    server, _, port = next(iter(answer.unreachable)).rpartition(":")
     cure = EXECUTOR_REACH.cure.format(host=host, server=server, port=port)
     return EXECUTOR_REACH.failed(subject, text, cure=cure)
 
 
 def skew_of(tasks: Iterable[ExecutorTask]) -> int:
-    """Return by how much an executor's clock is ahead of the driver's at least, in ms; negative: behind."""
-    ahead = behind = 0
-    for each in tasks:
-        if each.answer is not None:
-            ahead = max(ahead, each.answer.ended_ms - each.received_ms)
-            behind = min(behind, each.answer.began_ms - each.sent_ms)
-    return ahead if ahead > -behind else behind
+    """Return by how much an executor's clock is ahead of the driver's at least, in ms; negative: behind.
+
+    A task begins after it was sent and ends before its answer is back. If by the executor's clock it ended
+    3 s after the driver had the answer, that clock is at least 3 s ahead.
+    """
+    ahead_ms = 0
+    behind_ms = 0
+    for task in tasks:
+        if task.answer is not None:
+            ahead_ms = max(ahead_ms, task.answer.ended_ms - task.received_ms)
+            behind_ms = min(behind_ms, task.answer.began_ms - task.sent_ms)
+    return ahead_ms if ahead_ms > -behind_ms else behind_ms
 
 
 def kafka_servers(text: str) -> list[tuple[str, int]]:
     """Return host and port of each server in `bootstrap.servers`."""
-    return [
-        _server(each.rpartition("://")[2], KAFKA_PORT) for one in text.split(",") if (each := one.strip())
-    ]
+    addresses = [address.strip() for address in text.split(",")]
+    # a listener's name may stand before it: SASL_SSL://host:9092
+    return [_server(address.rpartition("://")[2], KAFKA_PORT) for address in addresses if address]
 
 
 def spark_servers(master: str) -> list[tuple[str, int]]:
     """Return host and port of each standalone master in an address; none: it is of another kind."""
-    kind, _, rest = master.partition("://")
-    return [_server(each.strip(), 7077) for each in rest.split(",")] if kind == "spark" else []
+    kind, _, addresses = master.partition("://")
+    if kind != "spark":
+        return []
+    return [_server(address.strip(), MASTER_PORT) for address in addresses.split(",")]
 
 
-def _server(text: str, default: int) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
+def _server(address: str, default_port: int) -> tuple[str, int]:
+    """Return host and port of an address; an IPv6 host stands in brackets there."""
+    host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal():
-        return text.strip("[]"), default
+        return address.strip("[]"), default_port
     return host.strip("[]"), int(port)

@@ -82,25 +82,26 @@ def file_facts(
 
 def spark_version_in(home: Path) -> str:
     """Return the version of the Spark in a folder, from the name of its core's jar; empty: there is none."""
-    names = sorted(each.name for each in (home / "jars").glob("spark-core_*.jar"))
-    found = _CORE_JAR.match(names[0]) if names else None
-    return found[1] if found else ""
+    names = sorted(jar.name for jar in (home / "jars").glob("spark-core_*.jar"))
+    core_jar = _CORE_JAR.match(names[0]) if names else None
+    return core_jar[1] if core_jar else ""
 
 
 def other_owners(path: Sequence[str]) -> dict[str, list[str]]:
     """Return the other distributions on a path that install a package or module by one of our names."""
     owners: dict[str, list[str]] = {}
-    for each in distributions(path=list(path)):
-        if (each.name or "").lower() == OURS:
+    for distribution in distributions(path=list(path)):
+        if (distribution.name or "").lower() == OURS:
             continue
-        tops = {file.parts[0].removesuffix(".py") for file in each.files or ()}
+        top_names = {file.parts[0].removesuffix(".py") for file in distribution.files or ()}
         for name in IMPORT_NAMES:
-            if name in tops:
-                owners.setdefault(name, []).append(f"{each.name} {each.version}")
+            if name in top_names:
+                owners.setdefault(name, []).append(f"{distribution.name} {distribution.version}")
     return owners
 
 
 def judge_files(facts: FileFacts) -> Iterator[CheckResult]:
+    """Judge topics.yaml, the installed Spark, and who owns our import names."""
     if facts.topics is None:
         cure = TOPICS_FILE.cure.format(file=facts.file)
         yield TOPICS_FILE.failed(facts.file, facts.problem, cure=cure)
@@ -110,10 +111,10 @@ def judge_files(facts: FileFacts) -> Iterator[CheckResult]:
     yield from _judge_spark(facts)
     yield from _judge_names(facts)
     if facts.topics is not None:
-        long = list(long_needs(facts.topics))
-        for each in long:
-            yield HORIZON.warning(f"topic {each.topic}", each.text)
-        if not long:
+        needs = list(long_needs(facts.topics))
+        for need in needs:
+            yield HORIZON.warning(f"topic {need.topic}", need.text)
+        if not needs:
             yield HORIZON.ok(facts.file, "no record may be needed for longer")
 
 
@@ -124,10 +125,10 @@ def _judge_spark(facts: FileFacts) -> Iterator[CheckResult]:
     elif release not in SPARKS:
         yield SPARK.failed("pyspark", facts.pyspark)
     elif facts.spark_home and facts.spark_home_version != facts.pyspark:
-        there = facts.spark_home_version or "no Spark"
+        home_content = facts.spark_home_version or "no Spark"
         yield SPARK.failed(
             "pyspark",
-            f"{facts.pyspark}, and SPARK_HOME ({facts.spark_home}) holds {there}",
+            f"{facts.pyspark}, and SPARK_HOME ({facts.spark_home}) holds {home_content}",
             expected="one version of both",
             cure="unset SPARK_HOME",
         )
@@ -139,24 +140,27 @@ def _judge_names(facts: FileFacts) -> Iterator[CheckResult]:
     for name in IMPORT_NAMES:
         others = list(facts.owners.get(name, ()))
         if others:
-            cure = NAMES.cure.format(other=" ".join(each.rpartition(" ")[0] for each in others))
+            names_alone = [owner.rpartition(" ")[0] for owner in others]  # without the versions
+            cure = NAMES.cure.format(other=" ".join(names_alone))
             yield NAMES.failed(name, f"also owned by {', '.join(others)}", cure=cure)
         elif name in facts.shadows:
-            at = facts.shadows[name]
-            yield NAMES.failed(name, f"is imported from {at}", cure=f"mv {at} {at}.old")
+            file = facts.shadows[name]
+            yield NAMES.failed(name, f"is imported from {file}", cure=f"mv {file} {file}.old")
         else:
             yield NAMES.ok(name, "windhover's")
 
 
 def shadowing_files(path: Sequence[str]) -> dict[str, str]:
     """Return of each import name the file that a program with this path imports in place of ours."""
-    ours = Path(__file__).resolve().parents[2]
-    found = {}
+    our_folder = Path(__file__).resolve().parents[2]
+    shadows = {}
     for name in IMPORT_NAMES:
         spec = PathFinder.find_spec(name, path)
-        if spec is not None and spec.origin and ours not in Path(spec.origin).resolve().parents:
-            found[name] = spec.origin
-    return found
+        if spec is None or not spec.origin:
+            continue
+        if our_folder not in Path(spec.origin).resolve().parents:
+            shadows[name] = spec.origin
+    return shadows
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +205,13 @@ def checkpoint_facts(folder: str) -> CheckpointFacts:
 
 
 def _content(folder: str, path: Path) -> CheckpointFacts:
+    """Read the id of the query, its last batches, and where our sources stand in the last one."""
     metadata = path / "metadata"
-    query = str(json.loads(metadata.read_text(encoding="utf-8"))["id"]) if metadata.exists() else ""
-    planned, written = _last_batch(path / "offsets"), _last_batch(path / "commits")
+    query = ""
+    if metadata.exists():
+        query = str(json.loads(metadata.read_text(encoding="utf-8"))["id"])
+    planned = _last_batch(path / "offsets")
+    written = _last_batch(path / "commits")
     if planned < 0:
         return CheckpointFacts(folder, query=query, written=written)
     file = path / "offsets" / str(planned)
@@ -211,11 +219,13 @@ def _content(folder: str, path: Path) -> CheckpointFacts:
         return CheckpointFacts(folder, unknown=f"{file} has more than {OFFSET_BYTES_MAX} bytes")
     lines = file.read_text(encoding="utf-8").splitlines()
     # first the version of the file, then the batch as a whole, then a line for each source, - for none
-    journals = [journal for line in lines[2:] if (journal := _journal(line)) is not None]
+    source_lines = lines[2:]
+    journals = [journal for line in source_lines if (journal := _journal(line)) is not None]
     return CheckpointFacts(folder, query=query, planned=planned, written=written, journals=journals)
 
 
 def _last_batch(folder: Path) -> int:
+    """Return the highest batch id that has a file in a folder; -1: there is none."""
     if not folder.is_dir():
         return -1
     return max((int(file.name) for file in folder.iterdir() if file.name.isdigit()), default=-1)
@@ -227,9 +237,11 @@ def _journal(line: str) -> Journal | None:
         value = json.loads(line)
     except ValueError:
         return None
+    if not isinstance(value, dict) or not {"session", "ranges"} <= value.keys():
+        return None
     from spout.planning.journal import journal_of  # it loads NumPy, which only a checkpoint needs
 
-    return journal_of(value) if isinstance(value, dict) and {"session", "ranges"} <= value.keys() else None
+    return journal_of(value)
 
 
 def judge_checkpoint(facts: CheckpointFacts, topics: Topics | None) -> CheckResult:
@@ -254,14 +266,14 @@ def judge_checkpoint(facts: CheckpointFacts, topics: Topics | None) -> CheckResu
     if topics is None or not ids:
         inputs = ", ".join(map(str, ids)) or "none"
         return CHECKPOINT.ok(subject, f"{query}; inputs by their ids: {inputs}")
-    by_id = {source.id: source for source in topics.inputs.values()}
-    gone = [number for number in ids if number not in by_id]
-    if gone:
-        numbers = ", ".join(map(str, gone))
+    inputs_by_id = {input.id: input for input in topics.inputs.values()}
+    unlisted = [id for id in ids if id not in inputs_by_id]
+    if unlisted:
+        numbers = ", ".join(map(str, unlisted))
         text = f"{query}; this topics.yaml has no input of id {numbers}, from which it has read"
         return CHECKPOINT.failed(subject, text, cure=cure)
-    groups = sorted({by_id[number].group for number in ids})
-    inputs = ", ".join(by_id[number].name for number in ids)
+    groups = sorted({inputs_by_id[id].group for id in ids})
+    inputs = ", ".join(inputs_by_id[id].name for id in ids)
     return CHECKPOINT.ok(subject, f"{query}; of group {', '.join(groups)}, inputs {inputs}")
 
 

@@ -49,7 +49,7 @@ REQUESTS_NEEDED: Final[Mapping[str, int]] = {
 }
 """Of each kind of request the version that must be answered; the highest ones came with Kafka 2.8."""
 
-_BY_SETTING: Final[Mapping[str, CheckCode]] = {
+_CODES_BY_SETTING: Final[Mapping[str, CheckCode]] = {
     "retention.ms": RETENTION,
     "retention.bytes": RETENTION,
     "min.insync.replicas": COPIES,
@@ -135,12 +135,13 @@ def judge_unasked(bootstrap: str, reason: str) -> Iterator[CheckResult]:
 def _judge_versions(facts: BrokerFacts) -> CheckResult:
     if facts.versions.value is None:
         return REQUESTS.unknown(facts.bootstrap, facts.versions.unknown)
-    found = facts.versions.value
-    lacking = [
-        f"{name} up to version {found[name]} of {needed}" if name in found else f"no {name}"
-        for name, needed in REQUESTS_NEEDED.items()
-        if found.get(name, -1) < needed
-    ]
+    highest_versions = facts.versions.value
+    lacking = []
+    for name, version_needed in REQUESTS_NEEDED.items():
+        if name not in highest_versions:
+            lacking.append(f"no {name}")
+        elif highest_versions[name] < version_needed:
+            lacking.append(f"{name} up to version {highest_versions[name]} of {version_needed}")
     if not lacking:
         return REQUESTS.ok(facts.bootstrap, f"answers all {len(REQUESTS_NEEDED)} kinds that are needed")
     cure = REQUESTS.cure.format(bootstrap=facts.bootstrap)
@@ -155,32 +156,34 @@ def _judge_rights(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iter
     if allowed.everything:
         yield RIGHTS.ok(facts.bootstrap, "this user may do everything")
         return
-    for each in list(Role) if role is None else [role]:
-        missing, unknown = missing_rights(allowed, rights(topics, each))
+    judged_roles = list(Role) if role is None else [role]
+    # Each process has a user of its own: without --role nobody says which one this is.
+    result_of_missing = RIGHTS.warning if role is None else RIGHTS.failed
+    for judged_role in judged_roles:
+        subject = f"role {judged_role}"
+        missing, unknown = missing_rights(allowed, rights(topics, judged_role))
         if missing:
             text = f"this user lacks {'; '.join(rights_text(missing))}"
-            cure = RIGHTS.cure.format(file=shlex.quote(facts.file), role=each)
-            # Each process has a user of its own: without --role nobody says which one this is.
-            judge = RIGHTS.warning if role is None else RIGHTS.failed
-            yield judge(f"role {each}", text, cure=cure)
+            cure = RIGHTS.cure.format(file=shlex.quote(facts.file), role=judged_role)
+            yield result_of_missing(subject, text, cure=cure)
         else:
-            yield RIGHTS.ok(f"role {each}", "this user has the rights to topics and groups")
+            yield RIGHTS.ok(subject, "this user has the rights to topics and groups")
         for reason, doubtful in unknown.items():
-            yield RIGHTS.unknown(f"role {each}", f"{'; '.join(rights_text(doubtful))}: {reason}")
+            yield RIGHTS.unknown(subject, f"{'; '.join(rights_text(doubtful))}: {reason}")
 
 
 def missing_rights(allowed: Allowed, needed: Iterable[Right]) -> tuple[list[Right], dict[str, list[Right]]]:
     """Return the rights that are missing, and by reason those of which nothing is known."""
     missing: list[Right] = []
     unknown: dict[str, list[Right]] = {}
-    nobody: Reading[frozenset[Operation]] = Reading(
+    not_answered: Reading[frozenset[Operation]] = Reading(
         unknown="Kafka answers no question about transactional ids"
     )
     for right in needed:
-        found = allowed.of.get((right.resource, right.name), nobody)
-        if found.value is None:
-            unknown.setdefault(found.unknown, []).append(right)
-        elif right.operation not in found.value:
+        operations = allowed.of.get((right.resource, right.name), not_answered)
+        if operations.value is None:
+            unknown.setdefault(operations.unknown, []).append(right)
+        elif right.operation not in operations.value:
             missing.append(right)
     return missing, unknown
 
@@ -191,23 +194,36 @@ def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
     if facts.findings.value is None:
         yield from (code.unknown(facts.bootstrap, facts.findings.unknown) for code in codes)
         return
-    seen = {COPIES} if facts.copies else set[CheckCode]()
-    for found in _joined(facts.findings.value):
-        code = _BY_SETTING.get(found.setting.partition("=")[0], TOPICS)
-        seen.add(code)
-        if found.setting:
-            quoted = {"topic": shlex.quote(found.topic), "setting": shlex.quote(found.setting)}
-            cure = code.cure if code is not TOPICS else RETENTION.cure
-            cure = cure.format(bootstrap=facts.bootstrap, **quoted)
-        elif found.copies:
-            cure = ADD_COPIES.format(bootstrap=facts.bootstrap)
-        else:
-            cure = TOPICS.cure.format(file=shlex.quote(facts.file))
-        judge = code.failed if found.level is Level.ERROR else code.warning
-        copies = f"{found.copies} copies, made as {TOPICS.docs} says" if found.copies else ""
-        expected = found.setting or copies or code.expected
-        yield judge(f"topic {found.topic}", found.text, expected=expected, cure=cure)
-    yield from (code.ok(facts.bootstrap, "no topic has a fault") for code in codes if code not in seen)
+    codes_with_faults = {COPIES} if facts.copies else set[CheckCode]()
+    for finding in _joined(facts.findings.value):
+        result = _judge_finding(facts, finding)
+        codes_with_faults.add(result.code)
+        yield result
+    for code in codes:
+        if code not in codes_with_faults:
+            yield code.ok(facts.bootstrap, "no topic has a fault")
+
+
+def _judge_finding(facts: BrokerFacts, finding: Finding) -> CheckResult:
+    """Judge one fault of a topic: of a setting (``name=value``), of the number of copies, or another one."""
+    code = _CODES_BY_SETTING.get(finding.setting.partition("=")[0], TOPICS)
+    expected = code.expected
+    if finding.setting:
+        expected = finding.setting
+        # TOPICS' own cure makes topics, and no command of it changes a setting
+        template = code.cure if code is not TOPICS else RETENTION.cure
+        cure = template.format(
+            bootstrap=facts.bootstrap,
+            topic=shlex.quote(finding.topic),
+            setting=shlex.quote(finding.setting),
+        )
+    elif finding.copies:
+        expected = f"{finding.copies} copies, made as {TOPICS.docs} says"
+        cure = ADD_COPIES.format(bootstrap=facts.bootstrap)
+    else:
+        cure = TOPICS.cure.format(file=shlex.quote(facts.file))
+    result_of_level = code.failed if finding.level is Level.ERROR else code.warning
+    return result_of_level(f"topic {finding.topic}", finding.text, expected=expected, cure=cure)
 
 
 def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
@@ -216,10 +232,12 @@ def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
     for topic, copies in facts.copies.items():
         topics_by_copies.setdefault(copies, []).append(topic)
     for (in_sync, expected), topics in sorted(topics_by_copies.items()):
-        text = f"{in_sync} of {expected} copies are in sync: one more broker that stops may stop all writes"
+        effect = "one more broker that stops may stop all writes"
+        if in_sync == 0:
+            effect = "nothing is written or read"
         yield COPIES.warning(
             f"topic {', '.join(sorted(topics))}",
-            text if in_sync else f"0 of {expected} copies are in sync: nothing is written or read",
+            f"{in_sync} of {expected} copies are in sync: {effect}",
             expected=f"{expected} copies in sync",
             cure=UNDER_REPLICATED.format(bootstrap=facts.bootstrap),
         )
@@ -227,25 +245,30 @@ def _judge_copies(facts: BrokerFacts) -> Iterator[CheckResult]:
 
 def _joined(findings: Iterable[Finding]) -> list[Finding]:
     """Make one finding of those that several topics share; what a setting cures stays one for each topic."""
-    named: dict[tuple[str, ...], list[Finding]] = {}
-    for found in findings:
-        alone = found.topic if found.setting else ""
-        named.setdefault((found.level.name, found.text, found.setting, alone), []).append(found)
-    return [replace(same[0], topic=", ".join(each.topic for each in same)) for same in named.values()]
+    findings_by_text: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        own_topic = finding.topic if finding.setting else ""
+        key = (finding.level.name, finding.text, finding.setting, own_topic)
+        findings_by_text.setdefault(key, []).append(finding)
+    joined = []
+    for shared in findings_by_text.values():
+        topics = ", ".join(finding.topic for finding in shared)
+        joined.append(replace(shared[0], topic=topics))
+    return joined
 
 
 def _judge_clock(clock: str, skew: Reading[int]) -> CheckResult:
     if skew.value is None:
         return CLOCKS.unknown(clock, skew.unknown)
-    other = "this machine's: ages and due times are wrong by as much"
-    return judge_skew(CLOCKS, clock, skew.value, other)
+    our_clock = "this machine's: ages and due times are wrong by as much"
+    return judge_skew(CLOCKS, clock, skew.value, our_clock)
 
 
-def judge_skew(code: CheckCode, clock: str, ahead_ms: int, other: str, cure: str = "") -> CheckResult:
+def judge_skew(code: CheckCode, clock: str, ahead_ms: int, other_clock: str, cure: str = "") -> CheckResult:
     """Judge by how much a clock is ahead of another one at least; negative: behind it."""
     if abs(ahead_ms) <= SKEW_MS_MAX:
         return code.ok(clock, f"differs by {span(abs(ahead_ms))} at least")
-    return code.failed(clock, f"{difference_text(ahead_ms)} {other}", cure=cure)
+    return code.failed(clock, f"{difference_text(ahead_ms)} {other_clock}", cure=cure)
 
 
 def _judge_group(bootstrap: str, group: str, members: Reading[Sequence[str]]) -> CheckResult:

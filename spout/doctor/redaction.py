@@ -79,13 +79,13 @@ class Redactor:
         """Return plain data without secrets: numbers too, where a variable holds the same one."""
         if isinstance(value, Mapping):
             return {
-                self.text(str(name)): HIDDEN if SECRET.search(str(name)) and each else self.value(each)
-                for name, each in value.items()
+                self.text(str(name)): HIDDEN if SECRET.search(str(name)) and field else self.value(field)
+                for name, field in value.items()
             }
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Iterable):
-            return [self.value(each) for each in value]
+            return [self.value(element) for element in value]
         if value is None or isinstance(value, bool):
             return value
         shown = self._values.shown_for(str(value))
@@ -98,47 +98,55 @@ def _secrets(text: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]
     data = read_yaml(text, environ, AS_WRITTEN).data
     kafka = data.get("kafka") if isinstance(data, Mapping) else None
     for name, value in kafka.items() if isinstance(kafka, Mapping) else ():
-        if isinstance(value, str) and value and SECRET.search(name) and not HARMLESS.fullmatch(name):
+        is_secret = bool(SECRET.search(name)) and not HARMLESS.fullmatch(name)
+        if is_secret and isinstance(value, str) and value:
             yield value, HIDDEN
-            yield from ((line, HIDDEN) for line in value.splitlines() if len(line) >= SHORT)
+            # an error may quote one line of a key; a short one would hide words that are no secret
+            long_lines = [line for line in value.splitlines() if len(line) >= SHORT]
+            yield from ((line, HIDDEN) for line in long_lines)
 
 
 def redacted_topics(text: str, redactor: Redactor) -> Any:
     """Return the data of a topics.yaml: variables by name, and only harmless settings of Kafka's client."""
     document = read_yaml(text, _Names())
     if not isinstance(document.data, Mapping):
-        return {"unreadable": [redactor.text(str(each)) for each in document.problems]}
-    data = dict(document.data)
-    kafka = data.pop("kafka", None)
-    shown = {
-        name: redactor.value(value) if HARMLESS.fullmatch(name) else HIDDEN
-        for name, value in (kafka.items() if isinstance(kafka, Mapping) else ())
-    }
-    return {"kafka": shown, **redactor.value(data)}
+        return {"unreadable": [redactor.text(str(problem)) for problem in document.problems]}
+    other_sections = dict(document.data)
+    kafka = other_sections.pop("kafka", None)
+    shown_settings = {}
+    for name, value in kafka.items() if isinstance(kafka, Mapping) else ():
+        shown_settings[name] = redactor.value(value) if HARMLESS.fullmatch(name) else HIDDEN
+    return {"kafka": shown_settings, **redactor.value(other_sections)}
 
 
 def redacted_log(lines: Iterable[str], redactor: Redactor) -> Iterator[str]:
     """Yield those of our own log lines, each with its harmless fields, and how many were left out."""
-    left_out = 0
+    left_out_count = 0
     for line in lines:
         fields = _fields(line)
         if fields is None:
-            left_out += 1
+            left_out_count += 1
             continue
         is_of_kafka = str(fields["event"]).partition(".")[2] in OF_KAFKA
-        shown = SHOWN_FIELDS | SHOWN_TEXTS if is_of_kafka else SHOWN_FIELDS
-        yield json_text(
-            {name: redactor.value(value) if name in shown else HIDDEN for name, value in fields.items()}
-        )
-    if left_out:
-        yield LEFT_OUT.format(left_out)
+        shown_names = SHOWN_FIELDS | SHOWN_TEXTS if is_of_kafka else SHOWN_FIELDS
+        shown_fields = {}
+        for name, value in fields.items():
+            shown_fields[name] = redactor.value(value) if name in shown_names else HIDDEN
+        yield json_text(shown_fields)
+    if left_out_count:
+        yield LEFT_OUT.format(left_out_count)
 
 
 def _fields(line: str) -> Mapping[str, Any] | None:
-    """Return the fields of a line of ours; what a journal puts before it is passed over."""
+    """Return the fields of a line of ours; None: it is of another program, or cut off.
+
+    What a journal puts before the JSON is passed over.
+    """
     try:
-        found = json.loads(line[line.find("{") :])
+        fields = json.loads(line[line.find("{") :])
     except ValueError:
         return None
-    is_ours = isinstance(found, Mapping) and re.fullmatch(r"[a-z_]+\.[a-z_]+", str(found.get("event", "")))
-    return found if is_ours else None
+    if not isinstance(fields, Mapping):
+        return None
+    has_our_event = re.fullmatch(r"[a-z_]+\.[a-z_]+", str(fields.get("event", "")))
+    return fields if has_our_event else None

@@ -14,7 +14,7 @@ Neither writes its version or its file anywhere. What can be known of them:
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -113,15 +113,16 @@ def _judge_clocks(
     if not members.value:
         yield CLOCKS.unknown(subject, f"no {kind} run")
         return
-    aheads_ms = {
-        member: ahead_ms
-        for member in members.value
-        if (ahead_ms := _ahead_ms(signs.value[n] for n in member.partitions if n in signs.value)) is not None
-    }
+    aheads_ms: dict[ServiceMember, int] = {}
+    for member in members.value:
+        own_signs = [signs.value[number] for number in member.partitions if number in signs.value]
+        ahead_ms = _ahead_ms(own_signs)
+        if ahead_ms is not None:
+            aheads_ms[member] = ahead_ms
     wrong = {member: ms for member, ms in aheads_ms.items() if ms > SKEW_MS_MAX or ms < -CLOCKS_APART_MS}
     for member, ahead_ms in wrong.items():
         numbers = ", ".join(map(str, sorted(member.partitions)))
-        plural = "s" * (len(member.partitions) > 1)
+        plural = "s" if len(member.partitions) > 1 else ""
         text = (
             f"{difference_text(ahead_ms)} the broker's, on the machine of {Untrusted(member.name)}, which has"
             f" acker partition{plural} {numbers}: its times, and the times of its replays, are wrong by as"
@@ -142,7 +143,9 @@ def _ahead_ms(times: Iterable[WriterTime]) -> int | None:
     An older sign may be of the process that had the partition before.
     """
     dated = [time for time in times if time.appended_ms is not None and time.ahead_ms is not None]
-    return max(dated, key=lambda time: time.appended_ms or 0).ahead_ms if dated else None
+    if not dated:
+        return None
+    return max(dated, key=lambda time: time.appended_ms or 0).ahead_ms
 
 
 def _judge_group(
@@ -153,16 +156,16 @@ def _judge_group(
     if reading.value is None:
         yield SERVICES.unknown(subject, reading.unknown)
         return
-    others = [member for member in reading.value if member.topics - expected]
-    for member in others:
-        named = ", ".join(sorted(member.topics - expected))
+    misplaced = [member for member in reading.value if member.topics - expected]
+    for member in misplaced:
+        other_topics = ", ".join(sorted(member.topics - expected))
         text = (
-            f"{Untrusted(member.name)} has partitions of {Untrusted(named)}: it runs with another"
+            f"{Untrusted(member.name)} has partitions of {Untrusted(other_topics)}: it runs with another"
             " topics.yaml, with another acker.topic_prefix, and is in the group of the processes that work"
             f" on {', '.join(sorted(expected))}"
         )
         yield SERVICES.failed(subject, text, cure=cure)
-    if not others:
+    if not misplaced:
         count = "nobody" if not reading.value else f"{len(reading.value)}"
         yield SERVICES.ok(subject, f"{count} there; nobody with another topic prefix")
 
@@ -173,42 +176,42 @@ def _judge_states(facts: ServiceFacts, partitions: int, cure: str) -> Iterator[C
         # a later version reads it, else somebody has to let all readers pass over it
         repair = f"windhover topics repair {shlex.quote(facts.file)}"
         yield SERVICES.failed(_states([number]), why, cure=repair)
-    unknown: dict[str, list[int]] = {}
-    others: dict[int, list[int]] = {}
-    former, right, without = list[int](), list[int](), list[int]()
+    unknown_by_reason: dict[str, list[int]] = {}
+    numbers_by_count: dict[int, list[int]] = {}
+    of_earlier_version: list[int] = []
+    of_this_version: list[int] = []
+    without_state: list[int] = []
     for number, reading in facts.origins.items():
         if reading.unknown:
-            unknown.setdefault(reading.unknown, []).append(number)
+            unknown_by_reason.setdefault(reading.unknown, []).append(number)
         elif reading.value is None:
-            without.append(number)
+            without_state.append(number)
         elif reading.value.partitions != partitions:
-            others.setdefault(reading.value.partitions, []).append(number)
+            numbers_by_count.setdefault(reading.value.partitions, []).append(number)
         elif reading.value.is_former:
-            former.append(number)
+            of_earlier_version.append(number)
         else:
-            right.append(number)
-    for why, numbers in unknown.items():
+            of_this_version.append(number)
+    for why, numbers in unknown_by_reason.items():
         yield SERVICES.unknown(_states(numbers), why)
-    for count, numbers in sorted(others.items()):
+    for count, numbers in sorted(numbers_by_count.items()):
         yield SERVICES.failed(
             _states(numbers),
             f"an acker with acker.partitions: {count} wrote it, this file has {partitions}: it looks for"
             " roots in other partitions than this file's queries",
             cure=cure,
         )
-    if former:
-        yield SERVICES.warning(
-            _states(former), "an acker of an earlier version of Windhover wrote it", cure=cure
-        )
-    if right:
-        yield SERVICES.ok(
-            _states(right), f"written for {partitions} acker partitions, and this version reads it"
-        )
-    if without:
-        yield SERVICES.ok(_states(without), "nobody has written one yet")
+    if of_earlier_version:
+        text = "an acker of an earlier version of Windhover wrote it"
+        yield SERVICES.warning(_states(of_earlier_version), text, cure=cure)
+    if of_this_version:
+        text = f"written for {partitions} acker partitions, and this version reads it"
+        yield SERVICES.ok(_states(of_this_version), text)
+    if without_state:
+        yield SERVICES.ok(_states(without_state), "nobody has written one yet")
 
 
-def _states(numbers: Iterable[int]) -> str:
-    named = sorted(numbers)
-    plural = "s" if len(named) > 1 else ""
-    return f"State of acker partition{plural} {', '.join(map(str, named))}"
+def _states(numbers: Collection[int]) -> str:
+    """Return the subject of a result: the States of some acker partitions."""
+    plural = "s" if len(numbers) > 1 else ""
+    return f"State of acker partition{plural} {', '.join(map(str, sorted(numbers)))}"

@@ -9,9 +9,10 @@
 `WatchedBatchCall`
     An `ArrowBolt` that hooks watch: its rows are emitted, acked and failed one by one.
 
-An exception of user code fails the input that it was raised for, and nothing that was emitted for that input
-is delivered (a rich bolt's emissions are); one that the bolt stops on ends the task. Untracked, `FailTuple`
-drops the input and any other exception ends the task, since nobody would replay it.
+An exception of user code fails the input that it was raised for, and nothing
+that was emitted for that input is delivered (a rich bolt's emissions are);
+one that the bolt stops on ends the task. Untracked, `FailTuple` drops the
+input and any other exception ends the task, since nobody would replay it.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -52,7 +53,7 @@ ExecuteRow = Callable[[Any, BasicCollector], object]
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """Names what an exception of a bolt's code failed.
+    """Makes causes of failures from what a bolt's code raises.
 
     `tracked`: whether an exception fails the input; otherwise it is raised.
     """
@@ -63,20 +64,25 @@ class Causes:
     tracked: bool
 
     def of(self, error: Exception, raised: Exception | None = None) -> Cause:
-        """Return the cause; raise the error if it ends the task, from what was `raised` in other words."""
+        """Return the cause, whose traceback is logged; raise the error if it ends the task.
+
+        `raised`: what the code raised, if `error` says the same in other words.
+        """
         stop_on(self.name, self.bolt, error)
-        if not self.tracked and not isinstance(error, FailTuple):
-            if raised in (None, error):
-                raise error
-            raise error from raised
-        return cause_of(self.name, error, self.collector.tracebacks)
+        ends_task = not self.tracked and not isinstance(error, FailTuple)
+        if not ends_task:
+            return cause_of(self.name, error, self.collector.tracebacks)
+        if raised in (None, error):
+            raise error
+        raise error from raised
 
 
 @dataclass(frozen=True, slots=True)
 class RowCall:
     """Calls a basic bolt for each row.
 
-    `around`: returns what to call in place of ``execute`` for the rows of a block; None: ``execute`` itself.
+    `wrap`: returns what to call in place of ``execute`` for the rows of a
+    block; None: ``execute`` itself.
     """
 
     name: str
@@ -84,44 +90,52 @@ class RowCall:
     streams: Mapping[str, StreamPass]
     collector: RowCollector
     causes: Causes
-    around: Callable[[ExecuteRow, Rows], ExecuteRow] | None = None
+    wrap: Callable[[ExecuteRow, Rows], ExecuteRow] | None = None
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; the rows that it emitted are as it emitted them."""
+        """Call the bolt for each row whose turn comes; what it emitted is not
+        made to fit yet.
+        """
         collector = self.collector
         if collector.values:
             raise too_late(self.name)
         rows, places, turns = block
-        values, ended = collector.values, collector.ends.append
+        values, append_end = collector.values, collector.ends.append
         failures: list[RowFailure] = []
         execute: ExecuteRow = self.bolt.execute
-        if self.around is not None:
-            execute = self.around(execute, rows)
+        if self.wrap is not None:
+            execute = self.wrap(execute, rows)
+        # by `map`, which makes a tuple faster than a call in the loop; a turn
+        # is taken for each
         for received in map(PlacedTuple, repeat(rows), turns, repeat(places)):
             try:
-                if (returned := execute(received, collector)) is not None:
+                returned = execute(received, collector)
+                if returned is not None:
                     raise returned_error(self.name, self.bolt.execute, returned)
             except Exception as raised:  # noqa: BLE001 - whatever user code raises fails its input
-                error = collector.named(self.name, raised)
+                error = collector.in_words_of_bolts(self.name, raised)
                 cause = self.causes.of(error, raised)
                 collector.drop()
                 failures.append((received.row, cause))
                 turns.failed(received.row)
-                # its traceback holds this frame, and with it the rows: nothing collects cycles here
+                # its traceback holds this frame, and with it the rows:
+                # nothing collects cycles here
                 del error
-            ended(len(values))
-        emitted = [
-            EmittedRows(self.streams[name], values, parents, tasks)
-            for name, values, parents, tasks in collector.by_stream(turns.taken())
-        ]
+            append_end(len(values))
+        emitted: list[EmittedRows] = []
+        for of_stream in collector.take_by_stream(turns.taken()):
+            stream = self.streams[of_stream.stream]
+            emitted.append(EmittedRows(stream, of_stream.values, of_stream.parents, of_stream.tasks))
         return Outcome(emitted, failures)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """Calls an Arrow bolt for all rows; what it raises, or emits in columns of a wrong form, fails every row.
+    """Calls an Arrow bolt for all rows; what it raises, or emits in columns
+    of a wrong form, fails every row.
 
-    `misfits`: as `spout.execution.fitting` has the log.
+    `misfits`: the log of what does not fit (`spout.execution.fitting`); None:
+    it is raised.
     """
 
     name: str
@@ -133,31 +147,36 @@ class BatchCall:
 
     def call(self, block: Block) -> Outcome:
         """Call the bolt; the rows that it emitted are of the types of their streams."""
-        count = len(block.rows)
-        if not count:  # bolts before it may have failed them all; its code may well need a row
+        row_count = len(block.rows)
+        if not row_count:  # bolts before it may have failed them all; its code may well need a row
             return Outcome()
-        collector = BatchCollector(self.name, count, self.collector.tracebacks)
+        collector = BatchCollector(self.name, row_count, self.collector.tracebacks)
         try:
-            invoke(self.name, self.bolt.execute, block.rows.arrow(self.bolt.fields), collector)
+            batch = block.rows.arrow(self.bolt.fields)
+            invoke(self.name, self.bolt.execute, batch, collector)
             emitted, unfit = batches_of(self.name, self.streams, self.collector, collector, self.misfits)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
             cause = self.causes.of(error)
-            return Outcome(failures=[(row, cause) for row in range(count)])
+            return Outcome(failures=[(row, cause) for row in range(row_count)])
         finally:
             collector.is_closed = True
         failures = [*unfit, *collector.failures]
         if not collector.left_open:
             return Outcome(emitted, failures)
-        left_open = set(collector.left_open).difference(row for row, _ in failures)
-        return Outcome(emitted, failures, left_open=sorted(left_open))
+        failed_rows = {row for row, _ in failures}
+        left_open = sorted(set(collector.left_open) - failed_rows)
+        return Outcome(emitted, failures, left_open=left_open)
 
 
 class HandObserver(BoltObserver):
-    """Counts what a bolt acks and fails by hand, blocks what comes behind a failed tuple, and tells hooks.
+    """Counts what a bolt acks and fails by hand, blocks what comes behind a
+    failed tuple, and calls hooks.
 
     Attributes:
-        gate: blocks records behind others that failed, while records are fed in order; else None.
-        hooks: in the order in which they are called; the bolt may add some at any time.
+        gate: blocks records behind others that failed, while records are fed
+            in order; else None.
+        hooks: in the order in which they are called; the bolt may add some at
+            any time.
     """
 
     def __init__(
@@ -165,31 +184,35 @@ class HandObserver(BoltObserver):
         name: str,
         tally: Tally,
         hooks: Sequence[TaskHook],
-        deliveries: Mapping[str, int],
+        tasks_by_stream: Mapping[str, int],
         report_error: Callable[[Exception], None],
         clock_ns: ClockNs,
     ) -> None:
         """Observe a bolt.
 
         Args:
-            deliveries: by stream, to how many tasks each of its tuples goes.
-            report_error: is called with what a hook raises for a tuple that has failed already.
+            tasks_by_stream: to how many tasks each tuple of the stream goes.
+            report_error: is called with what a hook raises for a tuple that
+                has failed already.
         """
         self.gate: Gate | None = None
         self.hooks = hooks
         self._name = name
         self._tally = tally
-        self._deliveries = deliveries
+        self._tasks_by_stream = tasks_by_stream
         self._report_error = report_error
         self._clock_ns = clock_ns
+        # the tally's own counts, [number, ns], so that counting a tuple is
+        # two additions
         self._slots: dict[tuple[What, StreamId], list[int]] = {}
 
     def emitted(self, sent: Sent) -> None:
         for hook in self.hooks:
-            invoke(self._name, hook.emit, EmitInfo(sent.values, sent.stream, self._deliveries[sent.stream]))
+            task_count = self._tasks_by_stream[sent.stream]
+            invoke(self._name, hook.emit, EmitInfo(sent.values, sent.stream, task_count))
 
     def executed(self, received: AnchoredTuple) -> None:
-        """Tell the hooks that ``execute`` has returned for a tuple."""
+        """Call the hooks, since ``execute`` has returned for a tuple."""
         for hook in self.hooks:
             took_ns = self._clock_ns() - received.since_ns
             invoke(self._name, hook.execute, ExecuteInfo(received, took_ns / 1_000_000))
@@ -215,7 +238,8 @@ class HandObserver(BoltObserver):
         stream = received.came_from
         slot = self._slots.get((what, stream))
         if slot is None:
-            slot = self._slots[what, stream] = self._tally.slot(Counted(what, self._name, stream))
+            slot = self._tally.slot(Counted(what, self._name, stream))
+            self._slots[what, stream] = slot
         slot[0] += 1
         slot[1] += took_ns
         return took_ns
@@ -225,7 +249,8 @@ class HandObserver(BoltObserver):
 class HandCall:
     """Calls a bolt for each row, as a tuple that is acked and failed by the collector.
 
-    `takes_back`: what `execute` has emitted for a tuple is not delivered if it raises.
+    `takes_back`: what `execute` has emitted for a tuple is not delivered if
+    it raises.
     """
 
     name: str
@@ -237,14 +262,18 @@ class HandCall:
     takes_back: bool = False
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; the collector has what it did with the tuples, and with those of former blocks."""
+        """Call the bolt; the collector has what it did with the tuples, and
+        with those of former blocks.
+        """
         rows, places, turns = block
-        name, execute, collector, clock_ns = self.name, self.execute, self.collector, self.clock_ns
+        # looked up once, not for each tuple
+        name, execute = self.name, self.execute
+        collector, clock_ns = self.collector, self.clock_ns
         hooks = self.observer.hooks
         for row in turns:
             received = AnchoredTuple(rows, row, places, name, clock_ns())
             collector.receive(received)
-            before = len(collector.sent)
+            sent_before = len(collector.sent)
             try:
                 execute(received)
                 if hooks:
@@ -252,7 +281,7 @@ class HandCall:
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
                 cause = self.causes.of(error)
                 if self.takes_back:
-                    del collector.sent[before:]
+                    del collector.sent[sent_before:]
                 collector.refuse(received, cause)
         return Outcome(by_hand=True)
 
@@ -267,13 +296,15 @@ def rich_execute(name: str, bolt: Bolt) -> Callable[[AnchoredTuple], None]:
 
 
 def watched_execute(
-    name: str, bolt: BasicBolt, collector: OutputCollector, emits: TreeCollector
+    name: str, bolt: BasicBolt, collector: OutputCollector, tree_collector: TreeCollector
 ) -> Callable[[AnchoredTuple], None]:
-    """Return what calls a basic bolt for a tuple, and acks it; what it emits is anchored on the tuple."""
+    """Return what calls a basic bolt for a tuple, and acks it; what it emits
+    is anchored on the tuple.
+    """
 
     def execute(received: AnchoredTuple) -> None:
-        emits.current = received
-        invoke(name, bolt.execute, received, emits)
+        tree_collector.current = received
+        invoke(name, bolt.execute, received, tree_collector)
         collector.ack(received)
 
     return execute
@@ -281,9 +312,11 @@ def watched_execute(
 
 @dataclass(frozen=True, slots=True)
 class WatchedBatchCall:
-    """Lets hooks see each row of an Arrow bolt; what one of them raises fails every row of the block.
+    """Shows hooks each row of an Arrow bolt; what one of them raises fails
+    every row of the block.
 
-    What `inner` returns is done by the collector, which calls them.
+    What `inner` returns as its outcome the collector then does row by row,
+    and calls the hooks so.
     """
 
     name: str
@@ -296,27 +329,34 @@ class WatchedBatchCall:
         """Call the bolt; the collector has what it did with the rows."""
         rows, places, _ = block
         began_ns = self.clock_ns()
-        inputs = [AnchoredTuple(rows, row, places, self.name, began_ns) for row in range(len(rows))]
-        for received in inputs:
+        inputs: list[AnchoredTuple] = []
+        for row in range(len(rows)):
+            received = AnchoredTuple(rows, row, places, self.name, began_ns)
             self.collector.receive(received)
-        before = len(self.collector.sent)
+            inputs.append(received)
+        sent_before = len(self.collector.sent)
         outcome = self.inner.call(block)
-        causes = dict(outcome.failures)
+        causes_by_row = dict(outcome.failures)
+        not_acked = causes_by_row.keys() | set(outcome.left_open)
         try:
             for emitted in outcome.emitted:
                 self._emit(emitted, inputs)
-            for row in sorted(set(range(len(inputs))).difference(causes, outcome.left_open)):
-                self.collector.ack(inputs[row])
+            for row, received in enumerate(inputs):
+                if row not in not_acked:
+                    self.collector.ack(received)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
             cause = self.causes.of(error)
-            del self.collector.sent[before:]
-            causes = dict.fromkeys(range(len(inputs)), cause)
-        for row, cause in causes.items():
+            # of this block alone: what was sent before is of tuples that are
+            # acked already
+            del self.collector.sent[sent_before:]
+            causes_by_row = dict.fromkeys(range(len(inputs)), cause)
+        for row, cause in causes_by_row.items():
             self.collector.refuse(inputs[row], cause)
         return Outcome(by_hand=True)
 
     def _emit(self, emitted: EmittedRows, inputs: Sequence[AnchoredTuple]) -> None:
+        """Emit rows one by one, each anchored on its input row."""
         columns = [] if emitted.batch is None else emitted.batch.columns
-        rows = zip(*map(python_values, columns), strict=True)
-        for parent, row in zip(emitted.parents.tolist(), rows, strict=True):
-            self.collector.emit(row, inputs[parent], emitted.stream.id.stream)
+        value_rows = zip(*map(python_values, columns), strict=True)
+        for parent, values in zip(emitted.parents.tolist(), value_rows, strict=True):
+            self.collector.emit(values, inputs[parent], emitted.stream.id.stream)

@@ -1,6 +1,8 @@
-"""Runs a bolt in a test, without Spark: the same code that calls it in a task, for tuples of the test.
+"""Runs a bolt in a test, without Spark: the same code that calls it in a
+task, for tuples of the test.
 
-What a task would publish as a failure is raised here, so that a test sees the exception itself.
+What a task would publish as a failure is raised here, so that a test sees the
+exception itself.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _ZONE: Final = "UTC"
 """Zone of the times that a bolt emits; in Spark it is that of the session."""
 
 _SPECIAL_FAILURES: Final = (Undecodable, RejectTuple)
-"""Exceptions that a bolt may pass to `fail` without raising them; any other one becomes a `FailTuple`."""
+"""Exceptions that a bolt may pass to `fail` without raising them; any other
+one becomes a `FailTuple`.
+"""
 
 
 def collect(
@@ -45,22 +49,30 @@ def collect(
     >>> spout.collect(SplitSentence(), line)
     [('the',), ('hawk',)]
 
-    Each row is checked against the bolt's `output`, and is as Spark would have it: an int that is emitted as
-    ``double`` is a float. The bolt is prepared before the first tuple and cleaned up behind the last one.
+    Each row is checked against the bolt's `output`, and is as Spark would
+    have it: an int that is emitted as ``double`` is a float. The bolt is
+    prepared before the first tuple and cleaned up behind the last one.
 
     Args:
-        bolt: a `BasicBolt`, `Bolt`, `ArrowBolt` or `KeyedBolt`. Each tuple is a call, or an Arrow batch, of
-            its own; a keyed bolt has one call for each key, with all tuples of that key.
-        tuples: as `tuple_of` makes them. An ArrowBolt gets columns of the types that PyArrow finds in them.
-        by: for a keyed bolt, the fields of the key, as in `keyed`; none: all tuples have one key.
-        stream: of a bolt that declares several, the stream whose rows are returned; all are checked.
-        may_leave_open: whether the bolt may leave a tuple neither acked nor failed. A keyed bolt always may.
+        bolt: a `BasicBolt`, `Bolt`, `ArrowBolt` or `KeyedBolt`. Each tuple is
+            a call, or an Arrow batch, of its own; a keyed bolt has one call
+            for each key, with all tuples of that key.
+        tuples: as `tuple_of` makes them. An ArrowBolt gets columns of the
+            types that PyArrow finds in them.
+        by: for a keyed bolt, the fields of the key, as in `keyed`; none: all
+            tuples have one key.
+        stream: of a bolt that declares several, the stream whose rows are
+            returned; all are checked.
+        may_leave_open: whether the bolt may leave a tuple neither acked nor
+            failed. A keyed bolt always may.
 
     Raises:
-        Exception: what the bolt raised, or failed a tuple with; by a text: `FailTuple`. Or a row does not fit
-            the output: `TupleError`, or what PyArrow says of the value.
+        Exception: what the bolt raised, or failed a tuple with; by a text:
+            `FailTuple`. Or a row does not fit the output: `TupleError`, or
+            what PyArrow says of the value.
         TupleError: a tuple was left open.
-        UsageError: the bolt is a class, has no output that can be read, or no such stream.
+        UsageError: the bolt is a class, has no output that can be read, or no
+            such stream.
     """
     name = bolt_name(bolt, None)
     check_bolt(name, bolt)
@@ -79,9 +91,9 @@ def collect(
     raised = _Raised()
     work.collector.tracebacks = raised
     rows: list[tuple[Any, ...]] = []
-    for number, received in enumerate(tuples):
-        # each tuple is a root of its own, so nothing was emitted before it
-        root = Delivery(number, path=())
+    for index, received in enumerate(tuples):
+        # each tuple is a root of its own: the empty path is the root itself
+        root = Delivery(index, path=())
         work.receive(_rows_of(received), [(root,)])
         _raise_failure(work.collector.failures, raised)
         rows += _take_rows(work, stream)
@@ -98,6 +110,7 @@ def collect(
 
 
 def _first_task(name: str) -> BoltContext:
+    """Return the context of the first task of the first batch."""
     return BoltContext(name, partition=0, batch_id=0)
 
 
@@ -116,7 +129,9 @@ class _Raised(Tracebacks):
 
 
 def _raise_failure(failures: Sequence[tuple[int, Cause]], raised: _Raised) -> None:
-    """Raise the first failure, as the exception itself if one was raised; do nothing if there is none."""
+    """Raise the first failure, as the exception itself if one was raised; do
+    nothing if there is none.
+    """
     if not failures:
         return
     _root, first_cause = failures[0]
@@ -125,7 +140,9 @@ def _raise_failure(failures: Sequence[tuple[int, Cause]], raised: _Raised) -> No
 
 
 def _exception_of(cause: Cause) -> Exception:
-    """Return the exception for a tuple that was failed by a text, or by an exception that nobody raised."""
+    """Return the exception for a tuple that was failed by a text, or by an
+    exception that nobody raised.
+    """
     for exception_class in _SPECIAL_FAILURES:
         if exception_class.__name__ in cause.error:
             return exception_class(cause.message)
@@ -137,8 +154,9 @@ def _exception_of(cause: Cause) -> Exception:
 def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
     """Return the streams of a bolt, by name.
 
-    Each is an output of the sink, as if it left the task: only rows of such a stream are converted to the
-    types of the output, and a row that does not fit is found so.
+    Each is an output of the sink, as if it left the task: only rows of such a
+    stream are converted to the types of the output, and a row that does not
+    fit is found so.
     """
     declared = declared_streams(name, bolt)
     has_default_alone = declared.keys() == {DEFAULT_STREAM}
@@ -150,7 +168,7 @@ def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
             schema=arrow_output(name, output, _ZONE, read_ddl),
             column="",
             routes=(),
-            outputs=(SinkOutput(number=0, stream=stream_id, first=0),),
+            outputs=(SinkOutput(number=0, stream=stream_id, stage=0),),
             direct=is_direct,
             on_frame=has_default_alone and not is_direct,
         )
@@ -167,13 +185,14 @@ def _rows_of(received: Tuple) -> ListRows:
 def _take_rows(work: BoltWork, stream: str) -> list[tuple[Any, ...]]:
     """Take what a bolt has emitted since the last call, and return the rows of one stream."""
     rows: list[tuple[Any, ...]] = []
-    for block in work.take():
-        if block.stream.id.stream == stream and block.batch is not None:
-            rows += _python_rows(block.batch)
+    for emissions in work.take():
+        if emissions.stream.id.stream == stream and emissions.batch is not None:
+            rows += _python_rows(emissions.batch)
     return rows
 
 
 def _python_rows(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    """Return the rows of a batch as tuples of Python values."""
     columns = [python_values(column) for column in batch.columns]
     return list(zip(*columns, strict=True))
 
@@ -181,7 +200,9 @@ def _python_rows(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
 def _collect_keyed(
     name: str, bolt: KeyedBolt, tuples: Sequence[Tuple], by: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """Return the rows that a keyed bolt emits: one call for each key, in the order of their first tuples."""
+    """Return the rows that a keyed bolt emits: one call for each key, in the
+    order of their first tuples.
+    """
     schema = arrow_output(name, bolt.output, _ZONE, read_ddl)
 
     def check(values: Sequence[Any]) -> None:

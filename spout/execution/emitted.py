@@ -1,8 +1,8 @@
 """What a bolt emitted, as blocks of one stream, with the places of each row.
 
-A rich bolt's emissions come one by one, with anchors of their own. Those of a `BasicBolt` and an `ArrowBolt`
-all descend from one input row each, so the number of that row is enough, and places are computed by the
-column.
+A rich bolt's emissions come one by one, with anchors of their own. Those of a
+`BasicBolt` and an `ArrowBolt` all descend from one input row each, so the
+number of that row is enough, and places are computed by the column.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ class Emissions(NamedTuple):
 
     Attributes:
         rows: the tuples, for bolts of this stage.
-        batch: the same as Arrow rows, where somebody needs them so (`StreamPass.as_arrow`); else None.
-        parcels: for each subscription and copy of it, the places of each tuple in its trees.
-        tasks: `(n,) int64`: on a direct stream the task of each tuple; else None.
+        batch: the same as Arrow rows, where somebody needs them so
+            (`StreamPass.as_arrow`); else None.
+        parcels: for each subscription and copy of it, the places of each
+            tuple in its trees.
+        tasks: `(n,) int64`: on a direct stream the task of each tuple; else
+            None.
     """
 
     stream: StreamPass
@@ -42,38 +45,62 @@ class Emissions(NamedTuple):
     tasks: I64 | None = None
 
 
-def block_by_hand(stream: StreamPass, emissions: Sequence[Sent], batch: pa.RecordBatch | None) -> Emissions:
+def emissions_by_hand(stream: StreamPass, sent: Sequence[Sent], batch: pa.RecordBatch | None) -> Emissions:
+    """Return emissions that came one by one, with anchors of their own, together.
+
+    `batch`: the same as Arrow rows, where somebody needs them so; else None.
+    """
 
     def find_id(row: int) -> MessageId:
-        anchors = emissions[row].anchors
+        anchors = sent[row].anchors
         return anchors[0].message_id if anchors else unknown_id(row)
 
-    values = [each.values for each in emissions]
-    keys = [outlet.subscription for outlet in stream.emits.outlets for _ in range(outlet.copies)]
-    return Emissions(
-        stream,
-        ListRows(stream.schema.names, values, find_id, stream.id, batch),
-        batch,
-        [_parcel(emissions, number, key) for number, key in enumerate(keys)] if emissions else [],
-        np.array([each.task for each in emissions], np.int64) if stream.direct else None,
+    values = [emission.values for emission in sent]
+    rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
+    parcels: list[Sequence[Deliveries]] = []
+    if sent:
+        # a parcel for each copy on each outlet, as `Sent.ordinals` counts them
+        for outlet in stream.emits.outlets:
+            for _copy in range(outlet.copies):
+                parcels.append(_parcel(sent, len(parcels), outlet.subscription))
+    tasks = None
+    if stream.direct:
+        tasks = np.array([emission.task for emission in sent], np.int64)
+    return Emissions(stream, rows, batch, parcels, tasks)
+
+
+def _parcel(sent: Sequence[Sent], number: int, subscription: int) -> Sequence[Deliveries]:
+    """Return the places of emissions for one copy on one outlet.
+
+    Args:
+        sent: at least one emission.
+        number: of the copy, counted over all outlets.
+        subscription: the outlet's key.
+    """
+    first_anchors = sent[0].anchors
+    places = first_anchors[0].places if first_anchors else ()
+    have_one_anchor_each = all(
+        len(emission.anchors) == 1 and emission.anchors[0].places is places for emission in sent
     )
+    if not have_one_anchor_each:
+        return [emission.deliveries(number, subscription) for emission in sent]
+    # all are anchored on rows of one block: their places can be arrays, if
+    # those of the block are
+    parents = np.array([emission.anchors[0].row for emission in sent], np.int64)
+    ordinals = np.array([emission.ordinals[number] for emission in sent])
+    return children_of(places, parents, subscription, ordinals)
 
 
-def _parcel(emissions: Sequence[Sent], number: int, key: int) -> Sequence[Deliveries]:
-    first = emissions[0].anchors
-    places = first[0].places if first else ()
-    if all(len(each.anchors) == 1 and each.anchors[0].places is places for each in emissions):
-        parents = np.array([each.anchors[0].row for each in emissions], np.int64)
-        return children_of(places, parents, key, np.array([each.ordinals[number] for each in emissions]))
-    return [each.deliveries(number, key) for each in emissions]
+def emissions_by_row(emitted: EmittedRows, inputs: Rows, places: Sequence[Deliveries]) -> Emissions:
+    """Return rows that each descend from one input row, with the places that
+    follow from its own.
 
-
-def block_by_row(emitted: EmittedRows, source: Rows, places: Sequence[Deliveries]) -> Emissions:
-    """Make a block of rows that each descend from one input row, of `source` with its `places`."""
+    `places`: of each of the `inputs`.
+    """
     stream, values, parents, tasks, batch = emitted
 
     def find_id(row: int) -> MessageId:
-        return source.message_id(int(parents[row]))
+        return inputs.message_id(int(parents[row]))
 
     rows: Rows
     if values is None:
@@ -81,21 +108,38 @@ def block_by_row(emitted: EmittedRows, source: Rows, places: Sequence[Deliveries
     else:
         rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
     outlets = stream.emits.outlets
-    ordinals = numbered(places, parents, len(source)) if outlets else 0
-    parcels = [
-        children_of(places, parents, outlet.subscription, ordinals * outlet.copies + copy)
-        for outlet in outlets
-        for copy in range(outlet.copies)
-    ]
+    ordinals = numbered(places, parents, len(inputs)) if outlets else 0
+    parcels: list[Sequence[Deliveries]] = []
+    for outlet in outlets:
+        for copy in range(outlet.copies):
+            # an input row's emission 5 has with three copies the ordinals 15,
+            # 16 and 17
+            ordinals_of_copy = ordinals * outlet.copies + copy
+            parcel = children_of(places, parents, outlet.subscription, ordinals_of_copy)
+            parcels.append(parcel)
     return Emissions(stream, rows, batch, parcels, tasks)
+
+
+class EmittedValues(NamedTuple):
+    """What was emitted on one stream, as it was emitted: for each row its values, in order.
+
+    `parents` and `tasks` are as in `EmittedRows`.
+    """
+
+    stream: str
+    values: list[Sequence[Any]]
+    parents: I64
+    tasks: I64 | None
 
 
 class RowCollector(BasicCollector):
     """Collects what a `BasicBolt` emits for many input rows; the same one in all of a task.
 
     Attributes:
-        values: the emissions, in order.
-        ends: for each input row that was worked on, how many emissions there were then.
+        values: the values of the emissions, in order.
+        ends: how many emissions there were when the bolt was done with each
+            input row: [2, 2, 5] where it emitted two rows for the first one,
+            none for the second, three for the third.
     """
 
     __slots__ = ("_report", "ends", "values")
@@ -107,7 +151,9 @@ class RowCollector(BasicCollector):
         super().__init__(self._emit_function())
 
     def _emit_function(self) -> Emit:
-        # list.append itself, since a call in between would cost as much as the tuple: it takes no stream
+        """Return what a bolt calls as ``collector.emit``."""
+        # list.append itself, since a call in between would cost as much as
+        # the tuple: it takes no stream
         return cast("Emit", self.values.append)
 
     def report_error(self, error: BaseException | str) -> None:
@@ -115,58 +161,79 @@ class RowCollector(BasicCollector):
 
     def drop(self) -> None:
         """Forget what was emitted for the input row that is worked on: its call failed."""
-        del self.values[self.ends[-1] if self.ends else 0 :]
+        emissions_before = self.ends[-1] if self.ends else 0
+        del self.values[emissions_before:]
 
-    def taken(self, rows: I64) -> tuple[list[Sequence[Any]], I64]:
-        """Take the emissions, and for each the number of its input row, `(n,) int64`.
+    def take_with_parents(self, worked_rows: I64) -> tuple[list[Sequence[Any]], I64]:
+        """Take the emissions out, and for each the number of its input row, `(n,) int64`.
 
-        `rows`: the numbers of the input rows that were worked on.
+        `worked_rows`: the numbers of the input rows that `ends` is about, in
+        this order.
         """
-        edges = np.array([0, *self.ends], np.int64)
-        parents = np.repeat(rows, edges[1:] - edges[:-1])
+        borders = np.array([0, *self.ends], np.int64)
+        emitted_by_row = borders[1:] - borders[:-1]
+        parents = np.repeat(worked_rows, emitted_by_row)
         self.ends.clear()
-        return taken_from(self.values, len(parents)), parents
+        return take_from(self.values, len(parents)), parents
 
-    def by_stream(self, rows: I64) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
-        """Take for each stream its emissions, the input row of each, and on a direct one their tasks."""
-        return [(DEFAULT_STREAM, *self.taken(rows), None)]
+    def take_by_stream(self, worked_rows: I64) -> list[EmittedValues]:
+        """Take the emissions out, those of each stream together."""
+        values, parents = self.take_with_parents(worked_rows)
+        return [EmittedValues(DEFAULT_STREAM, values, parents, tasks=None)]
 
-    def named(self, bolt: str, error: Exception) -> Exception:
-        """Return an error in the words of a collector, where it is in those of `list.append`."""
+    def in_words_of_bolts(self, bolt: str, error: Exception) -> Exception:
+        """Return an error in the words of a collector, where it is in those
+        of `list.append`.
+        """
         if type(error) is not TypeError or not str(error).startswith("list.append() takes "):
             return error
         return one_stream_error(bolt).with_traceback(error.__traceback__)
 
 
 class StreamCollector(RowCollector):
-    """Collects what a `BasicBolt` of a topology emits, on any of its streams; each emission is checked."""
+    """Collects what a `BasicBolt` of a topology emits, on any of its streams;
+    each emission is checked.
+    """
 
-    __slots__ = ("_collector", "_emits", "_has_one", "_streams", "_tasks")
+    __slots__ = ("_collector", "_emits_by_stream", "_has_default_alone", "_streams", "_tasks")
 
-    def __init__(self, collector: OutputCollector, streams: Mapping[str, Emits]) -> None:
+    def __init__(self, collector: OutputCollector, emits_by_stream: Mapping[str, Emits]) -> None:
         self._collector = collector
-        self._emits = streams
-        self._has_one = [(name, each.direct) for name, each in streams.items()] == [(DEFAULT_STREAM, False)]
+        self._emits_by_stream = emits_by_stream
+        self._has_default_alone = (
+            list(emits_by_stream) == [DEFAULT_STREAM] and not emits_by_stream[DEFAULT_STREAM].direct
+        )
+        # of each emission its stream and its task (-1: none); empty where
+        # there is but the default
         self._streams: list[str] = []
         self._tasks: list[int] = []
         super().__init__(collector.report_error)
 
     def _emit_function(self) -> Emit:
-        append, named, tasks = self.values.append, self._streams.append, self._tasks.append
+        """Return what a bolt calls as ``collector.emit``; it checks what may be wrong."""
+        # bound here, since they are called for each tuple
+        append_values = self.values.append
+        append_stream = self._streams.append
+        append_task = self._tasks.append
         check = self._collector.checked
-        width = len(self._emits[DEFAULT_STREAM].fields) if self._has_one else -1
+        if not self._has_default_alone:
 
-        def emit_on_one(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
+            def emit(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
+                append_values(check(values, stream))
+                append_stream(stream)
+                append_task(-1)
+
+            return emit
+        width = len(self._emits_by_stream[DEFAULT_STREAM].fields)
+
+        def emit_on_default(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
+            # a tuple of the right size needs no check, and nearly every
+            # emission is one
             if type(values) is not tuple or len(values) != width or stream != DEFAULT_STREAM:
                 values = check(values, stream)
-            append(values)
+            append_values(values)
 
-        def emit(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
-            append(check(values, stream))
-            named(stream)
-            tasks(-1)
-
-        return emit_on_one if self._has_one else emit
+        return emit_on_default
 
     def emit_direct(self, task: int, values: Values, stream: str = DEFAULT_STREAM) -> None:
         row = self._collector.checked(values, stream, task)
@@ -178,25 +245,31 @@ class StreamCollector(RowCollector):
         super().drop()
         del self._streams[len(self.values) :], self._tasks[len(self.values) :]
 
-    def by_stream(self, rows: I64) -> list[tuple[str, list[Sequence[Any]], I64, I64 | None]]:
-        if self._has_one:
-            return super().by_stream(rows)
-        values, parents = self.taken(rows)
-        tasks = np.array(taken_from(self._tasks, len(values)), np.int64)
-        streams = taken_from(self._streams, len(values))
-        found: list[tuple[str, list[Sequence[Any]], I64, I64 | None]] = []
-        for stream in dict.fromkeys(streams):
-            here = [row for row, each in enumerate(streams) if each == stream]
-            direct = tasks[here] if self._emits[stream].direct else None
-            found.append((stream, [values[row] for row in here], parents[here], direct))
-        return found
+    def take_by_stream(self, worked_rows: I64) -> list[EmittedValues]:
+        if self._has_default_alone:
+            return super().take_by_stream(worked_rows)
+        values, parents = self.take_with_parents(worked_rows)
+        tasks = np.array(take_from(self._tasks, len(values)), np.int64)
+        streams = take_from(self._streams, len(values))
+        emissions_by_stream: dict[str, list[int]] = {}
+        for emission, stream in enumerate(streams):
+            emissions_by_stream.setdefault(stream, []).append(emission)
+        emitted: list[EmittedValues] = []
+        for stream, emissions in emissions_by_stream.items():
+            values_of_stream = [values[emission] for emission in emissions]
+            is_direct = self._emits_by_stream[stream].direct
+            tasks_of_stream = tasks[emissions] if is_direct else None
+            emitted.append(EmittedValues(stream, values_of_stream, parents[emissions], tasks_of_stream))
+        return emitted
 
-    def named(self, bolt: str, error: Exception) -> Exception:
-        return error
+    def in_words_of_bolts(self, bolt: str, error: Exception) -> Exception:
+        return error  # it never calls `list.append` for a bolt
 
 
 class TreeCollector(BasicCollector):
-    """Collects what a `BasicBolt` emits where each of its tuples is watched: anchored on `current`."""
+    """Collects what a `BasicBolt` emits where each of its tuples is watched:
+    anchored on `current`.
+    """
 
     __slots__ = ("_bolt", "_collector", "current")
 
@@ -216,19 +289,23 @@ class TreeCollector(BasicCollector):
         self._collector.report_error(error)
 
     def _anchor(self) -> AnchoredTuple:
+        """Return the tuple that ``execute`` works on; `TupleError`: it does not run."""
         if self.current is None:
             raise too_late(self._bolt)
         return self.current
 
 
-def taken_from(listed: list[T], count: int) -> list[T]:
-    """Take the first elements out of a list; what another thread adds meanwhile stays in it."""
-    found = listed[:count]
-    del listed[:count]
-    return found
+def take_from(elements: list[T], count: int) -> list[T]:
+    """Take the first `count` elements out of a list; what another thread adds
+    meanwhile stays in it.
+    """
+    taken = elements[:count]
+    del elements[:count]
+    return taken
 
 
 def too_late(bolt: str) -> TupleError:
+    """Return the error for an emission that no call of ``execute`` made."""
     return TupleError(
         f"bolt {bolt!r} emitted while no call of execute ran, in cleanup or from another thread; there is no"
         " input to anchor on: make it a Bolt, which keeps its tuples until its work is done"

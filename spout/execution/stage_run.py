@@ -24,13 +24,13 @@ from spout.execution.bolt_work import BoltWork
 from spout.execution.calls import ClockNs
 from spout.execution.emitted import Emissions
 from spout.planning.order import Gate
-from spout.publishing.delayed import KeyedRoots
-from spout.publishing.fold import TaskReport, failures_of, outstanding_of
+from spout.publishing.fold import TaskReport, behind_keyed, outstanding_of
+from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.pulse import Pulse
 from spout.topology.bundles import PlacedRows
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for, value_keys
-from spout.topology.stage_pass import Frame, StagePass, StreamPass
+from spout.topology.stage_pass import Arrival, Frame, StagePass, StreamPass
 from spout.topology.stages import Route
 from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, ROOT, TASK, TO, Origins
@@ -43,7 +43,10 @@ from spout.tuples.tuple import Delivery, Rows
 
 
 class TaskRun(Protocol):
-    """A stage at work in one task: here, or in a child. `gate` is set while records are fed in order."""
+    """A stage at work in one task: here, or in a child.
+
+    `gate` is set while records are fed in order; else it is None.
+    """
 
     gate: Gate | None
 
@@ -61,11 +64,17 @@ class Arrived(NamedTuple):
     """Rows of one stream that a bolt receives, with the places of each in its trees."""
 
     rows: Rows
-    deliveries: Sequence[Deliveries]
+    places: Sequence[Deliveries]
 
 
 class StageRun:
-    """A stage in one task."""
+    """A stage in one task.
+
+    Attributes:
+        rows_arrived: how many rows of a DataFrame the task received before those that are fed next;
+            a child process gets the number, since others may have worked on the task
+            before it.
+    """
 
     def __init__(
         self,
@@ -74,24 +83,34 @@ class StageRun:
         pulse: Pulse | None = None,
         clock_ns: ClockNs = time.perf_counter_ns,
     ) -> None:
-        """Prepare the bolts that run in this task; `pulse` is called when a call of one begins and ends."""
+        """Prepare the bolts that run in this task.
+
+        `pulse` is called when a call of a bolt begins and ends; None: nobody watches.
+        """
         self._gate: Gate | None = None
         self._pass = pass_
         self._outbox = TaskOutbox(pass_)
-        self.arrived = 0  # rows before those that are fed next; in a child those of other children, too
-        self._dealt = self._left_before = 0
+        self.rows_arrived = 0
+        self._tuples_dealt = 0  # for groupings that deal tuples out by turns
+        self._rows_bundled = 0
         self._partition = context.partition
-        self._took = Fingerprint()
-        self._gave = Fingerprint()
+        self._received_fingerprint = Fingerprint()
+        self._sent_fingerprint = Fingerprint()
         self._tally = Tally()
-        self._works: dict[str, BoltWork] = {}
-        self._inboxes: dict[str, list[Arrived]] = {}
+        self._work_by_bolt: dict[str, BoltWork] = {}
+        self._inbox_by_bolt: dict[str, list[Arrived]] = {}
         for bolt in pass_.bolts:
-            self._inboxes[bolt.name] = []
-            if not bolt.tasks or context.partition < bolt.tasks:
-                here = BoltContext(bolt.name, context.partition, context.batch_id, pass_.tasks)
-                self._works[bolt.name] = BoltWork(
-                    bolt, here, tracked=pass_.tracked, pulse=pulse, clock_ns=clock_ns
+            # also of a bolt without a task here: nothing is sent to it
+            self._inbox_by_bolt[bolt.name] = []
+            runs_here = not bolt.tasks or context.partition < bolt.tasks
+            if runs_here:
+                bolt_context = BoltContext(bolt.name, context.partition, context.batch_id, pass_.tasks)
+                self._work_by_bolt[bolt.name] = BoltWork(
+                    bolt,
+                    bolt_context,
+                    tracked=pass_.tracked,
+                    pulse=pulse,
+                    clock_ns=clock_ns,
                 )
 
     @property
@@ -102,65 +121,86 @@ class StageRun:
     @gate.setter
     def gate(self, gate: Gate | None) -> None:
         self._gate = gate
-        for work in self._works.values():
+        for work in self._work_by_bolt.values():
             work.gate = gate
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
-        """Let the bolts work on a batch of rows, and return what leaves the task.
+        """Work on a batch of rows with the stage's bolts, and return what leaves the task.
 
         Args:
-            rows: records, which their spout emits first; rows of a keyed bolt; rows of the stage before; or,
-                where the bolts work on a DataFrame, its rows.
-            anchors: of records, a keyed bolt's and a DataFrame's rows; None where nothing is tracked. Rows of
-                the stage before have their places with them, or in a column.
+            rows: records, which their spout emits first; rows of a keyed bolt; rows of the stage
+                before; or, where the bolts work on a DataFrame, its rows.
+            anchors: of records, a keyed bolt's and a DataFrame's rows; None where nothing is
+                tracked. Rows of the stage before have their places with them, or in a column.
         """
         if self._pass.frame is not None:
-            self._enter(self._pass.frame, rows, anchors)
+            self._receive_frame(self._pass.frame, rows, anchors)
         elif isinstance(rows, MessageRows):
             if self._pass.carries_roots and anchors is not None:
                 self._outbox.origins.learn(anchors.roots(), anchors.column)
-            self._emit(self._pass.spouts[input_id_of(rows.source)], rows, anchors)
+            spout_stream = self._pass.spouts[input_id_of(rows.source)]
+            self._emit(spout_stream, rows, anchors)
         elif self._pass.keyed is not None:
             self._emit(self._pass.keyed, rows, anchors)
         elif isinstance(rows, ArrowRows):
-            self._arrive(rows.batch, rows.places)
+            self._receive_deliveries(rows.batch, rows.places)
         else:
             raise TypeError(f"a stage is fed messages or Arrow rows, not {type(rows).__name__}")
         return self._run_bolts()
 
-    def _enter(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
+    def _receive_frame(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
+        """Put rows of a DataFrame into the inbox of the first bolt."""
         if anchors is not None and self._pass.upstream:
-            self._took = self._took.plus(fingerprint_of(anchors.carry, anchors.column))
-        first, self.arrived = self.arrived, self.arrived + len(rows)
+            arriving = fingerprint_of(anchors.carry, anchors.column)
+            self._received_fingerprint = self._received_fingerprint.plus(arriving)
+        rows_before = self.rows_arrived
+        self.rows_arrived += len(rows)
 
         @cache
-        def own() -> Sequence[Deliveries]:
+        def places_of_rows() -> Sequence[Deliveries]:
+            """Return the place of each row; by the first call, since it may never be asked for."""
             if anchors is None:
                 return [()] * len(rows)
             places = places_of(anchors)
-            return self._distinguished(places, frame.entry, first) if frame.entry else places
+            if frame.entry:
+                places = self._distinguished(places, frame.entry, rows_before)
+            return places
 
-        places = Descendants(anchors, np.arange(len(rows)), own) if frame.by_row else own()
-        self._inboxes[self._pass.bolts[0].name].append(Arrived(rows, places))
+        places: Sequence[Deliveries]
+        if frame.by_row:
+            # no place is built unless a bolt uses one: mostly each settles its tuple at once
+            places = Descendants(anchors, np.arange(len(rows)), places_of_rows)
+        else:
+            places = places_of_rows()
+        first_bolt = self._pass.bolts[0].name
+        self._inbox_by_bolt[first_bolt].append(Arrived(rows, places))
 
-    def _distinguished(self, places: Sequence[Deliveries], entry: int, first: int) -> Sequence[Deliveries]:
-        """Give each row a place of its own, since Spark's operators may repeat it: two equal edges cancel.
+    def _distinguished(
+        self, places: Sequence[Deliveries], entry: int, rows_before: int
+    ) -> Sequence[Deliveries]:
+        """Return a place of its own for each row, since Spark's operators may repeat a row.
 
-        `first`: how many rows arrived in this task before.
+        Two equal edges would cancel. So two hops are added to each place: the first one has the
+        number of this task, the second one the number of the row in this task.
+
+        Args:
+            entry: the key of the subscription on which the operators deliver.
+            rows_before: how many rows arrived in this task before.
         """
-        every = np.arange(len(places))
-        here = children_of(places, every, entry, self._partition)
-        return children_of(here, every, entry, every + first)
+        row_numbers = np.arange(len(places))
+        in_task = children_of(places, row_numbers, entry, self._partition)
+        return children_of(in_task, row_numbers, entry, row_numbers + rows_before)
 
     def _emit(self, stream: StreamPass, rows: Rows, anchors: Anchors | None) -> None:
+        """Emit rows of a spout or of a keyed bolt on their stream."""
         rows.came_from = stream.id
-        roots = places_of(anchors) if anchors is not None else [()] * len(rows)
-        every = np.arange(len(rows))
-        parcels = [
-            children_of(roots, every, route.subscription.key, copy)
-            for route in stream.routes
-            for copy in range(route.copies)
-        ]
+        places = places_of(anchors) if anchors is not None else [()] * len(rows)
+        row_numbers = np.arange(len(rows))
+        parcels: list[Sequence[Deliveries]] = []
+        for route in stream.routes:
+            for copy in range(route.copies):
+                parcel = children_of(places, row_numbers, route.subscription.key, copy)
+                parcels.append(parcel)
         self._tally.add(Counted(What.EMITTED, stream.id.component, stream.id), len(rows))
         if parcels:
             transferred = Counted(What.TRANSFERRED, stream.id.component, stream.id)
@@ -168,130 +208,176 @@ class StageRun:
         batch = rows.arrow(stream.schema.names) if stream.leaves else None
         self._distribute(Emissions(stream, rows, batch, parcels))
 
-    def _arrive(self, batch: pa.RecordBatch, every: Places | None) -> None:
-        arrived = PlacedRows(batch, every)
-        self._took = self._took.plus(arrived.fingerprint(Carry.HOPS))
+    def _receive_deliveries(self, batch: pa.RecordBatch, places: Places | None) -> None:
+        """Sort rows of the stage before by their numbers in ``_to``: to a bolt, or to a later stage.
+
+        `places`: of all rows; None: the rows have them in a column.
+        """
+        arrived = PlacedRows(batch, places)
+        arriving = arrived.fingerprint(Carry.HOPS)
+        self._received_fingerprint = self._received_fingerprint.plus(arriving)
         numbers = batch.column(TO).to_numpy(zero_copy_only=False)
-        only = numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
-        for number in only.tolist():
-            rows, places, *_ = arrived if len(only) == 1 else arrived.take(np.flatnonzero(numbers == number))
+        # the rows of a bundle have one number, so mostly there is nothing to take apart
+        have_one_number = (numbers == numbers[:1]).all()
+        distinct = numbers[:1] if have_one_number else np.unique(numbers)
+        for number in distinct.tolist():
+            part = arrived
+            if len(distinct) > 1:
+                part = arrived.take(np.flatnonzero(numbers == number))
             arrival = self._pass.arrivals.get(number)
             if arrival is None:
-                self._outbox.pass_on(number, rows, places)
-                continue
-            stream = arrival.stream
-            fields = rows.column(stream.column).flatten()
-            tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
-            deliveries = places or places_of(Anchors(Carry.HOPS, rows.column(ANCHOR)))
-            if self._pass.carries_roots:
-                self._outbox.origins.learn(only_roots(deliveries), rows.column(ROOT))
-            self._inboxes[arrival.consumer].append(
-                Arrived(ArrowRows(tuples, came_from=stream.id), deliveries)
-            )
+                self._outbox.pass_on(number, part.rows, part.places)
+            else:
+                self._receive_part(arrival, part)
+
+    def _receive_part(self, arrival: Arrival, part: PlacedRows) -> None:
+        """Put rows of one subscription into the inbox of its bolt, as tuples of their stream."""
+        stream = arrival.stream
+        fields = part.rows.column(stream.column).flatten()
+        tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
+        places: Sequence[Deliveries] | None = part.places
+        if not places:
+            places = places_of(Anchors(Carry.HOPS, part.rows.column(ANCHOR)))
+        if self._pass.carries_roots:
+            self._outbox.origins.learn(only_roots(places), part.rows.column(ROOT))
+        rows = ArrowRows(tuples, came_from=stream.id)
+        self._inbox_by_bolt[arrival.consumer].append(Arrived(rows, places))
 
     def finish(self) -> list[pa.RecordBatch]:
-        left = self._run_bolts(ends=True)
-        return [left] if left.num_rows else []
+        """Clean the bolts up, and return what was emitted meanwhile: one batch, or none."""
+        leaving = self._run_bolts(ends=True)
+        return [leaving] if leaving.num_rows else []
 
     def _run_bolts(self, *, ends: bool = False) -> pa.RecordBatch:
-        """Let each bolt work on what it receives, producers first; return what leaves the task."""
-        for name, work in self._works.items():
-            inbox, self._inboxes[name] = self._inboxes[name], []
-            for rows, deliveries in inbox:
-                work.receive(rows, deliveries)
+        """Call each bolt for what it receives, producers first; return what leaves the task.
+
+        `ends`: clean each bolt up behind its last tuple. What its cleanup emits is received by the
+        bolts behind it, which are cleaned up later.
+        """
+        for name, work in self._work_by_bolt.items():
+            inbox = self._inbox_by_bolt[name]
+            self._inbox_by_bolt[name] = []
+            for rows, places in inbox:
+                work.receive(rows, places)
             if ends:
                 work.cleanup()
-            for block in work.take():
-                self._distribute(block)
-        return self._left()
+            for emissions in work.take():
+                self._distribute(emissions)
+        return self._take_leaving()
 
     def report(self) -> TaskReport:
-        collectors = [work.collector for work in self._works.values()]
-        touched = sorted(set().union(*(collector.touched for collector in collectors)))
+        collectors = [work.collector for work in self._work_by_bolt.values()]
+        touched_roots = set[int]().union(*(collector.touched for collector in collectors))
+        touched = np.array(sorted(touched_roots), np.int64)
         # two bolts may leave descendants of one row open, whose place is the row's: twice it would cancel
         left_open = set[Delivery]().union(*(collector.left_open for collector in collectors))
         open_tuples = chain.from_iterable(collector.outstanding() for collector in collectors)
         outstanding = outstanding_of(chain(open_tuples, left_open))
-        for name, work in self._works.items():
-            if work.collector.sent:  # by a thread that went on: what it acked since would be lost
+        for name, work in self._work_by_bolt.items():
+            # a thread of the bolt went on, and what it has acked meanwhile would be lost
+            if work.collector.sent:
                 raise TupleError(
                     f"bolt {name!r} emitted after its task had ended, so that nobody receives it: let cleanup"
                     " wait for the threads of the bolt"
                 )
-        return TaskReport(
+        source = NUMBERED if self._pass.is_behind_keyed else PLANNED
+        failed = chain.from_iterable(collector.failures for collector in collectors)
+        marks = [
+            RootMarks.of_failures(source, failed),
+            RootMarks.of_roots(RootMark.TOUCHED, roots_of(source, touched)),
+        ]
+        report = TaskReport(
             operator=self._pass.name,
             upstream=self._pass.upstream,
             consumer=self._pass.consumer,
-            failures=failures_of(chain.from_iterable(each.failures for each in collectors)),
             outstanding=outstanding,
-            touched=np.array(touched, np.int64),
-            took=self._took,
-            gave=self._gave,
-            counts=added([self._tally.counts(), *(work.tally.counts() for work in self._works.values())]),
-            errors=tuple(chain.from_iterable(each.errors for each in collectors)),
-            raised=first_of_each(chain(*(each.tracebacks for each in collectors))),
-            keyed_roots=KeyedRoots() if self._pass.is_behind_keyed else None,
+            marks=RootMarks.together(marks),
+            took=self._received_fingerprint,
+            gave=self._sent_fingerprint,
+            counts=added(
+                [self._tally.counts(), *(work.tally.counts() for work in self._work_by_bolt.values())]
+            ),
+            errors=tuple(chain.from_iterable(collector.errors for collector in collectors)),
+            raised=first_of_each(chain(*(collector.tracebacks for collector in collectors))),
         )
+        return behind_keyed(report) if self._pass.is_behind_keyed else report
 
     def take_report(self) -> TaskReport:
-        """Return what was done since this was called last; none of the bolts holds tuples."""
+        """Return what was done since this was called last, and forget it; no bolt holds tuples."""
         report = self.report()
-        self._took = self._gave = Fingerprint()
+        self._received_fingerprint = Fingerprint()
+        self._sent_fingerprint = Fingerprint()
         self._tally.clear()
-        for work in self._works.values():
+        for work in self._work_by_bolt.values():
             work.forget()
         return report
 
-    def _distribute(self, block: Emissions) -> None:
-        stream, rows, batch, parcels, named = block
-        if not len(rows):
+    def _distribute(self, emissions: Emissions) -> None:
+        """Give tuples of one stream to all who read it: bolts here, later stages and the sink."""
+        if not len(emissions.rows):
             return
-        if (
-            batch is not None
-            and stream.leaves
-            and self._pass.bundling is not None
-            and self._pass.frame is None
-        ):
-            batch = self._pass.bundling.coded(batch)  # once, and before tasks are found by its values
-        left = iter(parcels)
+        stream = emissions.stream
+        batch = emissions.batch
+        bundling = self._pass.bundling
+        if batch is not None and bundling is not None and stream.leaves and self._pass.frame is None:
+            # once for all routes, and before tasks are found by its values
+            batch = bundling.coded(batch)
+        parcels = iter(emissions.parcels)
         for route in stream.routes:
             for copy in range(route.copies):
-                deliveries = next(left)
+                places = next(parcels)
                 if route.stays:
-                    self._inboxes[route.subscription.consumer].append(Arrived(rows, deliveries))
+                    arrived = Arrived(emissions.rows, places)
+                    self._inbox_by_bolt[route.subscription.consumer].append(arrived)
                 elif batch is not None:
-                    tasks = self._tasks(route, copy, batch, deliveries) if named is None else named
-                    self._outbox.add(stream, route.number, batch, tasks, deliveries)
-        for output in stream.outputs:
-            if batch is not None:
-                tasks = np.zeros(0, np.int64)
-                if not self._pass.is_last:  # by its values: a tuple that runs again must take the same way
-                    tasks = (value_keys(batch, stream.schema.names) >> np.uint64(33)).astype(np.int64)
-                self._outbox.add(stream, output.number, batch, tasks, [()] * len(rows))
+                    tasks = emissions.tasks  # a direct stream names them
+                    if tasks is None:
+                        tasks = self._tasks_of(route, copy, batch, places)
+                    self._outbox.add(stream, route.number, batch, tasks, places)
+        if batch is not None:
+            self._send_to_sink(stream, batch, len(emissions.rows))
 
-    def _tasks(self, route: Route, copy: int, batch: pa.RecordBatch, deliveries: Sequence[Deliveries]) -> I64:
-        """Return the task that each tuple of a subscription goes to."""
+    def _send_to_sink(self, stream: StreamPass, batch: pa.RecordBatch, count: int) -> None:
+        """Put tuples on rows for each output of the sink that their stream is; no bolt gets them."""
+        for output in stream.outputs:
+            tasks = np.zeros(count, np.int64)
+            if not self._pass.is_last:
+                # Which task of a later stage passes them on does not matter, but a tuple that runs
+                # again must take the same way: so its values decide. A key's upper 31 bits are taken.
+                keys = value_keys(batch, stream.schema.names)
+                tasks = (keys >> np.uint64(33)).astype(np.int64)
+            self._outbox.add(stream, output.number, batch, tasks, [()] * count)
+
+    def _tasks_of(self, route: Route, copy: int, batch: pa.RecordBatch, places: Sequence[Deliveries]) -> I64:
+        """Return the task that each tuple of a subscription goes to, `(n,) int64`."""
         if route.subscription.kind is Kind.ALL:
-            return np.full(len(deliveries), copy, np.int64)
+            return np.full(len(places), copy, np.int64)
         fields = route.subscription.fields
         keys = value_keys(batch, fields) if fields else None
-        first, self._dealt = self._dealt, self._dealt + len(deliveries)
-        return tasks_for(route.subscription.kind, route.tasks, keys, deliveries, first)
+        dealt_before = self._tuples_dealt
+        self._tuples_dealt += len(places)
+        return tasks_for(route.subscription.kind, route.tasks, keys, places, dealt_before)
 
-    def _left(self) -> pa.RecordBatch:
+    def _take_leaving(self) -> pa.RecordBatch:
+        """Take the rows that leave out of the outbox: in bundles, or one by one as one batch."""
         loads = self._outbox.take()
         if self._pass.consumer:
             for load in loads:
-                self._gave = self._gave.plus(load.fingerprint(self._pass.carry))
+                sent = load.fingerprint(self._pass.carry)
+                self._sent_fingerprint = self._sent_fingerprint.plus(sent)
         if self._pass.bundling is None:
-            return one_batch([load.rows for load in loads], self._pass.schema, self._pass.name)
-        first = self._left_before
-        self._left_before += sum(load.rows.num_rows for load in loads)
-        return self._pass.bundling.bundle(loads, first)
+            batches = [load.rows for load in loads]
+            return one_batch(batches, self._pass.schema, self._pass.name)
+        rows_before = self._rows_bundled
+        self._rows_bundled += sum(load.rows.num_rows for load in loads)
+        return self._pass.bundling.bundle(loads, rows_before)
 
 
 class TaskOutbox:
-    """Collects the rows that leave one task. `origins` knows where their roots stand, where rows say so."""
+    """Collects the rows that leave one task.
+
+    `origins` knows source and position of each root, for rows that carry them (before a keyed bolt).
+    """
 
     def __init__(self, pass_: StagePass) -> None:
         self.origins = Origins()
@@ -304,56 +390,76 @@ class TaskOutbox:
         number: int,
         tuples: pa.RecordBatch,
         tasks: I64,
-        deliveries: Sequence[tuple[Delivery, ...]],
+        places: Sequence[Deliveries],
     ) -> None:
-        """Put tuples on rows, for the subscription or output of this number, each for one of the tasks."""
+        """Put tuples on rows that leave.
+
+        Args:
+            number: of the subscription or of the sink's output that they are for.
+            tasks: `(n,) int64`: the task that each one goes to.
+        """
         if self._pass.bare:
             self._loads.append(PlacedRows(tuples))
-            return
-        if self._pass.frame is not None:
-            anchors = column_of(deliveries, self._pass.carry, stream.id.component)
-            rows = pa.RecordBatch.from_arrays([*tuples.columns, anchors], schema=self._pass.schema)
+        elif self._pass.frame is not None:
+            anchors = column_of(places, self._pass.carry, stream.id.component)
+            columns = [*tuples.columns, anchors]
+            rows = pa.RecordBatch.from_arrays(columns, schema=self._pass.schema)
             self._loads.append(PlacedRows(rows))
-            return
-        own = pa.StructArray.from_arrays(tuples.columns, names=stream.schema.names)
-        columns = {stream.column: own}
-        places = None
-        if isinstance(deliveries, Places):
-            places = deliveries
+        else:
+            self._collect(self._as_structs(stream, number, tuples, tasks, places))
+
+    def _as_structs(
+        self,
+        stream: StreamPass,
+        number: int,
+        tuples: pa.RecordBatch,
+        tasks: I64,
+        places: Sequence[Deliveries],
+    ) -> PlacedRows:
+        """Return tuples as structs in the column of their stream, beside what the next stage needs."""
+        structs = pa.StructArray.from_arrays(tuples.columns, names=stream.schema.names)
+        columns = {stream.column: structs}
+        arrays: Places | None = None
+        if isinstance(places, Places):  # no column is built that nobody may need
+            arrays = places
         elif not self._pass.is_last:
-            columns[ANCHOR] = column_of(deliveries)
+            columns[ANCHOR] = column_of(places)
         if self._pass.carries_roots:
-            columns[ROOT] = self.origins.column(only_roots(deliveries))
-        self._put(PlacedRows(pa.RecordBatch.from_pydict(columns), places, number, tasks))
+            columns[ROOT] = self.origins.column(only_roots(places))
+        return PlacedRows(pa.RecordBatch.from_pydict(columns), arrays, number, tasks)
 
     def pass_on(self, number: int, rows: pa.RecordBatch, places: Places | None) -> None:
         """Hand rows of the stage before on, to a later stage or to the sink."""
         if self._pass.bare:
             stream = self._pass.passing[number]
-            tuples = rows.column(stream.column).flatten()
-            self._loads.append(PlacedRows(pa.RecordBatch.from_arrays(tuples, schema=stream.schema)))
+            fields = rows.column(stream.column).flatten()
+            tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
+            self._loads.append(PlacedRows(tuples))
             return
         tasks = np.asarray(rows.column(TASK), dtype=np.int64)
-        self._put(PlacedRows(rows.drop_columns([TO, TASK]), places, number, tasks))
+        self._collect(PlacedRows(rows.drop_columns([TO, TASK]), places, number, tasks))
 
     def take(self) -> list[PlacedRows]:
         """Return what was collected since this was called last."""
         loads, self._loads = self._loads, []
         return loads
 
-    def _put(self, load: PlacedRows) -> None:
-        """Bring columns into the order of the rows that leave; those of other streams are null."""
-        if self._pass.bundling is not None:  # which writes what is there
+    def _collect(self, load: PlacedRows) -> None:
+        """Collect rows, in the columns of those that leave; columns of other streams are null."""
+        if self._pass.bundling is not None:  # a bundle has the columns that there are
             self._loads.append(load)
             return
-        rows, places, to, tasks = load
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        columns[TO] = pa.array(np.full(rows.num_rows, to, np.int32))
-        columns[TASK] = pa.array(tasks, pa.int32())
-        if places is not None and ANCHOR in self._pass.schema.names:
-            columns[ANCHOR] = places.column()
-        found = [
-            columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
-            for field in self._pass.schema
-        ]
-        self._loads.append(PlacedRows(pa.RecordBatch.from_arrays(found, schema=self._pass.schema)))
+        count = load.rows.num_rows
+        columns = dict(zip(load.rows.schema.names, load.rows.columns, strict=True))
+        columns[TO] = pa.array(np.full(count, load.to, np.int32))
+        columns[TASK] = pa.array(load.tasks, pa.int32())
+        if load.places is not None and ANCHOR in self._pass.schema.names:
+            columns[ANCHOR] = load.places.column()
+        ordered_columns: list[pa.Array] = []
+        for field in self._pass.schema:
+            if field.name in columns:
+                ordered_columns.append(columns[field.name])
+            else:
+                ordered_columns.append(pa.nulls(count, field.type))
+        rows = pa.RecordBatch.from_arrays(ordered_columns, schema=self._pass.schema)
+        self._loads.append(PlacedRows(rows))

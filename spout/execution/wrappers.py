@@ -1,7 +1,9 @@
-"""What can be around a bolt that is called; each one is put there only where somebody asks for it.
+"""What can be around a bolt that is called; each one is put there only where
+somebody asks for it.
 
-From the outside in: `Ordered`, `FitRows`, `Timed`, `Pulsed`, `PlacesGuarded`, then an adapter. What fits the
-output is found behind the pulse and the clock, since that is no time of the bolt's.
+From the outside in: `Ordered`, `FitRows`, `Timed`, `Pulsed`, `PlacesGuarded`,
+then an adapter. What fits the output is found behind the pulse and the clock,
+since that is no time of the bolt's.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from acker.identity import I64
-from spout.execution.calls import Block, BoltCall, Outcome, RowFailure, Turns
+from spout.execution.calls import Block, BoltCall, EmittedRows, Outcome, RowFailure, Turns
 from spout.execution.fitting import fitted
 from spout.execution.guards import Guard
 from spout.planning.order import Gate
@@ -24,7 +26,9 @@ from spout.tuples.raised import Tracebacks
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Passes over rows that a gate blocks when their turn comes; a row that fails blocks those behind it."""
+    """Passes over rows that a gate blocks when their turn comes; a row that
+    fails blocks those behind it.
+    """
 
     inner: BoltCall
     gate: Gate
@@ -32,8 +36,10 @@ class Ordered:
     def call(self, block: Block) -> Outcome:
         turns = FreeTurns(self.gate, block.places)
         outcome = self.inner.call(block._replace(turns=turns))
-        # what failed after its turn: all rows of an Arrow bolt's block, those whose emissions do not fit
-        self.gate.fail_all(roots_at(block.places[row] for row, _ in outcome.failures))
+        # what failed after its turn: all rows of an Arrow bolt's block, those
+        # whose emissions do not fit
+        places_of_failed = [block.places[row] for row, _ in outcome.failures]
+        self.gate.fail_all(roots_at(places_of_failed))
         return outcome._replace(blocked=turns.blocked)
 
 
@@ -49,12 +55,16 @@ class FreeTurns(Turns):
         self.blocked: list[RowFailure] = []
         self._gate = gate
         self._places = places
-        self._roots: list[int] = []  # the only root of each row, or -1; empty until something has failed
+        # the only root of each row, or -1; not computed until something has
+        # failed
+        self._only_roots: list[int] | None = None
 
     def __iter__(self) -> Iterator[int]:
-        stopped_lines = self._gate.failed
+        # the gate's own mapping, which is no longer empty once something has
+        # failed
+        causes_by_line = self._gate.failed
         for row in super().__iter__():
-            cause = self._why_blocked(row) if stopped_lines else None
+            cause = self._why_blocked(row) if causes_by_line else None
             if cause is None:
                 yield row
             else:
@@ -64,21 +74,28 @@ class FreeTurns(Turns):
         self._gate.fail_all(roots_at([self._places[row]]))
 
     def taken(self) -> I64:
-        return np.delete(super().taken(), [row for row, _ in self.blocked])
+        blocked_rows = [row for row, _ in self.blocked]
+        return np.delete(super().taken(), blocked_rows)
 
     def _why_blocked(self, row: int) -> Cause | None:
-        self._roots = self._roots or only_roots(self._places).tolist()
-        root = self._roots[row]
+        """Return the cause of a row that is blocked now; None: its turn comes."""
+        if self._only_roots is None:
+            self._only_roots = only_roots(self._places).tolist()
+        root = self._only_roots[row]
         if root >= 0:
             return self._gate.holds(root)
+        # a row with several roots is blocked if one of them is; one without
+        # any never is
         return self._gate.holds_any(roots_at([self._places[row]]))
 
 
 @dataclass(frozen=True, slots=True)
 class FitRows:
-    """Makes the rows fit their streams: an input row fails for which one was emitted that does not.
+    """Makes the rows fit their streams: an input row fails for which one was
+    emitted that does not.
 
-    `misfits`: as `spout.execution.fitting` has the log.
+    `misfits`: the log of what does not fit (`spout.execution.fitting`); None:
+    it is raised.
     """
 
     inner: BoltCall
@@ -86,18 +103,21 @@ class FitRows:
 
     def call(self, block: Block) -> Outcome:
         outcome = self.inner.call(block)
-        fits = [fitted(emitted, self.misfits) for emitted in outcome.emitted]
-        unfit = [failure for fit in fits for failure in fit.failures]
-        emitted = [fit.emitted for fit in fits]
-        if unfit:  # what was emitted for the same row on another stream does not leave either
-            failed_rows = {row for row, _ in unfit}
-            emitted = [fitting.apart_from(failed_rows) for fitting in emitted]
-        return outcome._replace(emitted=emitted, failures=[*outcome.failures, *unfit])
+        emitted: list[EmittedRows] = []
+        failures: list[RowFailure] = []
+        for emitted_rows in outcome.emitted:
+            fit = fitted(emitted_rows, self.misfits)
+            emitted.append(fit.emitted)
+            failures += fit.failures
+        if failures:  # what was emitted for the same row on another stream does not leave either
+            failed_rows = {row for row, _ in failures}
+            emitted = [emitted_rows.apart_from(failed_rows) for emitted_rows in emitted]
+        return outcome._replace(emitted=emitted, failures=[*outcome.failures, *failures])
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Says how long a block took."""
+    """Measures how long a block took."""
 
     inner: BoltCall
     clock_ns: Callable[[], int]
@@ -112,8 +132,8 @@ class Timed:
 class Pulsed:
     """Shows the thread that watches for hangs which bolt is called, and for which rows.
 
-    That costs nothing for a row: the other thread asks whose turn it is. Of a bolt that works on them
-    `at_once` all rows of a block are one call.
+    That costs nothing for a row: the other thread asks whose turn it is. Of a
+    bolt that works on them `at_once` all rows of a block are one call.
     """
 
     inner: BoltCall
@@ -124,14 +144,18 @@ class Pulsed:
     def call(self, block: Block) -> Outcome:
         _, places, turns = block
 
-        def roots_now() -> Iterable[int]:
+        def roots_of_current() -> Iterable[int]:
             row = turns.current()
+            # a slice, since a block may have no row
             return set(roots_at(places[row : row + 1]))
 
+        def roots_of_all() -> Iterable[int]:
+            return set(roots_at(places))
+
         if self.at_once:
-            self.pulse.begin(self.bolt, roots=lambda: set(roots_at(places)))
+            self.pulse.begin(self.bolt, roots=roots_of_all)
         else:
-            self.pulse.begin(self.bolt, turns.current, roots_now)
+            self.pulse.begin(self.bolt, turns.current, roots_of_current)
         try:
             return self.inner.call(block)
         finally:
@@ -140,7 +164,7 @@ class Pulsed:
 
 @dataclass(frozen=True, slots=True)
 class PlacesGuarded:
-    """Tells the guard of an Arrow bolt the places of the rows that it is called for."""
+    """Hands the guard of an Arrow bolt the places of the rows that it is called for."""
 
     inner: BoltCall
     guard: Guard

@@ -10,6 +10,10 @@
    epoch of a new session is the owner's plus one.
 4. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
    whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
+   A query that writes exactly once is always a new session, also with the journal of another one.
+   The store grants the epoch, and by that ends the writer of the owner
+   (`spout.exactly_once.writer`). A restart of it waits for no silence where the owner is the
+   session of its journal.
 5. A refused session stops, unless it is a restart with the option `take_over`: then it creates a new session.
    The same holds where the planner finds that the checkpoint is older than what its session did.
 
@@ -24,7 +28,7 @@ Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -58,6 +62,9 @@ RUN_ACKER: Final = "`windhover acker run`"
 
 WAIT_REPORTED_MS = 10_000
 """After this time it is said in the log that it waits for the ackers."""
+
+GrantEpoch = Callable[[int], int]
+"""Returns the epoch of a new session: the given one or a higher one, as a store grants it."""
 
 Answered = tuple[int, int, Taken | Verdicts]
 """Acker partition, offset and record."""
@@ -198,8 +205,18 @@ class Opening:
         new_id: str,
         now_ms: int,
         session: SessionStates,
+        grant_epoch: GrantEpoch | None = None,
     ) -> None:
         """Send the question; `new_id` is that of a session that may be drawn.
+
+        Args:
+            context: what the planning process reads and writes with.
+            announcer: writes the `Take`s.
+            journal: the checkpoint's last offset.
+            new_id: never used before.
+            now_ms: wall time.
+            session: its state, which changes on the way.
+            grant_epoch: of a query that writes exactly once; None: of any other one.
 
         Raises `Disagreement`: somebody moved the group's offsets.
         """
@@ -218,10 +235,11 @@ class Opening:
         self._generations: Mapping[int, Mapping[int, int]] = {}
         self._has_reported_wait = False
         self._holder: _HolderWatch | None = None  # where nobody would be ended
+        self._grant_epoch = grant_epoch
         if journal.session:
             self._check_commits_of_journal(now_ms)
         self._begin(now_ms)
-        if not journal.session and not self._spec.take_over:  # read while the ackers answer
+        if not self._resumes and not self._spec.take_over:  # read while the ackers answer
             self._holder = _HolderWatch(context, announcer.who, now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
@@ -339,14 +357,20 @@ class Opening:
             case state:
                 assert_never(state)
 
+    @property
+    def _resumes(self) -> bool:
+        """Whether the session of the journal goes on, if it is not refused."""
+        return bool(self._journal.session) and self._grant_epoch is None
+
     def _question_answered(self, answers: Answers, now_ms: int) -> None:
         """Take the group: as the session of the journal, or as a new one once nobody lives who has it."""
-        if self._journal.session:
-            session = SessionName(self._journal.epoch, self._journal.session)
+        journalled = SessionName(self._journal.epoch, self._journal.session)
+        if self._resumes:
             sources = self._continued_or_starting(answers.sources())
-            self._take(SessionEvent.SESSION_RESUMED, session, sources, now_ms, now_ms)
+            self._take(SessionEvent.SESSION_RESUMED, journalled, sources, now_ms, now_ms)
             return
-        if self._holder is not None and self._holder.may_live(answers.owner, now_ms):
+        is_others = answers.owner != journalled
+        if self._holder is not None and is_others and self._holder.may_live(answers.owner, now_ms):
             self._session.process(SessionEvent.HOLDER_MAY_LIVE)
             return
         self.close()  # nobody is waited for any more
@@ -395,6 +419,8 @@ class Opening:
         if clock_ms < former_clock_ms:
             ahead = f"{(former_clock_ms - now_ms) // 1_000} s"
             self._report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
+        if self._grant_epoch is not None:
+            epoch = self._grant_epoch(epoch)
         name = SessionName(epoch, self._new_id)
         self._take(SessionEvent.SESSION_DRAWN, name, sources, clock_ms, now_ms)
 

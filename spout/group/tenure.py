@@ -108,6 +108,7 @@ class Tenure:
         self.window = Window()
         self.unjournalled: list[SourceRun] = []
         self.sibling: Sibling | None = None
+        self._clock_stands = False
         self._pending_count_by_partition = Counter[int]()
         self._partitions = partitions
         for source, cursor in cursors.items():
@@ -152,11 +153,24 @@ class Tenure:
         never_initialised, pending = RootSet.of_runs(free), self.window.pending_roots()
         return RootSet.of_runs(not_journalled) - never_initialised - pending
 
+    def stop_clock(self, now_ms: int) -> None:
+        """Move the clock once more, and stop it until `start_clock`.
+
+        Some roots may be initialised and their batch not committed: by a clock that stands, none of
+        them times out.
+        """
+        self.look(now_ms)
+        self._clock_stands = True
+
+    def start_clock(self) -> None:
+        """Go on with the clock from where it stands."""
+        self._clock_stands = False
+
     def look(self, now_ms: int) -> int:
         """Move the session's clock on by this machine's, and return it, ms."""
-        is_still = self.is_idle and self.sibling is None
-        now = self.clock.look(now_ms, idle=is_still)
-        if is_still:
+        is_idle = self.is_idle and self.sibling is None
+        now = self.clock.look(now_ms, idle=is_idle or self._clock_stands)
+        if is_idle:
             self.clock.sent()  # the tick that follows an Init adds at most a second to its clock
         return now
 

@@ -63,7 +63,7 @@ class Troubles:
         self._standing.look({place: positions.get(place, UNKNOWN) for place in watched}, now_ms)
         recovered = {place: positions.get(place, UNKNOWN) for place in watched - self._texts.keys()}
         self._standing.learn(OffsetAnswers(recovered, self._texts))
-        news = self._standing.news()
+        news = self._standing.take_news()
         self._reported = (self._reported & self._texts.keys()) | {partition.place for partition in news.stand}
         return news
 

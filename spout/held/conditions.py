@@ -1,6 +1,8 @@
-"""`spout.fail_when`: a condition of Spark SQL that fails the records of the rows for which it is true.
+"""`spout.fail_when`: a condition of Spark SQL that fails the records of the
+rows for which it is true.
 
-Spark evaluates the condition into a column; a bolt behind it fails those rows and passes on the others.
+Spark evaluates the condition into a column; a bolt behind it fails those rows
+and passes on the others.
 """
 
 from __future__ import annotations
@@ -38,9 +40,13 @@ class FailWhen(ArrowBolt):
         self._reason = reason
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
-        place = batch.schema.get_field_index(FLAG)
-        collector.emit(batch.remove_column(place).columns, pa.array(range(batch.num_rows)))
-        for row in pc.indices_nonzero(pc.fill_null(batch.column(place), False)).to_pylist():
+        flag_index = batch.schema.get_field_index(FLAG)
+        visible = batch.remove_column(flag_index)
+        # all rows, each for itself; what is emitted for a row that fails is
+        # left out
+        collector.emit(visible.columns, pa.array(range(batch.num_rows)))
+        is_failed = pc.fill_null(batch.column(flag_index), False)
+        for row in pc.indices_nonzero(is_failed).to_pylist():
             collector.fail(row, self._reason)
 
 
@@ -53,28 +59,35 @@ def fail_when(
     >>> orders.transform(spout.fail_when("total < 0", "a negative total")).collect()
     [Row(id=1, total=9.5)]
 
-    If any row of a record matches, the record is failed with this reason when its micro-batch is published:
-    it is replayed, and in the end becomes a dead letter. The matching row is dropped; the record's other rows
-    pass, and so do rows for which the condition is null. Where nothing is tracked, matching rows are only
-    dropped.
+    If any row of a record matches, the record is failed with this reason when
+    its micro-batch is published: it is replayed, and in the end becomes a
+    dead letter. The matching row is dropped; the record's other rows pass,
+    and so do rows for which the condition is null. Where nothing is tracked,
+    matching rows are only dropped.
 
     Args:
         condition: a column of booleans, or SQL text such as ``"total < 0"``.
-        reason: the cause's message in verdict, replay headers and dead letter.
-        name: the operator's name there, unique in the query; None: ``fail_when: `` and the reason.
+        reason: the cause's message in verdict, replay headers and dead
+            letter.
+        name: the operator's name there, unique in the query; None:
+            ``fail_when: `` and the reason.
 
     Raises:
-        UsageError: `withWatermark` is called before it (Spark drops the mark from rows that pass through
-            Python: call it behind), or the hidden column was dropped from a tracked stream.
+        UsageError: `withWatermark` is called before it (Spark drops the mark
+            from rows that pass through Python: call it behind), or the hidden
+            column was dropped from a tracked stream.
     """
-    called = f"fail_when: {reason[:NAME_MAX]}" if name is None else name
-    called = called.replace("+", " ").replace("/", " ")
-    test = sql.expr(condition) if isinstance(condition, str) else condition
+    operator = f"fail_when: {reason[:NAME_MAX]}" if name is None else name
+    # these signs join and divide the names of components
+    operator = operator.replace("+", " ").replace("/", " ")
+    flag = sql.expr(condition) if isinstance(condition, str) else condition
 
     def attach(rows: DataFrame) -> DataFrame:
-        whole = with_anchors(rows, called)
-        step = Step(called, FailWhen(reason), visible_schema(whole, called))
-        return loose(whole.withColumn(FLAG, test), step).frame(anchored=ANCHOR in rows.columns)
+        """Return the rows for which the condition is not true, without its column."""
+        anchored = with_anchors(rows, operator)
+        step = Step(operator, FailWhen(reason), visible_schema(anchored, operator))
+        flagged = anchored.withColumn(FLAG, flag)
+        return loose(flagged, step).frame(anchored=ANCHOR in rows.columns)
 
     return attach
 
@@ -97,15 +110,18 @@ def visible_schema(rows: DataFrame, operator: str) -> pa.Schema:
 def with_anchors(rows: DataFrame, operator: str) -> DataFrame:
     """Return rows with the hidden column, where they have one.
 
-    Raises `UsageError`: `withWatermark` is called before the operator, and its mark would be lost in Python.
+    Raises `UsageError`: `withWatermark` is called before the operator, and
+    its mark would be lost in Python.
     """
     node = node_of(rows)
-    whole = rows if node is None or ANCHOR in rows.columns else node.frame(anchored=True)
-    for field in whole.schema.fields:
+    anchored = rows
+    if node is not None and ANCHOR not in rows.columns:
+        anchored = node.frame(anchored=True)
+    for field in anchored.schema.fields:
         if _WATERMARK in (field.metadata or {}):
             raise UsageError(
                 f"{operator!r} stands behind withWatermark({field.name!r}, ...), whose mark counts behind"
                 " bolts and spout.hold alone (Spark drops it from rows that pass through Python);"
                 f' call it behind: .withWatermark("{field.name}", ...)'
             )
-    return whole
+    return anchored

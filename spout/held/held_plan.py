@@ -1,4 +1,5 @@
-"""What Spark's plan shows about held rows: whether all of them reach an operator that acks them, each once.
+"""What Spark's plan shows about held rows: whether all of them reach an
+operator that acks them, each once.
 
 Source: docs/design/protocol.md, sections 3 (rule 3) and 5.2.
 """
@@ -34,9 +35,10 @@ class Attribute(NamedTuple):
 
 
 def refuse_query(plan: JavaObject) -> None:
-    """Check by its logical plan that nothing of a query would be acked without work, or never.
+    """Refuse a query, by its logical plan, that would ack something without work, or never.
 
-    Raises `UsageError`: as `refuse_limit` and `refuse_namesakes`; or rows that it holds are not acked once.
+    Raises `UsageError`: as `refuse_limit` and `refuse_namesakes`; or rows
+    that it holds are not acked once.
     """
     refuse_limit(plan)
     refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
@@ -47,10 +49,12 @@ def refuse_query(plan: JavaObject) -> None:
 
 
 def watermark_holds(plan: JavaObject) -> tuple[str, ...]:
-    """Return, for each `withWatermark` of a logical plan, from its top, the `spout.hold` before it, by name.
+    """Return, for each `withWatermark` of a logical plan, from its top, the
+    `spout.hold` before it, by name.
 
-    It is empty where there is none, or where several are. The order is that in which Spark's physical
-    plan has them: a node before its children, and all below the first child before the second one.
+    It is empty where there is none, or where several are. The order is that
+    in which Spark's physical plan has them: a node before its children, and
+    all below the first child before the second one.
     """
     hold_names: list[str] = []
     for node in nodes(plan, _first_child_last):
@@ -80,19 +84,23 @@ def refuse_left_out(rows: DataFrame, operator: str) -> None:
 
 
 def left_out(plan: JavaObject) -> list[str]:
-    """Return the names of `spout.hold` operators whose anchors do not reach the rows of a plan."""
-    hold_by_anchors: dict[int, str] = {}
+    """Return the names of `spout.hold` operators whose anchors do not reach
+    the rows of a plan.
+    """
+    # columns are their ids in the plan
+    holds_by_column: dict[int, str] = {}
     sources_by_column: dict[int, set[int]] = {}
     for node in _above_holds(plan):
         if _is_hold(node):
             anchors = output_of(node)[-1]  # the last column of a hold
-            hold_by_anchors[anchors.id] = node_name(node)
+            holds_by_column[anchors.id] = node_name(node)
         else:
-            for column, sources in _sources_of(node).items():
-                sources_by_column.setdefault(column, set()).update(sources)
+            for column_id, source_ids in _sources_of(node).items():
+                sources_by_column.setdefault(column_id, set()).update(source_ids)
     plan_anchors = [column.id for column in output_of(plan) if column.name == ANCHOR]
     reached = _reached(plan_anchors, sources_by_column)
-    return sorted(name for anchors_id, name in hold_by_anchors.items() if anchors_id not in reached)
+    unreached = holds_by_column.keys() - reached
+    return sorted(holds_by_column[column_id] for column_id in unreached)
 
 
 def node_name(node: JavaObject) -> str:
@@ -101,11 +109,12 @@ def node_name(node: JavaObject) -> str:
 
 
 def output_of(node: JavaObject) -> list[Attribute]:
+    """Return the columns of a node, in order."""
     return [Attribute(int(column.exprId().id()), str(column.name())) for column in sequence(node.output())]
 
 
 def _refuse_unacked(plan: JavaObject) -> None:
-    """Check that an operator that acks is behind each operator that holds."""
+    """Refuse a plan where no operator that acks is behind an operator that holds."""
     held = sorted({node_name(node) for node in _above_holds(plan) if _is_hold(node)})
     if held:
         raise UsageError(
@@ -116,28 +125,34 @@ def _refuse_unacked(plan: JavaObject) -> None:
 
 
 def _refuse_held_twice(plan: JavaObject) -> None:
-    """Check that held rows go one way: in two places of Spark's state a row would have the same anchor."""
-    seen: set[str] = set()
+    """Refuse two ways behind one hold: in two places of Spark's state a row
+    would have the same anchor.
+    """
+    operators: set[str] = set()
     for node in filter(_is_hold, nodes(plan)):
-        if operator_of(node) in seen:
+        if operator_of(node) in operators:
             raise UsageError(
                 f"two branches stand behind one spout.hold ({node_name(node)!r}): a row would wait in two"
                 " places and count as acked by the first of them; hold each branch by itself, with a name of"
                 " its own: spout.hold(..., name=...)"
             )
-        seen.add(operator_of(node))
+        operators.add(operator_of(node))
 
 
 def _refuse_unwatched(plan: JavaObject) -> None:
-    """Check that a side whose tuples may come too late has a watermark: a batch has one for all sides."""
+    """Refuse a side whose tuples may come too late, without a watermark: a
+    batch has one for all sides.
+    """
+    # nodes that are still to be looked at, each with whether a watermark is
+    # above it
     todo = [(plan, False)]
     unwatched: set[str] = set()
     while todo:
         node, has_watermark_above = todo.pop()
         if _is_hold(node) and not has_watermark_above and _has_until(node):
             unwatched.add(node_name(node))
-        is_watched = has_watermark_above or node.nodeName() == WATERMARK
-        todo += [(child, is_watched) for child in plan_children(node)]
+        is_below_watermark = has_watermark_above or node.nodeName() == WATERMARK
+        todo += [(child, is_below_watermark) for child in plan_children(node)]
     if unwatched and any(node.nodeName() == WATERMARK for node in nodes(plan)):
         raise UsageError(
             f"{_listed(sorted(unwatched))}: spout.hold(until=...) without a watermark behind it: Spark drops"
@@ -148,37 +163,42 @@ def _refuse_unwatched(plan: JavaObject) -> None:
 
 def _has_until(hold: JavaObject) -> bool:
     """Return whether a watermark drops the rows of a hold, from the expression of its time."""
-    # without `until` the time is a literal, the same for all rows; Spark calls what it can compute foldable
-    are_constant = [
-        expression.child().foldable()
-        for child in plan_children(hold)
-        for expression in sequence(child.expressions())
-        if is_alias(expression) and expression.name() == UNTIL
-    ]
-    return not all(are_constant)
+    # without `until` the time is a literal, the same for all rows; Spark
+    # calls what it can compute foldable
+    for child in plan_children(hold):
+        for expression in sequence(child.expressions()):
+            is_until = is_alias(expression) and expression.name() == UNTIL
+            if is_until and not expression.child().foldable():
+                return True
+    return False
 
 
 def _refuse_read_apart(plan: JavaObject) -> None:
-    """Check that branches of one stream share its source: Spark runs a source for each one that differs."""
-    sources: dict[str, JavaObject] = {}
+    """Refuse branches of one stream that differ in its source: Spark runs a
+    source for each of them.
+    """
+    sources_by_stream: dict[str, JavaObject] = {}
     for node in nodes(plan):
         stream = stream_of(node)
         if not stream:
             continue
-        first = sources.setdefault(stream, node)
-        if not node.equals(first):
-            bolts = sorted({node_name(reader) for reader in (first, node) if operator_of(reader)})
-            by = f", by {' and '.join(bolts)}" if bolts else ""
+        source = sources_by_stream.setdefault(stream, node)
+        if not node.equals(source):
+            bolts = sorted({node_name(reader) for reader in (source, node) if operator_of(reader)})
+            by_bolts = f", by {' and '.join(bolts)}" if bolts else ""
             raise UsageError(
-                f"one read_stream would be read more than once{by}: by two sources of Spark's, which take the"
-                " group from each other. Bolts of branches that come together are a spout.TopologyBuilder's;"
+                f"one read_stream would be read more than once{by_bolts}: by two sources of Spark's,"
+                " which take the group from each other. Bolts of branches that come together are a"
+                " spout.TopologyBuilder's;"
                 " what is joined later goes through Spark's operators (filter, select) first, then bolts"
                 " and spout.hold behind those, and nothing is joined with itself before it is held"
             )
 
 
 def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
-    """Yield a plan's nodes from the top down to the first operator of this package on each way, inclusive."""
+    """Yield a plan's nodes from the top down to the first operator of this
+    package on each way, inclusive.
+    """
     return nodes(plan, lambda node: [] if operator_of(node) else plan_children(node))
 
 
@@ -186,42 +206,62 @@ def _is_hold(node: JavaObject) -> bool:
     """Return whether a node holds rows: its last column has their edges."""
     if not operator_of(node) or stream_of(node):
         return False
-    arriving = [column for child in plan_children(node) for column in output_of(child)]
-    return any(column.name == UNTIL for column in arriving)
+    return any(column.name == UNTIL for column in _arriving_at(node))
 
 
 def _sources_of(node: JavaObject) -> dict[int, set[int]]:
-    """Return, for each column that a node computes, by id, the columns that it is computed from.
+    """Return, for each column that a node computes, by id, the columns that
+    it is computed from.
 
-    A column without an alias (of a Python function) may be computed from all anchors that arrive.
+    A column without an alias (of a Python function) may be computed from all
+    anchors that arrive.
     """
-    if node.nodeName() == UNION:  # its columns have the ids of its first branch
-        branches = map(output_of, plan_children(node))
-        columns = zip(*branches, strict=True)
-        return {first.id: {other.id for other in others} for first, *others in columns}
+    if node.nodeName() == UNION:
+        return _sources_of_union(node)
     computed: dict[int, set[int]] = {}
     for expression in sequence(node.expressions()):
         if is_alias(expression):
             references = sequence(expression.references().toSeq())
-            computed[int(expression.exprId().id())] = {int(column.exprId().id()) for column in references}
-    arriving = [column for child in plan_children(node) for column in output_of(child)]
+            source_ids = {int(column.exprId().id()) for column in references}
+            computed[int(expression.exprId().id())] = source_ids
+    arriving = _arriving_at(node)
     explained = {column.id for column in arriving} | computed.keys()
     anchors = {column.id for column in arriving if column.name == ANCHOR}
     without_alias = {column.id for column in output_of(node)} - explained
     return computed | dict.fromkeys(without_alias, anchors)
 
 
-def _reached(begin: Iterable[int], sources_of: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return all columns from which the given ones are computed, directly or not, and these themselves."""
+def _sources_of_union(union: JavaObject) -> dict[int, set[int]]:
+    """Return the same of a union, whose columns have the ids of its first branch."""
+    branches = map(output_of, plan_children(union))
+    sources: dict[int, set[int]] = {}
+    for column, *columns_of_others in zip(*branches, strict=True):
+        sources[column.id] = {source.id for source in columns_of_others}
+    return sources
+
+
+def _arriving_at(node: JavaObject) -> list[Attribute]:
+    """Return the columns of all children of a node."""
+    columns: list[Attribute] = []
+    for child in plan_children(node):
+        columns += output_of(child)
+    return columns
+
+
+def _reached(column_ids: Iterable[int], sources_by_column: Mapping[int, Iterable[int]]) -> set[int]:
+    """Return all columns from which the given ones are computed, directly or
+    not, and these themselves.
+    """
     reached: set[int] = set()
-    todo = list(begin)
+    todo = list(column_ids)
     while todo:
-        column = todo.pop()
-        if column not in reached:
-            reached.add(column)
-            todo += sources_of.get(column, ())
+        column_id = todo.pop()
+        if column_id not in reached:
+            reached.add(column_id)
+            todo += sources_by_column.get(column_id, ())
     return reached
 
 
 def _listed(names: Iterable[str]) -> str:
+    """Return names for a message: 'left' and 'right'."""
     return " and ".join(map(repr, names))

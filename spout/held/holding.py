@@ -30,7 +30,7 @@ from spout.held.conditions import visible_schema, with_anchors
 from spout.held.held_plan import refuse_left_out
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.delayed import NEVER_MS, Held, HeldAt, RootPositions, held_edges
+from spout.publishing.delayed import NEVER_MS, HeldAt, HeldTuples, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add, task_name
 from spout.publishing.root_marks import RootMark, RootMarks
@@ -47,6 +47,7 @@ from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import DEFAULT_STREAM, SPARK
 
 _DROPPED = -1
+"""The time in place of a null, ms: every watermark has passed it, so the row counts as too late."""
 
 
 LATE_CHOICES: Final = (
@@ -98,42 +99,54 @@ def hold(
         )
     if late not in (None, "ack", "fail"):
         raise UsageError(f"hold(late={late!r}): ack or fail. {LATE_CHOICES}")
-    moment = sql.expr(until) if isinstance(until, str) else until
-    at_ms = sql.lit(NEVER_MS) if moment is None else _ceiled_ms(moment)
+    drop_time = sql.expr(until) if isinstance(until, str) else until
+    until_ms = sql.lit(NEVER_MS) if drop_time is None else _ceiled_ms(drop_time)
 
     def attach(rows: DataFrame) -> DataFrame:
-        whole = with_anchors(rows, name)
-        if ANCHOR not in whole.columns and not streams_read(whole):
-            return whole.withColumn(ANCHOR, sql.lit(None).cast(spark_type_of(HELD_TYPE)))
-        stream, carry, subscriptions = hidden_column(whole, name)
+        """Return the rows with anchors that stay valid after their batch, in the last column."""
+        anchored = with_anchors(rows, name)
+        if ANCHOR not in anchored.columns and not streams_read(anchored):
+            # rows of plain DataFrames have nothing to hold, and the same columns all the same
+            no_anchor = sql.lit(None).cast(spark_type_of(HELD_TYPE))
+            return anchored.withColumn(ANCHOR, no_anchor)
+        stream, carry, subscriptions = hidden_column(anchored, name)
         if carry is not Carry.WIDE:
             raise UsageError(
                 f"{name!r}: these rows cannot be held: read them with read_stream(..., delayed_acks=True),"
                 " and hold them behind that, BasicBolts or fail_when, before any grouping"
             )
-        refuse_limit(logical_plan(whole))
-        stream.loose.add(name)
-        ledger = Application.of(whole.sparkSession).ledger.accumulator
-        task = HoldTask(name, stream.id, ledger, subscriptions, late == "fail")
-        timed = whole.withColumn(UNTIL, at_ms)
-        anchor = timed[ANCHOR]
-
-        # Spark derives the kind of a function from its type hints; plans show it under its name
-        def run(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-            return task(columns)
-
-        run.__name__ = label(name)
-        edge_function = arrow_udf(run, "bigint")  # type: ignore[call-overload]  # the stub requires the kind
-        # Not deterministic: otherwise Spark could hold rows twice, or only those that a later filter keeps.
-        edge_of = edge_function.asNondeterministic()
-        numbers = [anchor[field.name] for field in WIDE_TYPE]
-        edged = timed.select("*", edge_of(*numbers, timed[UNTIL]).alias(EDGE))
-        edge, source, position = edged[EDGE], anchor["source"], anchor["position"]
-        held = sql.when(edge.isNotNull(), sql.struct(source, position, edge.alias("edge"))).alias(ANCHOR)
-        # the last column, as plans and the states of joins have it
-        return edged.select("*", held).drop(anchor, timed[UNTIL], edge)
+        refuse_limit(logical_plan(anchored))
+        stream.loose.add(name)  # it runs behind Spark's own operators
+        ledger = Application.of(anchored.sparkSession).ledger.accumulator
+        task = HoldTask(name, stream.id, ledger, subscriptions, fails_late=late == "fail")
+        return _held_rows(anchored.withColumn(UNTIL, until_ms), task)
 
     return attach
+
+
+def _held_rows(timed: DataFrame, task: HoldTask) -> DataFrame:
+    """Return rows with the anchors of held rows in place of their own.
+
+    `timed`: with the column `UNTIL`, which is taken off.
+    """
+
+    # Spark derives the kind of a function from its type hints; plans show it under its name
+    def run(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        return task(columns)
+
+    run.__name__ = label(task.name)
+    edge_function = arrow_udf(run, "bigint")  # type: ignore[call-overload]  # the stub requires the kind
+    # Not deterministic: otherwise Spark could hold rows twice, or only those that a later filter keeps.
+    edge_of = edge_function.asNondeterministic()
+    anchor = timed[ANCHOR]
+    anchor_fields = [anchor[field.name] for field in WIDE_TYPE]
+    edged = timed.select("*", edge_of(*anchor_fields, timed[UNTIL]).alias(EDGE))
+    edge = edged[EDGE]
+    held_anchor = sql.struct(anchor["source"], anchor["position"], edge.alias("edge"))
+    # a row without an edge has no anchor either: it is of another stream
+    held_or_null = sql.when(edge.isNotNull(), held_anchor).alias(ANCHOR)
+    # the last column, as plans and the states of joins have it
+    return edged.select("*", held_or_null).drop(anchor, timed[UNTIL], edge)
 
 
 def ack_anchors(
@@ -175,36 +188,38 @@ def ack_anchors(
         UsageError: the rows have no column of anchors, a join dropped those of one side, two columns for the
             bolt have the same name, or the bolt is no BasicBolt or ArrowBolt.
     """
-    called = name or ("ack_anchors" if bolt is None else bolt_name(bolt, None))
+    operator = name or "ack_anchors"
     if bolt is not None:
-        check_bolt(called, bolt)
+        operator = bolt_name(bolt, name or None)
+        check_bolt(operator, bolt)
         if not isinstance(bolt, BasicBolt | ArrowBolt):
             raise UsageError(
-                f"{called!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by itself, and"
+                f"{operator!r}: ack_anchors takes a BasicBolt or an ArrowBolt, which acks by itself, and"
                 f" {type(bolt).__name__} is none; derive it from one of them"
             )
-    watching = check_hooks(called, hooks)
+    observers = check_hooks(operator, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
         """Return the rows, or those of the bolt, behind a task that acks their anchors."""
-        refuse_left_out(rows, called)
-        anchored = gathered(rows, called)  # behind a join with the anchors of both sides in one column
+        refuse_left_out(rows, operator)
+        anchored = gathered(rows, operator)  # behind a join with the anchors of both sides in one column
+        step: Step | None = None
         if bolt is None:
-            step, schema = None, visible_schema(anchored, called)
+            schema = visible_schema(anchored, operator)
         else:
-            _refuse_namesakes(anchored, called)
-            schema = output_schema(called, bolt, zone_of_session(anchored.sparkSession))
-            step = Step(called, bolt, schema, watching)
+            _refuse_namesakes(anchored, operator)
+            schema = output_schema(operator, bolt, zone_of_session(anchored.sparkSession))
+            step = Step(operator, bolt, schema, observers)
         tracked_streams = streams_behind(anchored)
         if not tracked_streams:  # rows of plain DataFrames have nothing to ack, and go through the bolt alone
-            return through(anchored, AckTask(called, step=step), schema)
+            return through(anchored, AckTask(operator, step=step), schema)
         for stream in tracked_streams:
-            stream.loose.add(called)  # it runs behind Spark's own operators
+            stream.loose.add(operator)  # it runs behind Spark's own operators
         ledger = Application.of(anchored.sparkSession).ledger.accumulator
         # a query that runs has one tracked stream: one with several is refused at its start
         stream = tracked_streams[0]
-        task = AckTask(called, stream.id, ledger, step, stream.safety)
-        return through(anchored, task, schema, label(called))
+        task = AckTask(operator, stream.id, ledger, step, stream.safety)
+        return through(anchored, task, schema, label(operator))
 
     return attach
 
@@ -214,8 +229,13 @@ class HoldTask:
     """Holds the rows of one task: gives each of them an edge, and reports them as outstanding.
 
     Of a row it takes the anchor and the time, and returns the edge: Spark keeps the rest of it meanwhile, and
-    puts the anchor of the held row together, since each column through Python costs. `subscriptions`:
-    the keys along the paths that arrive; `fails_late`: a row that a watermark dropped fails its root.
+    puts the anchor of the held row together, since each column through Python costs.
+
+    Attributes:
+        stream: the id of the tracked stream.
+        ledger: the accumulator of Spark's that reports go to.
+        subscriptions: the keys along the paths that arrive.
+        fails_late: whether a row that a watermark dropped fails its root; else it is acked.
     """
 
     name: str
@@ -226,22 +246,26 @@ class HoldTask:
 
     def __call__(self, columns: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """Hold rows, by the fields of their anchors and their times; report after the last row was taken."""
-        held: list[Held] = []
-        entry = HeldAt(subscription_key(SPARK.component, DEFAULT_STREAM, self.name), task_name().partition, 0)
+        held: list[HeldTuples] = []
+        subscription = subscription_key(SPARK.component, DEFAULT_STREAM, self.name)
+        entry = HeldAt(subscription, task_name().partition, first_row=0)
         for packed, sources, positions, until_ms in columns:
             anchors = Anchors(Carry.PACKED, pa.array(_numbers(packed)))
             places = RootPositions(_numbers(sources), _numbers(positions))
             edges = held_edges(places, self.subscriptions, anchors.ordinals(), entry)
+            # the rows of a task are numbered through all its batches
             entry = entry._replace(first_row=entry.first_row + len(packed))
-            times_ms = _numbers(until_ms, _DROPPED)
+            times_ms = _numbers(until_ms, null=_DROPPED)
             # rows of another stream have no anchor: they are best effort, and nothing is reported of them
-            is_free = np.asarray(packed.is_null()) if packed.null_count else None
-            anchored = slice(None) if is_free is None else np.flatnonzero(~is_free)
+            is_unanchored = np.asarray(packed.is_null()) if packed.null_count else None
+            anchored = slice(None) if is_unanchored is None else np.flatnonzero(~is_unanchored)
             # a copy: the columns of a batch share one buffer
-            held.append(Held(anchors.roots()[anchored], edges[anchored], times_ms[anchored].copy()))
-            yield pa.array(edges.view(np.int64), mask=is_free)
-        all_held = Held.together(held, fails_late=self.fails_late)
-        add(self.ledger, self.stream, TaskReport(self.name, held=all_held))
+            held_sources = places.sources[anchored].copy()
+            held_places = RootPositions(held_sources, places.positions[anchored].copy())
+            held.append(HeldTuples(held_places, edges[anchored], times_ms[anchored].copy()))
+            yield pa.array(edges.view(np.int64), mask=is_unanchored)
+        marks = HeldTuples.together(held).marks(self.name, fails_late=self.fails_late)
+        add(self.ledger, self.stream, TaskReport(self.name, marks=marks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,19 +293,23 @@ class AckTask:
             arrives = Carry.NONE if self.ledger is None else Carry.PACKED
             stage = Chain((self.step,), arrives=arrives).stage
             with no_garbage_collection(), running_stage(stage, self.safety) as run:
-                first = 0
+                rows_before = 0
                 for batch in batches:
-                    anchors.append(RowAnchors.of(batch.column(ANCHOR), first))
-                    # to the bolt row 5 of the task is the root with the index 5
-                    row_roots = pa.array(np.arange(first, first + batch.num_rows) << ORDINAL_BITS)
-                    first += batch.num_rows
-                    roots = None if self.ledger is None else Anchors(Carry.PACKED, row_roots)
+                    anchors.append(RowAnchors.of(batch.column(ANCHOR), rows_before))
+                    row_numbers = np.arange(rows_before, rows_before + batch.num_rows)
+                    rows_before += batch.num_rows
+                    roots: Anchors | None = None
+                    if self.ledger is not None:
+                        # to the bolt row 5 of the task is the root with the index 5
+                        roots = Anchors(Carry.PACKED, pa.array(row_numbers << ORDINAL_BITS))
                     yield run.feed(ArrowRows(batch.drop_columns([ANCHOR])), roots)
                 yield from run.finish()
                 done = run.report()
         if self.ledger is not None:
             # the roots of this report are rows, as they were numbered above
-            failed = [(row, cause) for cause, rows in done.failures for row in rows.tolist()]
+            failed: list[RowFailure] = []
+            for cause, marks in done.marks.of(RootMark.FAILED).by_cause():
+                failed += [(row, cause) for row in marks.positions.tolist()]
             left_open = [row for paths in done.outstanding.values() for row in paths[:, 0].tolist()]
             report = TaskReport(
                 self.name,
@@ -296,18 +324,27 @@ class AckTask:
 
 
 class RowAnchors(NamedTuple):
-    """The anchors of rows, one for one: the row's number, ascending, the place, and the edge as int64."""
+    """The anchors of rows, one for one; a row may have several, or none.
+
+    Attributes:
+        rows: the number of the row that has each, `(n,) int64`, ascending.
+        places: source and position of each one's root.
+        edges: `(n,) int64`: the bits of each.
+    """
 
     rows: I64
     places: RootPositions
     edges: I64
 
     @classmethod
-    def of(cls, column: pa.Array, first: int = 0) -> RowAnchors:
-        """Copy them out of a batch, whose columns share one buffer; its first row has the number `first`."""
+    def of(cls, column: pa.Array, first_row: int = 0) -> RowAnchors:
+        """Copy the anchors out of a batch, whose columns share one buffer.
+
+        `first_row`: the number of the batch's first row.
+        """
         (sources, positions), edges = anchors_of(column)
-        places = RootPositions(sources.copy(), positions.copy())
-        return cls(_numbers(pc.list_parent_indices(column)) + first, places, edges.copy())
+        rows = _numbers(pc.list_parent_indices(column)) + first_row
+        return cls(rows, RootPositions(sources.copy(), positions.copy()), edges.copy())
 
     @classmethod
     def together(cls, parts: Sequence[RowAnchors]) -> RowAnchors:
@@ -325,62 +362,83 @@ def released_by(
     left_open: Sequence[int] = (),
     operator: str = "",
 ) -> RootMarks:
-    """Release the anchors of rows, but not of those that failed, are reset or left open, by row numbers.
+    """Return the marks of what became of the anchors of rows: those of a row that nothing names are released.
 
-    A keyed bolt holds on those whose timeout it resets; `operator` is the bolt that left rows open.
+    Args:
+        failed: rows with their causes.
+        reset: rows of which a keyed bolt resets the timeouts: it holds on their anchors.
+        left_open: rows that the bolt `operator` neither acked nor failed.
     """
     rows, places, edges = anchors
     if not (len(failed) or len(reset) or len(left_open)):
         return RootMarks.of_roots(RootMark.RELEASED, places, edges)
     failed_rows = np.array([row for row, _ in failed], np.int64)
     # a mask over the anchors for each thing that can become of them
-    touched, opened = np.isin(rows, reset), np.isin(rows, left_open)
-    acked = ~(touched | opened | np.isin(rows, failed_rows))
+    is_reset = np.isin(rows, reset)
+    is_open = np.isin(rows, left_open)
+    is_acked = ~(is_reset | is_open | np.isin(rows, failed_rows))
     # Rows ascend, so the anchors of one failed row stand side by side: of rows [4, 5, 5, 8] those of row 5
     # are [1, 3). To look through all rows for each failed one would never end where most fail.
     starts = np.searchsorted(rows, failed_rows)
-    counts = np.searchsorted(rows, failed_rows + 1) - starts
-    # of stretches [1, 3) and [7, 8) the numbers 0 and 1 move by 1, and 2 moves by 5
-    failed_anchors = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    anchor_counts = np.searchsorted(rows, failed_rows + 1) - starts
+    failed_anchors = _numbers_in_stretches(starts, anchor_counts)
     # each cause once, with its number
     numbers_by_cause: dict[Cause, int] = {}
-    numbers = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for _, cause in failed]
-    cause_numbers = np.repeat(np.array(numbers, np.int64), counts)
+    cause_of_row = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for _, cause in failed]
+    cause_of_anchor = np.repeat(np.array(cause_of_row, np.int64), anchor_counts)
     causes = tuple(numbers_by_cause)
     opener = Cause.of(operator, "", "")
     return RootMarks.together(
         [
-            RootMarks.of_roots(RootMark.RELEASED, places.at(acked), edges[acked]),
-            RootMarks.of_causes(RootMark.FAILED, places.at(failed_anchors), cause_numbers, causes),
-            RootMarks.of_roots(RootMark.HELD_ON, places.at(touched)),
-            RootMarks.of_roots(RootMark.LEFT_OPEN, places.at(opened), edges[opened], opener),
+            RootMarks.of_roots(RootMark.RELEASED, places.at(is_acked), edges[is_acked]),
+            RootMarks.of_causes(RootMark.FAILED, places.at(failed_anchors), cause_of_anchor, causes),
+            RootMarks.of_roots(RootMark.HELD_ON, places.at(is_reset)),
+            RootMarks.of_roots(RootMark.LEFT_OPEN, places.at(is_open), edges[is_open], opener),
         ]
     )
+
+
+def _numbers_in_stretches(starts: I64, lengths: I64) -> I64:
+    """Return all numbers in some stretches, one stretch after the other, `(n,) int64`.
+
+    Of the starts 1 and 7, and the lengths 2 and 1, they are 1, 2 and 7.
+    """
+    numbers_before = np.cumsum(lengths) - lengths
+    # in the example 0 and 1 move by 1, and 2 moves by 5
+    moves = np.repeat(starts - numbers_before, lengths)
+    numbers: I64 = np.arange(lengths.sum()) + moves
+    return numbers
 
 
 def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
     """Return the places and the edges, as int64, of all anchors of some rows."""
     anchors = column.flatten()
-    source, position, edge = (_numbers(anchors.field(name)) for name in HELD_TYPE.names)
-    return RootPositions(source, position), edge
+    sources = _numbers(anchors.field("source"))
+    positions = _numbers(anchors.field("position"))
+    return RootPositions(sources, positions), _numbers(anchors.field("edge"))
 
 
-def _ceiled_ms(moment: Column) -> Column:
+def _ceiled_ms(time: Column) -> Column:
     """Return a time in ms, rounded up: a watermark reaches this value exactly when it reaches the time."""
     # in numbers: to add an interval Spark makes a date of each row's time, and asks for its time zone
-    return sql.unix_millis(sql.timestamp_micros(sql.unix_micros(moment.cast("timestamp")) + 999))
+    time_us = sql.unix_micros(time.cast("timestamp"))
+    # 1,001 us become 2,000 us, and so 2 ms
+    return sql.unix_millis(sql.timestamp_micros(time_us + 999))
 
 
 def _refuse_namesakes(rows: DataFrame, operator: str) -> None:
     """Raise `UsageError` if two columns that a bolt receives have one name, as behind a join."""
-    twice = sorted({name for name in rows.columns if rows.columns.count(name) > 1})
-    if twice:
+    namesakes = sorted({name for name in rows.columns if rows.columns.count(name) > 1})
+    if namesakes:
         raise UsageError(
-            f"{operator!r} would receive two columns called {twice[0]!r}: select the one that it needs, or"
-            " rename one before the join"
+            f"{operator!r} would receive two columns called {namesakes[0]!r}: select the one that"
+            " it needs, or rename one before the join"
         )
 
 
 def _numbers(column: pa.Array, null: int = 0) -> I64:
+    """Return a column as an array, with `null` in place of its nulls."""
     # to fill nulls where there are none takes a quarter of the time of `HoldTask`
-    return np.asarray(pc.fill_null(column, null) if column.null_count else column, dtype=np.int64)
+    if column.null_count:
+        column = pc.fill_null(column, null)
+    return np.asarray(column, dtype=np.int64)

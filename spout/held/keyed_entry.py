@@ -28,9 +28,10 @@ from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.held.keyed_exit import behind_keyed
 from spout.held.keyed_rows import KEY, ONE_KEY, held_by_key
-from spout.publishing.delayed import NEVER_MS, Held, RootPositions
-from spout.publishing.fold import TaskReport, failures_of
+from spout.publishing.delayed import NEVER_MS, HeldTuples, RootPositions
+from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add
+from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.streaming.frames import through
 from spout.streaming.query_plan import label
 from spout.topology.stage_pass import StagePass, entry_of
@@ -59,12 +60,13 @@ class Entered(NamedTuple):
 
     Attributes:
         anchors: for each row the anchor for the state; null where it has no root, or several.
-        held: roots, as indices into the batch's plan, and edges of the rows that have one root.
-        refused: the rows with several roots; `lost`: those roots.
+        held: roots and edges of the rows that have one root.
+        refused: the numbers of the rows with several roots, ascending.
+        lost: the roots of these rows, as indices into the batch's plan, ascending.
     """
 
     anchors: pa.Array
-    held: Held
+    held: HeldTuples
     refused: I64
     lost: I64
 
@@ -88,14 +90,17 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
     # a row that is anchored on several tuples of its root has several paths; its edge is their sum
     edges = np.zeros(len(roots), np.uint64)
     np.bitwise_xor.at(edges, held_rows, held_edges)
-    indices = np.zeros(len(roots), np.int64)
-    indices[held_rows] = path_roots[is_held]
-    columns = [pa.array(places.sources), pa.array(places.positions), pa.array(edges.view(np.int64))]
-    held = Held(indices[has_root], edges[has_root], np.full(int(has_root.sum()), NEVER_MS, np.int64))
-    # a row without a root has no path, so the paths that are left belong to rows with several roots
+    # no watermark drops tuples before a keyed bolt
+    until_ms = np.full(int(has_root.sum()), NEVER_MS, np.int64)
+    columns = [
+        pa.array(places.sources),
+        pa.array(places.positions),
+        pa.array(edges.view(np.int64)),
+    ]
+    # a row without a root has no path, so paths that are not held belong to rows with several roots
     return Entered(
-        pa.StructArray.from_arrays(columns, fields=list(HELD_TYPE), mask=pa.array(~has_root)),
-        held,
+        anchors=pa.StructArray.from_arrays(columns, fields=list(HELD_TYPE), mask=pa.array(~has_root)),
+        held=HeldTuples(places.at(has_root), edges[has_root], until_ms),
         refused=np.unique(path_rows[~is_held]),
         lost=np.unique(path_roots[~is_held]),
     )
@@ -115,14 +120,16 @@ def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
     # An edge is computed from its parent's, so all paths go down one hop at a time. Of [7] and [7, hop] the
     # first has its root's edge; the second takes one step at depth 1.
     for depth in range(1, int(path_lengths.max(initial=0))):
-        longer = np.flatnonzero(path_lengths > depth)
-        hops = np.asarray(pc.list_element(paths.take(pa.array(longer)), depth), dtype=np.int64)
+        deep_paths = np.flatnonzero(path_lengths > depth)
+        hop_column = pc.list_element(paths.take(pa.array(deep_paths)), depth)
+        hops = np.asarray(hop_column, dtype=np.int64)
         subscriptions = hops >> 32 & _WORD
         ordinals = hops & _WORD
         for subscription in np.unique(subscriptions).tolist():
             is_subscribed = subscriptions == subscription
-            children = longer[is_subscribed]
-            edges[children] = child_edges(edges[children], subscription, ordinals[is_subscribed])
+            # all of one subscription together, since their edges are computed so
+            rows = deep_paths[is_subscribed]
+            edges[rows] = child_edges(edges[rows], subscription, ordinals[is_subscribed])
     return edges
 
 
@@ -131,7 +138,10 @@ class EntryTask:
     """Gives each tuple of the last stage in one task its anchor, and reports it as outstanding.
 
     Attributes:
+        bolt: the keyed bolt's name.
+        upstream: name of the last stage before it.
         streams: what the bolt reads, by the number of its subscription.
+        stream: the id of the tracked stream; empty where nothing is tracked.
         ledger: the accumulator; None where nothing is tracked.
     """
 
@@ -143,21 +153,24 @@ class EntryTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give each tuple its anchor; report after the last one was taken."""
-        took = Fingerprint()
+        received = Fingerprint()
         blocks: list[Entered] = []
-        refused: Counter[int] = Counter()  # refused tuples by the number of their subscription
+        refused_by_number: Counter[int] = Counter()  # refused tuples of each subscription
         for batch in batches:
-            took = took.plus(fingerprint_of(Carry.HOPS, batch.column(ANCHOR)))
+            received = received.plus(fingerprint_of(Carry.HOPS, batch.column(ANCHOR)))
             block = entered(batch.column(ANCHOR), batch.column(ROOT))
             columns = {**self._columns(batch), ANCHOR: block.anchors}
             rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
             if len(block.refused):
-                refused.update(batch.column(TO).take(pa.array(block.refused)).to_pylist())
-                rows = rows.take(pa.array(np.setdiff1d(np.arange(rows.num_rows), block.refused)))
+                numbers = batch.column(TO).take(pa.array(block.refused))
+                refused_by_number.update(numbers.to_pylist())
+                held_rows = np.setdiff1d(np.arange(rows.num_rows), block.refused)
+                rows = rows.take(pa.array(held_rows))
             yield rows
             blocks.append(block._replace(anchors=None))  # Spark has them now; the report needs the rest
         if self.ledger is not None:
-            add(self.ledger, self.stream, self._report(blocks, refused, took))
+            report = self._report(blocks, refused_by_number, received)
+            add(self.ledger, self.stream, report)
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the key beside the tuples of each stream, which are null in the rows of the others.
@@ -167,11 +180,13 @@ class EntryTask:
         """
         streams = list(self.streams.values())
         tuples = {stream.column: batch.column(stream.column) for stream in streams}
-        if not streams[0].key:
-            return {ONE_KEY: pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)} | tuples
+        if not streams[0].key:  # all tuples have one key
+            one_key = pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
+            return {ONE_KEY: one_key} | tuples
         keys: dict[str, pa.Array] = {}
         names_by_part = zip(*(stream.key for stream in streams), strict=True)
         for number, names in enumerate(names_by_part):
+            # this part of the key, from the tuples of each stream
             parts = [
                 pc.struct_field(tuples[stream.column], name)
                 for stream, name in zip(streams, names, strict=True)
@@ -179,57 +194,65 @@ class EntryTask:
             keys[KEY.format(number)] = pc.coalesce(*parts)
         return keys | tuples
 
-    def schema(self, last: pa.Schema) -> pa.Schema:
-        """Return the columns that leave, by those of the last stage."""
-        nothing = pa.RecordBatch.from_pylist([], schema=last)
-        columns = [pa.field(name, column.type) for name, column in self._columns(nothing).items()]
-        return pa.schema([*columns, pa.field(ANCHOR, HELD_TYPE)])
+    def schema(self, arriving: pa.Schema) -> pa.Schema:
+        """Return the schema of the rows that leave, by that of those that arrive."""
+        no_rows = pa.RecordBatch.from_pylist([], schema=arriving)
+        columns = self._columns(no_rows)
+        fields = [pa.field(name, column.type) for name, column in columns.items()]
+        return pa.schema([*fields, pa.field(ANCHOR, HELD_TYPE)])
 
-    def _report(self, blocks: list[Entered], refused: Mapping[int, int], took: Fingerprint) -> TaskReport:
+    def _report(
+        self, blocks: list[Entered], refused_by_number: Mapping[int, int], took: Fingerprint
+    ) -> TaskReport:
+        """Return the report of the task: what it holds, and the roots of the tuples that it refused."""
         error = TupleError(
             f"a tuple for {self.bolt!r}, a KeyedBolt, is anchored on tuples of several records, and a keyed"
             " bolt holds tuples of one: anchor it on one of them, or hold and join them in the keyed bolt"
         )
         cause = cause_of(self.bolt, error)
+        lost = np.concatenate([np.empty(0, np.int64), *(block.lost for block in blocks)])
         return TaskReport(
             operator=entry_of(self.bolt),
             upstream=self.upstream,
-            failures=failures_of([(root, cause) for block in blocks for root in block.lost.tolist()]),
             took=took,
             counts={
                 Counted(What.FAILED, self.bolt, self.streams[number].id): Measure(tuples)
-                for number, tuples in refused.items()
+                for number, tuples in refused_by_number.items()
             },
-            held=Held.together([block.held for block in blocks]),
+            marks=RootMarks.together(
+                [
+                    HeldTuples.together(block.held for block in blocks).marks(entry_of(self.bolt)),
+                    RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, lost), cause=cause),
+                ]
+            ),
         )
 
 
 def keyed_streams(plan: Layout, stage: StagePass) -> dict[int, KeyedStream]:
     """Return what the keyed bolt of a stage reads, by the number of its subscription."""
-    return {
-        number: KeyedStream(
-            arrival.stream.id,
-            arrival.stream.column,
-            tuple(arrival.stream.schema.names),
-            plan.routes[number].subscription.fields,
-        )
-        for number, arrival in stage.arrivals.items()
-    }
+    streams: dict[int, KeyedStream] = {}
+    for number, arrival in stage.arrivals.items():
+        stream = arrival.stream
+        fields = tuple(stream.schema.names)
+        key = plan.routes[number].subscription.fields
+        streams[number] = KeyedStream(stream.id, stream.column, fields, key)
+    return streams
 
 
 def keyed_frame(
-    rows: DataFrame, last: StagePass, task: EntryTask, bolt: KeyedBolt, stage: StagePass
+    rows: DataFrame, stage_before: StagePass, task: EntryTask, bolt: KeyedBolt, stage: StagePass
 ) -> DataFrame:
     """Put a keyed bolt, and the bolts of its stage, behind the rows of the stage before."""
-    named = "" if task.ledger is None else label(entry_of(task.bolt))
-    held = through(rows, task, task.schema(last.schema), named)
+    operator = "" if task.ledger is None else label(entry_of(task.bolt))
+    held = through(rows, task, task.schema(stage_before.schema), operator)
     if stage.keyed is None:
         raise TypeError(f"stage {stage.name} is no keyed bolt's")
-    streams = {stream.column: stream.id for stream in task.streams.values()}
-    keys = {stream.column: stream.key for stream in task.streams.values()}
-    by_key = held_by_key(held, task.bolt, bolt, stage.keyed.schema, streams, keys)
-    return behind_keyed(by_key, task.bolt, stage)
+    streams_by_column = {stream.column: stream.id for stream in task.streams.values()}
+    keys_by_column = {stream.column: stream.key for stream in task.streams.values()}
+    reported = held_by_key(held, task.bolt, bolt, stage.keyed.schema, streams_by_column, keys_by_column)
+    return behind_keyed(reported, task.bolt, stage)
 
 
 def _numbers(column: pa.Array) -> I64:
+    """Return a column as an array, with 0 in place of its nulls."""
     return np.asarray(column.fill_null(0), dtype=np.int64)

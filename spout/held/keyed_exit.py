@@ -75,13 +75,18 @@ def unpacked_rows(column: pa.Array, schema: pa.Schema, bolt: str) -> pa.RecordBa
 
 
 def counts_text(counts: Counts) -> str:
+    """Return the text of a row that has the counts of one call; `read_reports` reads it."""
     return json.dumps({"counts": list(counts.items())})
 
 
 class KeyedReports(NamedTuple):
-    """What the texts of rows mean: row numbers of fails with their causes, and of resets; counts; tracebacks.
+    """What the texts of rows mean; rows that were emitted or acked are in no list.
 
-    Rows that were emitted or acked are in no list.
+    Attributes:
+        failed: the rows that fail their anchors, by number, with their causes.
+        reset: the rows that reset the timeouts of their anchors, by number.
+        counts: of each call of the bolt.
+        raised: tracebacks.
     """
 
     failed: list[tuple[int, Cause]]
@@ -91,25 +96,30 @@ class KeyedReports(NamedTuple):
 
 
 def read_reports(column: pa.Array) -> KeyedReports:
-    found = KeyedReports([], [], [], [])
+    """Return what the texts in a column mean; the table above has their forms."""
+    reports = KeyedReports(failed=[], reset=[], counts=[], raised=[])
     for row, text in enumerate(column.to_pylist()):
         if text == RESET:
-            found.reset.append(row)
-        elif text:
+            reports.reset.append(row)
+        elif text:  # an ack's is empty
             report = json.loads(text)
             if isinstance(report, dict):
-                found.counts.append(dict(map(_count, report["counts"])))
+                reports.counts.append(dict(map(_measure_of, report["counts"])))
             elif isinstance(report[0], list):
-                found.raised.extend(Raised(*each) for each in report)
+                reports.raised.extend(Raised(*traceback) for traceback in report)
             else:
-                found.failed.append((row, Cause(*report)))
-    return found
+                reports.failed.append((row, Cause(*report)))
+    return reports
 
 
-def _count(pair: Any) -> tuple[Counted, Measure]:
-    (what, bolt, stream), (tuples, total_ns, *times) = pair
-    pairs = tuple((at, count) for pairs in times for at, count in pairs)
-    return Counted(What(what), bolt, StreamId(*stream)), Measure(tuples, total_ns, pairs)
+def _measure_of(entry: Any) -> tuple[Counted, Measure]:
+    """Return a count as JSON has it: [[what, bolt, stream], [tuples, ns, times]]; older ones lack times."""
+    (what, bolt, stream), (tuples, total_ns, *rest_of_measure) = entry
+    times: list[tuple[int, int]] = []
+    for histogram in rest_of_measure:  # one, or none
+        times += [(class_number, count) for class_number, count in histogram]
+    counted = Counted(What(what), bolt, StreamId(*stream))
+    return counted, Measure(tuples, total_ns, tuple(times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +136,7 @@ class ExitTask:
 
     @property
     def _schema(self) -> pa.Schema:
+        """Of what the keyed bolt emits."""
         if self.stage.keyed is None:
             raise TypeError(f"stage {self.stage.name} is no keyed bolt's")
         return self.stage.keyed.schema
@@ -139,54 +150,77 @@ class ExitTask:
             roots: list[KeyedRoots] = []
             for batch in batches:
                 is_emitted = batch.column(REPORT).is_null()
-                settled = batch.filter(pc.invert(is_emitted))
-                reports = read_reports(settled.column(REPORT))
-                done = RowAnchors.of(settled.column(ANCHOR))
-                released.append(released_by(done, reports.failed, reports.reset))
+                # the rows that report are taken out: what became of their anchors goes to the ledger
+                reporting = batch.filter(pc.invert(is_emitted))
+                reports = read_reports(reporting.column(REPORT))
+                reported_anchors = RowAnchors.of(reporting.column(ANCHOR))
+                released.append(released_by(reported_anchors, reports.failed, reports.reset))
                 counts += reports.counts
                 raised += reports.raised
+                # the rows that were emitted go on, to bolts or to the sink
                 emitted = batch.filter(is_emitted)
-                anchors = emitted.column(ANCHOR)
-                places, edges = anchors_of(anchors)
+                emitted_anchors = emitted.column(ANCHOR)
+                places, edges = anchors_of(emitted_anchors)
                 roots.append(KeyedRoots(edges, places))
-                rows = ArrowRows(unpacked_rows(emitted.column(EMITTED), self._schema, self.stage.name))
-                yield run.feed(rows, Anchors(Carry.HOPS, paths_of(anchors)) if self.stage.tracked else None)
+                tuples = unpacked_rows(emitted.column(EMITTED), self._schema, self.stage.name)
+                anchors: Anchors | None = None
+                if self.stage.tracked:
+                    anchors = Anchors(Carry.HOPS, paths_of(emitted_anchors))
+                yield run.feed(ArrowRows(tuples), anchors)
             yield from run.finish()
             if self.ledger is not None:
                 report = run.report()
+                emitted_on = KeyedRoots.together(roots).marks()
                 report = replace(
                     report,
-                    marks=RootMarks.together(released),
+                    marks=RootMarks.together([report.marks, *released, emitted_on]),
                     counts=added([report.counts, *counts]),
                     raised=first_of_each(chain(report.raised, raised)),
-                    keyed_roots=KeyedRoots.together(roots),
                 )
                 add(self.ledger, self.stream, report)
 
 
 def paths_of(anchors: pa.ListArray) -> pa.Array:
-    """Return the places of emitted rows in their trees, in the HOPS form: each begins at an edge."""
+    """Return the places of emitted rows in their trees, in the HOPS form.
+
+    Behind a keyed bolt a path begins with the edge of the held tuple, in place of the root's index. So
+    of a row with the edges a and b the places are [[a], [b]].
+    """
     edges = anchors.flatten().field("edge")
-    paths = pa.ListArray.from_arrays(pa.array(np.arange(len(edges) + 1, dtype=np.int32)), edges)
-    ends = np.cumsum(np.asarray(anchors.value_lengths(), dtype=np.int32), dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(np.concatenate([[np.int32(0)], ends])), paths).cast(PATHS_TYPE)
+    path_borders = np.arange(len(edges) + 1, dtype=np.int32)
+    paths = pa.ListArray.from_arrays(pa.array(path_borders), edges)
+    anchor_counts = np.asarray(anchors.value_lengths(), dtype=np.int32)
+    row_ends = np.cumsum(anchor_counts, dtype=np.int32)
+    row_borders = np.concatenate([[np.int32(0)], row_ends])
+    return pa.ListArray.from_arrays(pa.array(row_borders), paths).cast(PATHS_TYPE)
 
 
 def lone_stage(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
     """Return the stage of a keyed bolt on a DataFrame: its rows are all that leaves."""
-    id_ = StreamId(bolt)
-    emitted = StreamPass(id_, schema, "", (), (SinkOutput(0, id_, 0),))
-    return StagePass(bolt, (), schema, tracked, is_last=True, keyed=emitted, is_behind_keyed=True)
+    stream_id = StreamId(bolt)
+    output = SinkOutput(number=0, stream=stream_id, stage=0)
+    emitted = StreamPass(stream_id, schema, column="", routes=(), outputs=(output,))
+    return StagePass(
+        name=bolt,
+        bolts=(),
+        schema=schema,
+        tracked=tracked,
+        is_last=True,
+        keyed=emitted,
+        is_behind_keyed=True,
+    )
 
 
 def behind_keyed(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
     """Put the stage of a keyed bolt behind the rows in which it reports."""
     refuse_left_out(rows, bolt)
-    read = streams_behind(rows)
-    for stream in read:
-        stream.loose.add(bolt)
-    if not read:
+    tracked_streams = streams_behind(rows)
+    if not tracked_streams:  # rows of plain DataFrames: there is nothing to report
         return through(rows, ExitTask(stage), stage.leaving)
+    for stream in tracked_streams:
+        stream.loose.add(bolt)  # it runs behind Spark's own operators
+    # a query that runs has one tracked stream: one with several is refused at its start
+    stream = tracked_streams[0]
     ledger = Application.of(rows.sparkSession).ledger.accumulator
-    task = ExitTask(stage, read[0].id, ledger, read[0].safety)
+    task = ExitTask(stage, stream.id, ledger, stream.safety)
     return through(rows, task, stage.leaving, label(stage.name))

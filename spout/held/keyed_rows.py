@@ -1,4 +1,6 @@
-"""Keyed bolts on Spark's state store: `applyInPandasWithState` with the anchors in the state."""
+"""Keyed bolts on Spark's state store: `applyInPandasWithState` with the
+anchors in the state.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -47,7 +49,7 @@ from spout.held.keyed_values import (
 from spout.publishing.delayed import by_key
 from spout.publishing.report_accumulator import TaskName, task_name
 from spout.streaming.query_plan import streams_read
-from spout.tuples.anchor_columns import ANCHORS, HELD_TYPE
+from spout.tuples.anchor_columns import ANCHORS, HELD, HELD_TYPE
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Tally, What
 from spout.tuples.failures import cause_of
@@ -61,7 +63,9 @@ MOVED = {"spout.keyed_bolt": "spout.bolts.keyed_bolt"}
 """Modules in the states of earlier versions, each with the module that has its classes now."""
 
 ONE_KEY = "_key"
-"""The column by which Spark groups tuples that all have one key; Spark's state needs a column."""
+"""The column by which Spark groups tuples that all have one key; Spark's
+state needs a column.
+"""
 
 KEY: Final = "_key{}"
 """Name of a column of the key, by its number."""
@@ -70,19 +74,24 @@ TUPLE: Final = "_windhover_tuple"
 """The column with the tuples of a DataFrame."""
 
 Streams = Mapping[str, StreamId]
-"""What a keyed bolt reads: the stream in each column of structs, which is null in the rows of the others.
+"""What a keyed bolt reads: the stream in each column of structs, which is
+null in the rows of the others.
 
-Tuples come as structs, since a column of numbers with a null among them would come as floats.
+Tuples come as structs, since a column of numbers with a null among them would
+come as floats.
 """
 
 ReportedRow = tuple[Sequence[Any] | None, str | None, Iterable[tuple[int, int, int]]]
-"""Values of an emitted row, or None; the text of its report; its anchors: source, position and edge."""
+"""Values of an emitted row, or None; the text of its report; its anchors:
+source, position and edge.
+"""
 
 
 def keyed(
     bolt: KeyedBolt, *, by: str | Sequence[str], name: str | None = None
 ) -> Callable[[DataFrame], DataFrame]:
-    """Return a function for `DataFrame.transform` with which a bolt holds the tuples of each key.
+    """Return a function for `DataFrame.transform` with which a bolt holds the
+    tuples of each key.
 
     >>> class Sessions(spout.KeyedBolt):
     ...     output = "user string, lines int"
@@ -98,60 +107,71 @@ def keyed(
     >>> sessions.dtypes
     [('user', 'string'), ('lines', 'int')]
 
-    Use it behind `spout.hold(None)`, as the last operator, in output mode ``append``. Held tuples are in the
-    query's checkpoint and survive a restart. A record that is held for longer than `held_timeout` of its
-    input is replayed, unless the bolt resets it (`KeyedCollector.reset_timeout`). The acks of a call take
-    effect when the micro-batch with that call's rows is written. `stream_status` counts the bolt like other
-    bolts; the time to a tuple's ack includes the time for which it was held. Spark's Python state is slow,
-    some thousand keys a second: if an aggregate is enough, `collect_anchors` in it is ten times as fast.
+    Use it behind `spout.hold(None)`, as the last operator, in output mode
+    ``append``. Held tuples are in the query's checkpoint and survive a
+    restart. A record that is held for longer than `held_timeout` of its input
+    is replayed, unless the bolt resets it (`KeyedCollector.reset_timeout`).
+    The acks of a call take effect when the micro-batch with that call's rows
+    is written. `stream_status` counts the bolt like other bolts; the time to
+    a tuple's ack includes the time for which it was held. Spark's Python
+    state is slow, some thousand keys a second: if an aggregate is enough,
+    `collect_anchors` in it is ten times as fast.
 
     Args:
         bolt: the bolt; every task works on a copy of it.
         by: the columns of the key, or a single one.
-        name: the operator's name in causes, unique in the query; None: the bolt's class.
+        name: the operator's name in causes, unique in the query; None: the
+            bolt's class.
 
     Raises:
-        UsageError: `bolt` is no `KeyedBolt`, one of its methods would never run (a generator, `async`), `by`
-            has no column, or the rows were not held.
+        UsageError: `bolt` is no `KeyedBolt`, one of its methods would never
+            run (a generator, `async`), `by` has no column, or the rows were
+            not held.
     """
-    called = bolt_name(bolt, name)
-    check_bolt(called, bolt)
+    operator = bolt_name(bolt, name)
+    check_bolt(operator, bolt)
     if not isinstance(bolt, KeyedBolt):
         raise UsageError(
             f"{type(bolt).__name__!r} is no KeyedBolt; derive it from one, or attach it by spout.bolt, which"
             " keeps no key"
         )
-    columns = key_columns(called, by)
+    key_fields = key_columns(operator, by)
 
     def attach(rows: DataFrame) -> DataFrame:
-        if ANCHOR not in rows.columns or f"array<{rows.schema[ANCHOR].dataType.simpleString()}>" != ANCHORS:
-            raise UsageError(f"{called!r}: these rows are not held; put spout.hold(None) before it")
-        schema = arrow_output(called, bolt.output, zone_of_session(rows.sparkSession))
-        stage = lone_stage(called, schema, tracked=bool(streams_read(rows)))
-        key = [sql.col(name).alias(KEY.format(number)) for number, name in enumerate(columns)]
-        fields = sql.struct(*(sql.col(f"`{name}`") for name in rows.columns if name != ANCHOR))
-        keyed_rows = rows.select(*key, fields.alias(TUPLE), ANCHOR)
-        held = held_by_key(keyed_rows, called, bolt, schema, {TUPLE: SPARK}, {TUPLE: columns})
-        return behind_keyed(held, called, stage)
+        """Return what the bolt emits for held rows."""
+        is_held = ANCHOR in rows.columns and rows.schema[ANCHOR].dataType.simpleString() == HELD
+        if not is_held:
+            raise UsageError(f"{operator!r}: these rows are not held; put spout.hold(None) before it")
+        schema = arrow_output(operator, bolt.output, zone_of_session(rows.sparkSession))
+        stage = lone_stage(operator, schema, tracked=bool(streams_read(rows)))
+        key = [sql.col(key_field).alias(KEY.format(number)) for number, key_field in enumerate(key_fields)]
+        # in backticks, since a name of a column may have a dot
+        fields = [sql.col(f"`{name}`") for name in rows.columns if name != ANCHOR]
+        keyed_rows = rows.select(*key, sql.struct(*fields).alias(TUPLE), ANCHOR)
+        reported = held_by_key(keyed_rows, operator, bolt, schema, {TUPLE: SPARK}, {TUPLE: key_fields})
+        return behind_keyed(reported, operator, stage)
 
     return attach
 
 
 def held_by_key(
     rows: DataFrame,
-    called: str,
+    operator: str,
     bolt: KeyedBolt,
     schema: pa.Schema,
     streams: Streams,
     keys: Mapping[str, Sequence[str]],
 ) -> DataFrame:
-    """Return rows with what a keyed bolt emits and reports, behind rows with the anchors of held tuples.
+    """Return rows with what a keyed bolt emits and reports, behind rows with
+    the anchors of held tuples.
 
     Args:
-        rows: the columns of the key, those of `streams`, and the anchors. If the key is `ONE_KEY` alone, all
-            tuples have the key ().
+        rows: the columns of the key, those of `streams`, and the anchors. If
+            the key is `ONE_KEY` alone, all tuples have the key ().
+        operator: the bolt's name in causes.
         schema: the bolt's output.
-        keys: for each column of `streams`, the fields of its tuples that are the key.
+        keys: for each column of `streams`, the fields of its tuples that are
+            the key.
 
     Raises:
         UsageError: a map has keys that no dictionary of Python can have, or a key has arrays of
@@ -162,24 +182,25 @@ def held_by_key(
     key_names = rows.columns[: rows.columns.index(first_stream)]
     types = {name: rows.schema[name].dataType for name in (*key_names, *streams)}
     for column_type in types.values():
-        _refuse_key_without_hash(called, column_type)
+        _refuse_key_without_hash(operator, column_type)
     for key_name in key_names:
-        _refuse_table(called, key_name, types[key_name])
+        _refuse_table(operator, key_name, types[key_name])
+    streams_in_forms = [name for name in streams if needs_form(types[name])]
     task = KeyedTask(
-        called,
+        operator,
         bolt,
         schema,
         tracked=bool(streams_read(rows)),
         streams=streams,
         keys=keys,
-        forms={name: TupleValues(types[name], zone) for name in streams if needs_form(types[name])},
-        one_key=key_names == [ONE_KEY],
-        floats=tuple(isinstance(types[name], FractionalType) for name in key_names),
-        timed=tuple(has_times(types[name]) for name in key_names),
+        forms={name: TupleValues(types[name], zone) for name in streams_in_forms},
+        has_one_key=key_names == [ONE_KEY],
+        are_floats=tuple(isinstance(types[name], FractionalType) for name in key_names),
+        have_times=tuple(has_times(types[name]) for name in key_names),
     )
     carried_keys = [carried_key(sql.col(name), types[name]).alias(name) for name in key_names]
-    forms = [as_form(sql.col(name), types[name]).alias(name) for name in streams]
-    formed_rows = rows.select(*carried_keys, *forms, ANCHOR)
+    form_columns = [as_form(sql.col(name), types[name]).alias(name) for name in streams]
+    formed_rows = rows.select(*carried_keys, *form_columns, ANCHOR)
 
     def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
         return task(key, parts, state)
@@ -191,23 +212,24 @@ def held_by_key(
     return grouped.applyInPandasWithState(run, reported, "held binary", "append", timeout)
 
 
-def _refuse_key_without_hash(called: str, column_type: DataType) -> None:
+def _refuse_key_without_hash(operator: str, column_type: DataType) -> None:
     """Raise `UsageError` if a map, within a type, has structs or arrays as keys."""
     unhashable = key_without_hash(column_type)
     if unhashable is not None:
         raise UsageError(
-            f"{called!r}: a map has keys of the type {unhashable.simpleString()}, of which Python has no"
+            f"{operator!r}: a map has keys of the type {unhashable.simpleString()}, of which Python has no"
             " dictionary; pass map_entries(...) of it, an array of its pairs"
         )
 
 
-def _refuse_table(called: str, key_name: str, column_type: DataType) -> None:
+def _refuse_table(operator: str, key_name: str, column_type: DataType) -> None:
     """Raise `UsageError` if a key has arrays of arrays that pandas may have no form of."""
     table = table_within(column_type)
     if table is not None:
         raise UsageError(
-            f"{called!r}: the key {key_name!r} has values of the type {table.simpleString()}, and"
-            " where such arrays differ in length pandas has no form of them; group by to_json(...) of it"
+            f"{operator!r}: the key {key_name!r} has values of the type {table.simpleString()}, and"
+            " where such arrays differ in length pandas has no form of them; group by"
+            " to_json(...) of it"
         )
 
 
@@ -222,19 +244,35 @@ def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+class ReceivedTuples(NamedTuple):
+    """The tuples that arrived for one key.
+
+    `unreadable`: those with a value that Python has no form of, and what was
+    raised for it.
+    """
+
+    tuples: list[KeyedTuple]
+    unreadable: list[tuple[KeyedTuple, Exception]]
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedTask:
     """The function that Spark calls for each key, with the values that it needs.
 
     Attributes:
         schema: of what the bolt emits.
-        tracked: whether the rows come from a tracked stream; a single tuple of a topology may still be
-            unanchored.
-        keys: for each column of `streams`, the fields of its tuples that are the key.
-        forms: for each column of `streams`, how the values of its tuples are read; none: as they are.
-        floats: of each column of the key, whether it is of floats; a NaN in another one is a null.
-        timed: of each column of the key, whether it has times.
-        _prepared: the task for which the bolt was prepared, if it was.
+        tracked: whether the rows come from a tracked stream; a single tuple
+            of a topology may still be unanchored.
+        keys: for each column of `streams`, the fields of its tuples that are
+            the key.
+        forms: how the values of tuples are read, for each column of `streams`
+            that has them in forms; those of other columns stay as they are.
+        has_one_key: whether all tuples have the key ().
+        are_floats: whether it is of floats, for each column of the key; a NaN
+            in another one is a null.
+        have_times: whether it has times, for each column of the key.
+        _prepared: the task for which the bolt was prepared; empty before
+            that.
     """
 
     name: str
@@ -245,80 +283,107 @@ class KeyedTask:
     streams: Streams = field(default_factory=lambda: {TUPLE: SPARK})
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
     forms: Mapping[str, TupleValues] = field(default_factory=dict)
-    one_key: bool = False
-    floats: tuple[bool, ...] = ()
-    timed: tuple[bool, ...] = ()
+    has_one_key: bool = False
+    are_floats: tuple[bool, ...] = ()
+    have_times: tuple[bool, ...] = ()
     _prepared: list[TaskName] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
     def __call__(
         self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
-        """Yield one frame with what the bolt did to one key: with new tuples, at a tick, or both.
+        """Yield one frame with what the bolt did to one key: with new tuples,
+        at a tick, or both.
 
         Args:
             key: its values as pandas has them.
-            parts: the rows that arrived for it, in several frames if they are many.
-            state: what the key holds; afterwards it has what is still held, and the time of the next tick.
+            parts: the rows that arrived for it, in several frames if they are
+                many.
+            state: what the key holds; afterwards it has what is still held,
+                and the time of the next tick.
         """
         batch_ms = state.getCurrentProcessingTimeMs()
-        tick_due_ms, held = _kept(state)
-        self._update_kept(held)
-        arrived_parts = () if state.hasTimedOut else parts
-        unreadable: list[tuple[KeyedTuple, Exception]] = []
-        arrived: list[KeyedTuple] = []
-        for part in arrived_parts:
-            arrived += self._tuples(part, batch_ms, unreadable)
-        held += arrived
-        key = () if self.one_key else self._with_times(self._with_nulls(key), held)
+        tick_due_ms, held = _read_state(state)
+        self._update_older(held)
+        arrived = ReceivedTuples(tuples=[], unreadable=[])
+        if not state.hasTimedOut:
+            for part in parts:
+                self._read_part(part, batch_ms, arrived)
+        held += arrived.tuples
+        key = () if self.has_one_key else self._with_times(self._with_nulls(key), held)
         interval_ms = self.bolt.tick_every_ms
-        # it is later where the clock was set back, or the bolt had a longer interval before
+        # it is later where the clock was set back, or the bolt had a longer
+        # interval before
         tick_due_ms = min(tick_due_ms, batch_ms + interval_ms)
-        is_due = bool(interval_ms and tick_due_ms) and batch_ms >= tick_due_ms
-        collector = KeyedCollector(self.name, held, self._check, self.schema.names, self._tracebacks)
+        is_tick_due = bool(interval_ms and tick_due_ms) and batch_ms >= tick_due_ms
         self._prepare_bolt()
         began_ns = self.now_ns()
+        # there is nothing new for the bolt if none of the tuples that arrived
+        # can be read
+        executes = not state.hasTimedOut and bool(arrived.tuples or not arrived.unreadable)
+        ticks = state.hasTimedOut or is_tick_due
+        outcome = self._call_bolt(key, held, executes=executes, ticks=ticks)
+        for received, read_error in arrived.unreadable:
+            if not self.tracked and received.anchor is None:
+                raise read_error  # nothing is tracked
+            cause = cause_of(self.name, read_error, self._tracebacks)
+            outcome.failed.append((received, cause))
+        took_ns = self.now_ns() - began_ns
+        if not interval_ms:
+            tick_due_ms = 0
+        elif is_tick_due or not tick_due_ms:
+            tick_due_ms = batch_ms + interval_ms
+        wait_ms = _timeout_ms(self.bolt.tick_ms, tick_due_ms - batch_ms)
+        _write_state(state, outcome.held, tick_due_ms, wait_ms)
+        counts = counts_of(arrived.tuples, outcome, batch_ms, took_ns, self.name)
+        yield self._frame(reported_rows(outcome, counts))
+
+    def _call_bolt(
+        self, key: tuple[Any, ...], held: Sequence[KeyedTuple], *, executes: bool, ticks: bool
+    ) -> KeyedCollector:
+        """Call the bolt for one key, and return what it did to its tuples.
+
+        If it raises, all of them failed.
+
+        Args:
+            executes: whether its `execute` is called.
+            ticks: whether its `tick` is called behind that, for what is still
+                held.
+        """
+        collector = KeyedCollector(self.name, held, self._check, self.schema.names, self._tracebacks)
         outcome = collector
         try:
-            # there is nothing new for it where none of the tuples that arrived can be read
-            if not state.hasTimedOut and (arrived or not unreadable):
+            if executes:
                 invoke(self.name, self.bolt.execute, key, held, collector)
-            if (state.hasTimedOut or is_due) and collector.held:
+            if ticks and collector.held:
                 invoke(self.name, self.bolt.tick, key, collector.held, collector)
         except Exception as error:  # whatever user code raises fails all held tuples of the key
             stop_on(self.name, self.bolt, error)
             if not self.tracked and any(held_tuple.anchor is None for held_tuple in held):
                 raise  # nothing is tracked
-            # what the call did until then does not count: it emits nothing and acks nothing
+            # what the call did until then does not count: it emits nothing
+            # and acks nothing
             outcome = KeyedCollector(self.name, (), tracebacks=self._tracebacks)
             cause = cause_of(self.name, error, self._tracebacks)
             outcome.failed = [(held_tuple, cause) for held_tuple in held]
-        # the bolt may have kept it, and what it does by it from now on would be lost
+        # the bolt may have kept it, and what it does by it from now on would
+        # be lost
         collector.is_closed = True
-        for received, read_error in unreadable:
-            if not self.tracked and received.anchor is None:
-                raise read_error  # nothing is tracked
-            outcome.failed.append((received, cause_of(self.name, read_error, self._tracebacks)))
-        took_ns = self.now_ns() - began_ns
-        if not interval_ms:
-            tick_due_ms = 0
-        elif is_due or not tick_due_ms:
-            tick_due_ms = batch_ms + interval_ms
-        wait_ms = _timeout_ms(self.bolt.tick_ms, tick_due_ms - batch_ms)
-        _keep(state, outcome.held, tick_due_ms, wait_ms)
-        counts = counts_of(arrived, outcome, batch_ms, took_ns, self.name)
-        yield self._frame(reported_rows(outcome, counts))
+        return outcome
 
-    def _update_kept(self, held: Sequence[KeyedTuple]) -> None:
-        """Add to tuples from the state what earlier versions did not write: their stream, zones of times."""
+    def _update_older(self, held: Sequence[KeyedTuple]) -> None:
+        """Add to tuples from the state what earlier versions did not write:
+        their stream, zones of times.
+        """
         if len(self.streams) == 1:
             [stream] = self.streams.values()
-            for kept in held:
-                if kept.came_from == SPARK:
-                    kept.source_component, kept.source_stream = stream
+            for held_tuple in held:
+                if held_tuple.came_from == SPARK:
+                    held_tuple.source_component = stream.component
+                    held_tuple.source_stream = stream.stream
         if self.forms:
-            for kept in held:
-                kept.values = self._with_zones(kept)
+            for held_tuple in held:
+                held_tuple.values = self._with_zones(held_tuple)
 
     def _prepare_bolt(self) -> None:
         """Call the bolt's `prepare` once in each task, before its first key."""
@@ -329,42 +394,59 @@ class KeyedTask:
             self._tracebacks.clear()
 
     def _with_nulls(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            None if isinstance(value, float) and math.isnan(value) and not is_float else value
-            for value, is_float in zip_longest(key, self.floats)
-        )
+        """Return a key with its nulls: pandas has NaN for them in columns
+        that are not of floats, too.
+        """
+        values: list[Any] = []
+        for value, is_float in zip_longest(key, self.are_floats):
+            is_nan = isinstance(value, float) and math.isnan(value)
+            values.append(None if is_nan and not is_float else value)
+        return tuple(values)
 
     def _with_times(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
-        """Return a key with the times of a tuple that has it: in a key Spark gives times without a zone."""
-        if not held or not any(self.timed):
+        """Return a key with the times of a tuple that has it: in a key Spark
+        gives times without a zone.
+        """
+        if not held or not any(self.have_times):
             return key
-        column = self._column_of(held[0])
-        names, forms = self.keys[column], self.forms[column]
-        return tuple(
-            held[0].values.get(name, forms.localize(part)) if is_timed else part
-            for part, name, is_timed in zip(key, names, self.timed, strict=True)
-        )
+        held_tuple = held[0]
+        column = self._column_of(held_tuple)
+        forms = self.forms[column]
+        values: list[Any] = []
+        for value, name, has_time in zip(key, self.keys[column], self.have_times, strict=True):
+            if has_time:
+                values.append(held_tuple.values.get(name, forms.localize(value)))
+            else:
+                values.append(value)
+        return tuple(values)
 
     def _with_zones(self, held: KeyedTuple) -> Mapping[str, Any]:
-        """Return the values of a tuple from the state, where an earlier version kept times without a zone."""
+        """Return the values of a tuple from the state, where an earlier
+        version kept times without a zone.
+        """
         forms = self.forms.get(self._column_of(held))
         return held.values if forms is None else forms.read_kept(held.values)
 
     def _column_of(self, held: KeyedTuple) -> str:
-        first = next(iter(self.streams))
-        return next((name for name, stream in self.streams.items() if stream == held.came_from), first)
+        """Return the column of the stream that a tuple came by; the first one
+        if it is none of them now.
+        """
+        for column, stream in self.streams.items():
+            if stream == held.came_from:
+                return column
+        return next(iter(self.streams))
 
-    def _tuples(
-        self, part: PandasFrame, batch_ms: int, unreadable: list[tuple[KeyedTuple, Exception]]
-    ) -> Iterator[KeyedTuple]:
-        """Yield the tuples that arrived; one with a value that Python has no form of is put aside."""
-        columns = (part[column] for column in self.streams)
+    def _read_part(self, part: PandasFrame, batch_ms: int, arrived: ReceivedTuples) -> None:
+        """Add the tuples that arrived in a frame; those that cannot be read
+        apart from the others.
+        """
+        columns = [part[column] for column in self.streams]
         for row_anchor, *structs in zip(part[ANCHOR], *columns, strict=True):
-            anchor = None
+            anchor: tuple[int, int, int] | None = None
             if row_anchor is not None:
                 anchor = row_anchor["source"], row_anchor["position"], row_anchor["edge"]
             for (column, stream), struct in zip(self.streams.items(), structs, strict=True):
-                if struct is None:
+                if struct is None:  # the row is of another stream
                     continue
                 # PySpark 4.2 has a Row, 4.3 a dictionary
                 values = struct if isinstance(struct, dict) else struct.asDict()
@@ -374,57 +456,65 @@ class KeyedTask:
                         received.values = self.forms[column].read(values)
                         self.forms[column].check_key(values, self.keys.get(column, ()))
                 except (OverflowError, UnicodeDecodeError) as error:
-                    unreadable.append((received, error))
+                    arrived.unreadable.append((received, error))
                 else:
-                    yield received
+                    arrived.tuples.append(received)
 
     def _check(self, values: Sequence[Any]) -> None:
-        """Check that an emission fits the output; `TupleError`: it does not."""
-        wrong = size_error(values, self.schema.names, self.name)
-        if wrong is not None:
-            raise wrong
+        """Refuse an emission that does not fit the output, by a `TupleError`."""
+        wrong_size = size_error(values, self.schema.names, self.name)
+        if wrong_size is not None:
+            raise wrong_size
         for misfit in misfits([values], self.schema, self.name):
             raise TupleError(text_of(misfit.error)) from misfit.error
 
     def _frame(self, rows: Iterable[ReportedRow]) -> PandasFrame:
+        """Return rows of a report as pandas has them: an object in each cell."""
         import pandas as pd  # type: ignore[import-untyped]  # only workers need it
 
-        return pd.DataFrame(
-            [
-                [
-                    None if values is None else packed_row(values, self.schema, self.name),
-                    text,
-                    [dict(zip(HELD_TYPE.names, anchor, strict=True)) for anchor in anchors],
-                ]
-                for values, text, anchors in rows
-            ],
-            columns=pd.Index([EMITTED, REPORT, ANCHOR]),
-            dtype=object,
-        )
+        cells = [self._cells_of(row) for row in rows]
+        return pd.DataFrame(cells, columns=pd.Index([EMITTED, REPORT, ANCHOR]), dtype=object)
+
+    def _cells_of(self, row: ReportedRow) -> list[Any]:
+        values, text, anchors = row
+        emitted = None if values is None else packed_row(values, self.schema, self.name)
+        structs = [dict(zip(HELD_TYPE.names, anchor, strict=True)) for anchor in anchors]
+        return [emitted, text, structs]
 
 
 def counts_of(
-    new: Sequence[KeyedTuple], collector: KeyedCollector, batch_ms: int, took_ns: int, bolt: str
+    arrived: Sequence[KeyedTuple],
+    collector: KeyedCollector,
+    batch_ms: int,
+    took_ns: int,
+    bolt: str,
 ) -> Counts:
-    """Count the work of one call; a tuple that waited over several batches counts with all that time."""
+    """Count the work of one call; a tuple that waited over several batches
+    counts with all that time.
+    """
     tally = Tally()
-    for stream, tuples in Counter(received.came_from for received in new).items():
+    tuples_by_stream = Counter(received.came_from for received in arrived)
+    for stream, tuple_count in tuples_by_stream.items():
         # the call's time is shared: of 3 tuples that took 9 ms, each took 3
-        tally.add(Counted(What.EXECUTED, bolt, stream), tuples, took_ns * tuples // len(new))
+        time_ns = took_ns * tuple_count // len(arrived)
+        tally.add(Counted(What.EXECUTED, bolt, stream), tuple_count, time_ns)
     failed = [failed_tuple for failed_tuple, _ in collector.failed]
     for what, settled in ((What.ACKED, collector.acked), (What.FAILED, failed)):
         for settled_tuple in settled:
             since_ms = settled_tuple.since_ms  # 0: a state of an older version does not have it
             waited_ms = max(0, batch_ms - since_ms) if since_ms else 0
-            tally.add(Counted(what, bolt, settled_tuple.came_from), 1, waited_ms * 1_000_000 + took_ns)
+            counted = Counted(what, bolt, settled_tuple.came_from)
+            tally.add(counted, 1, waited_ms * 1_000_000 + took_ns)
     return tally.counts()
 
 
 def reported_rows(collector: KeyedCollector, counts: Counts) -> Iterator[ReportedRow]:
-    """Yield the rows of one call: emissions; acked, reset and failed tuples; tracebacks; counts.
+    """Yield the rows of one call: emissions; acked, reset and failed tuples;
+    tracebacks; counts.
 
-    Example, of a call that emitted one row, acked two tuples and failed one: the row's values with its
-    anchors; no values, `ACKED` and two anchors; no values, the cause as JSON and one anchor; the counts.
+    Example, of a call that emitted one row, acked two tuples and failed one:
+    the row's values with its anchors; no values, `ACKED` and two anchors; no
+    values, the cause as JSON and one anchor; the counts.
     """
     for values, anchors in zip(collector.emissions, collector.anchors, strict=True):
         yield values, None, anchors
@@ -434,7 +524,9 @@ def reported_rows(collector: KeyedCollector, counts: Counts) -> Iterator[Reporte
         tuples_by_text[json.dumps(cause)] = failed
     for text, tuples in tuples_by_text.items():
         if tuples:
-            yield None, text, [settled.anchor for settled in tuples if settled.anchor is not None]
+            # a tuple of a topology may have none: it is best effort
+            anchors_of_tuples = [settled.anchor for settled in tuples if settled.anchor is not None]
+            yield None, text, anchors_of_tuples
     raised = collector.tracebacks.take()
     if raised:
         yield None, json.dumps(list(raised)), []
@@ -442,37 +534,48 @@ def reported_rows(collector: KeyedCollector, counts: Counts) -> Iterator[Reporte
         yield None, counts_text(counts), []
 
 
-class _Kept(pickle.Unpickler):
+class _StateReader(pickle.Unpickler):
     """Reads states of earlier versions too, which had the classes in other modules."""
 
     def find_class(self, module: str, name: str) -> Any:
         return super().find_class(MOVED.get(module, module), name)
 
 
-def _kept(state: GroupState) -> tuple[int, list[KeyedTuple]]:
-    """Return when the next tick is due (0: never; older states have no such time), and the held tuples."""
+def _read_state(state: GroupState) -> tuple[int, list[KeyedTuple]]:
+    """Return when the next tick is due, ms (0: it is not set), and the held tuples."""
     if not state.exists:
         return 0, []
-    kept = _Kept(io.BytesIO(state.get[0])).load()
-    return kept if isinstance(kept, tuple) else (0, kept)
+    contents = _StateReader(io.BytesIO(state.get[0])).load()
+    if isinstance(contents, tuple):
+        return contents
+    return 0, contents  # a state of an earlier version has the tuples alone
 
 
 def _timeout_ms(idle_ms: int, until_due_ms: int) -> int:
     """Return after which time Spark calls for a key that gets no tuple; 0: never.
 
-    The sooner of two ticks: after `idle_ms` without a tuple, or at the bolt's interval, which is due in
-    `until_due_ms`. One that is not above 0 does not come: of 60,000 and -5 it is 60,000.
+    The sooner of two ticks: after `idle_ms` without a tuple, or at the bolt's
+    interval, which is due in `until_due_ms`. One that is not above 0 does not
+    come: of 60,000 and -5 it is 60,000.
     """
     coming_ms = [wait_ms for wait_ms in (idle_ms, until_due_ms) if wait_ms and wait_ms > 0]
     return min(coming_ms, default=0)
 
 
-def _keep(state: GroupState, held: Sequence[KeyedTuple], due_ms: int, wait_ms: int) -> None:
-    """Write the held tuples to the state; a key that holds none has no state, and gets no tick."""
+def _write_state(state: GroupState, held: Sequence[KeyedTuple], tick_due_ms: int, wait_ms: int) -> None:
+    """Write the held tuples to the state; a key that holds none has no state, and gets no tick.
+
+    Args:
+        tick_due_ms: when the bolt's next tick at its interval is due; 0:
+            never.
+        wait_ms: after which time Spark calls for the key without a tuple; 0:
+            never.
+    """
     if not held:
         if state.exists:
             state.remove()
         return
-    state.update((pickle.dumps((due_ms, list(held)), protocol=5),))
+    contents = pickle.dumps((tick_due_ms, list(held)), protocol=5)
+    state.update((contents,))
     if wait_ms:
         state.setTimeoutDuration(wait_ms)

@@ -94,9 +94,10 @@ def _is_wrapped(element: DataType) -> bool:
 
 
 def _has_dictionaries(kind: DataType) -> bool:
-    """Return whether the form of a type has structs or maps within, of which pandas has dictionaries.
+    """Return whether the form of a type has structs or maps within.
 
-    PySpark makes a NumPy array of arrays that have some: of [[{}], [{}, {}]] there is none.
+    These are dictionaries in pandas, and PySpark makes a NumPy array of arrays
+    that have some: of [[{}], [{}, {}]] there is none.
     """
     if isinstance(kind, ArrayType):
         return _is_wrapped(kind.elementType) or _has_dictionaries(kind.elementType)
@@ -112,10 +113,11 @@ def key_without_hash(kind: DataType) -> DataType | None:
 
 
 def table_within(kind: DataType) -> DataType | None:
-    """Return the type of arrays of arrays, within that of a key, that PySpark makes; None: it makes none.
+    """Return the type of arrays of arrays, within that of a key, that PySpark makes.
 
-    A key stays what it is, so PySpark makes its times and structs, and `numpy.array` of their arrays.
-    Where these differ in length, or one is null, that raises, and the query ends.
+    A key stays what it is, so PySpark makes its times and structs, and then
+    `numpy.array` of their arrays. Where these differ in length, or one is null,
+    that raises, and the query ends. None: it makes none of this type.
     """
     if isinstance(kind, ArrayType) and isinstance(kind.elementType, ArrayType):
         return kind if _is_made_by_pyspark(kind.elementType) else None
@@ -124,17 +126,20 @@ def table_within(kind: DataType) -> DataType | None:
 
 
 def _is_made_by_pyspark(kind: DataType) -> bool:
-    """Return whether PySpark makes a value of a type in a key, or a part of it, from pandas' own."""
+    """Return whether PySpark makes a value of a type in a key, or a part of it."""
     made = (StructType, TimestampType, TimestampNTZType)
     return isinstance(kind, made) or any(map(_is_made_by_pyspark, _parts(kind)))
 
 
 def _parts(kind: DataType) -> tuple[DataType, ...]:
+    """Return the types within a type: of a struct's fields, a map's keys and values, or elements."""
     if isinstance(kind, StructType):
         return tuple(field.dataType for field in kind.fields)
     if isinstance(kind, MapType):
         return kind.keyType, kind.valueType
-    return (kind.elementType,) if isinstance(kind, ArrayType) else ()
+    if isinstance(kind, ArrayType):
+        return (kind.elementType,)
+    return ()
 
 
 def as_form(column: Column, kind: DataType) -> Column:
@@ -176,22 +181,29 @@ def carried_key(column: Column, kind: DataType) -> Column:
     is_refused = _is_refused(column, kind, at_top=True)
     if is_refused is None:
         return column
-    others = {
+    substitutes = {
         TimestampType: sql.timestamp_micros(sql.lit(0)),
         TimestampNTZType: sql.lit(_LOCAL_EPOCH.date()).cast("timestamp_ntz"),
         DateType: sql.lit(_LOCAL_EPOCH.date()),
         StringType: sql.lit(""),
     }
-    other = others.get(type(kind), sql.lit(None).cast(kind))
-    return sql.when(is_refused, other).otherwise(column)
+    # of a struct or an array it is a null
+    substitute = substitutes.get(type(kind), sql.lit(None).cast(kind))
+    return sql.when(is_refused, substitute).otherwise(column)
 
 
 def _is_refused(column: Column, kind: DataType, *, at_top: bool = False) -> Column | None:
-    """Return whether pandas refuses a key, or a part of it; None: it refuses none of this type."""
+    """Return whether pandas refuses a key, or a part of it; None: it refuses none of this type.
+
+    `at_top`: whether it is the key itself, or a part. Of a key pandas counts times in ns, of parts not.
+    """
     if isinstance(kind, StructType):
-        fields = [_is_refused(column[field.name], field.dataType) for field in kind.fields]
-        refused = [field for field in fields if field is not None]
-        return reduce(or_, refused) if refused else None
+        tests: list[Column] = []
+        for field in kind.fields:
+            is_field_refused = _is_refused(column[field.name], field.dataType)
+            if is_field_refused is not None:
+                tests.append(is_field_refused)
+        return reduce(or_, tests) if tests else None
     if isinstance(kind, ArrayType):
         element = kind.elementType
         if _is_refused(column, element) is None:
@@ -200,24 +212,31 @@ def _is_refused(column: Column, kind: DataType, *, at_top: bool = False) -> Colu
     if isinstance(kind, StringType):
         return ~sql.is_valid_utf8(column)
     if isinstance(kind, DateType):
-        first, last = (day.toordinal() - _EPOCH_ORDINAL for day in (date.min, date.max))
-        return ~sql.unix_date(column).between(first, last)
+        first_day = date.min.toordinal() - _EPOCH_ORDINAL
+        last_day = date.max.toordinal() - _EPOCH_ORDINAL
+        return ~sql.unix_date(column).between(first_day, last_day)
+    earliest, latest = _key_times() if at_top else (datetime.min, datetime.max)
     if isinstance(kind, TimestampType):
-        ends_us = (-KEY_US_MAX, KEY_US_MAX) if at_top else (_micros(datetime.min), _micros(datetime.max))
-        return ~sql.unix_micros(column).between(*ends_us)
+        return ~sql.unix_micros(column).between(_micros(earliest), _micros(latest))
     if isinstance(kind, TimestampNTZType):
-        reach = timedelta(microseconds=KEY_US_MAX)
-        ends = (_LOCAL_EPOCH - reach, _LOCAL_EPOCH + reach) if at_top else (datetime.min, datetime.max)
-        return ~column.between(*map(_local_time, ends))
+        return ~column.between(_local_time(earliest), _local_time(latest))
     return None
 
 
+def _key_times() -> tuple[datetime, datetime]:
+    """Return the earliest and the latest time that pandas has of a key."""
+    reach = timedelta(microseconds=KEY_US_MAX)
+    return _LOCAL_EPOCH - reach, _LOCAL_EPOCH + reach
+
+
 def _refusal(column: Column, kind: DataType) -> Column:
+    """Return whether pandas refuses a part of a key, as a column in any case."""
     is_refused = _is_refused(column, kind)
     return sql.lit(False) if is_refused is None else is_refused
 
 
 def _local_time(time: datetime) -> Column:
+    """Return a time without a zone as a column of timestamp_ntz."""
     return sql.lit(time.isoformat(" ")).cast("timestamp_ntz")
 
 
@@ -232,26 +251,26 @@ class TupleValues:
     def __init__(self, kind: DataType, zone: str = "UTC") -> None:
         """Read times in a zone; `kind` is the type of the stream's column, of structs."""
         fields = kind.fields if isinstance(kind, StructType) else ()
-        self._kinds = {field.name: field.dataType for field in fields}
+        self._types_by_field = {field.name: field.dataType for field in fields}
         self._zone = zone
-        leaves: Mapping[type[DataType], Read] = {
+        readers_of_leaves: Mapping[type[DataType], Read] = {
             TimestampType: partial(_time, zone),
             TimestampNTZType: _local_time_of,
             DateType: _day,
             StringType: _text,
         }
-        self._readers = _readers(self._kinds, leaves)
-        self._zones = _readers(
-            {name: part for name, part in self._kinds.items() if has_times(part)},
-            {TimestampType: self.localize},
-            are_forms=False,
-        )
+        self._readers = _readers(self._types_by_field, readers_of_leaves)
+        # of values, not forms, from the state of an earlier version
+        types_with_times = {
+            name: field_type for name, field_type in self._types_by_field.items() if has_times(field_type)
+        }
+        self._localizers = _readers(types_with_times, {TimestampType: self.localize}, are_forms=False)
 
     def __reduce__(self) -> tuple[type[TupleValues], tuple[StructType, str]]:
         """Be made anew in another process: its functions cannot be sent there."""
         kind = StructType()
-        for name, part in self._kinds.items():
-            kind.add(name, part)
+        for name, field_type in self._types_by_field.items():
+            kind.add(name, field_type)
         return TupleValues, (kind, self._zone)
 
     def read(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -261,18 +280,20 @@ class TupleValues:
             OverflowError: a date or time is not in Python's years 1 to 9999.
             UnicodeDecodeError: a text is no UTF-8.
         """
-        return _with(values, self._readers)
+        return _replaced(values, self._readers)
 
     def read_kept(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values of a tuple from a state, with a zone where an earlier version kept none."""
-        return _with(values, self._zones)
+        return _replaced(values, self._localizers)
 
     def check_key(self, forms: Mapping[str, Any], names: Iterable[str]) -> None:
         """Raise `OverflowError` if a time of the key, in its form, is none that pandas has."""
         for name in names:
-            form, kind = forms.get(name), self._kinds.get(name)
+            form = forms.get(name)
+            kind = self._types_by_field.get(name)
             if form is None or not isinstance(kind, TimestampType | TimestampNTZType):
                 continue
+            # a timestamp's form is a number, a timestamp_ntz's an interval
             micros = int(form) if isinstance(kind, TimestampType) else form // _MICROSECOND
             if abs(micros) > KEY_US_MAX:
                 raise OverflowError(
@@ -289,12 +310,15 @@ class TupleValues:
         return pd.Timestamp(value.to_pydatetime(warn=False).replace(tzinfo=zone_of(self._zone)))
 
 
-def _with(values: Mapping[str, Any], readers: Mapping[str, Read]) -> Mapping[str, Any]:
-    """Return values by field name, those of them read that have a reader; the same ones if none has."""
+def _replaced(values: Mapping[str, Any], readers: Mapping[str, Read]) -> Mapping[str, Any]:
+    """Return values by field name, with those replaced that have a reader; the same ones if none has."""
     if not readers:
         return values
-    read = {name: _read(values[name], reader) for name, reader in readers.items() if name in values}
-    return {**values, **read}
+    replaced = dict(values)
+    for name, reader in readers.items():
+        if name in values:
+            replaced[name] = _read(values[name], reader)
+    return replaced
 
 
 def _read(form: Any, reader: Read | None) -> Any:
@@ -323,8 +347,11 @@ def _reader(kind: DataType, leaves: Mapping[type[DataType], Read], *, are_forms:
         readers = _readers(fields, leaves, are_forms=are_forms)
         return partial(_read_struct, readers) if readers else None
     if isinstance(kind, MapType):
-        key, item = (_reader(part, leaves, are_forms=are_forms) for part in _parts(kind))
-        return None if key is None and item is None else partial(_read_map, key, item)
+        key_reader = _reader(kind.keyType, leaves, are_forms=are_forms)
+        value_reader = _reader(kind.valueType, leaves, are_forms=are_forms)
+        if key_reader is None and value_reader is None:
+            return None
+        return partial(_read_map, key_reader, value_reader)
     if isinstance(kind, ArrayType):
         if are_forms and type(kind.elementType) in _DTYPES:
             return partial(_read_numbers, _DTYPES[type(kind.elementType)])
@@ -336,12 +363,14 @@ def _reader(kind: DataType, leaves: Mapping[type[DataType], Read], *, are_forms:
 
 
 def _read_struct(readers: Mapping[str, Read], form: Any) -> dict[str, Any]:
-    named = form if isinstance(form, dict) else form.asDict()  # a Row in PySpark 4.2
-    return {name: _read(part, readers.get(name)) for name, part in named.items()}
+    """Return a struct as a dictionary; fields without a reader are as they come."""
+    forms = form if isinstance(form, dict) else form.asDict()  # a Row in PySpark 4.2
+    return {name: _read(field_form, readers.get(name)) for name, field_form in forms.items()}
 
 
-def _read_map(key: Read | None, item: Read | None, form: Any) -> dict[Any, Any]:
-    return {_read(name, key): _read(value, item) for name, value in form.items()}
+def _read_map(key_reader: Read | None, value_reader: Read | None, form: Any) -> dict[Any, Any]:
+    """Return a map as a dictionary; keys or values without a reader are as they come."""
+    return {_read(key, key_reader): _read(value, value_reader) for key, value in form.items()}
 
 
 def _read_array(element: Read, form: Any) -> Any:
@@ -404,5 +433,6 @@ def _day(days: Any) -> date:
         raise OverflowError(f"a date lies {int(days)} days behind 1970, and {_YEARS}") from None
 
 
-def _text(value: bytes) -> str:
-    return value.decode()
+def _text(utf8: bytes) -> str:
+    """Return the text of its bytes; `UnicodeDecodeError`: they are no UTF-8."""
+    return utf8.decode()

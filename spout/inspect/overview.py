@@ -166,12 +166,13 @@ class Snapshot:
 
         A broker that is missing has been named before (`missing_broker_texts`).
         """
-        named = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
-        cut = (f"{name}: {text}" for name, text in self.cut.items())
-        of_inputs = [*self.unread.values(), *self.read_though_stopped.values()]
-        filling = (f"{name}: {text}" for name, text in self.filling.items())
-        others = [*self.clocks.values(), *self.strangers.values()]
-        return [*named, *self.standing, *filling, *cut, *others, *of_inputs]
+        texts = [f"{name} {text}: what needs it waits" for name, text in self.leaderless.items()]
+        texts += self.standing
+        texts += [f"{name}: {text}" for name, text in self.filling.items()]
+        texts += [f"{name}: {text}" for name, text in self.cut.items()]
+        texts += [*self.clocks.values(), *self.strangers.values()]
+        texts += [*self.unread.values(), *self.read_though_stopped.values()]
+        return texts
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the row of each partition."""
@@ -179,8 +180,8 @@ class Snapshot:
 
     def row_of(self, state: PartitionState) -> dict[str, Any]:
         """Return the row of a partition; `troubles` are those of all partitions that its input needs."""
-        own = [trouble.row() for trouble in self.partition_troubles if state.input in trouble.inputs]
-        return state.row() | {"troubles": own}
+        troubles = [trouble.row() for trouble in self.partition_troubles if state.input in trouble.inputs]
+        return state.row() | {"troubles": troubles}
 
     def _of_kind(self, kind: TroubleKind) -> list[PartitionTrouble]:
         return [trouble for trouble in self.partition_troubles if trouble.kind is kind]
@@ -201,25 +202,39 @@ def filling_text(view: AckerView) -> str:
 
 def notes_on(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what does not fit into 80 columns: why a commit is blocked, what waits, the values' age."""
-    pauses: set[str | None] = set()  # a pause is of a whole input, and is printed once
-    sources: dict[str, list[str]] = {}  # partitions that share a note have one line
+    printed_pauses: set[str] = set()  # a pause is of a whole input, and is printed once
+    sources_by_note: dict[str, list[str]] = {}  # partitions that share a note have one line
     for row in rows:
-        at = row["blocking"]
-        why = row["why"] if at is None else f"offset {at:,} blocks the commit: {row['why']}"
-        stopped = f"{STOPPED_ON_PURPOSE}: {row['stopped']}" if row["stopped"] else ""
-        parts = [stopped, why, f"waits for {row['waits_for']}" if row["waits_for"] else ""]
-        parts += [row["replays_wait"] if row["replays_wait"] not in pauses else ""]
-        pauses.add(row["replays_wait"])
-        parts += [f"{row['held']:,} blocked" if row["held"] else ""]
-        held = (
-            f"{row['in_state'] or 0:,} {HELD_BY_SPARK}, the oldest for {span(row['oldest_in_state_ms'] or 0)}"
-        )
-        parts += [held if row["in_state"] else ""]
-        parts += [f"as of {span(row['as_of_ms'])} ago" if row["as_of_ms"] else ""]
-        if any(parts):
-            sources.setdefault("; ".join(text for text in parts if text), []).append(row["source"])
-    for note, named in sources.items():
-        yield f"{', '.join(named)}: {note}"
+        pause = row["replays_wait"] or ""
+        parts = _parts_of_note(row, "" if pause in printed_pauses else pause)
+        printed_pauses.add(pause)
+        if parts:
+            sources_by_note.setdefault("; ".join(parts), []).append(row["source"])
+    for note, sources in sources_by_note.items():
+        yield f"{', '.join(sources)}: {note}"
+
+
+def _parts_of_note(row: Mapping[str, Any], pause: str) -> list[str]:
+    """Return what there is to say of a row, part by part; `pause` is why its replays wait, if that is new."""
+    parts: list[str] = []
+    if row["stopped"]:
+        parts.append(f"{STOPPED_ON_PURPOSE}: {row['stopped']}")
+    if row["blocking"] is not None:
+        parts.append(f"offset {row['blocking']:,} blocks the commit: {row['why']}")
+    elif row["why"]:
+        parts.append(row["why"])
+    if row["waits_for"]:
+        parts.append(f"waits for {row['waits_for']}")
+    if pause:
+        parts.append(pause)
+    if row["held"]:
+        parts.append(f"{row['held']:,} blocked")
+    if row["in_state"]:
+        oldest = span(row["oldest_in_state_ms"] or 0)
+        parts.append(f"{row['in_state']:,} {HELD_BY_SPARK}, the oldest for {oldest}")
+    if row["as_of_ms"]:
+        parts.append(f"as of {span(row['as_of_ms'])} ago")
+    return parts
 
 
 def late_notes(snapshot: Snapshot, topics: Topics) -> Iterator[str]:
@@ -232,13 +247,17 @@ def late_notes(snapshot: Snapshot, topics: Topics) -> Iterator[str]:
 
 def late_text(group: str, counts: LateCounts, last: TooLate, topics: Topics) -> str:
     """Describe what came too late of a group."""
-    records, windows = ("record", "its window") if counts.roots == 1 else ("records", "their windows")
-    roots = f"{counts.roots:,} {records} came too late for {windows}" if counts.roots else ""
-    rows = f"Spark dropped {counts.rows:,} {'row' if counts.rows == 1 else 'rows'}" if counts.rows else ""
-    rows = rows and f"{rows} that came too late"
+    losses: list[str] = []
+    if counts.roots == 1:
+        losses.append("1 record came too late for its window")
+    elif counts.roots:
+        losses.append(f"{counts.roots:,} records came too late for their windows")
+    if counts.rows:
+        rows = "row" if counts.rows == 1 else "rows"
+        losses.append(f"Spark dropped {counts.rows:,} {rows} that came too late")
     moved_by = mover_text(last.mover, topics.inputs_of(group), last.wall)
     return (
-        f"group {group}: {' and '.join(filter(None, [roots, rows]))}, the last ones at {moment(last.wall)} by"
+        f"group {group}: {' and '.join(losses)}, the last ones at {moment(last.wall)} by"
         f" the watermark {any_time_text(last.watermark)}, moved by {moved_by}"
     )
 
@@ -246,19 +265,21 @@ def late_text(group: str, counts: LateCounts, last: TooLate, topics: Topics) -> 
 def unknown_values(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe which values are unknown and why, a line for each reason."""
     notes = []
-    for why, named in unknown_by_reason(rows).items():
-        names = dict.fromkeys(name for each in named.values() for name in each)
-        notes.append(f"{', '.join(named)}: unknown are {', '.join(names)}, since {why}")
+    for why, values_by_source in unknown_by_reason(rows).items():
+        values = dict.fromkeys(name for names in values_by_source.values() for name in names)
+        sources = ", ".join(values_by_source)
+        notes.append(f"{sources}: unknown are {', '.join(values)}, since {why}")
     return notes
 
 
 def unknown_by_reason(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Sequence[str]]]:
     """Return for each reason the names of the values that are unknown for it, by their partition."""
-    found: dict[str, dict[str, list[str]]] = {}
+    values_by_reason: dict[str, dict[str, list[str]]] = {}
     for row in rows:
         for name, why in row["unknown"].items():
-            found.setdefault(why, {}).setdefault(row["source"], []).append(name)
-    return found
+            values_by_source = values_by_reason.setdefault(why, {})
+            values_by_source.setdefault(row["source"], []).append(name)
+    return values_by_reason
 
 
 def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
@@ -274,9 +295,9 @@ def silent_groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
 
     One of which all inputs are stopped on purpose is none of them.
     """
-    silent = [row for row in rows if row["query_lives"] is False and not row["stopped"]]
-    left_open = {row["group"] for row in silent if row["ackers"] != 0 and _may_be_pending(row)}
-    return {row["group"]: row["group"] in left_open for row in silent}
+    silent_rows = [row for row in rows if row["query_lives"] is False and not row["stopped"]]
+    with_open_roots = {row["group"] for row in silent_rows if row["ackers"] != 0 and _may_be_pending(row)}
+    return {row["group"]: row["group"] in with_open_roots for row in silent_rows}
 
 
 def _may_be_pending(row: Mapping[str, Any]) -> bool:
@@ -285,8 +306,9 @@ def _may_be_pending(row: Mapping[str, Any]) -> bool:
 
 def missing_services(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list[str]:
     """Describe that no acker lives, or no replay worker; empty if both do."""
-    absent = {"ackers": topics.acker.group, "replay_workers": topics.acker.replay_group}
-    return [_absent(topics, group) for name, group in absent.items() if any(row[name] == 0 for row in rows)]
+    services = {"ackers": topics.acker.group, "replay_workers": topics.acker.replay_group}
+    missing = [group for column, group in services.items() if any(row[column] == 0 for row in rows)]
+    return [_absent(topics, group) for group in missing]
 
 
 def missing_broker_texts(brokers: Sequence[MissingBroker]) -> list[str]:
@@ -313,9 +335,16 @@ def missing_brokers(log: Log, topics: Topics) -> Sequence[MissingBroker]:
 
 def topics_of_installation(topics: Topics) -> list[str]:
     """Return the names of all topics that an installation reads or writes."""
-    tracked = [own for own in topics.inputs.values() if own.tracked]
-    of_inputs = [name for own in tracked for name in (own.topic, own.replay_topic, own.dead_letter.topic)]
-    return [*topics.ack_topics.names(), *of_inputs]
+    names = list(topics.ack_topics.names())
+    for input in topics.inputs.values():
+        if input.tracked:
+            names += topics_of_input(input)
+    return names
+
+
+def topics_of_input(input: Input) -> list[str]:
+    """Return the names of an input's topic, its replay topic and its dead-letter topic."""
+    return [input.topic, input.replay_topic, input.dead_letter.topic]
 
 
 def missing_members(
@@ -349,18 +378,22 @@ def missing_queries(
     """
     ask = Questions(log)
     broker = broker_names(missing_brokers(log, topics) if brokers is None else brokers)
-    unknown, stopped, gone = list[str](), list[str](), list[str]()
+    unknown: list[str] = []
+    stopped: list[str] = []
+    groups_without_query: list[str] = []
     for group in groups:
         lives = if_it_lives(ask(_query_lives, log, topics, group, now_ms), broker)
         if lives.unknown:
             unknown.append(_unknown_life("a query", group, lives.unknown))
-        elif lives.value:
             continue
-        elif why := why_group_is_stopped(topics, group):
-            stopped.append(f"group {UntrustedName(group)} is {STOPPED_ON_PURPOSE}: {why}")
+        if lives.value:
+            continue
+        why_stopped = why_group_is_stopped(topics, group)
+        if why_stopped:
+            stopped.append(f"group {UntrustedName(group)} is {STOPPED_ON_PURPOSE}: {why_stopped}")
         else:
-            gone.append(group)
-    return [*unknown, *stopped, *no_query(dict.fromkeys(gone, True))]
+            groups_without_query.append(group)
+    return [*unknown, *stopped, *no_query(dict.fromkeys(groups_without_query, True))]
 
 
 def _unknown_life(who: str, group: str, why: str) -> str:
@@ -369,7 +402,7 @@ def _unknown_life(who: str, group: str, why: str) -> str:
 
 def why_group_is_stopped(topics: Topics, group: str) -> str:
     """Return why all inputs of a group are stopped on purpose; empty: one of them is not."""
-    reasons = [own.stopped for own in topics.inputs_of(group)]
+    reasons = [input.stopped for input in topics.inputs_of(group)]
     return "; ".join(dict.fromkeys(reasons)) if all(reasons) else ""
 
 
@@ -389,12 +422,13 @@ class LiveQuery(NamedTuple):
         aheads_ms = [time.ahead_ms for time in self.times if time.ahead_ms is not None]
         return min(aheads_ms, key=abs, default=None)
 
-    def may_read(self, one: Input) -> bool:
+    def may_read(self, input: Input) -> bool:
         """Return whether it lives and reads an input, or does not say what it reads."""
-        return self.lives and (self.inputs is None or one.id in self.inputs)
+        return self.lives and (self.inputs is None or input.id in self.inputs)
 
 
 def live_query(log: Log, topics: Topics, group: str, now_ms: int) -> LiveQuery:
+    """Read a group's signs of life from ``_ack_init``; `now_ms` is wall time."""
     with closing(Presence(log, topics.ack_topics.init, topics.acker.partitions, group, now_ms)) as presence:
         return LiveQuery(presence.last_ms is not None, presence.inputs(), presence.times())
 
@@ -404,20 +438,20 @@ def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
 
 
 def unread_text(name: str, group: str, others: Iterable[str]) -> str:
-    """Say that no query reads an input, though one of its group lives, which reads others."""
-    named = ", ".join(others) or "none of this topics.yaml"
+    """Describe that no query reads an input, though one of its group lives, which reads others."""
+    other_names = ", ".join(others) or "none of this topics.yaml"
     return (
-        f"no query reads input {name}: the one of group {UntrustedName(group)} that lives reads {named}; give"
-        f" its read_stream {name} as well, or the input a group of its own"
+        f"no query reads input {name}: the one of group {UntrustedName(group)} that lives reads"
+        f" {other_names}; give its read_stream {name} as well, or the input a group of its own"
     )
 
 
-def read_though_stopped_text(one: Input) -> str:
-    """Say that a query reads an input that is stopped on purpose."""
+def read_though_stopped_text(input: Input) -> str:
+    """Describe that a query reads an input that is stopped on purpose."""
     return (
-        f"input {one.name} is {STOPPED_ON_PURPOSE} ({one.stopped}), and a query of group"
-        f" {UntrustedName(one.group)} that lives reads it all the same: end the query, or remove"
-        f" `inputs.{one.name}.stopped`"
+        f"input {input.name} is {STOPPED_ON_PURPOSE} ({input.stopped}), and a query of group"
+        f" {UntrustedName(input.group)} that lives reads it all the same: end the query, or remove"
+        f" `inputs.{input.name}.stopped`"
     )
 
 
@@ -425,18 +459,19 @@ def _unread(
     states: Sequence[PartitionState], queries: Mapping[str, Reading[LiveQuery]], inputs: Sequence[Input]
 ) -> dict[str, str]:
     """Return, by name, what is to be said of inputs with work left that no query of their group reads."""
-    names = {one.id: one.name for one in inputs}
+    names_by_id = {input.id: input.name for input in inputs}
     texts: dict[str, str] = {}
-    for one in inputs:
-        query = queries[one.group].value
-        if query is None or not query.lives or query.inputs is None or one.id in query.inputs or one.stopped:
+    for input in inputs:
+        query = queries[input.group].value
+        if query is None or not query.lives or input.stopped:
             continue
-        own = [state for state in states if state.input == one.name]
-        if all(state.lag.value == 0 and state.replays_due.value == 0 for state in own):
+        if query.inputs is None or input.id in query.inputs:  # it reads it, or does not say what it reads
             continue
-        texts[one.name] = unread_text(
-            one.name, one.group, [names[i] for i in sorted(query.inputs) if i in names]
-        )
+        own_states = [state for state in states if state.input == input.name]
+        if all(state.lag.value == 0 and state.replays_due.value == 0 for state in own_states):
+            continue
+        names_read = [names_by_id[id] for id in sorted(query.inputs) if id in names_by_id]
+        texts[input.name] = unread_text(input.name, input.group, names_read)
     return texts
 
 
@@ -444,25 +479,33 @@ def no_query(groups: Mapping[str, bool]) -> list[str]:
     """Describe in one note that no query of some groups lives; the values say of which roots may be open."""
     if not groups:
         return []
-    left_open = [group for group, is_open in groups.items() if is_open]
-    release = " and ".join(f"`windhover release {shell_word(group)}`" for group in left_open)
-    named = ", ".join(str(UntrustedName(group)) for group in groups)
-    of, it, them = ("group", "it", "it") if len(groups) == 1 else ("groups", "they", "them")
-    return [
-        f"no query of {of} {named} lives: nothing is read, and the clock of timeouts is stopped;"
-        f" start {them}{release and f', or give what {it} left open to others with {release}'}"
-    ]
+    with_open_roots = [group for group, is_open in groups.items() if is_open]
+    commands = " and ".join(f"`windhover release {shell_word(group)}`" for group in with_open_roots)
+    names = ", ".join(str(UntrustedName(group)) for group in groups)
+    if len(groups) == 1:
+        subject, pronoun, pronoun_as_object = f"group {names}", "it", "it"
+    else:
+        subject, pronoun, pronoun_as_object = f"groups {names}", "they", "them"
+    text = (
+        f"no query of {subject} lives: nothing is read, and the clock of timeouts is stopped;"
+        f" start {pronoun_as_object}"
+    )
+    if commands:
+        text += f", or give what {pronoun} left open to others with {commands}"
+    return [text]
 
 
 def _absent(topics: Topics, group: str) -> str:
     """Describe that a group of services has no member, with the effect and the cure."""
-    who, effect, command = (
-        ("acker", "nothing is acked, fails or times out, and no query begins", "acker run")
-        if group == topics.acker.group
-        else ("replay worker", "lost records are neither replayed nor become dead letters", "replay run")
-    )
+    kind = "replay worker"
+    effect = "lost records are neither replayed nor become dead letters"
+    command = "replay run"
+    if group == topics.acker.group:
+        kind = "acker"
+        effect = "nothing is acked, fails or times out, and no query begins"
+        command = "acker run"
     name = UntrustedName(group)
-    return f"no {who} lives (group {name} has no member): {effect}; start one with `windhover {command}`"
+    return f"no {kind} lives (group {name} has no member): {effect}; start one with `windhover {command}`"
 
 
 class Overview:
@@ -472,7 +515,7 @@ class Overview:
         """Prepare; nothing is read. Of one topic at most `read_max` records are read for one snapshot."""
         self._log = log
         self._topics = topics
-        self._inputs = [one for one in topics.inputs.values() if one.tracked]
+        self._inputs = [input for input in topics.inputs.values() if input.tracked]
         self._numbers = range(topics.acker.partitions)
         self._observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         self._read_max = read_max
@@ -480,8 +523,11 @@ class Overview:
         self._troubles: dict[TopicPartition, str] = {}
         self._late = LateReaders()
         self._trouble_times = TroubleTimes()
-        self._waiting = _Kept(lambda _: WaitingRoots(log, topics, read_max))
-        self._dead = {one.name: _Kept(lambda info: _DeadLetters(log, info, read_max)) for one in self._inputs}
+        self._waiting = _LastingReader(lambda _: WaitingRoots(log, topics, read_max))
+        self._dead = {
+            input.name: _LastingReader(lambda info: _DeadLetters(log, info, read_max))
+            for input in self._inputs
+        }
 
     def snapshot(self, now_ms: int) -> Snapshot:
         """Read the state of all partitions. No error of Kafka is raised: what it hides is unknown.
@@ -502,68 +548,66 @@ class Overview:
         names = self._topics.ack_topics
         self._troubles = {}
         ack_topics = [name for name in names.names() if name in infos.found]
-        ends_of_ours = self._each(
-            ask, Bound.END, [TopicPartition(name, number) for name in ack_topics for number in self._numbers]
-        )
+        ack_places = [TopicPartition(name, number) for name in ack_topics for number in self._numbers]
+        ack_topic_ends = self._bounds(ask, Bound.END, ack_places)
         # only now: a leader that did not answer for an end is one that is silent
         absent = ask(self._log.missing_brokers, topics_of_installation(self._topics)).value or ()
         missing = broker_names(absent)
-        views = [self._view(ask, infos, ends_of_ours, number, missing) for number in self._numbers]
+        views = [self._view(ask, infos, ack_topic_ends, number, missing) for number in self._numbers]
         waiting = infos.require(names.due, names.verdict) or ask(self._waiting.read, infos.found[names.due])
         ackers = if_it_lives(ask(self._log.members, self._topics.acker.group), missing)
         workers = if_it_lives(ask(self._log.members, self._topics.acker.replay_group), missing)
-        live = {
-            group: infos.require(names.init) or ask(live_query, self._log, self._topics, group, now_ms)
-            for group in {one.group for one in self._inputs}
-        }
         queries = {
-            group: if_it_lives(query.then(lambda found: found.lives), missing)
-            for group, query in live.items()
+            group: infos.require(names.init) or ask(live_query, self._log, self._topics, group, now_ms)
+            for group in {input.group for input in self._inputs}
         }
-        in_group = {group: ask(self._log.members, group).value or () for group in queries}
-        services = {self._topics.acker.group: ackers, self._topics.acker.replay_group: workers}
-        in_services = {group: members.value or () for group, members in services.items()}
+        members_by_group = {group: ask(self._log.members, group).value or () for group in queries}
+        members_of_services = {
+            self._topics.acker.group: ackers.value or (),
+            self._topics.acker.replay_group: workers.value or (),
+        }
         partitions: list[PartitionState] = []
         read_though_stopped: dict[str, str] = {}
-        for one in self._inputs:
-            query = live[one.group].value
-            is_read = query is not None and query.may_read(one)
-            if one.stopped and is_read:
-                read_though_stopped[one.name] = read_though_stopped_text(one)
-            processes = LiveProcesses(
-                queries[one.group], ackers.then(len), workers.then(len), missing, is_read
-            )
-            letters = one.dead_letter.topic
-            dead = infos.require(letters) or ask(self._dead[one.name].read, infos.found[letters])
+        for input in self._inputs:
+            query = queries[input.group]
+            query_lives = if_it_lives(query.then(lambda signs: signs.lives), missing)
+            is_read = query.value is not None and query.value.may_read(input)
+            if input.stopped and is_read:
+                read_though_stopped[input.name] = read_though_stopped_text(input)
+            processes = LiveProcesses(query_lives, ackers.then(len), workers.then(len), missing, is_read)
+            letter_topic = input.dead_letter.topic
+            dead = infos.require(letter_topic) or ask(self._dead[input.name].read, infos.found[letter_topic])
             partitions += [
-                partition_state(one, partition, views, ends, waiting, dead, processes, now_ms)
-                for partition, ends in self._ends(ask, infos, one)
+                partition_state(input, partition, views, ends, waiting, dead, processes, now_ms)
+                for partition, ends in self._ends(ask, infos, input)
             ]
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
-        unread = infos.require(names.init, names.ack)
-        ack_ends = [unread or self._ack_ends(ends_of_ours, number) for number in self._numbers]
-        standing = self._standing(ask, ends_of_ours, views, waiting, now_ms)
-        for name in {letters.dead_letter.topic for letters in self._inputs} & infos.found.keys():
+        not_readable = infos.require(names.init, names.ack)
+        ack_ends = [not_readable or self._ack_ends(ack_topic_ends, number) for number in self._numbers]
+        standing = self._standing(ask, ack_topic_ends, views, waiting, now_ms)
+        # asked for its troubles alone: a leaderless partition of a dead-letter topic holds up replays
+        letter_topics = {input.dead_letter.topic for input in self._inputs}
+        for name in letter_topics & infos.found.keys():
             numbers = range(infos.found[name].partitions)
-            self._each(ask, Bound.END, [TopicPartition(name, number) for number in numbers])
+            self._bounds(ask, Bound.END, [TopicPartition(name, number) for number in numbers])
         return Snapshot(
-            now_ms,
-            partitions,
-            infos.missing,
-            ask.away,
-            ask.refused,
-            of_no_input,
-            views,
-            ack_ends,
-            ackers,
-            workers,
-            to_replay=waiting.then(lambda each: each.partitions),
+            at_ms=now_ms,
+            partitions=partitions,
+            missing=infos.missing,
+            away=ask.away,
+            refused=ask.refused,
+            of_no_input=of_no_input,
+            views=views,
+            ends=ack_ends,
+            ackers=ackers,
+            replay_workers=workers,
+            to_replay=waiting.then(lambda replays: replays.partitions),
             partition_troubles=self._partition_troubles(partitions, standing, views, now_ms),
-            strangers=stranger_texts(in_group, in_services),
-            unread=_unread(partitions, live, self._inputs),
+            strangers=stranger_texts(members_by_group, members_of_services),
+            unread=_unread(partitions, queries, self._inputs),
             read_though_stopped=read_though_stopped,
             missing_brokers=absent,
-            clocks=wrong_clocks(self._writers(views, waiting, live), now_ms),
+            clocks=wrong_clocks(self._writers(views, waiting, queries), now_ms),
         )
 
     def watch_clocks(self, wall_ms: Callable[[], int]) -> WatchedClocks:
@@ -603,7 +647,7 @@ class Overview:
             needed_by = self._needed_by(place.topic)
             return PartitionTrouble(kind, place, now_ms, needed_by, detail, start, end)
 
-        found = [
+        troubles = [
             trouble(TroubleKind.NO_ANSWER, place, text, None, None)
             for place, text in sorted(self._troubles.items())
         ]
@@ -615,20 +659,24 @@ class Overview:
                 partition.position,
                 partition.end,
             )
-            found.append(replace(late_trouble, since_ms=partition.since_ms))
+            troubles.append(replace(late_trouble, since_ms=partition.since_ms))
         for run in sorted(set(self._log.passed_over())):
             place = TopicPartition(run.topic, run.partition)
-            found.append(trouble(kind_of_run(run), place, damage_text(run), run.start, run.end))
+            troubles.append(trouble(kind_of_run(run), place, damage_text(run), run.start, run.end))
         for place, end, emitted_to in self._cuts(states):
-            found.append(trouble(TroubleKind.CUT, place, cut_log_text(end, emitted_to), end, emitted_to))
+            text = cut_log_text(end, emitted_to)
+            troubles.append(trouble(TroubleKind.CUT, place, text, end, emitted_to))
         for view in filling_views(views):
             place = TopicPartition(self._topics.ack_topics.state, view.partition)
-            found.append(trouble(TroubleKind.FILLING, place, filling_text(view), None, None))
-        first_ms = self._trouble_times.look({(trouble.kind, trouble.place) for trouble in found}, now_ms)
-        return [
-            replace(trouble, since_ms=min(trouble.since_ms, first_ms[trouble.kind, trouble.place]))
-            for trouble in found
-        ]
+            troubles.append(trouble(TroubleKind.FILLING, place, filling_text(view), None, None))
+        # a trouble is as old as the first look that saw it
+        names = {(trouble.kind, trouble.place) for trouble in troubles}
+        first_seen_ms = self._trouble_times.look(names, now_ms)
+        dated: list[PartitionTrouble] = []
+        for trouble_now in troubles:
+            seen_ms = first_seen_ms[trouble_now.kind, trouble_now.place]
+            dated.append(replace(trouble_now, since_ms=min(trouble_now.since_ms, seen_ms)))
+        return dated
 
     def _cuts(self, states: Sequence[PartitionState]) -> Iterator[tuple[TopicPartition, int, int]]:
         """Yield the logs that end before what was emitted of them, with their end and up to where it was.
@@ -636,27 +684,25 @@ class Overview:
         The ends were asked after what the ackers have, so a log that nobody cut is never shorter.
         """
         for state in states:
-            own = self._topics.inputs[state.input]
+            input = self._topics.inputs[state.input]
             sources = (
-                (own.topic, state.progress, state.end),
-                (own.replay_topic, state.copies, state.copies_end),
+                (input.topic, state.progress.value, state.end.value),
+                (input.replay_topic, state.copies.value, state.copies_end.value),
             )
             for topic, progress, end in sources:
-                emitted, end_offset = progress.value, end.value
-                # what was emitted of a topic that was created again was in another log
-                if state.partition is None or emitted is None or emitted.recreated or end_offset is None:
+                if state.partition is None or progress is None or end is None:
                     continue
-                emitted_to = int(offset_of(emitted.emitted_to)) if emitted.was_emitted else 0
-                if emitted_to > end_offset:
-                    yield TopicPartition(topic, state.partition), end_offset, emitted_to
+                if progress.recreated:  # what was emitted was in another log
+                    continue
+                emitted_to = int(offset_of(progress.emitted_to)) if progress.was_emitted else 0
+                if emitted_to > end:
+                    yield TopicPartition(topic, state.partition), end, emitted_to
 
     def _needed_by(self, topic: str) -> list[str]:
         """Return the names of the inputs that need a topic: an ack topic is needed by all."""
         if topic in self._topics.ack_topics.names():
-            return [own.name for own in self._inputs]
-        return [
-            own.name for own in self._inputs if topic in (own.topic, own.replay_topic, own.dead_letter.topic)
-        ]
+            return [input.name for input in self._inputs]
+        return [input.name for input in self._inputs if topic in topics_of_input(input)]
 
     def close(self) -> None:
         self._waiting.close()
@@ -666,13 +712,18 @@ class Overview:
     def _topic_infos(self, ask: Questions) -> _Infos:
         """Ask for all topics at once; where one refuses, for the ack topics and those of each input alone."""
         names = self._topics.ack_topics
-        ours = [names.state, names.verdict, names.due, names.init, names.ack]
-        of_inputs = [[one.topic, one.replay_topic, one.dead_letter.topic] for one in self._inputs]
-        every = [*ours, *(name for each in of_inputs for name in each)]
+        ack_topics = [names.state, names.verdict, names.due, names.init, names.ack]
+        topics_by_input = [topics_of_input(input) for input in self._inputs]
+        all_topics = ack_topics.copy()
+        for input_topics in topics_by_input:
+            all_topics += input_topics
         infos = _Infos()
-        whole = ask(self._log.topics, every)
-        for some in [every] if whole.value is not None else [ours, *of_inputs]:
-            infos.put(some, whole if whole.value is not None else ask(self._log.topics, some))
+        answer = ask(self._log.topics, all_topics)
+        if answer.value is not None:
+            infos.put(all_topics, answer)
+            return infos
+        for some_topics in [ack_topics, *topics_by_input]:
+            infos.put(some_topics, ask(self._log.topics, some_topics))
         return infos
 
     def _view(
@@ -683,23 +734,27 @@ class Overview:
         number: int,
         missing: str,
     ) -> Reading[AckerView]:
-        names = self._topics.ack_topics
-        if lacking := infos.require(names.state, names.verdict, names.init):
-            return lacking
-        for name in (names.state, names.verdict, names.init):
-            if unknown := ends[TopicPartition(name, number)].unknown:  # a question would wait for it
-                return Reading(unknown=unknown)
-        found = ask(self._observer.view, number)
-        if found.value is not None or found.unknown:
-            return found.then(lambda view: view)
+        """Read what an acker partition has; `missing` names the brokers that are missing, empty: none is."""
+        ack_topics = self._topics.ack_topics
+        names = (ack_topics.state, ack_topics.verdict, ack_topics.init)
+        unknown = infos.require(*names)
+        if unknown is not None:
+            return unknown
+        for name in names:
+            why_no_end = ends[TopicPartition(name, number)].unknown
+            if why_no_end:  # a question would wait for this partition
+                return Reading(unknown=why_no_end)
+        answer = ask(self._observer.view, number)
+        if answer.value is not None or answer.unknown:
+            return answer.then(lambda view: view)
         if missing:
             return Reading(unknown=f"acker partition {number} has no State yet, and {missing}")
         return Reading(unknown=NO_STATE.format(number))
 
-    def _each(
+    def _bounds(
         self, ask: Questions, bound: Bound | int, places: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Reading[int]]:
-        """Ask about partitions; one that has no answer hides its own value, and is noted."""
+        """Ask for a bound of partitions; one that has no answer hides its own value, and is noted."""
         answers = ask(self._log.bounds, bound, places)
         if answers.value is None:
             return dict.fromkeys(places, Reading(unknown=answers.unknown))
@@ -715,8 +770,9 @@ class Overview:
 
     def _ack_ends(self, ends: Mapping[TopicPartition, Reading[int]], number: int) -> Reading[AckEnds]:
         names = self._topics.ack_topics
-        own = [ends[TopicPartition(name, number)] for name in (names.init, names.ack)]
-        return joined(AckEnds, *own)
+        init_end = ends[TopicPartition(names.init, number)]
+        ack_end = ends[TopicPartition(names.ack, number)]
+        return joined(AckEnds, init_end, ack_end)
 
     def _standing(
         self,
@@ -727,7 +783,8 @@ class Overview:
         now_ms: int,
     ) -> list[StandingPartition]:
         """Return which acker partitions and replay workers do not go on, as far as they have come."""
-        names, limits = self._topics.ack_topics, self._topics.replay.limits
+        names = self._topics.ack_topics
+        waiting_max = self._topics.replay.limits.waiting_max
         positions: dict[TopicPartition, int] = {}
         for number, view in enumerate(views):
             if view.value is not None:
@@ -735,22 +792,25 @@ class Overview:
                 positions[TopicPartition(names.ack, number)] = view.value.next_ack
         for number, partition in enumerate(waiting.value.partitions if waiting.value is not None else ()):
             # one that has as much as may wait reads no more on purpose; where nothing lags, it has read all
-            if partition.lag and partition.due < limits.waiting_max:
+            if partition.lag and partition.due < waiting_max:
                 positions[TopicPartition(names.verdict, number)] = partition.next
-        answers = {
-            place: end.value for place, end in ends.items() if place in positions and end.value is not None
-        }
-        young = self._each(ask, max(0, now_ms - STANDS_MS), list(answers))
+        known_ends: dict[TopicPartition, int] = {}
+        for place in positions:
+            end = ends[place].value if place in ends else None
+            if end is not None:
+                known_ends[place] = end
+        # from these offsets on records are young: a reader that lacks older ones stands
+        young = self._bounds(ask, max(0, now_ms - STANDS_MS), list(known_ends))
         first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
-        return self._late.look(positions, first_young, answers, now_ms)
+        return self._late.look(positions, first_young, known_ends, now_ms)
 
     def _late_text(self, partition: StandingPartition) -> str:
-        names, number = self._topics.ack_topics, partition.place.partition
-        who = f"acker partition {number} has read"
-        if partition.place.topic == names.verdict:
-            who = f"the replay worker of partition {number} has taken over"
+        number = partition.place.partition
+        reader = f"acker partition {number} has read"
+        if partition.place.topic == self._topics.ack_topics.verdict:
+            reader = f"the replay worker of partition {number} has taken over"
         return (
-            f"{who} {partition.name} up to {partition.position:,} of {partition.end or 0:,}, and lacks"
+            f"{reader} {partition.name} up to {partition.position:,} of {partition.end or 0:,}, and lacks"
             f" records that are older than {STANDS_MS // 1000} s: it stands, or catches up; see"
             " `windhover machinery`, and the log of its process"
         )
@@ -760,7 +820,7 @@ class Overview:
 
         `due` counts the replays that wait, by the place of their source: an input's id and a partition.
         """
-        ids_of_inputs = {own.id for own in self._topics.inputs.values()}
+        ids_of_inputs = {input.id for input in self._topics.inputs.values()}
         replays_by_id = Counter[int]()
         for (input_id, _partition), replays in due.items():
             if input_id not in ids_of_inputs:
@@ -773,31 +833,41 @@ class Overview:
             if replays
         ]
 
-    def _ends(self, ask: Questions, infos: _Infos, one: Input) -> Iterator[tuple[int | None, Ends]]:
+    def _ends(self, ask: Questions, infos: _Infos, input: Input) -> Iterator[tuple[int | None, Ends]]:
         """Yield each partition of an input with its ends; None where its partitions cannot be counted."""
-        if lacking := infos.require(one.topic):
-            yield None, Ends(lacking, lacking, lacking, lacking)
+        unknown = infos.require(input.topic)
+        if unknown is not None:
+            yield None, Ends(unknown, unknown, unknown, unknown)
             return
-        numbers = range(infos.found[one.topic].partitions)
-        places = [TopicPartition(one.topic, number) for number in numbers]
-        copies = [TopicPartition(one.replay_topic, number) for number in numbers]
-        starts, ends = self._each(ask, Bound.START, places), self._each(ask, Bound.STABLE_END, places)
-        no_copies = infos.require(one.replay_topic)
-        if no_copies is None and infos.found[one.replay_topic].partitions < len(numbers):
-            no_copies = Reading(
-                unknown=f"replay topic {one.replay_topic} has fewer partitions than {one.topic}; run"
+        numbers = range(infos.found[input.topic].partitions)
+        places = [TopicPartition(input.topic, number) for number in numbers]
+        starts = self._bounds(ask, Bound.START, places)
+        ends = self._bounds(ask, Bound.STABLE_END, places)
+        copies = [TopicPartition(input.replay_topic, number) for number in numbers]
+        copies_unknown = infos.require(input.replay_topic)
+        if copies_unknown is None and infos.found[input.replay_topic].partitions < len(numbers):
+            copies_unknown = Reading(
+                unknown=f"replay topic {input.replay_topic} has fewer partitions than {input.topic}; run"
                 " `windhover topics create`"
             )
-        copies_ends = (
-            dict.fromkeys(copies, no_copies) if no_copies else self._each(ask, Bound.STABLE_END, copies)
-        )
-        committed = ask(self._log.committed, one.group, places)
-        names = (one.topic, one.replay_topic)
-        ids = [infos.found[name].id if name in infos.found else "" for name in names]
+        if copies_unknown is not None:
+            copies_ends: Mapping[TopicPartition, Reading[int]] = dict.fromkeys(copies, copies_unknown)
+        else:
+            copies_ends = self._bounds(ask, Bound.STABLE_END, copies)
+        commits = ask(self._log.committed, input.group, places)
         for number, place, copy in zip(numbers, places, copies, strict=True):
-            at = None if committed.value is None else committed.value.get(place)
-            commit = Reading(at, committed.unknown)
-            yield number, Ends(starts[place], ends[place], copies_ends[copy], commit, *ids)
+            commit = None if commits.value is None else commits.value.get(place)
+            yield (
+                number,
+                Ends(
+                    start=starts[place],
+                    end=ends[place],
+                    copies_end=copies_ends[copy],
+                    committed=Reading(commit, commits.unknown),
+                    topic_id=infos.id_of(input.topic),
+                    copies_topic_id=infos.id_of(input.replay_topic),
+                ),
+            )
 
 
 def with_right_clock(overview: Overview, snapshot: Snapshot, wall_ms: Callable[[], int]) -> Snapshot:
@@ -807,10 +877,10 @@ def with_right_clock(overview: Overview, snapshot: Snapshot, wall_ms: Callable[[
     broker's time. It takes up to `WATCH_MS`, until somebody writes.
     """
     clocks = overview.watch_clocks(wall_ms)
-    here_ms = wall_ms()
+    our_now_ms = wall_ms()
     if clocks.correction_ms:
-        snapshot = overview.snapshot(here_ms - clocks.correction_ms)
-    return replace(snapshot, clocks={**clocks.texts(here_ms), **snapshot.clocks})
+        snapshot = overview.snapshot(our_now_ms - clocks.correction_ms)
+    return replace(snapshot, clocks={**clocks.texts(our_now_ms), **snapshot.clocks})
 
 
 class _Reads(Protocol[T_co]):
@@ -818,7 +888,7 @@ class _Reads(Protocol[T_co]):
     def close(self) -> None: ...
 
 
-class _Kept(Generic[T]):
+class _LastingReader(Generic[T]):
     """A reader that lives as long as its topic has these partitions, and begins anew after an error."""
 
     def __init__(self, make: Callable[[TopicInfo], _Reads[T]]) -> None:
@@ -874,25 +944,45 @@ class Questions:
 
 
 class _Infos:
-    """Which topics there are."""
+    """Which topics there are, and why others are unknown.
+
+    Attributes:
+        found: the topics that exist, by name.
+    """
 
     def __init__(self) -> None:
         self.found: dict[str, TopicInfo] = {}
         self._why: dict[str, str] = {}
+
+    def id_of(self, name: str) -> str:
+        """Return Kafka's id of a topic; empty: the topic is unknown."""
+        return self.found[name].id if name in self.found else ""
 
     @property
     def missing(self) -> list[str]:
         return sorted(name for name, why in self._why.items() if why == MISSING.format(name))
 
     def put(self, names: Sequence[str], infos: Reading[Mapping[str, TopicInfo]]) -> None:
+        """Take in the answer to a question for some topics."""
         self.found.update(infos.value or {})
-        self._why.update(
-            {name: infos.unknown or MISSING.format(name) for name in names if name not in self.found}
-        )
+        for name in names:
+            if name not in self.found:
+                self._why[name] = infos.unknown or MISSING.format(name)
 
     def require(self, *names: str) -> Reading[Any] | None:
-        """Return what is unknown where one of some topics is missing; None: all are there."""
-        return next((Reading(unknown=self._why[name]) for name in names if name in self._why), None)
+        """Return an unknown reading if one of some topics is missing; None: all are there."""
+        for name in names:
+            if name in self._why:
+                return Reading(unknown=self._why[name])
+        return None
+
+
+class _Death(NamedTuple):
+    """Where a dead letter's record was, and when it died (wall ms)."""
+
+    partition: int
+    offset: int
+    died_ms: int
 
 
 class _DeadLetters:
@@ -904,18 +994,18 @@ class _DeadLetters:
         self._log = log
         self._places = places
         self._follower = Follower(log, places, read_max, on_damage=pass_damage)
-        self._letters: dict[tuple[int, int], tuple[int, int, int]] = {}
-        """Partition and offset of the origin, and the time of death, by the place of the letter."""
+        self._letters: dict[tuple[int, int], _Death] = {}
+        """By the place of the letter, its partition and offset."""
 
     def read(self) -> Dead:
         """Return those of each partition; `NotWhole`: not all were read."""
         for record in self._follower.read():
-            found = parse_letter(record)
-            if isinstance(found, Letter) and not found.is_note:
-                _, partition, offset = parse_location(found.lineage.origin) or ("", found.partition, -1)
-                self._letters[found.partition, found.offset] = partition, offset, found.died_ms
-            elif isinstance(found, Mark):
-                _, partition, offset = parse_location(found.letter) or ("", -1, -1)
+            parsed = parse_letter(record)
+            if isinstance(parsed, Letter) and not parsed.is_note:
+                _, partition, offset = parse_location(parsed.lineage.origin) or ("", parsed.partition, -1)
+                self._letters[parsed.partition, parsed.offset] = _Death(partition, offset, parsed.died_ms)
+            elif isinstance(parsed, Mark):  # somebody has handled the letter
+                _, partition, offset = parse_location(parsed.letter) or ("", -1, -1)
                 self._letters.pop((partition, offset), None)
         if not self._follower.is_whole:
             raise NotWhole(not_whole(self._topic, self._follower))
@@ -924,12 +1014,13 @@ class _DeadLetters:
         for number, offset in list(self._letters):
             if offset < starts.get(TopicPartition(self._topic, number), 0):
                 del self._letters[number, offset]
-        dead = np.array(list(self._letters.values()), np.int64).reshape(-1, 3)
-        of: dict[int | None, DeadRecords] = {None: DeadRecords(dead[:, 1], dead[:, 2])}
-        for partition in np.unique(dead[:, 0]).tolist():
-            own = dead[dead[:, 0] == partition]
-            of[partition] = DeadRecords(own[:, 1], own[:, 2])
-        return of
+        deaths = np.array(list(self._letters.values()), np.int64).reshape(-1, 3)
+        partitions, offsets, died_ms = deaths.T
+        dead: dict[int | None, DeadRecords] = {None: DeadRecords(offsets, died_ms)}
+        for partition in np.unique(partitions).tolist():
+            is_own = partitions == partition
+            dead[partition] = DeadRecords(offsets[is_own], died_ms[is_own])
+        return dead
 
     def close(self) -> None:
         self._follower.close()

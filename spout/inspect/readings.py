@@ -94,17 +94,19 @@ def joined(use: Callable[..., U | None], *readings: Reading[Any]) -> Reading[U]:
 
     It is as old as the oldest of them.
     """
-    for each in readings:
-        if each.unknown:
-            return Reading(unknown=each.unknown)
-    as_of_ms = min((each.as_of_ms for each in readings if each.as_of_ms is not None), default=None)
-    return Reading(use(*(each.value for each in readings)), as_of_ms=as_of_ms)
+    for reading in readings:
+        if reading.unknown:
+            return Reading(unknown=reading.unknown)
+    times_ms = [reading.as_of_ms for reading in readings if reading.as_of_ms is not None]
+    values = [reading.value for reading in readings]
+    return Reading(use(*values), as_of_ms=min(times_ms, default=None))
 
 
 def without_old_zero(reading: Reading[U], age_ms: int, why: str = NO_ACKER_WORKS) -> Reading[U]:
-    """Let it be unknown that there is nothing, where a State lacks records and more may have come since.
+    """Return a reading as it is, but an unknown one for "nothing" that was read from an old State.
 
-    `age_ms` is how long ago it was whole; 0: it is. `why` says what keeps it from being written.
+    An old State lacks records: more may have come since. `age_ms` is how long ago it was whole; 0: it is.
+    `why` says what keeps it from being written.
     """
     if reading.value or reading.unknown or age_ms < OLD_MS:
         return reading
@@ -112,10 +114,10 @@ def without_old_zero(reading: Reading[U], age_ms: int, why: str = NO_ACKER_WORKS
 
 
 def if_it_lives(reading: Reading[U], missing: str) -> Reading[U]:
-    """Let it be unknown that nobody lives, while a broker is missing; that somebody does is known.
+    """Return a reading as it is, but an unknown one for "nobody lives" while a broker is missing.
 
-    A process may wait for the broker, and what it last wrote may be on it. `missing` names the broker, as
-    `broker_names` does; empty: none is missing.
+    That somebody lives is known even then. A process may wait for the broker, and what it last wrote may be
+    on it. `missing` names the broker, as `broker_names` does; empty: none is missing.
     """
     if not missing or reading.unknown or reading.value:
         return reading
@@ -131,7 +133,7 @@ def why_state_is_old(ackers: Reading[int], missing: str) -> str:
 
 def shown_by_now(reading: Reading[int], *, is_old: bool) -> Reading[str | int]:
     """Return a count as a table shows it: ``≥ 2`` where it is old, and more may have come since."""
-    return reading.then(lambda found: f"≥ {found:,}" if is_old else found)
+    return reading.then(lambda count: f"≥ {count:,}" if is_old else count)
 
 
 def row_of(state: DataclassInstance, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -139,14 +141,17 @@ def row_of(state: DataclassInstance, names: Iterable[str] | None = None) -> dict
 
     `names` are the fields to take; None: all.
     """
-    found = {name: getattr(state, name) for name in names or [each.name for each in fields(state)]}
-    readings = {name: each for name, each in found.items() if isinstance(each, Reading)}
-    values = {name: each.value for name, each in readings.items()}
-    return {
-        **found,
-        **values,
-        "unknown": {name: each.unknown for name, each in readings.items() if each.unknown},
-    }
+    row: dict[str, Any] = {}
+    unknown: dict[str, str] = {}
+    for name in names or [field.name for field in fields(state)]:
+        value = getattr(state, name)
+        if isinstance(value, Reading):
+            row[name] = value.value
+            if value.unknown:
+                unknown[name] = value.unknown
+        else:
+            row[name] = value
+    return {**row, "unknown": unknown}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,21 +224,22 @@ class SourceProgress:
 
     @property
     def pending(self) -> int:
-        return sum(len(found.at) for found in self.ranges)
+        return sum(len(range.at) for range in self.ranges)
 
     @property
     def in_state(self) -> int:
-        return sum(len(found.at) for found in self.ranges if found.in_state)
+        return sum(len(range.at) for range in self.ranges if range.in_state)
 
     def oldest_ms(self, now_ms: int, *, in_state: bool) -> int:
         """Return the age of the oldest root that Spark's state holds, or does not hold; 0 without one."""
-        return max((now_ms - each.emitted_ms for each in self.ranges if each.in_state == in_state), default=0)
+        ages_ms = [now_ms - range.emitted_ms for range in self.ranges if range.in_state == in_state]
+        return max(ages_ms, default=0)
 
     @property
     def blocking(self) -> OpenRange | None:
         """The range with the lowest open position of the generation, which no commit can pass."""
-        present = [found for found in self.ranges if found.first >= self.first]
-        return min(present, key=lambda found: found.first, default=None)
+        present = [range for range in self.ranges if range.first >= self.first]
+        return min(present, key=lambda range: range.first, default=None)
 
 
 def first_present(announced: SourceGeneration, topic_id: str) -> tuple[int, bool]:
@@ -254,20 +260,29 @@ def source_progress(
 
     `topic_id` is Kafka's of its topic now; empty: unknown.
     """
-    for number, each in enumerate(views):
-        if each.unknown or each.value is None:
-            return Reading(unknown=each.unknown or NO_STATE.format(number))
-    readable = [each.value for each in views if each.value is not None]
-    named = [found for view in readable if (found := view.sources().get(source)) is not None]
-    held = [(view, found) for view in readable for found in view.open_ranges() if found.source == source]
+    readable: list[AckerView] = []
+    for number, view in enumerate(views):
+        if view.unknown or view.value is None:
+            return Reading(unknown=view.unknown or NO_STATE.format(number))
+        readable.append(view.value)
+    generations: list[SourceGeneration] = []
+    ranges: list[OpenRange] = []
     # A State is up to date while no later record has arrived and none of its roots is open.
     whole_to_ms = min((view.at_ms for view in readable if view.is_behind), default=None)
-    ages = [view.at_ms for view, _ in held] + ([] if whole_to_ms is None else [whole_to_ms])
-    as_of_ms = min(ages, default=None)
-    if not named:
+    times_ms = [] if whole_to_ms is None else [whole_to_ms]
+    for state_view in readable:
+        generation = state_view.sources().get(source)
+        if generation is not None:
+            generations.append(generation)
+        own_ranges = [range for range in state_view.open_ranges() if range.source == source]
+        ranges += own_ranges
+        if own_ranges:
+            times_ms.append(state_view.at_ms)
+    as_of_ms = min(times_ms, default=None)
+
+    if not generations:
         return Reading(SourceProgress(False, 0, 0, (), whole_to_ms), as_of_ms=as_of_ms)
-    newest = max(named, key=lambda found: found.generation)
-    ranges = [found for _, found in held]
+    newest = max(generations, key=lambda generation: generation.generation)
     first, is_recreated = first_present(newest, topic_id)
     if is_recreated:
         progress = SourceProgress(False, first, first, ranges, whole_to_ms, newest.topic)
@@ -392,12 +407,12 @@ _BESIDE_THE_ROW: Final = frozenset(
     }
 )
 
-ROW: Final = tuple(each.name for each in fields(PartitionState) if each.name not in _BESIDE_THE_ROW)
+ROW: Final = tuple(field.name for field in fields(PartitionState) if field.name not in _BESIDE_THE_ROW)
 """The fields of a row of ``windhover status``, in their order, without `unknown`."""
 
 
 def partition_state(
-    found: Input,
+    input: Input,
     partition: int | None,
     views: Sequence[Reading[AckerView]],
     ends: Ends,
@@ -410,76 +425,117 @@ def partition_state(
 
     `views` are those of all acker partitions, and `now_ms` is wall time.
     """
+    # what the ackers have: of the records themselves, and of their copies
     progress: Reading[SourceProgress] = Reading(unknown=ends.end.unknown)
     copies = progress
     if partition is not None:
-        progress = source_progress(views, source_of(found.id, partition), ends.topic_id)
-        copies = source_progress(views, source_of(found.id, partition, replay=True), ends.copies_topic_id)
-    emitted_to = progress.then(lambda each: int(offset_of(each.emitted_to)) if each.was_emitted else None)
-    place = found.id, -1 if partition is None else partition  # nothing waits in partition -1
-    due = waiting.then(
-        lambda each: (
-            sum(count for (number, _), count in each.due.items() if number == found.id)
-            if partition is None
-            else each.due[place]
-        )
-    )
-    blocked: Reading[BlockedRecords] = Reading()
-    if found.ordered:
-        blocked = waiting.then(lambda each: each.blocked.get(place, BlockedRecords()))
-    own_dead = dead.then(lambda each: each.get(partition, _NO_DEAD))
-    pending = joined(lambda own, other: int(own.pending + other.pending), progress, copies)
-
-    whole_to_ms = progress.then(lambda each: each.whole_to_ms).value
+        progress = source_progress(views, source_of(input.id, partition), ends.topic_id)
+        copies = source_progress(views, source_of(input.id, partition, replay=True), ends.copies_topic_id)
+    emitted_to = progress.then(_emitted_to_offset)
+    pending = joined(lambda own, copied: int(own.pending + copied.pending), progress, copies)
+    whole_to_ms = progress.then(lambda source: source.whole_to_ms).value
     age_ms = 0 if whole_to_ms is None else now_ms - whole_to_ms
+    why_old = why_state_is_old(lives.ackers, lives.missing_brokers)
 
     def by_now(reading: Reading[U]) -> Reading[U]:
-        return without_old_zero(reading, age_ms, why_state_is_old(lives.ackers, lives.missing_brokers))
+        return without_old_zero(reading, age_ms, why_old)
 
     def of_pending(use: Callable[..., int]) -> Reading[int]:
         """Return a figure of the pending roots: 0 is known where some are pending."""
-        found = joined(use, progress, copies)
-        return found if pending.value else by_now(found)
+        figure = joined(use, progress, copies)
+        return figure if pending.value else by_now(figure)
 
     def oldest_ms(*, in_state: bool) -> Reading[int]:
-        return of_pending(lambda *both: max(each.oldest_ms(now_ms, in_state=in_state) for each in both))
+        def older(own: SourceProgress, copied: SourceProgress) -> int:
+            own_ms = own.oldest_ms(now_ms, in_state=in_state)
+            return max(own_ms, copied.oldest_ms(now_ms, in_state=in_state))
 
-    blocking = by_now(progress.then(lambda each: each.blocking))
-    stopped = "" if lives.is_read else found.stopped
-    late = late_counts(views, found.group)
-    too_late, dropped_rows = late.then(lambda counts: counts.roots), late.then(lambda counts: counts.rows)
+        return of_pending(older)
+
+    # what waits, and what died
+    place = input.id, -1 if partition is None else partition  # nothing waits in partition -1
+    due = waiting.then(lambda replays: _replays_due(replays, input.id, partition))
+    blocked: Reading[BlockedRecords] = Reading()
+    waits_for: Reading[str] = Reading("")
+    if input.ordered:
+        blocked = waiting.then(lambda replays: replays.blocked.get(place, BlockedRecords()))
+        waits_for = blocked.then(lambda records: _waits(records, now_ms))
+    own_dead = dead.then(lambda records: records.get(partition, _NO_DEAD))
+
+    late = late_counts(views, input.group)
+    too_late = late.then(lambda counts: counts.roots)
+    dropped_rows = late.then(lambda counts: counts.rows)
     if not pending.value:  # else the row says how old its figures are
-        too_late, dropped_rows = by_now(too_late), by_now(dropped_rows)
+        too_late = by_now(too_late)
+        dropped_rows = by_now(dropped_rows)
+
+    blocking = by_now(progress.then(lambda source: source.blocking))
+    stopped = "" if lives.is_read else input.stopped
+    why = _recreated(input, progress, copies)
+    if why is None:
+        why = _why(blocking, emitted_to, ends.committed, lives, now_ms, stopped)
     return PartitionState(
-        source=f"{found.name}/{'?' if partition is None else partition}", group=found.group,
-        emitted=by_now(progress.then(lambda each: each.emitted_to - each.first)),
-        emitted_to=by_now(emitted_to), end=ends.end,
-        pending=by_now(pending), pending_max=found.max_spout_pending,
+        source=f"{input.name}/{'?' if partition is None else partition}",
+        group=input.group,
+        emitted=by_now(progress.then(lambda source: source.emitted_to - source.first)),
+        emitted_to=by_now(emitted_to),
+        end=ends.end,
+        pending=by_now(pending),
+        pending_max=input.max_spout_pending,
         oldest_ms=oldest_ms(in_state=False),
-        in_state=of_pending(lambda *both: sum(each.in_state for each in both)),
+        in_state=of_pending(lambda own, copied: own.in_state + copied.in_state),
         oldest_in_state_ms=oldest_ms(in_state=True),
-        blocking=blocking.then(lambda each: int(offset_of(each.first))),
-        why=_recreated(found, progress, copies)
-        or _why(blocking, emitted_to, ends.committed, lives, now_ms, stopped),
+        blocking=blocking.then(lambda range: int(offset_of(range.first))),
+        why=why,
         committed=ends.committed,
         lag=joined(_lag, ends.start, ends.end, ends.copies_end, emitted_to, copies, pending, due),
-        replays_due=due, held=blocked.then(lambda each: each.blocked),
-        waits_for=blocked.then(lambda each: _waits(each, now_ms)) if found.ordered else Reading(""),
-        dead_letters=own_dead.then(lambda each: len(each.offsets)),
-        as_of_ms=joined(
-            # a State may be written while the others are read
-            lambda *_: max([0, *(now_ms - at for each in (progress, copies) if (at := each.as_of_ms))]),
-            progress, copies,
-        ),
-        query_lives=lives.query, ackers=lives.ackers, replay_workers=lives.replay_workers,
-        replays_wait=waiting.then(lambda each: _stopped(found, partition, each)),
-        too_late=too_late, dropped_rows=dropped_rows, stopped=stopped, input=found.name,
-        partition=partition, now_ms=now_ms, is_old=age_ms >= OLD_MS,
-        why_old=why_state_is_old(lives.ackers, lives.missing_brokers), start=ends.start,
-        progress=progress, copies=copies, copies_end=ends.copies_end,
-        due_at=waiting.then(lambda each: each.offsets.get(place, NOTHING_WAITS)),
-        copies_due_at=waiting.then(lambda each: each.copies.get(place, NOTHING_WAITS)), dead_at=own_dead,
-    )  # fmt: skip
+        replays_due=due,
+        held=blocked.then(lambda records: records.blocked),
+        waits_for=waits_for,
+        dead_letters=own_dead.then(lambda records: len(records.offsets)),
+        as_of_ms=_age_of_oldest(progress, copies, now_ms),
+        query_lives=lives.query,
+        ackers=lives.ackers,
+        replay_workers=lives.replay_workers,
+        replays_wait=waiting.then(lambda replays: _stopped(input, partition, replays)),
+        too_late=too_late,
+        dropped_rows=dropped_rows,
+        stopped=stopped,
+        input=input.name,
+        partition=partition,
+        now_ms=now_ms,
+        is_old=age_ms >= OLD_MS,
+        why_old=why_old,
+        start=ends.start,
+        progress=progress,
+        copies=copies,
+        copies_end=ends.copies_end,
+        due_at=waiting.then(lambda replays: replays.offsets.get(place, NOTHING_WAITS)),
+        copies_due_at=waiting.then(lambda replays: replays.copies.get(place, NOTHING_WAITS)),
+        dead_at=own_dead,
+    )
+
+
+def _emitted_to_offset(progress: SourceProgress) -> int | None:
+    """Return the offset behind the last emitted record; None: nothing was emitted yet."""
+    return int(offset_of(progress.emitted_to)) if progress.was_emitted else None
+
+
+def _replays_due(waiting: Waiting, input_id: int, partition: int | None) -> int:
+    """Return how many replays wait of a partition of an input; None for its number: of the whole input."""
+    if partition is not None:
+        return waiting.due[input_id, partition]
+    return sum(count for (waiting_id, _), count in waiting.due.items() if waiting_id == input_id)
+
+
+def _age_of_oldest(
+    progress: Reading[SourceProgress], copies: Reading[SourceProgress], now_ms: int
+) -> Reading[int]:
+    """Return how old the older of two readings is, in ms; 0: both are true up to now."""
+    times_ms = [reading.as_of_ms for reading in (progress, copies) if reading.as_of_ms]
+    # a State may be written while the others are read, so it can be younger than `now_ms`
+    age_ms = max([0, *(now_ms - time_ms for time_ms in times_ms)])
+    return joined(lambda _own, _copied: age_ms, progress, copies)
 
 
 def _lag(
@@ -491,8 +547,11 @@ def _lag(
     pending: int,
     due: int,
 ) -> int:
-    left = end - (start if emitted_to is None else emitted_to)
-    return max(0, left) + max(0, copies_end - int(offset_of(copies.emitted_to))) + pending + due
+    """Return how many records are not done: not emitted yet, pending, or due for a replay."""
+    first_not_emitted = start if emitted_to is None else emitted_to
+    not_emitted = max(0, end - first_not_emitted)
+    copies_not_emitted = max(0, copies_end - int(offset_of(copies.emitted_to)))
+    return not_emitted + copies_not_emitted + pending + due
 
 
 def _waits(blocked: BlockedRecords, now_ms: int) -> str:
@@ -504,16 +563,17 @@ def _waits(blocked: BlockedRecords, now_ms: int) -> str:
 
 
 def _recreated(
-    found: Input, progress: Reading[SourceProgress], copies: Reading[SourceProgress]
+    input: Input, progress: Reading[SourceProgress], copies: Reading[SourceProgress]
 ) -> Reading[str] | None:
     """Describe that a topic was created again, which no query survives; None: none was, or it is unknown."""
-    topics = [each.value.recreated for each in (progress, copies) if each.value and each.value.recreated]
+    known = [reading.value for reading in (progress, copies) if reading.value is not None]
+    topics = [source.recreated for source in known if source.recreated]
     if not topics:
         return None
     names = " and ".join(str(UntrustedName(topic)) for topic in topics)
     return Reading(
         f"topic {names} was created again: no query of the group begins before the input is reset;"
-        f" see `windhover offsets reset {found.name} --help`"
+        f" see `windhover offsets reset {input.name} --help`"
     )
 
 
@@ -530,39 +590,48 @@ def _why(
     `stopped`: why the input is stopped on purpose; empty: it is not.
     """
 
-    def why(found: OpenRange | None, to: int | None, at: int | None) -> str:
-        if found is not None:
-            left = "never times out" if found.left_ms is None else f"times out in {span(found.left_ms)}"
-            if lives.query.value is False and found.left_ms is not None:
-                left = "the clock of its timeout is stopped: no query lives"
-            elif lives.ackers.value == 0 and found.left_ms is not None:
-                left = NO_TIMEOUT
-            held = f" {HELD_BY_SPARK}" if found.in_state else ""
-            return f"open for {span(max(0, now_ms - found.emitted_ms))}{held}, {left}"
-        if to is None or at is None or at >= to:
+    if blocking.value is not None:
+        return joined(lambda range, _emitted: _why_open(range, lives, now_ms), blocking, emitted_to)
+
+    def why_not_committed(_none: None, emitted_to: int | None, committed: int | None) -> str:
+        if emitted_to is None or committed is None or committed >= emitted_to:
             return ""
         settled = "all is settled, and not committed yet"
-        return (
-            settled
-            if lives.missing_brokers or stopped
-            else f"{settled}; if it stays so, no query of the group runs"
-        )
+        if lives.missing_brokers or stopped:
+            return settled
+        return f"{settled}; if it stays so, no query of the group runs"
 
-    return joined(why, blocking, emitted_to, committed if blocking.value is None else Reading())
+    return joined(why_not_committed, blocking, emitted_to, committed)
 
 
-def _stopped(one: Input, partition: int | None, waiting: Waiting) -> str:
+def _why_open(range: OpenRange, lives: LiveProcesses, now_ms: int) -> str:
+    """Describe how long a range is open, and when it times out."""
+    if range.left_ms is None:
+        timeout = "never times out"
+    elif lives.query.value is False:
+        timeout = "the clock of its timeout is stopped: no query lives"
+    elif lives.ackers.value == 0:
+        timeout = NO_TIMEOUT
+    else:
+        timeout = f"times out in {span(range.left_ms)}"
+    where = f" {HELD_BY_SPARK}" if range.in_state else ""
+    return f"open for {span(max(0, now_ms - range.emitted_ms))}{where}, {timeout}"
+
+
+def _stopped(input: Input, partition: int | None, waiting: Waiting) -> str:
     """Describe why replays of a partition are not made when they are due; empty if they are."""
-    pause = waiting.pauses.get(one.id)
+    pause = waiting.pauses.get(input.id)
     if pause is not None:
-        return f"replays are paused: {Untrusted(pause.why)}; run `windhover replay resume {one.name}`"
-    places = [place for place in waiting.aside if place[0] == one.id and partition in (None, place[1])]
-    aside = sum(waiting.aside[place] for place in places)
-    if not aside:
+        return f"replays are paused: {Untrusted(pause.why)}; run `windhover replay resume {input.name}`"
+    aside_count = 0
+    for (aside_id, aside_partition), count in waiting.aside.items():
+        if aside_id == input.id and partition in (None, aside_partition):
+            aside_count += count
+    if not aside_count:
         return ""
     return (
-        f"{aside:,} put aside, since the replay workers' topics.yaml lacks the input, they cannot read its"
-        " topics, a topic refuses what is written, or another group emitted them under its id: give them"
+        f"{aside_count:,} put aside, since the replay workers' topics.yaml lacks the input, they cannot read"
+        " its topics, a topic refuses what is written, or another group emitted them under its id: give them"
         " this file (SIGHUP), or see"
         " `replay.put_aside` in their log"
     )

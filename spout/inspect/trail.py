@@ -98,7 +98,7 @@ class Contributions(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The verdicts of roots, and what is noted of some of them.
+    """The verdicts of roots, and what is noted of some of them; it is filled while a log is read.
 
     `too_late` has what a watermark dropped of them, or of their batch; `passed` the calls of bolts that
     worked on them, did not return, and passed when they were made again.
@@ -118,12 +118,20 @@ class Decided(NamedTuple):
 
     def note_calls(self, calls: Iterable[PassedCall], roots: Iterable[Root], at_ms: int) -> None:
         """Take in the calls of one batch that passed; an acker has written that at `at_ms`."""
-        members = list(roots)
+        all_roots = list(roots)
         for call in calls:
             passed = PassedHere(call.bolt, call.error, call.how, at_ms)
-            for root in members:
+            for root in all_roots:
                 if _holds(call.runs, root):
                     self.passed[root] = (*self.passed.get(root, ()), passed)
+
+
+class _Signs(NamedTuple):
+    """Whether a query of a group lives, whether the session of an open root does, and reads the input."""
+
+    query: bool
+    session: bool
+    is_read: bool
 
 
 class AckTopicSearch:
@@ -137,10 +145,10 @@ class AckTopicSearch:
     def acker_of(self, root: Root) -> int:
         return acker_partition(root.source, root.position, self._partitions)
 
-    def announced(self, root: Root, since: int) -> bool:
+    def is_announced(self, root: Root, from_offset: int) -> bool:
         """Return whether ``_ack_init`` has, from an offset on, an Init with a root."""
-        lacking = "what was announced there is unknown"
-        records = self._tails.rest(self._topics.init, self.acker_of(root), since, lacking)
+        what_is_unknown = "what was announced there is unknown"
+        records = self._tails.rest(self._topics.init, self.acker_of(root), from_offset, what_is_unknown)
         return any(isinstance(event, Init) and _holds(event.runs, root) for event in events_of(records))
 
     def former_contributions(self, root: Root, emitted_ms: int) -> Contributions | None:
@@ -150,78 +158,88 @@ class AckTopicSearch:
         """
         if self._tails.lacks(self._topics.ack, ACKS_LACK):
             return None
-        where = TopicPartition(self._topics.ack, self.acker_of(root))
-        start = self._tails.log.starts([where])[where]
-        is_older = self._tails.log.offsets_at([where], emitted_ms)[where] > start
-        return self.contributions(root, start) if is_older or start == 0 else None
+        place = TopicPartition(self._topics.ack, self.acker_of(root))
+        start = self._tails.log.starts([place])[place]
+        log_begins_before_root = self._tails.log.offsets_at([place], emitted_ms)[place] > start
+        if log_begins_before_root or start == 0:
+            return self.contributions(root, start)
+        return None
 
-    def contributions(self, root: Root, first: int, session: str | None = None) -> Contributions | None:
+    def contributions(self, root: Root, from_offset: int, session: str | None = None) -> Contributions | None:
         """Find the records of ``_ack_ack`` from an offset on that ack a root, of one session or any.
 
         None: some were not read.
         """
-        acker, unread = self.acker_of(root), len(self._tails.notes)
-        records = self._tails.rest(self._topics.ack, acker, first, ACKS_LACK)
-        if self._topics.ack in self._tails.missing or len(self._tails.notes) > unread:
+        acker = self.acker_of(root)
+        note_count = len(self._tails.notes)
+        records = self._tails.rest(self._topics.ack, acker, from_offset, ACKS_LACK)
+        # a new note says that records were not read
+        if self._topics.ack in self._tails.missing or len(self._tails.notes) > note_count:
             return None
-        edge, batches, seen = int(root_edge(*root)), 0, set[tuple[str, int, int]]()
+        # the root's value, as an acker has it: 0 when all of its tree is acked
+        value = int(root_edge(*root))
+        batch_count = 0
+        known_acks = set[tuple[str, int, int]]()
         for event in events_of(records):
-            if (
-                not isinstance(event, Acks)
-                or event.source != root.source
-                or wrong_acks(event, acker, self._partitions)
-            ):
+            if not isinstance(event, Acks) or event.source != root.source:
                 continue
-            name = event.lane, event.seq, event.block
-            if session not in (None, event.session) or name in seen:
+            if wrong_acks(event, acker, self._partitions):
                 continue
-            seen.add(name)
-            value = contribution_of(event, root)
-            batches += value is not None
-            edge ^= value or 0
-        return Contributions(batches, edge == 0)
+            if session is not None and event.session != session:
+                continue
+            name = (event.lane, event.seq, event.block)
+            if name in known_acks:
+                continue
+            known_acks.add(name)
+            contribution = contribution_of(event, root)
+            if contribution is not None:
+                batch_count += 1
+                value ^= contribution
+        return Contributions(batch_count, value == 0)
 
     def decided(self, roots: Iterable[Root]) -> Decided:
         """Find the verdicts of roots and what is noted behind them, as far back as the log is read."""
-        found = Decided({}, {}, {})
-        read_notes = set[tuple[str, int, int]]()
-        for number, members in self._by_acker(roots).items():
-            for record in self._tails.last(self._topics.verdict, number, "older verdicts are unknown"):
+        decided = Decided({}, {}, {})
+        known_notes = set[tuple[str, int, int]]()
+        for acker, own_roots in self._by_acker(roots).items():
+            for record in self._tails.last(self._topics.verdict, acker, "older verdicts are unknown"):
                 event = read_verdicts(record.value)
                 if event is None:
                     continue
-                for root in members:
+                for root in own_roots:
                     verdict = _verdict_on(event, root, record)
                     if verdict is not None:
-                        found.verdicts[root] = verdict
-                note = read_too_late(record.headers) if record.headers else None
-                if note is not None:
-                    found.note(note, members)
-                passed = read_passed_calls(record.headers) if record.headers else None
+                        decided.verdicts[root] = verdict
+                if not record.headers:
+                    continue
+                too_late = read_too_late(record.headers)
+                if too_late is not None:
+                    decided.note(too_late, own_roots)
+                passed = read_passed_calls(record.headers)
                 # an acker that begins again may write a note twice
-                if passed is not None and (passed.lane, passed.seq, number) not in read_notes:
-                    read_notes.add((passed.lane, passed.seq, number))
-                    found.note_calls(passed.calls, members, record.timestamp_ms)
-        return found
+                if passed is not None and (passed.lane, passed.seq, acker) not in known_notes:
+                    known_notes.add((passed.lane, passed.seq, acker))
+                    decided.note_calls(passed.calls, own_roots, record.timestamp_ms)
+        return decided
 
     def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueFold[Due]]:
         """Find the dues of roots in ``_ack_due``, and progress and pauses of their partitions of it."""
         roots_by_acker = self._by_acker(roots)
-        all_roots = [root for members in roots_by_acker.values() for root in members]
+        all_roots = [root for own_roots in roots_by_acker.values() for root in own_roots]
         entries = EntriesByRoot[Due]()
         fold = DueFold(whole_entry, entries, wants=of_roots(all_roots))
-        for number in roots_by_acker:
-            for record in self._tails.last(self._topics.due, number, "what waited before is unknown"):
+        for acker in roots_by_acker:
+            for record in self._tails.last(self._topics.due, acker, "what waited before is unknown"):
                 fold.put(record)
         # nobody looks for the entry of a root in another partition than its own
-        dues = {root: due for (number, root), due in entries.waiting.items() if number == self.acker_of(root)}
+        dues = {root: due for (acker, root), due in entries.waiting.items() if acker == self.acker_of(root)}
         return dues, fold
 
     def _by_acker(self, roots: Iterable[Root]) -> dict[int, list[Root]]:
-        found: dict[int, list[Root]] = {}
+        roots_by_acker: dict[int, list[Root]] = {}
         for root in roots:
-            found.setdefault(self.acker_of(root), []).append(root)
-        return found
+            roots_by_acker.setdefault(self.acker_of(root), []).append(root)
+        return roots_by_acker
 
 
 class Trail:
@@ -236,7 +254,7 @@ class Trail:
         acker = topics.acker
         self._observer = ViewReader(log, acker.topics, acker.partitions, acker.limits)
 
-    def follow(self, here: InputRecord) -> Evidence:
+    def follow(self, followed: InputRecord) -> Evidence:
         """Read everything about one record; what a missing topic would have is unknown.
 
         1. The record, its copies and its dead letters.
@@ -246,92 +264,104 @@ class Trail:
 
         What waited may become a copy or a dead letter between 1 and 3; then all is read once more.
         """
-        infos = self._infos(here)
-        before: Evidence | None = None
+        infos = self._infos(followed)
+        evidence_before: Evidence | None = None
         for _ in range(_TRIES - 1):
             try:
-                found = self._follow(here, infos)
+                evidence = self._follow(followed, infos)
             except OutOfRange:
                 continue
-            if before is not None or not _is_nowhere(found):
-                return found
-            before = found
-        return self._follow(here, infos)
+            if evidence_before is not None or not _is_nowhere(evidence):
+                return evidence
+            evidence_before = evidence
+        return self._follow(followed, infos)
 
-    def _follow(self, here: InputRecord, infos: Mapping[str, TopicInfo | None]) -> Evidence:
+    def _follow(self, followed: InputRecord, infos: Mapping[str, TopicInfo | None]) -> Evidence:
         missing = frozenset(name for name, info in infos.items() if info is None)
         tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max, missing=missing)
-        one = here.input
+        input = followed.input
+        place = TopicPartition(input.topic, followed.partition)
+
+        # 1. the record, its copies and its dead letters
         record: Record | Absence | None = None
-        place = TopicPartition(one.topic, here.partition)
-        end = stable = here.offset + 1
-        if one.topic not in missing:
+        committed: int | None = None
+        end = stable_end = followed.offset + 1
+        if input.topic not in missing:
             end = self._log.ends([place])[place]  # first: a record may be committed in the meantime
-            record, stable = self._record(one.topic, here.partition, here.offset)
+            record, stable_end = self._record(input.topic, followed.partition, followed.offset)
+        all_copies = tails.last(input.replay_topic, followed.partition, "older copies are unknown")
         copies = [
-            copy
-            for copy in tails.last(one.replay_topic, here.partition, "older copies are unknown")
-            if parse_lineage(copy.headers, *copy[:3]).origin == str(here)
+            copy for copy in all_copies if parse_lineage(copy.headers, *copy[:3]).origin == str(followed)
         ]
-        letters, stacks = self._letters(here, tails)
+        letters, stacks = self._letters(followed, tails)
+
+        # 2. the ackers' state of each emission
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
-        found = _Emissions(self._observer, ack_topics, tails, infos)
-        emissions = found.of(here, copies, is_written=here.offset < end)
-        verdicts, too_late, passed = ack_topics.decided(each.root for each in emissions)
-        dues, fold = ack_topics.waiting(each.root for each in emissions)
+        reader = _Emissions(self._observer, ack_topics, tails, infos)
+        emissions = reader.of(followed, copies, is_written=followed.offset < end)
+
+        # 3. verdicts, and what waits; 4. of a root that timed out, what was acked
+        roots = [emission.root for emission in emissions]
+        decided = ack_topics.decided(roots)
+        dues, fold = ack_topics.waiting(roots)
+        emissions = [self._with_decided(emission, decided, ack_topics) for emission in emissions]
+        # of former generations the ackers have nothing: only what a verdict or a note says counts
         emissions = [
-            _with_acks(replace(each, verdict=verdicts[each.root]), ack_topics)
-            if each.root in verdicts
-            else each
-            for each in emissions
-        ]
-        emissions = [
-            replace(each, late=note, late_by=self._late_by(note))
-            if (note := too_late.get(each.root)) is not None
-            else each
-            for each in emissions
-        ]
-        emissions = [
-            replace(emission, passed=passed[emission.root]) if emission.root in passed else emission
+            emission
             for emission in emissions
+            if not (emission.former and emission.state in (NOT_EMITTED, SETTLED))
         ]
-        emissions = [each for each in emissions if not (each.former and each.state in (NOT_EMITTED, SETTLED))]
         emissions = _by_generation(emissions)
-        last = emissions[-1].root if emissions else None
-        unnamed = [name for name in sorted(missing) if not any(name in note for note in tails.notes)]
+
+        taken_over: bool | None = None
+        if emissions and self._topics.ack_topics.due not in missing:
+            last_root = emissions[-1].root
+            progress = fold.progress.get(ack_topics.acker_of(last_root))
+            taken_over = _taken_over(decided.verdicts.get(last_root), progress)
+        if input.topic not in missing:
+            committed = self._log.committed(input.group, [place]).get(place)
+        pause = fold.paused().get(input.id)
+        without_note = [name for name in sorted(missing) if not any(name in note for note in tails.notes)]
+        histories = [history_of(copy.headers) for copy in copies]
+        histories += [letter.history for letter in letters]
+        histories += [due.history for due in dues.values()]
         return Evidence(
-            place=str(here),
-            input=one.name,
-            group=one.group,
+            place=str(followed),
+            input=input.name,
+            group=input.group,
             record=record,
-            written=here.offset < stable,
+            written=followed.offset < stable_end,
             emissions=emissions,
             letters=letters,
             stacks=stacks,
             dues=dues,
-            taken_over=(
-                _taken_over(verdicts.get(last), fold.progress.get(ack_topics.acker_of(last)))
-                if last and self._topics.ack_topics.due not in missing
-                else None
-            ),
-            committed=None if one.topic in missing else self._log.committed(one.group, [place]).get(place),
-            history=_joined(
-                [
-                    *(history_of(copy.headers) for copy in copies),
-                    *(letter.history for letter in letters),
-                    *(due.history for due in dues.values()),
-                ]
-            ),
-            notes=[*tails.notes, *(MISSING.format(name) for name in unnamed)],
-            paused=pause.why if (pause := fold.paused().get(one.id)) else "",
+            taken_over=taken_over,
+            committed=committed,
+            history=_joined(histories),
+            notes=[*tails.notes, *(MISSING.format(name) for name in without_note)],
+            paused=pause.why if pause else "",
             missing=sorted(missing),
-            uncommitted=stable <= here.offset < end,
-            recreated=found.is_recreated,
+            uncommitted=stable_end <= followed.offset < end,
+            recreated=reader.is_recreated,
         )
+
+    def _with_decided(
+        self, emission: TracedEmission, decided: Decided, ack_topics: AckTopicSearch
+    ) -> TracedEmission:
+        """Return an emission with its verdict, what was too late of it, and calls that passed at last."""
+        root = emission.root
+        if root in decided.verdicts:
+            emission = _with_acks(replace(emission, verdict=decided.verdicts[root]), ack_topics)
+        too_late = decided.too_late.get(root)
+        if too_late is not None:
+            emission = replace(emission, late=too_late, late_by=self._late_by(too_late))
+        if root in decided.passed:
+            emission = replace(emission, passed=decided.passed[root])
+        return emission
 
     def around(
         self,
-        here: InputRecord,
+        followed: InputRecord,
         evidence: Evidence,
         now_ms: int,
         brokers: Sequence[MissingBroker] | None = None,
@@ -341,10 +371,11 @@ class Trail:
         No error of Kafka is raised: what it hides is unknown. `now_ms` is wall time; `brokers` are those that
         are missing, and None where nobody has asked for them yet.
         """
-        one, acker = here.input, self._topics.acker
+        input = followed.input
+        acker = self._topics.acker
         ask = Questions(self._log)
-        last = evidence.emissions[-1] if evidence.emissions else None
-        lives = ask(self._lives, one, last.open if last else None, now_ms)
+        open_in = evidence.emissions[-1].open if evidence.emissions else None
+        lives = ask(self._lives, input, open_in, now_ms)
         if brokers is None:
             brokers = missing_brokers(self._log, self._topics)
         missing = broker_names(brokers)
@@ -353,14 +384,14 @@ class Trail:
             return if_it_lives(ask(self._log.members, group).then(len), missing)
 
         return Circumstances(
-            query_lives=if_it_lives(lives.then(lambda found: found[0]), missing),
-            session_lives=if_it_lives(lives.then(lambda found: found[1]), missing),
+            query_lives=if_it_lives(lives.then(lambda signs: signs.query), missing),
+            session_lives=if_it_lives(lives.then(lambda signs: signs.session), missing),
             ackers=members(acker.group),
             replay_workers=members(acker.replay_group),
-            pending=ask(self._pending, one),
-            pending_max=one.max_spout_pending,
-            is_read=lives.value is None or lives.value[2],
-            stopped=one.stopped,
+            pending=ask(self._pending, input),
+            pending_max=input.max_spout_pending,
+            is_read=lives.value is None or lives.value.is_read,
+            stopped=input.stopped,
         )
 
     def _late_by(self, note: TooLate) -> LateBy:
@@ -369,24 +400,30 @@ class Trail:
         text = f"the watermark {any_time_text(note.watermark)}, moved by {moved_by}"
         return LateBy(text, mover_record(note.mover, inputs))
 
-    def _lives(self, one: Input, open_in: OpenRange | None, now_ms: int) -> tuple[bool, bool, bool]:
-        """Return whether a query of a group lives, whether the session of an open root does, and whether the
-        query reads the input, as far as it says that.
-        """
+    def _lives(self, input: Input, open_in: OpenRange | None, now_ms: int) -> _Signs:
+        """Read the signs of life of an input's group; `open_in` is the range of an open root, if any."""
         acker = self._topics.acker
-        with closing(Presence(self._log, acker.topics.init, acker.partitions, one.group, now_ms)) as presence:
-            query, inputs = presence.last_ms is not None, presence.inputs()
-            is_read = inputs is None or one.id in inputs
-            if open_in is None:
-                return query, query, is_read
-            return query, presence.wait_ms(SessionName(open_in.epoch, open_in.session)) > 0, is_read
+        topic = acker.topics.init
+        with closing(Presence(self._log, topic, acker.partitions, input.group, now_ms)) as presence:
+            query_lives = presence.last_ms is not None
+            session_lives = query_lives
+            if open_in is not None:
+                session = SessionName(open_in.epoch, open_in.session)
+                session_lives = presence.wait_ms(session) > 0
+            input_ids = presence.inputs()  # None: a query of an earlier version does not say it
+            return _Signs(query_lives, session_lives, input_ids is None or input.id in input_ids)
 
-    def _pending(self, one: Input) -> int:
-        views = [self._observer.view(number) for number in range(self._topics.acker.partitions)]
-        if None in views:
-            raise Unreachable(NO_STATE.format(views.index(None)))
-        ranges = (found for view in views if view is not None for found in view.open_ranges())
-        return sum(len(found.at) for found in ranges if input_id_of(found.source) == one.id)
+    def _pending(self, input: Input) -> int:
+        """Return how many roots of an input are open; `Unreachable`: an acker has no State."""
+        pending_count = 0
+        for number in range(self._topics.acker.partitions):
+            view = self._observer.view(number)
+            if view is None:
+                raise Unreachable(NO_STATE.format(number))
+            for open_range in view.open_ranges():
+                if input_id_of(open_range.source) == input.id:
+                    pending_count += len(open_range.at)
+        return pending_count
 
     def origin(self, text: str) -> list[InputRecord]:
         """Find the record of a place: of the record itself, of one of its copies, or of its dead letter.
@@ -395,26 +432,35 @@ class Trail:
             UsageError: it is no place, or of no input; or there is no such copy or dead letter.
         """
         parsed = parse_location(text)
-        inputs = [one for one in self._topics.inputs.values() if one.tracked]
+        inputs = [input for input in self._topics.inputs.values() if input.tracked]
         if parsed is None:
             raise UsageError(
                 f"'{UntrustedName(text)}' is no place of a record; give one such as sentences/3@1042"
             )
         name, partition, offset = parsed
-        own = [one for one in inputs if name in (one.name, one.topic)]
-        if own:
-            return [InputRecord(one, partition, offset) for one in own]
-        for one in inputs:
-            if name in (one.replay_topic, one.dead_letter.topic):
-                _require(self._log.topics([name]).get(name), partition)
-                record, _ = self._record(name, partition, offset)
-                begun = parse_lineage(record.headers, *parsed).origin if isinstance(record, Record) else ""
-                topic, number, at = parse_location(begun) or ("", -1, -1)
-                if topic == one.topic:
-                    return [InputRecord(one, number, at)]
-                raise UsageError(f"there is no copy or dead letter of {one.name} at {text}")
-        names = ", ".join(one.name for one in inputs) or "none"
+        # several groups may read one topic
+        readers = [input for input in inputs if name in (input.name, input.topic)]
+        if readers:
+            return [InputRecord(input, partition, offset) for input in readers]
+        for input in inputs:
+            if name in (input.replay_topic, input.dead_letter.topic):
+                return [self._origin_of_copy(input, name, partition, offset, text)]
+        names = ", ".join(input.name for input in inputs) or "none"
         raise UsageError(f"no tracked input of topics.yaml is called '{UntrustedName(name)}'; it has {names}")
+
+    def _origin_of_copy(
+        self, input: Input, topic: str, partition: int, offset: int, text: str
+    ) -> InputRecord:
+        """Return the record of which a copy or dead letter is; `text` is its place as people wrote it."""
+        _require(self._log.topics([topic]).get(topic), partition)
+        record, _ = self._record(topic, partition, offset)
+        origin = None
+        if isinstance(record, Record):
+            origin = parse_location(parse_lineage(record.headers, topic, partition, offset).origin)
+        if origin is None or origin[0] != input.topic:
+            raise UsageError(f"there is no copy or dead letter of {input.name} at {text}")
+        _, origin_partition, origin_offset = origin
+        return InputRecord(input, origin_partition, origin_offset)
 
     def search(
         self, inputs: Iterable[Input], key: str, since: str | None, now_ms: int, option: str = ""
@@ -433,73 +479,75 @@ class Trail:
             )
         since_ms = named_past_ms(f"{option}from", since, now_ms)
         key_bytes = parse_key(key, option)
-        found: list[InputRecord] = []
+        records: list[InputRecord] = []
         notes: list[str] = []
-        for one in inputs:
-            more, unread = self.with_key(one, key_bytes, since_ms, RECORDS_SHOWN - len(found))
-            found += more
-            notes += unread
-        if not found:
-            notes += [
-                f"no record with key {in_sentence(show_bytes(key_bytes))} was found",
-                *hexadecimal_note(key),
-            ]
-        return found, notes
+        for input in inputs:
+            room = RECORDS_SHOWN - len(records)
+            records_of_input, notes_of_input = self.with_key(input, key_bytes, since_ms, room)
+            records += records_of_input
+            notes += notes_of_input
+        if not records:
+            notes.append(f"no record with key {in_sentence(show_bytes(key_bytes))} was found")
+            notes += hexadecimal_note(key)
+        return records, notes
 
     def with_key(
-        self, one: Input, key: bytes | None, since_ms: int, limit: int
+        self, input: Input, key: bytes | None, since_ms: int, limit: int
     ) -> tuple[list[InputRecord], list[str]]:
         """Find records by their key, which may be null, from a wall time on.
 
         Returns:
             The first of them, at most `limit`, and notes on what was not read.
         """
-        info = self._log.topics([one.topic]).get(one.topic)
+        info = self._log.topics([input.topic]).get(input.topic)
         if info is None:
-            raise TopicError(MISSING.format(one.topic))
-        places = [TopicPartition(one.topic, number) for number in range(info.partitions)]
+            raise TopicError(MISSING.format(input.topic))
+        places = [TopicPartition(input.topic, number) for number in range(info.partitions)]
         tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max)
-        lacking = "records of that key there are unknown"
-        found = [
-            InputRecord(one, record.partition, record.offset)
-            for place, first in self._log.offsets_at(places, since_ms).items()
-            for record in tails.since(*place, first, lacking)
-            if record.key == key
-        ]
-        if len(found) > limit:
-            tails.notes.append(f"{len(found) - limit:,} more records have that key")
-        return found[:limit], tails.notes
+        what_is_unknown = "records of that key there are unknown"
+        records: list[InputRecord] = []
+        for place, from_offset in self._log.offsets_at(places, since_ms).items():
+            since = tails.since(place.topic, place.partition, from_offset, what_is_unknown)
+            with_key = [record for record in since if record.key == key]
+            records += [InputRecord(input, record.partition, record.offset) for record in with_key]
+        if len(records) > limit:
+            tails.notes.append(f"{len(records) - limit:,} more records have that key")
+        return records[:limit], tails.notes
 
-    def _infos(self, here: InputRecord) -> Mapping[str, TopicInfo | None]:
+    def _infos(self, followed: InputRecord) -> Mapping[str, TopicInfo | None]:
         """Return the topics that may have something of a record; None: there is none of that name."""
-        one = here.input
+        input = followed.input
         ours = self._topics.ack_topics
-        names = [one.topic, one.replay_topic, one.dead_letter.topic]
+        names = [input.topic, input.replay_topic, input.dead_letter.topic]
         names += [ours.init, ours.ack, ours.verdict, ours.state, ours.due]
         infos = self._log.topics(names)
-        _require(infos.get(one.topic), here.partition)
+        _require(infos.get(input.topic), followed.partition)
         return {name: infos.get(name) for name in names}
 
     def _record(self, topic: str, partition: int, offset: int) -> tuple[Record | Absence, int]:
+        """Fetch a record, or why there is none; and return where its partition's committed records end."""
         place = TopicPartition(topic, partition)
-        end = self._log.stable_ends([place])[place]
-        found = RecordPlace(topic, partition, offset)
+        stable_end = self._log.stable_ends([place])[place]
+        record_place = RecordPlace(topic, partition, offset)
         with closing(Fetcher(self._log, self._limits)) as fetcher:
-            return fetcher.fetch([found])[found], end
+            return fetcher.fetch([record_place])[record_place], stable_end
 
-    def _letters(self, here: InputRecord, tails: Tails) -> tuple[list[Letter], dict[str, str]]:
-        """Return the letters of a record, and by their places the stacks of what failed it."""
-        topic = here.input.dead_letter.topic
+    def _letters(self, followed: InputRecord, tails: Tails) -> tuple[list[Letter], dict[str, str]]:
+        """Return the letters of a record, oldest first, and by their places the stacks of what failed it."""
+        topic = followed.input.dead_letter.topic
         info = self._log.topics([topic]).get(topic)
-        box = LetterBox(Filter(places=frozenset((str(here),)), handled=True))
+        box = LetterBox(Filter(places=frozenset((str(followed),)), handled=True))
         stacks: dict[str, str] = {}
-        for number in sorted(letters_of(here.partition, info.partitions if info else 1)):
+        partition_count = info.partitions if info else 1
+        for number in sorted(letters_of(followed.partition, partition_count)):
             for record in tails.last(topic, number, "older dead letters are unknown"):
                 box.put(record)
-                ours = parted_headers(record.headers, OUR_PREFIXES).added
-                if parse_lineage(record.headers, *record[:3]).origin == str(here) and read_stack(ours):
-                    stacks[record.place] = read_stack(ours)
-        return sorted(box.letters, key=lambda each: each.died_ms), stacks
+                if parse_lineage(record.headers, *record[:3]).origin != str(followed):
+                    continue
+                stack = read_stack(parted_headers(record.headers, OUR_PREFIXES).added)
+                if stack:
+                    stacks[record.place] = stack
+        return sorted(box.letters, key=lambda letter: letter.died_ms), stacks
 
 
 def _require(info: TopicInfo | None, partition: int) -> None:
@@ -508,21 +556,22 @@ def _require(info: TopicInfo | None, partition: int) -> None:
         raise UsageError(f"topic {info.name} has partitions 0 to {info.partitions - 1} only")
 
 
-def _with_acks(one: TracedEmission, ack_topics: AckTopicSearch) -> TracedEmission:
-    if one.loss is None:
-        return one
-    match one.loss.reason:
+def _with_acks(emission: TracedEmission, ack_topics: AckTopicSearch) -> TracedEmission:
+    """Return an emission; one that timed out with what was acked of it: somebody asks who was late."""
+    if emission.loss is None:
+        return emission
+    match emission.loss.reason:
         case Verdict.FAILED | Verdict.ABANDONED:
-            return one
+            return emission
         case Verdict.TIMED_OUT:
-            acked = ack_topics.former_contributions(one.root, one.loss.emitted_ms)
-            return replace(one, batches=acked.batches if acked else None)
+            acked = ack_topics.former_contributions(emission.root, emission.loss.emitted_ms)
+            return replace(emission, batches=acked.batches if acked else None)
         case _:
-            assert_never(one.loss.reason)
+            assert_never(emission.loss.reason)
 
 
 class _Emissions:
-    """The ackers' state of a record's emissions."""
+    """Reads the ackers' state of a record's emissions."""
 
     def __init__(
         self,
@@ -539,31 +588,36 @@ class _Emissions:
         self.is_recreated = False
         """Whether the record's topic was created again since the ackers know it."""
 
-    def of(self, here: InputRecord, copies: Sequence[Record], *, is_written: bool) -> list[TracedEmission]:
+    def of(
+        self, followed: InputRecord, copies: Sequence[Record], *, is_written: bool
+    ) -> list[TracedEmission]:
         """Return the record's emissions, one for each generation that may have it, then its copies'.
 
         Where its topic was created again, what `is_written` there is not emitted: the next generation has it.
         """
-        one = here.input
-        source, replay = (source_of(one.id, here.partition, replay=copy) for copy in (False, True))
-        view = self._view(Root(source, position_at(0, here.offset)))
-        first, self.is_recreated = self._first(view, source, one.topic)
-        present = generation_of(first)
-        found: list[TracedEmission] = []
-        for generation in range(present + (is_written or not self.is_recreated)):
-            root = Root(source, position_at(generation, here.offset))
+        input = followed.input
+        source = source_of(input.id, followed.partition, replay=False)
+        copies_source = source_of(input.id, followed.partition, replay=True)
+        view = self._view(Root(source, position_at(0, followed.offset)))
+        first_position, self.is_recreated = self._first(view, source, input.topic)
+        present = generation_of(first_position)
+        has_present = is_written or not self.is_recreated
+        emissions: list[TracedEmission] = []
+        for generation in range(present + 1 if has_present else present):
+            is_former = generation < present
+            root = Root(source, position_at(generation, followed.offset))
             # The present generation may begin behind the record; for former ones there are only verdicts.
-            if generation < present or root.position >= first:
-                one_of = self._emission(one, root, Lineage(str(here)), str(here))
-                found.append(replace(one_of, former=generation < present))
-        present = generation_of(self._first(view, replay, one.replay_topic)[0])
+            if is_former or root.position >= first_position:
+                emission = self._emission(input, root, Lineage(str(followed)), str(followed))
+                emissions.append(replace(emission, former=is_former))
+        first_of_copies, _ = self._first(view, copies_source, input.replay_topic)
+        generation_of_copies = generation_of(first_of_copies)
         for copy in copies:
-            root = Root(replay, position_at(present, copy.offset))
+            root = Root(copies_source, position_at(generation_of_copies, copy.offset))
             lineage = parse_lineage(copy.headers, *copy[:3])
-            history = history_of(copy.headers)
-            emission = self._emission(one, root, lineage, location(*copy[:3]))
-            found.append(replace(emission, history=history))
-        return found
+            emission = self._emission(input, root, lineage, location(*copy[:3]))
+            emissions.append(replace(emission, history=history_of(copy.headers)))
+        return emissions
 
     def _first(self, view: AckerView | None, source: int, topic: str) -> tuple[int, bool]:
         """Return what `first_present` does; of a source that the ackers do not know, all is present."""
@@ -573,16 +627,17 @@ class _Emissions:
         info = self._infos[topic]
         return first_present(latest, "" if info is None else info.id)
 
-    def _emission(self, one: Input, root: Root, lineage: Lineage, place: str) -> TracedEmission:
+    def _emission(self, input: Input, root: Root, lineage: Lineage, place: str) -> TracedEmission:
+        """Return one emission with what its acker has of it: open, not emitted yet, or settled."""
         view = self._view(root)
-        emission = TracedEmission(
-            root, root_name(one, root.source, root.position), place, lineage, place != lineage.origin
-        )
+        name = root_name(input, root.source, root.position)
+        is_copy = place != lineage.origin
+        emission = TracedEmission(root, name, place, lineage, is_copy)
         if view is None:
             return emission
         watermark = view.watermark(root.source)
         open_in = view.find(root.source, root.position)
-        announced = root.position >= watermark and self._ack_topics.announced(root, view.next_init)
+        announced = root.position >= watermark and self._ack_topics.is_announced(root, view.next_init)
         acked = None
         if announced:
             acked = self._ack_topics.contributions(root, view.next_ack)
@@ -598,51 +653,58 @@ class _Emissions:
         )
 
     def _view(self, root: Root) -> AckerView | None:
-        number = self._ack_topics.acker_of(root)
-        if number not in self._views:
-            names = self._observer.topics
-            lacking = sorted(self._tails.missing & {names.state, names.verdict, names.init})
-            self._views[number] = None if lacking else self._observer.view(number)
-            if lacking:
-                self._tails.notes.append(f"what the acker has is unknown: it needs {', '.join(lacking)}")
-            elif self._views[number] is None:
-                self._tails.notes.append(f"acker partition {number} has no State: what it knows is unknown")
-        return self._views[number]
+        """Return what the acker of a root has, read once; None: it is unknown, and a note says why."""
+        acker = self._ack_topics.acker_of(root)
+        if acker in self._views:
+            return self._views[acker]
+        names = self._observer.topics
+        missing_topics = sorted(self._tails.missing & {names.state, names.verdict, names.init})
+        view = None
+        if missing_topics:
+            self._tails.notes.append(f"what the acker has is unknown: it needs {', '.join(missing_topics)}")
+        else:
+            view = self._observer.view(acker)
+            if view is None:
+                self._tails.notes.append(f"acker partition {acker} has no State: what it knows is unknown")
+        self._views[acker] = view
+        return view
 
 
 def _by_generation(emissions: Sequence[TracedEmission]) -> list[TracedEmission]:
-    """Let the copies of former generations come before the present emission of their record.
+    """Return emissions with the copies of former generations before the present one of their record.
 
     A rewind emits the record again, whatever became of its copies. Only what was lost has copies of its own,
     and their histories have that loss.
     """
-    firsts = [each for each in emissions if not each.copy]
-    copies = [each for each in emissions if each.copy]
-    if not firsts or not generation_of(firsts[-1].root.position) or firsts[-1].state in (SETTLED, UNKNOWN):
-        return [*firsts, *copies]
-    *former, present = firsts
-    is_own = {copy.root: present.loss is not None and follows(copy.history, present) for copy in copies}
-    return [
-        *former,
-        *(copy for copy in copies if not is_own[copy.root]),
-        present,
-        *(copy for copy in copies if is_own[copy.root]),
-    ]
+    of_the_record = [emission for emission in emissions if not emission.copy]
+    copies = [emission for emission in emissions if emission.copy]
+    if not of_the_record:
+        return copies
+    *former, present = of_the_record
+    is_first_generation = generation_of(present.root.position) == 0
+    if is_first_generation or present.state in (SETTLED, UNKNOWN):
+        return [*of_the_record, *copies]
+    earlier_copies = copies
+    copies_of_present: list[TracedEmission] = []
+    if present.loss is not None:
+        earlier_copies = [copy for copy in copies if not follows(copy.history, present)]
+        copies_of_present = [copy for copy in copies if follows(copy.history, present)]
+    return [*former, *earlier_copies, present, *copies_of_present]
 
 
 def _is_nowhere(evidence: Evidence) -> bool:
-    """Tell whether the last emission was lost and taken over, and neither waits nor has a copy or letter."""
-    last = evidence.emissions[-1] if evidence.emissions else None
-    return (
-        last is not None
-        and last.loss is not None
-        and bool(evidence.taken_over)
-        and last.root not in evidence.dues
-        and not any(is_of(letter, last) for letter in evidence.letters)
-    )
+    """Return whether the last emission was lost and taken over, and is in no later topic yet."""
+    if not evidence.emissions:
+        return False
+    newest = evidence.emissions[-1]
+    was_taken_over = newest.loss is not None and bool(evidence.taken_over)
+    waits = newest.root in evidence.dues
+    has_letter = any(is_of(letter, newest) for letter in evidence.letters)
+    return was_taken_over and not waits and not has_letter
 
 
 def _taken_over(verdict: LoggedVerdict | None, progress: Progress | None) -> bool | None:
+    """Return whether a replay worker has read a verdict; None: there is no verdict."""
     if verdict is None:
         return None
     return progress is not None and progress.next > verdict.offset
@@ -666,17 +728,20 @@ def events_of(records: Iterable[Record]) -> Iterator[object]:
 
 def contribution_of(event: Acks, root: Root) -> int | None:
     """Return what a record contributes to a root; None: nothing."""
-    at = np.flatnonzero(positions(event.positions) == root.position)
-    parts = [int(value) for value in values(event.values)[at]]
-    parts += [int(root_edge(*root)) for run in event.runs if run.start <= root.position < run.end]
-    return reduce(xor, parts) if parts else None
+    rows = np.flatnonzero(positions(event.positions) == root.position)
+    contributions = [int(value) for value in values(event.values)[rows]]
+    # a run names roots whose whole tree was acked in one batch: each contributes its own edge
+    contributions += [int(root_edge(*root)) for run in event.runs if run.start <= root.position < run.end]
+    return reduce(xor, contributions) if contributions else None
 
 
 def _holds(runs: Sequence[SourceRun], root: Root) -> bool:
+    """Return whether a root is in one of some runs."""
     return any(run.source == root.source and run.start <= root.position < run.end for run in runs)
 
 
 def _verdict_on(event: Verdicts, root: Root, record: Record) -> LoggedVerdict | None:
+    """Return what a record of verdicts says of a root; None: nothing."""
     place = location(*record[:3])
     for verdict, runs in event.done():
         if _holds(runs, root):

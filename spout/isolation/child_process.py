@@ -1,10 +1,12 @@
 """A forked child that works in the place of its worker, and how it ends.
 
-The child has all that the worker had when it was forked, and none of the worker's threads: it must not touch
-the clients of Kafka there, nor Spark's sockets. It speaks over a socket pair of its own, frame by frame.
-It dies with the worker, and before it where memory runs out.
+The child has all that the worker had when it was forked, and none of the
+worker's threads: it must not touch the clients of Kafka there, nor Spark's
+sockets. It speaks over a socket pair of its own, frame by frame. It dies with
+the worker, and before it where memory runs out.
 
-Source: docs/design/protocol.md, section 5.2; fork(2), prctl(2), proc(5) on ``oom_score_adj``.
+Source: docs/design/protocol.md, section 5.2; fork(2), prctl(2), proc(5) on
+``oom_score_adj``.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ POLL_MS: Final = 20
 """The parent looks this often whether its child lives, and what it does now."""
 
 QUIET_MS: Final = 600_000
-"""A child that is prepared, cleans up, or does nothing of the user's, for so long, is given up."""
+"""A child is given up in which for so long no call of `execute` is under way, and nothing else changes."""
 
 CLOSED_MS: Final = 5_000
 """A child that has closed its socket is given so long to end."""
@@ -62,7 +64,7 @@ class Why(Enum):
 
 
 class ChildEnded(Exception):
-    """A child ended before it answered; `how`: as `how_ended` says it."""
+    """A child ended before it answered; `how` is what `how_ended` returned."""
 
     def __init__(self, how: str, why: Why = Why.DIED) -> None:
         super().__init__(how)
@@ -77,15 +79,19 @@ class Channel:
         self._socket = socket_
 
     def receive(self) -> bytes | None:
-        """Return the next frame; None when the parent has left."""
-        head = self._exactly(_LENGTH.size)
-        return None if head is None else self._exactly(_LENGTH.unpack(head)[0])
+        """Wait for the next frame and return it; None when the parent has left."""
+        head = self._receive_bytes(_LENGTH.size)
+        if head is None:
+            return None
+        (frame_bytes,) = _LENGTH.unpack(head)
+        return self._receive_bytes(frame_bytes)
 
     def send(self, frame: bytes) -> None:
+        """Send a frame; wait until the socket has taken it."""
         self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
 
-    def _exactly(self, count: int) -> bytes | None:
-        """Return the next `count` bytes; None when the parent has left."""
+    def _receive_bytes(self, count: int) -> bytes | None:
+        """Wait for the next `count` bytes and return them; None when the parent has left."""
         received = bytearray()
         while len(received) < count:
             part = self._socket.recv(min(READ_BYTES, count - len(received)))
@@ -107,15 +113,17 @@ class ChildProcess:
     ) -> None:
         """Fork a child, which ends when `serve` returns or raises, and writes what it does now into `memory`.
 
-        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
+        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for
+        ever.
         """
         self._clock_ms = clock_ms
         self._memory = memory
-        self._limit_ms = limit_ms
+        self._call_limit_ms = limit_ms
         self._inbox = bytearray()  # bytes of the next answer
-        # how far the child was when its parent looked last, and since when it is there
-        self._progress: tuple[int, Phase] = (-1, Phase.IDLE)
-        self._progress_ms = self._clock_ms()
+        # how far the child was when its parent looked last, and since when it
+        # is there
+        self._last_progress: tuple[int, Phase] = (-1, Phase.IDLE)
+        self._last_progress_ms = self._clock_ms()
         self.pid, self._socket = _fork(serve)
         self._how_ended: str | None = None  # None: it lives, as far as this process knows
         self._closed_ms: int | None = None  # when it was seen that the child has closed its end
@@ -125,33 +133,37 @@ class ChildProcess:
     def ask(self, frame: bytes = b"") -> bytes:
         """Send a frame, if there is one, and return the answer; `ChildEnded`: there is none."""
         unsent = memoryview(_LENGTH.pack(len(frame)) + frame) if frame else memoryview(b"")
-        self._progress_ms = self._clock_ms()
+        self._last_progress_ms = self._clock_ms()
         while True:
             if self._closed_ms is None:
-                self._poll.modify(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
+                events = select.POLLIN | select.POLLOUT if unsent else select.POLLIN
+                self._poll.modify(self._socket, events)
             if self._poll.poll(POLL_MS):
                 if unsent:
-                    unsent = unsent[self._write(unsent) :]
+                    sent_bytes = self._write(unsent)
+                    unsent = unsent[sent_bytes:]
                 self._read()
             answer = self._next_answer()
             if answer is not None:
                 return answer
-            if self._has_ended():
+            ending = self._look_for_end()
+            if ending is not None:
                 # it may have answered after the last look into the socket
                 self._read()
                 answer = self._next_answer()
                 if answer is None:
-                    raise ChildEnded(self._how_ended or "")
+                    raise ChildEnded(ending)
                 return answer
             self._end_if_late()
 
     def close(self) -> None:
-        if not self._has_ended():
+        """End the child, if it lives, and close the socket."""
+        if self._look_for_end() is None:
             self._kill()
         self._socket.close()
 
     def _write(self, unsent: memoryview) -> int:
-        """Send what the socket takes, and return how many bytes need not be sent again."""
+        """Send what the socket takes; return how many bytes need not be sent again."""
         try:
             return self._socket.send(unsent)
         except BlockingIOError:
@@ -160,7 +172,7 @@ class ChildProcess:
             return len(unsent)
 
     def _read(self) -> None:
-        """Read into the inbox what is there, and note when the child has closed its end."""
+        """Read into the inbox what is there; record when the child has closed its end."""
         while self._closed_ms is None:
             try:
                 part = self._socket.recv(READ_BYTES)
@@ -177,20 +189,26 @@ class ChildProcess:
         """Take an answer out of the inbox; None: it is not whole yet."""
         if len(self._inbox) < _LENGTH.size:
             return None
-        end = _LENGTH.size + _LENGTH.unpack_from(self._inbox)[0]
+        (answer_bytes,) = _LENGTH.unpack_from(self._inbox)
+        end = _LENGTH.size + answer_bytes
         if len(self._inbox) < end:
             return None
         answer = bytes(self._inbox[_LENGTH.size : end])
         del self._inbox[:end]
         return answer
 
-    def _has_ended(self) -> bool:
+    def _look_for_end(self) -> str | None:
+        """Return how the child ended; None: it lives. What was seen once is remembered."""
         if self._how_ended is None:
             self._wait(os.WNOHANG)
-        return self._how_ended is not None
+        return self._how_ended
 
     def _wait(self, options: int) -> int:
-        """Wait for the child, and note how it ended; return its status, 0: it lives, or nobody knows."""
+        """Wait for the child, and record how it ended.
+
+        `options` are those of `os.waitpid`: 0 waits, `os.WNOHANG` only looks.
+        Return its status; 0: it lives, or nobody knows.
+        """
         try:
             pid, status = os.waitpid(self.pid, options)
         except ChildProcessError:  # somebody else has waited for it
@@ -204,13 +222,13 @@ class ChildProcess:
         """End a child whose bolt hangs, or that does nothing any more; then raise `ChildEnded`."""
         now_ms = self._clock_ms()
         progress = self._memory.progress
-        if progress != self._progress:
-            self._progress = progress
-            self._progress_ms = now_ms
-        waited_ms = now_ms - self._progress_ms
-        _written, phase = progress
+        if progress != self._last_progress:
+            self._last_progress = progress
+            self._last_progress_ms = now_ms
+        waited_ms = now_ms - self._last_progress_ms
+        _written_count, phase = progress
         is_in_bolt = phase is Phase.EXECUTE
-        is_overdue = is_in_bolt and self._limit_ms and waited_ms >= self._limit_ms
+        is_overdue = is_in_bolt and self._call_limit_ms and waited_ms >= self._call_limit_ms
         is_quiet = not is_in_bolt and waited_ms >= QUIET_MS
         is_closed = self._closed_ms is not None and now_ms - self._closed_ms >= CLOSED_MS
         if not (is_overdue or is_quiet or is_closed):
@@ -240,21 +258,27 @@ def how_ended(status: int) -> str:
     """Return how a process ended, by what `os.waitpid` returned."""
     if not os.WIFSIGNALED(status):
         return f"exit status {os.WEXITSTATUS(status)}"
-    number = os.WTERMSIG(status)
-    if number == signal.SIGKILL:
+    signal_number = os.WTERMSIG(status)
+    if signal_number == signal.SIGKILL:
         return "SIGKILL (out of memory?)"
-    names = {member.value: member.name for member in signal.Signals}
-    return names.get(number, f"signal {number}")
+    try:
+        return signal.Signals(signal_number).name
+    except ValueError:  # a real-time signal, which has no name
+        return f"signal {signal_number}"
 
 
 def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
-    """Fork; the child serves, and never returns from here."""
+    """Fork a child that serves; return its process id and our end of the socket, which does not block.
+
+    The child never returns from here.
+    """
     ours, theirs = socket.socketpair()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # or the child would write it again
-    parent = os.getpid()
+    parent_pid = os.getpid()
     with warnings.catch_warnings():
-        # from Python 3.12 on: this process has threads. Those of the clients are not used in the child
+        # from Python 3.12 on: this process has threads. Those of the clients
+        # are not used in the child
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
@@ -264,10 +288,12 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
     status = 1
     try:
         ours.close()
-        _tie(parent)
+        _tie_to(parent_pid)
         serve(Channel(theirs))
         status = 0
     except SystemExit as error:
+        # as Python ends: a number is the status, None is success, and anything
+        # else a failure
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException as error:  # noqa: BLE001 - the top of a process
         sys.stderr.write("\n".join([*trace_lines(error), ""]))
@@ -277,10 +303,10 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
         os._exit(status & 0xFF)
 
 
-def _tie(parent: int) -> None:
-    """Let this process die with its parent, and before it where memory runs out; show where it crashes."""
+def _tie_to(parent_pid: int) -> None:
+    """End this process when its parent does, and before it where memory runs out; show where it crashes."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    if os.getppid() != parent_pid:  # it ended before the call above
         os._exit(1)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")

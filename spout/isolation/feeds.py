@@ -11,40 +11,49 @@ import pyarrow as pa
 from acker.errors import TrackingError
 from spout.planning.order import Slip
 from spout.publishing.fold import TaskReport
-from spout.tuples.anchors import Anchors
+from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.messages import MessageRows
+from spout.tuples.places import Places
 from spout.tuples.rows import ArrowRows
-from spout.tuples.tuple import Rows, text_of
+from spout.tuples.tuple import Rows, StreamId, text_of
 
 BLOCK_ROWS: Final = 1_000
 """Rows that a child works on at a time, where bolts work row by row: no more are worked on again."""
 
 
 class Feed(NamedTuple):
-    """A block of rows, with their anchors, unless they are of a stage before; those in lines have a slip.
+    """A block of rows for a child.
 
-    `first`: how many rows the task was fed before.
+    Attributes:
+        anchors: of the rows; None: the rows have them in themselves, as they
+            come from a stage before.
+        rows_before: how many rows the task was fed before.
+        slip: what the task's gate knows of rows that are in lines; None: they
+            are in none.
     """
 
     rows: Rows
     anchors: Anchors | None
-    first: int = 0
+    rows_before: int = 0
     slip: Slip | None = None
 
     def blocks(self, size: int) -> list[Feed]:
-        return [self._cut(first, size) for first in range(0, len(self.rows), size)] or [self]
+        """Cut it into blocks of so many rows, the last one of what is left; without rows it is one block."""
+        return [self._cut(start, size) for start in range(0, len(self.rows), size)] or [self]
 
-    def _cut(self, first: int, size: int) -> Feed:
+    def _cut(self, start: int, size: int) -> Feed:
+        """Return the rows [start, start + size), as far as there are any, as a block of their own."""
         if isinstance(self.rows, MessageRows):
-            rows: Rows = self.rows.part(first, size)
+            rows: Rows = self.rows.part(start, size)
         elif isinstance(self.rows, ArrowRows):
-            places = self.rows.places and self.rows.places[first : first + size]
-            rows = ArrowRows(self.rows.batch.slice(first, size), came_from=self.rows.came_from, places=places)
+            places = self.rows.places and self.rows.places[start : start + size]
+            rows = ArrowRows(self.rows.batch.slice(start, size), came_from=self.rows.came_from, places=places)
         else:
             raise TypeError(f"a task is fed messages or Arrow rows, not {type(self.rows).__name__}")
         anchors = self.anchors
-        column = anchors and replace(anchors, column=anchors.column.slice(first, size))
-        return Feed(rows, column, self.first + first)
+        if anchors is not None:
+            anchors = replace(anchors, column=anchors.column.slice(start, size))
+        return Feed(rows, anchors, self.rows_before + start)
 
 
 class Worked(NamedTuple):
@@ -54,29 +63,59 @@ class Worked(NamedTuple):
     report: TaskReport | None
 
 
+class _PackedArrowRows(NamedTuple):
+    """`ArrowRows`, with the batch as an Arrow stream."""
+
+    stream: bytes
+    came_from: StreamId
+    places: Places | None
+
+
+class _PackedAnchors(NamedTuple):
+    """`Anchors`, with the column as an Arrow stream."""
+
+    carry: Carry
+    stream: bytes
+    subscriptions: tuple[int, ...]
+
+
+class _PackedFeed(NamedTuple):
+    """A `Feed` whose parts can be pickled; messages are packed as `MessageRows.packed` does."""
+
+    rows: _PackedArrowRows | tuple[Any, ...]
+    anchors: _PackedAnchors | None
+    rows_before: int
+    slip: Slip | None
+
+
 def pack_feed(feed: Feed) -> bytes:
-    rows, anchors, *first_and_slip = feed
-    packed: Any = rows.packed() if isinstance(rows, MessageRows) else None
-    if isinstance(rows, ArrowRows):
-        packed = _pack([rows.batch]), rows.came_from, rows.places
-    if anchors is None:
-        return pickle.dumps((packed, None, first_and_slip), protocol=5)
-    column = pa.RecordBatch.from_arrays([anchors.column], names=["anchor"])
-    anchored = anchors.carry, _pack([column]), anchors.subscriptions
-    return pickle.dumps((packed, anchored, first_and_slip), protocol=5)
+    """Return a block of rows as bytes."""
+    rows: _PackedArrowRows | tuple[Any, ...] = ()
+    if isinstance(feed.rows, MessageRows):
+        rows = feed.rows.packed()
+    elif isinstance(feed.rows, ArrowRows):
+        rows = _PackedArrowRows(_pack([feed.rows.batch]), feed.rows.came_from, feed.rows.places)
+    anchors: _PackedAnchors | None = None
+    if feed.anchors is not None:
+        batch = pa.RecordBatch.from_arrays([feed.anchors.column], names=["anchor"])
+        anchors = _PackedAnchors(feed.anchors.carry, _pack([batch]), feed.anchors.subscriptions)
+    return pickle.dumps(_PackedFeed(rows, anchors, feed.rows_before, feed.slip), protocol=5)
 
 
 def unpack_feed(data: bytes) -> Feed:
-    packed, anchored, first_and_slip = pickle.loads(data)
-    if len(packed) == 3:
-        rows: Rows = ArrowRows(_unpack(packed[0])[0], came_from=packed[1], places=packed[2])
+    """Return the block of rows that `pack_feed` turned into bytes."""
+    packed: _PackedFeed = pickle.loads(data)
+    if isinstance(packed.rows, _PackedArrowRows):
+        (batch,) = _unpack(packed.rows.stream)
+        rows: Rows = ArrowRows(batch, came_from=packed.rows.came_from, places=packed.rows.places)
     else:
-        rows = MessageRows.unpacked(packed)
-    if anchored is None:
-        return Feed(rows, None, *first_and_slip)
-    carry, column, subscriptions = anchored
-    anchors = Anchors(carry, _unpack(column)[0].column(0), subscriptions)
-    return Feed(rows, anchors, *first_and_slip)
+        rows = MessageRows.unpacked(packed.rows)
+    anchors: Anchors | None = None
+    if packed.anchors is not None:
+        (anchor_batch,) = _unpack(packed.anchors.stream)
+        column = anchor_batch.column(0)
+        anchors = Anchors(packed.anchors.carry, column, packed.anchors.subscriptions)
+    return Feed(rows, anchors, packed.rows_before, packed.slip)
 
 
 def pack_error(error: Exception) -> bytes:
@@ -90,11 +129,12 @@ def pack_error(error: Exception) -> bytes:
 
 
 def pack_worked(worked: Worked) -> bytes:
+    """Return a child's answer as bytes."""
     return pickle.dumps((_pack(worked.batches), worked.report), protocol=5)
 
 
 def unpack_worked(data: bytes) -> Worked:
-    """Turn bytes into an answer; `Exception`: what was raised in the child in its place."""
+    """Return the answer in bytes; raise what was raised in the child in its place."""
     answer = pickle.loads(data)
     if isinstance(answer, Exception):
         raise answer
@@ -103,7 +143,11 @@ def unpack_worked(data: bytes) -> Worked:
 
 
 def _pack(batches: list[pa.RecordBatch]) -> bytes:
-    """Write batches of one schema as an Arrow stream, which holds of a slice no more than the slice."""
+    """Return batches of one schema as an Arrow stream; without a batch it is empty.
+
+    Of a slice the stream has no more than the slice; a pickle would have the
+    whole batch behind it.
+    """
     if not batches:
         return b""
     sink = pa.BufferOutputStream()
@@ -114,4 +158,5 @@ def _pack(batches: list[pa.RecordBatch]) -> bytes:
 
 
 def _unpack(data: bytes) -> list[pa.RecordBatch]:
+    """Return the batches of an Arrow stream."""
     return list(pa.ipc.open_stream(data)) if data else []

@@ -1,13 +1,15 @@
 """What a worker writes down of a call that hangs before it ends itself, for the next attempt of its task.
 
-The first attempt of a task runs its bolts in the worker itself, and a worker that ends itself reports nothing
-to the driver. The next attempt runs isolated. Where the call hangs again, its record fails by name. Where it
-does not, nothing would say of which record it was: so the next attempt reads the note, and reports the call
-as one that passed when it was made again.
+The first attempt of a task runs its bolts in the worker itself, and a worker
+that ends itself reports nothing to the driver. The next attempt runs isolated.
+Where the call hangs again, its record fails by name. Where it does not,
+nothing would say of which record it was: so the next attempt reads the note,
+and reports the call as one that passed when it was made again.
 
-The note is a file in the folder for temporary files, which the next attempt finds on the same machine. Where
-it runs on another one, or somebody removes the file, the log of the worker alone has the hang. No verdict
-depends on a note.
+The note is a file in the folder for temporary files, which the next attempt
+finds on the same machine. Where it runs on another one, or somebody removes
+the file, the log of the worker alone has the hang. No verdict depends on a
+note.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -60,7 +62,8 @@ class HangNotes:
         roots = sorted(note.roots)[:ROOTS_MAX]
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
-            # never through a link, nor into a file, that somebody else has put there
+            # never through a link, nor into a file, that somebody else has put
+            # there
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with open(os.open(self.path, flags, 0o600), "w", encoding="utf-8") as file:
                 json.dump([note.bolt, roots], file)
@@ -72,11 +75,14 @@ class HangNotes:
             with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     return None
-                # one byte more than a note of ours has shows that the file is longer
+                # one byte more than a note of ours has shows that the file is
+                # longer
                 written = file.read(NOTE_BYTES_MAX + 1)
         except OSError:
             return None
-        return None if len(written) > NOTE_BYTES_MAX else _note_of(written)
+        if len(written) > NOTE_BYTES_MAX:
+            return None
+        return _note_of(written)
 
     def remove(self) -> None:
         """Remove the note, if there is one: an attempt has done all, and has reported it."""
@@ -92,8 +98,11 @@ def _note_of(written: bytes) -> HangNote | None:
         return None
     if not isinstance(bolt, str) or not isinstance(roots, list):
         return None
-    return HangNote(bolt, tuple(roots)) if all(map(_is_root, roots)) else None
+    if not all(map(_is_root, roots)):
+        return None
+    return HangNote(bolt, tuple(roots))
 
 
 def _is_root(root: object) -> bool:
+    """Return whether a value of a file may be an index of a root: a whole number of 64 bits."""
     return isinstance(root, int) and not isinstance(root, bool) and -_INDEX_END <= root < _INDEX_END

@@ -1,15 +1,19 @@
 """A stage whose bolts run in a child process, so that a tuple that kills or hangs it is found and failed.
 
-The worker reads, keeps the task's report and talks to Spark; it runs no code of bolts. Its child runs the
-very stage that the worker would have run, with each bolt guarded (`spout.execution.guards`). What a child
-that died had done is kept or done again:
+The worker reads, keeps the task's report and talks to Spark; it runs no code
+of bolts. Its child runs the very stage that the worker would have run, with
+each bolt guarded (`spout.execution.guards`). What a child that died had done
+is kept or done again:
 
-* A stage of bolts that settle a tuple when `execute` returns, and do nothing in `cleanup`: each block of rows
-  that the child returned is kept; the next child goes on with the block in which it died.
-* Any other stage (rich bolts, a `cleanup` of their own, hooks) may hold tuples, or work that is not written
-  yet, over many rows. What it held has died with the child: the next child begins with the task's first row,
-  and nothing leaves the task before a child has cleaned up. Such a bolt may end its process by what it holds:
-  when it does so in `cleanup`, or at more tuples than a few, the poison is searched for by trial
+* A stage of bolts that settle a tuple when `execute` returns, and do nothing
+  in `cleanup`: each block of rows that the child returned is kept; the next
+  child goes on with the block in which it died.
+* Any other stage (rich bolts, a `cleanup` of their own, hooks) may hold
+  tuples, or work that is not written yet, over many rows. What it held has
+  died with the child: the next child begins with the task's first row, and
+  nothing leaves the task before a child has cleaned up. Such a bolt may end
+  its process by what it holds: when it does so in `cleanup`, or at more tuples
+  than a few, the poison is searched for by trial
   (`spout.tuples.poison.PoisonSearch`).
 
 So nothing is acked of which the work was lost, and nothing fails but poison.
@@ -26,6 +30,7 @@ from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
+import numpy as np
 import pyarrow as pa
 
 from acker.errors import TrackingError
@@ -48,6 +53,7 @@ from spout.isolation.hang_notes import HangNote
 from spout.isolation.poison_finder import PoisonFinder
 from spout.planning.order import PARTITION, Gate, LineUp, Slip
 from spout.publishing.fold import TaskReport, merged
+from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.columns import ANCHOR
@@ -59,7 +65,10 @@ SPOOL_BYTES: Final = 64 * 1024 * 1024
 """Rows that are kept for another child go to a file beyond this."""
 
 _FINISH: Final = -1
-_LENGTH = struct.Struct("!q")
+"""In the place of a block's number: do what is left, clean up, and report."""
+
+_NUMBER = struct.Struct("!q")
+"""A number before other bytes: that of a block, or how many bytes follow."""
 
 Begin = Callable[[StagePass], StageRun]
 """Starts a stage in this process."""
@@ -80,8 +89,9 @@ class IsolatedRun:
     ) -> None:
         """Prepare; a child, forked when there are rows, calls `begin` with the stage.
 
-        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for ever. `hung`: the call at
-        which the attempt before hung, outside of a child.
+        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for
+        ever. `hung`: the call at which the attempt before hung, outside of a
+        child.
         """
         self.gate: Gate | None = None
         self._gates: dict[str, Gate] = {}  # those of the child, by partition
@@ -92,27 +102,30 @@ class IsolatedRun:
         self._reports: list[TaskReport] = []
         self._memory = CallMemory([bolt_pass.name for bolt_pass in pass_.bolts])
         self._child: ChildProcess | None = None
-        # True: what a child returned is kept; False: each child does everything, from the first row on
-        self._goes_on = goes_on(pass_)
-        self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._goes_on, hung=hung)
-        works_on_rows = not any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in pass_.bolts)
+        # True: what a child returned is kept; False: each child does
+        # everything, from the first row on
+        self._keeps_blocks = goes_on(pass_)
+        self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._keeps_blocks, hung=hung)
         # rows of a block, the most that is done again; 0: a feed is one block
-        self._block_rows = BLOCK_ROWS if works_on_rows and self._goes_on else 0
+        has_arrow_bolt = any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in pass_.bolts)
+        self._block_rows = BLOCK_ROWS if self._keeps_blocks and not has_arrow_bolt else 0
         self._rows_fed = 0
         self._blocks_fed = 0
         self._spool = _Spool()  # all blocks, for further children that do everything
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
+        """Have a child work on rows; return what leaves the stage, which may be no row until `finish`."""
         feed = Feed(rows, anchors, self._rows_fed)
         self._rows_fed += len(rows)
         blocks = feed.blocks(self._block_rows) if self._block_rows else [feed]
-        returned: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for block in blocks:
-            returned += self._feed_block(block)
-        return one_batch(returned, self._pass.leaving, self._pass.name)
+            batches += self._feed_block(block)
+        return one_batch(batches, self._pass.leaving, self._pass.name)
 
     def finish(self) -> list[pa.RecordBatch]:
-        if self._goes_on:
+        """Have a child do what was put aside, and clean up; return the rows that leave by that."""
+        if self._keeps_blocks:
             return self._keep(self._ask_until_answered(_FINISH, b""))
         while True:
             try:
@@ -122,22 +135,33 @@ class IsolatedRun:
                 continue
             if self._poison_finder.survived():
                 return self._keep(worked)
-            self._end_child()
+            self._end_child()  # it was a trial, in which tuples were withheld that are no poison
 
     def report(self) -> TaskReport:
-        return replace(merged(self._reports), passed=self._poison_finder.passed())
+        """Return what all children reported whose work was kept."""
+        source = NUMBERED if self._pass.is_behind_keyed else PLANNED
+        report = merged(self._reports)
+        passed_calls = [
+            RootMarks.of_roots(
+                RootMark.PASSED, roots_of(source, roots), np.full(len(roots), call_number), cause
+            )
+            for call_number, (cause, roots) in enumerate(self._poison_finder.passed())
+        ]
+        return replace(report, marks=RootMarks.together([report.marks, *passed_calls]))
 
     def close(self) -> None:
+        """End the child, if there is one, and forget the rows."""
         self._end_child()
         self._spool.close()
 
     def _feed_block(self, block: Feed) -> list[pa.RecordBatch]:
-        """Let a child work on a block, and return what it returned; or put the block aside for `finish`."""
-        # only now: rows of the blocks before may have failed, and block later ones of their lines
+        """Have a child work on a block, and return what it returned; or put it aside for `finish`."""
+        # the slip is made only now: rows of the blocks before may have failed,
+        # and block those behind them
         if self.gate is not None and block.anchors is not None:
             block = block._replace(slip=self.gate.slip(block.anchors.roots().tolist()))
         packed = pack_feed(block)
-        if not self._goes_on:
+        if not self._keeps_blocks:
             self._spool.add(packed)
             return []
         self._blocks_fed += 1
@@ -149,25 +173,27 @@ class IsolatedRun:
             raise TrackingError(f"a child of {self._pass.name!r} reported nothing")
         self._reports.append(worked.report)
         if self.gate is not None:
-            for _, failed in worked.report.failures:
-                for root in failed.tolist():
-                    self.gate.fail(root)
+            failed = worked.report.marks.of(RootMark.FAILED)
+            self.gate.fail_all(failed.positions.tolist())
         return worked.batches
 
     def _ask_for_everything(self) -> Worked:
-        """Let one child do everything, from the first row to the report; `ChildEnded`: it did not."""
-        returned: list[pa.RecordBatch] = []
+        """Have one child do everything, from the first row to the report; `ChildEnded`: it did not."""
+        batches: list[pa.RecordBatch] = []
         for number, packed in enumerate(self._spool.all(), start=1):
-            returned += self._ask(number, packed).batches
-        last = self._ask(_FINISH, b"")
-        return Worked(returned + last.batches, last.report)
+            batches += self._ask(number, packed).batches
+        finished = self._ask(_FINISH, b"")
+        return Worked(batches + finished.batches, finished.report)
 
     def _ask(self, number: int, packed: bytes) -> Worked:
-        """Let the child, which is forked if there is none, do one thing: block `number`, or `_FINISH`."""
+        """Have the child, forked if there is none, do one thing: block `number`, or `_FINISH`.
+
+        Raises `ChildEnded`, or what was raised in the child.
+        """
         if self._child is None:
             self._child = ChildProcess(self._serve, self._memory, self._limit_ms, self._clock_ms)
             unpack_worked(self._child.ask())  # raises what was raised when the stage began
-        return unpack_worked(self._child.ask(_LENGTH.pack(number) + packed))
+        return unpack_worked(self._child.ask(_NUMBER.pack(number) + packed))
 
     def _ask_until_answered(self, number: int, packed: bytes) -> Worked:
         """Ask for one thing until no child ends at it; `WorkerLost`: as `PoisonFinder.died`."""
@@ -185,7 +211,7 @@ class IsolatedRun:
             self._poison_finder.search(end, last_call, self._spooled_roots())
 
     def _spooled_roots(self) -> set[int]:
-        """Return the roots of all rows that were put aside, by their indices in the plan."""
+        """Return the roots of all rows that were put aside, as indices of the plan."""
         roots: set[int] = set()
         for packed in self._spool.all():
             feed = unpack_feed(packed)
@@ -193,6 +219,7 @@ class IsolatedRun:
         return roots
 
     def _end_child(self) -> None:
+        """End the child, if there is one; the next question forks another one."""
         if self._child is not None:
             self._child.close()
             self._child = None
@@ -202,16 +229,17 @@ class IsolatedRun:
         memory = self._memory
         memory.idle()
         try:
-            pass_ = guarded(self._pass, memory, self._poison_finder.orders)
-            bolts = [bolt_pass.bolt for bolt_pass in pass_.bolts]
+            guarded_pass = guarded(self._pass, memory, self._poison_finder.orders)
+            bolts = [bolt_pass.bolt for bolt_pass in guarded_pass.bolts]
             guards = [bolt.guard for bolt in bolts if isinstance(bolt, Guarded)]
-            run = self._begin(pass_)
-            channel.send(pack_worked(Worked([], None)))
+            run = self._begin(guarded_pass)
+            channel.send(pack_worked(Worked(batches=[], report=None)))  # the stage has begun
             while frame := channel.receive():
-                number = _LENGTH.unpack_from(frame)[0]
+                (number,) = _NUMBER.unpack_from(frame)
+                packed = frame[_NUMBER.size :]
                 for guard in guards:
                     guard.begin(number)
-                channel.send(pack_worked(self._work(run, number, frame[_LENGTH.size :])))
+                channel.send(pack_worked(self._work(run, number, packed)))
         except Exception as error:  # noqa: BLE001 - the top of the child: what is raised here is raised in the task
             channel.send(pack_error(error))
 
@@ -219,13 +247,15 @@ class IsolatedRun:
         """Do in the child what `_ask` asks for."""
         if number == _FINISH:
             return Worked(run.finish(), run.report())
-        rows, anchors, run.arrived, slip = unpack_feed(packed)
-        run.gate = None if slip is None else self._gate_of(slip)
-        batch = run.feed(rows, anchors)
-        return Worked([batch], run.take_report() if self._goes_on else None)
+        feed = unpack_feed(packed)
+        run.rows_arrived = feed.rows_before
+        run.gate = None if feed.slip is None else self._gate_of(feed.slip)
+        batch = run.feed(feed.rows, feed.anchors)
+        report = run.take_report() if self._keeps_blocks else None
+        return Worked([batch], report)
 
     def _gate_of(self, slip: Slip) -> Gate:
-        """Return the child's gate of a partition, which knows what the task's does."""
+        """Return the child's gate of a partition, once it has learnt from a slip what the task's knows."""
         gate = self._gates.setdefault(slip.place, Gate(slip.place, slip.operator, LineUp(PARTITION)))
         gate.learn(slip)
         return gate
@@ -259,6 +289,7 @@ def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
 
 
 def _settles_at_once(bolt: AnyBolt) -> bool:
+    """Return whether a bolt has settled a tuple when `execute` returns, and does nothing in `cleanup`."""
     if isinstance(bolt, Bolt):
         return False
     return type(bolt).cleanup in (BasicBolt.cleanup, ArrowBolt.cleanup)
@@ -268,17 +299,20 @@ class _Spool:
     """Blocks of rows, in order, to be read again and again; beyond `SPOOL_BYTES` in a file."""
 
     def __init__(self) -> None:
+        """Begin without a block; the file is made when it is needed."""
         self._file: IO[bytes] = SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115 - `close` closes it
 
     def add(self, block: bytes) -> None:
+        """Add a block behind all others."""
         self._file.seek(0, os.SEEK_END)
-        self._file.write(_LENGTH.pack(len(block)) + block)
+        self._file.write(_NUMBER.pack(len(block)) + block)
 
     def all(self) -> Iterator[bytes]:
-        """Return all blocks; nothing may be added meanwhile."""
+        """Yield all blocks; nothing may be added meanwhile."""
         self._file.seek(0)
-        while head := self._file.read(_LENGTH.size):
-            yield self._file.read(_LENGTH.unpack(head)[0])
+        while head := self._file.read(_NUMBER.size):
+            (block_bytes,) = _NUMBER.unpack(head)
+            yield self._file.read(block_bytes)
 
     def close(self) -> None:
         self._file.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,13 @@ _CURE: Final = "mend the bolt, and start the query again from its checkpoint"
 _LOGGER = logging.getLogger("windhover.spout")
 
 
+class _DividedCall(NamedTuple):
+    """A call for several rows at which a child ended, and the cause of that."""
+
+    call: Call
+    cause: Cause
+
+
 class PoisonFinder:
     """Finds the poison tuples of one task; `orders`: what its next child does otherwise."""
 
@@ -50,55 +57,74 @@ class PoisonFinder:
         self.orders = Orders()
         self._context = context
         self._limit_ms = limit_ms
-        self._holds = holds
-        self._poison_of: Counter[str] = Counter()
-        self._unexplained = 0
+        self._bolts_hold = holds
+        self._poison_counts: Counter[str] = Counter()  # by bolt, the tuples that count as poison
+        self._unexplained_count = 0  # children that ended while no bolt was called
+        # the search among what one bolt holds, and the name of that bolt
         self._search: PoisonSearch | None = None
-        self._searched = ""
-        self._divided: list[tuple[Call, Cause]] = []
+        self._searched_bolt = ""
+        # calls for several rows at which a child ended, and that were divided
+        # for the next one
+        self._divided: list[_DividedCall] = []
         self._hung = hung
 
-    def died(self, end: ChildEnded, entry: LastCall) -> bool:
+    def died(self, end: ChildEnded, last_call: LastCall) -> bool:
         """Record the end of a child; return whether to `search` what the task's bolts hold.
 
-        Raises `WorkerLost`: too many children ended, or one of which no tuple can be the cause.
+        1. Nobody is to blame, or no tuple can be: see the raises.
+        2. The bolt is searched already: the search goes on.
+        3. The bolt holds tuples, which may be the cause: search, unless
+           another bolt is searched.
+        4. The call is to blame. A call for one tuple is poison; one for
+           several is divided.
+
+        Raises `WorkerLost`: too many children ended, or one of which no tuple
+        can be the cause.
         """
         if end.why is Why.SPARED:
             return False
-        phase, call = entry
+        phase, call = last_call
         if end.why is Why.QUIET or phase is Phase.PREPARE:
-            raise self._lost(entry, end)
+            raise self._lost(last_call, end)
         if phase is Phase.IDLE:
-            self._unexplained += 1
-            if self._unexplained > UNEXPLAINED_MAX:
+            self._unexplained_count += 1
+            if self._unexplained_count > UNEXPLAINED_MAX:
                 raise WorkerLost(
-                    f"{self._unexplained} processes of {self._context.name!r} ended while no bolt was called,"
-                    f" the last by {end.how}; look who kills them, and at the memory of the machine"
+                    f"{self._unexplained_count} processes of {self._context.name!r} ended while no bolt was"
+                    f" called, the last by {end.how}; look who kills them, and at the memory of the machine"
                 )
             return False
-        if self._search is not None and call.bolt == self._searched:
+        if self._search is not None and call.bolt == self._searched_bolt:
             self._go_on_searching(self._search, end)
             return False
-        holds = phase is Phase.CLEANUP or (self._holds and self._poison_of[call.bolt] >= GUESSES_MAX)
-        if holds and self._search is None:
+        is_guessed_enough = self._bolts_hold and self._poison_counts[call.bolt] >= GUESSES_MAX
+        may_be_held = phase is Phase.CLEANUP or is_guessed_enough
+        if may_be_held and self._search is None:
             return True
         if phase is Phase.CLEANUP:  # of another bolt than the one that is searched
-            raise self._lost(entry, end)
+            raise self._lost(last_call, end)
+        self._blame(call, end)
+        return False
+
+    def _blame(self, call: Call, end: ChildEnded) -> None:
+        """Record that a call ended its child: poison, or a call that the next child divides.
+
+        Raises `WorkerLost`: the task has too many poison tuples.
+        """
         error, how = self._cause(end)
         is_poison = self.orders.record_end(call, error, how)
         if not is_poison:
-            self._divided.append((call, Cause.of(call.bolt, error, how)))
-        if is_poison:
-            self._poison_of[call.bolt] += 1
-            self._tell(call.bolt, error, how, call.roots)
-            self._refuse_many(sum(self._poison_of.values()), call.bolt, how)
-        return False
+            self._divided.append(_DividedCall(call, Cause.of(call.bolt, error, how)))
+            return
+        self._poison_counts[call.bolt] += 1
+        self._log_poison(call.bolt, error, how, call.roots)
+        self._refuse_many(self._poison_counts.total(), call.bolt, how)
 
     def passed(self) -> tuple[tuple[Cause, I64], ...]:
         """Return the calls that did not return and passed when they were made again, with ascending roots.
 
-        They are calls for several rows of which no row is poison, and the one at which the attempt before
-        hung.
+        They are calls for several rows of which no row is poison, and the one
+        at which the attempt before hung.
         """
         passed = [(cause, _ascending(call.roots)) for call, cause in self._divided_without_reason()]
         if self._hung is not None and not self._hangs_again(self._hung):
@@ -106,61 +132,83 @@ class PoisonFinder:
             passed.append((cause, _ascending(self._hung.roots)))
         return tuple(passed)
 
-    def _divided_without_reason(self) -> Iterator[tuple[Call, Cause]]:
+    def _divided_without_reason(self) -> Iterator[_DividedCall]:
         """Yield the calls that were divided, and of which no part ended its process as well.
 
-        Where a part did, that part is the reason; where a row of it is poison, that row is.
+        Where a part did, that part is the reason; where a row of it is poison,
+        that row is.
         """
-        calls = [call for call, _ in self._divided]
-        for place, (call, cause) in enumerate(self._divided):
-            # the parts of a call are made behind it
-            is_explained = any(_is_part(later, call) for later in calls[place + 1 :])
+        for place, divided in enumerate(self._divided):
+            call = divided.call
+            # a call is recorded before its parts, so these can only be behind
+            # it
+            behind = self._divided[place + 1 :]
+            is_explained = any(_is_part(divided_later.call, call) for divided_later in behind)
             if not is_explained and not self.orders.isolates_part_of(call):
-                yield call, cause
+                yield divided
 
     def _hangs_again(self, hung: HangNote) -> bool:
         """Return whether a child ended at a call that had hung before: that call's cause says it all."""
-        roots = frozenset(hung.roots)
-        calls = [call for call, _ in self._divided]
-        ended = [(call.bolt, call.roots) for call in calls]
-        ended += [(bolt, key[-1]) for bolt, key in self.orders.poison]
-        ended += [(bolt, withheld) for bolt, (withheld, _) in self.orders.withheld.items()]
-        return any(bolt == hung.bolt and not roots.isdisjoint(others) for bolt, others in ended)
+        # roots of the calls of that bolt at which a child ended, or that are
+        # not made any more
+        ended_roots: list[frozenset[int]] = []
+        for call, _ in self._divided:
+            if call.bolt == hung.bolt:
+                ended_roots.append(call.roots)
+        for bolt, (_feed, _number, _row, roots) in self.orders.poison:
+            if bolt == hung.bolt:
+                ended_roots.append(roots)
+        if hung.bolt in self.orders.withheld:
+            withheld_roots, _ = self.orders.withheld[hung.bolt]
+            ended_roots.append(withheld_roots)
+        return any(not roots.isdisjoint(hung.roots) for roots in ended_roots)
 
-    def search(self, end: ChildEnded, entry: LastCall, suspects: Iterable[int]) -> None:
+    def search(self, end: ChildEnded, last_call: LastCall, suspects: Iterable[int]) -> None:
         """Begin to search among roots for the cause of a child's end."""
-        self._searched = entry.call.bolt
-        self.orders.forget_poison_of(self._searched)
-        self._poison_of[self._searched] = 0
+        self._searched_bolt = last_call.call.bolt
+        self.orders.forget_poison_of(self._searched_bolt)
+        self._poison_counts[self._searched_bolt] = 0
         self._search = PoisonSearch(suspects)
         self._withhold(self._search, end)
 
     def survived(self) -> bool:
-        """Record that a child did everything; return whether that is the task's result."""
+        """Record that a child did everything; return whether that is the task's result.
+
+        It is not while the search withholds tuples that are perhaps no poison:
+        then the next child gets others.
+        """
         search = self._search
         if search is None:
             return True
-        _, raised = self.orders.withheld[self._searched]
+        _, raised = self.orders.withheld[self._searched_bolt]
         if not search.survived():
-            self.orders.withheld[self._searched] = (search.withheld, raised)
-            self._refuse_many(len(search.poison), self._searched, str(raised))
+            self.orders.withheld[self._searched_bolt] = (search.withheld, raised)
+            self._refuse_many(len(search.poison), self._searched_bolt, str(raised))
             return False
-        self._tell(self._searched, raised.error, str(raised), frozenset(search.poison))
+        self._log_poison(self._searched_bolt, raised.error, str(raised), frozenset(search.poison))
         return True
 
     def _go_on_searching(self, search: PoisonSearch, end: ChildEnded) -> None:
+        """Record that the bolt ended another child, though tuples were withheld; withhold others.
+
+        Raises `WorkerLost`: there are none left that may be the cause, or too
+        many are.
+        """
         if not search.died():
             raise WorkerLost(
-                f"bolt {self._searched!r} ended its process ({end.how}) whichever records were kept from it,"
-                f" so that none can be failed for it; {_CURE}"
+                f"bolt {self._searched_bolt!r} ended its process ({end.how}) whichever records were kept from"
+                f" it, so that none can be failed for it; {_CURE}"
             )
-        self._refuse_many(len(search.poison), self._searched, end.how)
+        self._refuse_many(len(search.poison), self._searched_bolt, end.how)
         self._withhold(search, end)
 
     def _withhold(self, search: PoisonSearch, end: ChildEnded) -> None:
-        self.orders.withheld[self._searched] = (search.withheld, Isolated(*self._cause(end)))
+        """Order that the next child keeps from the searched bolt what the search withholds."""
+        error, how = self._cause(end)
+        self.orders.withheld[self._searched_bolt] = (search.withheld, Isolated(error, how))
 
     def _cause(self, end: ChildEnded) -> tuple[str, str]:
+        """Return by which error tuples fail for a child's end, and the message."""
         if end.why is Why.HUNG:
             return HUNG, self._too_long()
         return WORKER_DIED, end.how
@@ -169,19 +217,23 @@ class PoisonFinder:
         return f"took longer than bolt_timeout, {duration_text(self._limit_ms)}"
 
     def _refuse_many(self, poison_count: int, bolt: str, how: str) -> None:
+        """Raise `WorkerLost` if the task has more poison tuples than `POISON_MAX`."""
         if poison_count > POISON_MAX:
             raise WorkerLost(
                 f"{poison_count} tuples of one task killed or hung their process, the last in bolt {bolt!r}"
                 f" by {how}: it is the bolt that is broken; {_CURE}"
             )
 
-    def _lost(self, entry: LastCall, end: ChildEnded) -> WorkerLost:
+    def _lost(self, last_call: LastCall, end: ChildEnded) -> WorkerLost:
+        """Return the error about the end of a child of which no tuple can be the cause."""
+        phase_name = last_call.phase.name.lower()
         return WorkerLost(
-            f"bolt {entry.call.bolt!r} ended its process in {entry.phase.name.lower()} ({end.how}), for which"
+            f"bolt {last_call.call.bolt!r} ended its process in {phase_name} ({end.how}), for which"
             f" no record can be failed; {_CURE}"
         )
 
-    def _tell(self, bolt: str, error: str, how: str, roots: frozenset[int]) -> None:
+    def _log_poison(self, bolt: str, error: str, how: str, roots: frozenset[int]) -> None:
+        """Write which roots, by their indices in the plan, a bolt fails for what they do to its process."""
         _LOGGER.error(
             "culprit_found bolt=%s error=%s how=%r batch=%d partition=%d roots=%s",
             UntrustedName(bolt),
@@ -197,7 +249,7 @@ def _ascending(roots: Iterable[int]) -> I64:
     return np.array(sorted(roots), np.int64)
 
 
-def _is_part(part: Call, whole: Call) -> bool:
+def _is_part(part: Call, divided: Call) -> bool:
     """Return whether a call was made for some rows of another one, which was divided."""
-    is_same = (part.bolt, part.feed, part.number) == (whole.bolt, whole.feed, whole.number)
-    return is_same and whole.first <= part.first and part.end <= whole.end
+    is_same_call = (part.bolt, part.feed, part.number) == (divided.bolt, divided.feed, divided.number)
+    return is_same_call and divided.first <= part.first and part.end <= divided.end

@@ -1,11 +1,13 @@
 """When a query's tasks let their bolts work in a child process, and how long one call may last.
 
-Apart from what runs bolts (`spout.isolation.task_runs`): the planning process needs only this.
+Apart from what runs bolts (`spout.isolation.task_runs`): the planning process
+needs only this.
 
-Spark has a limit of its own that may end a worker: `idleTimeoutSeconds` with `killOnIdleTimeout`. Spark hears
-from a worker only when a batch of rows is done. So the limit is for all calls of bolts within a batch
-together, and the parent of an isolated child, which waits for it, is ended by it as well. Nobody is blamed
-then: the query ends, at each start anew.
+Spark has a limit of its own that may end a worker: `idleTimeoutSeconds` with
+`killOnIdleTimeout`. Spark hears from a worker only when a batch of rows is
+done. So the limit is for all calls of bolts within a batch together, and the
+parent of an isolated child, which waits for it, is ended by it as well. Nobody
+is blamed then: the query ends, at each start anew.
 """
 
 from __future__ import annotations
@@ -60,8 +62,11 @@ class Safety:
     mark: str = ""
 
     def isolates(self, tries: int) -> bool:
-        """Tell whether a task that was tried so often before lets its bolts work in a child."""
-        return hasattr(os, "fork") and (tries > 0 or bool(self.mark and Path(self.mark).exists()))
+        """Return whether a task that was tried so often before lets its bolts work in a child."""
+        if not hasattr(os, "fork"):
+            return False
+        is_marked = bool(self.mark) and Path(self.mark).exists()
+        return tries > 0 or is_marked
 
 
 def limit_ms(inputs: Sequence[Input]) -> int:
@@ -71,35 +76,47 @@ def limit_ms(inputs: Sequence[Input]) -> int:
 
 
 def tried_once(master: str) -> bool:
-    """Tell whether a Spark master tries each task once, so that a worker's end is the query's."""
+    """Return whether a Spark master tries each task once, so that a worker's end is the query's.
+
+    ``local`` and ``local[4]`` do so, ``local[4,3]`` and ``spark://host:7077``
+    do not.
+    """
     return _TRIED_ONCE.fullmatch(master) is not None
 
 
 def idle_limit_ms(settings: Mapping[str, str]) -> int:
     """Return after which silence Spark ends a Python worker, in whole seconds as ms; 0: it ends none.
 
-    `settings` are those of the Spark session. A time without a unit is in seconds.
+    `settings` are those of the Spark session. A time without a unit is in
+    seconds.
 
     >>> idle_limit_ms({"spark.python.worker.idleTimeoutSeconds": "2min", IDLE_KILLS[0]: "true"})
     120000
     """
     if _first_of(settings, IDLE_KILLS, "false").strip().lower() != "true":
         return 0
-    written = _SPARK_TIME.fullmatch(_first_of(settings, IDLE_LIMITS, "0"))
-    if written is None:  # Spark refuses it
+    time_match = _SPARK_TIME.fullmatch(_first_of(settings, IDLE_LIMITS, "0"))
+    if time_match is None:  # Spark refuses it
         return 0
-    number, unit = written.groups()
-    return int(int(number) * _UNITS_MS[(unit or "s").lower()]) // 1_000 * 1_000
+    number, unit = time_match.groups()
+    unit_ms = _UNITS_MS[(unit or "s").lower()]
+    exact_ms = int(int(number) * unit_ms)
+    return exact_ms // 1_000 * 1_000
 
 
 def _first_of(settings: Mapping[str, str], names: Sequence[str], default: str) -> str:
-    return next((settings[name] for name in names if name in settings), default)
+    """Return the first of some settings that is set; `default` if none is."""
+    for name in names:
+        if name in settings:
+            return settings[name]
+    return default
 
 
 def refuse_idle_limit(bolt_limit_ms: int, idle_ms: int) -> None:
     """Raise `UsageError` where Spark would end a worker before `bolt_timeout` says which tuple hangs.
 
-    `bolt_limit_ms` is as `limit_ms` returns it; `idle_ms` as `idle_limit_ms` does.
+    `bolt_limit_ms` is as `limit_ms` returns it; `idle_ms` as `idle_limit_ms`
+    does.
     """
     if bolt_limit_ms and 0 < idle_ms <= bolt_limit_ms:
         raise UsageError(

@@ -1,10 +1,12 @@
 """Starts a stage in the task that this process works on: in the process itself, or in a child of it.
 
-A batch that ended with its query and is run again runs in isolation from the start: what ended the query may
-have been a bolt. The planning process knows that, since Spark asks for the partitions of such a batch without
-having asked for its end. Tasks that read learn it with their share; those behind a shuffle find a mark, where
-the planning process, the driver and the workers are on one machine. Elsewhere a task is tried several times,
-and the second attempt knows by its number.
+A batch that ended with its query and is run again runs in isolation from the
+start: what ended the query may have been a bolt. The planning process knows
+that, since Spark asks for the partitions of such a batch without having asked
+for its end. Tasks that read learn it with their share; those behind a shuffle
+find a mark, where the planning process, the driver and the workers are on one
+machine. Elsewhere a task is tried several times, and the second attempt knows
+by its number.
 """
 
 from __future__ import annotations
@@ -44,15 +46,17 @@ _M_MMAP_THRESHOLD: Final = -3
 
 @contextmanager
 def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> Iterator[TaskRun]:
-    """Run a stage as long as the context lasts; `again`: the batch is known to be run again.
+    """Run a stage as long as the context lasts: in this process, or in a child after an earlier try.
 
-    Untracked, bolts are neither isolated nor watched: nobody could fail a record in their place.
+    `again`: the batch is known to be run again. Untracked, bolts are neither
+    isolated nor watched: nobody could fail a record in their place.
     """
     task = task_name()
     context = BoltContext(pass_.name, task.partition, task.batch)
     notes = HangNotes(TaskPlace(task.query, task.batch, pass_.name, task.partition))
     tries_before = task.tries + again  # the batch's first run was a try, too
-    if pass_.bolts and pass_.tracked and safety.isolates(tries_before):
+    has_tracked_bolts = bool(pass_.bolts) and pass_.tracked
+    if has_tracked_bolts and safety.isolates(tries_before):
         begin = partial(StageRun, context=context)
         run = IsolatedRun(pass_, context, safety.limit_ms, begin, hung=notes.read())
         with closing(run):
@@ -66,23 +70,25 @@ def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> I
 
 
 def _end_hung(notes: HangNotes, hang: Hang) -> None:
-    """End this worker, and leave to the next attempt of its task which call hung."""
+    """Write down for the next attempt of the task which call hung, and end this worker."""
     notes.leave(HangNote(hang.bolt, hang.roots))
     end_worker(hang)
 
 
 _FROZEN = Event()
-# Global, since it is of a worker process, which outlives its tasks.
+"""Is set once this process has frozen its objects; global, since a worker process outlives its tasks."""
 
 
 @contextmanager
 def no_garbage_collection(frozen: Event = _FROZEN) -> Iterator[None]:
-    """Switch Python's cyclic garbage collector off, and keep freed memory.
+    """Switch Python's cyclic garbage collector off as long as the context lasts, and keep freed memory.
 
-    Thousands of messages or tuples would trigger it, and none of them is in a cycle. Spark collects
-    once behind each task, and the next task waits for that: some 50 ms for the 110,000 objects of imported
-    modules. They live as long as the process, so its first task takes them out of all collections. That this
-    was done is kept in `frozen`: to ask Python how many are out counts them, which takes 13 ms.
+    Thousands of messages or tuples would trigger it, and none of them is in a
+    cycle. Spark collects once behind each task, and the next task waits for
+    that: some 50 ms for the 110,000 objects of imported modules. They live as
+    long as the process, so its first task takes them out of all collections.
+    That this was done is noted in `frozen`: to ask Python how many are out
+    counts them, which takes 13 ms.
     """
     _keep_freed_memory()
     was_on = gc.isenabled()
@@ -100,10 +106,11 @@ def no_garbage_collection(frozen: Event = _FROZEN) -> Iterator[None]:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed arrays for the next ones, where it is glibc.
+    """Make the C library keep the memory of freed arrays for the next ones, where it is glibc.
 
-    It returns large blocks to the system at once, and the system clears them page by page when they are asked
-    for again: a tenth of the time of a block of 10,000 lines. Somebody who set it by environment keeps that.
+    It returns large blocks to the system at once, and the system clears them
+    page by page when they are asked for again: a tenth of the time of a block
+    of 10,000 lines. Somebody who set it by environment keeps that.
     """
     if not MALLOC_VARIABLES.isdisjoint(os.environ):
         return

@@ -1,10 +1,13 @@
-"""Which positions of a source were never initialised, and which of them go into the next batch; pure.
+"""Which positions of a source were never initialised, and which of them go
+into the next batch; pure.
 
-Each acker partition has its own watermark. So after a crash between the parts of one batch's Init some blocks
-may be initialised although lower ones are not. The free positions below the highest watermark are the *gaps*;
-they are planned before anything above it.
+Each acker partition has its own watermark. So after a crash between the parts
+of one batch's Init some blocks may be initialised although lower ones are
+not. The free positions below the highest watermark are the *gaps*; they are
+planned before anything above it.
 
-Source: docs/design/protocol.md, sections 3 (rule 1), 4 ("Take and Taken") and 5.1 ("Planning").
+Source: docs/design/protocol.md, sections 3 (rule 1), 4 ("Take and Taken") and
+5.1 ("Planning").
 """
 
 from __future__ import annotations
@@ -28,16 +31,19 @@ from spout.planning.journal import SourceMark
 from spout.planning.supply import HOLE_MIN, HOLE_POSITIONS_MAX, Portion, Sighting, Supply
 
 NEW_SHARE: Final = 4
-"""One record in so many stays for what is new, where copies would take a batch's room, or all that may be
-pending: records that always fail would else keep every other one waiting."""
+"""One record in so many stays for what is new, where copies would take a
+batch's room, or all that may be pending: records that always fail would else
+keep every other one waiting."""
 
 _BLOCK = 1 << ACKER_BLOCK_BITS
 
 
 class SourceCursor:
-    """One source's free positions, in a generation that begins at `from_`: all from `next` on, and gaps.
+    """One source's free positions, in a generation that begins at `from_`:
+    all from `next` on, and gaps.
 
-    `leader_epoch` is an epoch of its leader in which the log had all positions before `next`, or `NO_EPOCH`.
+    `leader_epoch` is an epoch of its leader in which the log had all
+    positions before `next`, or `NO_EPOCH`.
     """
 
     __slots__ = ("_gaps", "from_", "leader_epoch", "next")
@@ -70,7 +76,9 @@ class SourceCursor:
         return [*runs, PositionRun(self.next, end)] if self.next < end else runs
 
     def use(self, start: int, end: int) -> None:
-        """Mark [start, end) as no longer free; positions between `next` and `start` become a gap."""
+        """Mark [start, end) as no longer free; positions between `next` and
+        `start` become a gap.
+        """
         self._gaps.remove(start, min(end, self.next))
         if end > self.next:
             self._gaps.add(self.next, start)
@@ -84,23 +92,28 @@ class SourceCursor:
 def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
     """Return the free positions of a source's highest generation, which begins at `from_`.
 
-    `watermarks` has by acker partition its first position of the source that was never initialised.
+    `watermarks` has by acker partition its first position of the source that
+    was never initialised.
     """
     generation = generation_of(from_)
-    # a partition whose watermark is of a lower generation has initialised nothing of this one
-    current: dict[int, int] = {}
+    # a partition whose watermark is of a lower generation has initialised
+    # nothing of this one
+    watermark_by_partition = dict.fromkeys(range(partitions), from_)
     for partition, watermark in watermarks.items():
         if generation_of(watermark) == generation:
-            current[partition] = max(from_, watermark)
-    highest = max(current.values(), default=from_)
-    # Below the lowest watermark nothing is free. A partition without a block of the source keeps it low, and
-    # then the loop visits more blocks, which is all that it costs.
-    start = min((current.get(partition, from_) for partition in range(partitions)), default=from_)
+            watermark_by_partition[partition] = max(from_, watermark)
+    highest = max(watermark_by_partition.values(), default=from_)
+    # Below the lowest watermark nothing is free. A partition without a block
+    # of the source keeps it low, and then the loop visits more blocks, which
+    # is all that it costs.
+    start = min(watermark_by_partition.values(), default=from_)
     gaps = PositionSet()
     while start < highest:
         block_end = min((start // _BLOCK + 1) * _BLOCK, highest)
-        watermark = current.get(acker_partition(source, start, partitions), from_)
-        gaps.add(max(start, watermark), block_end)
+        partition = acker_partition(source, start, partitions)
+        # what the block's partition has initialised is not free: 0 to 4 of
+        # [0, 10) if its watermark is 5
+        gaps.add(max(start, watermark_by_partition[partition]), block_end)
         start = block_end
     return SourceCursor(from_, highest, gaps)
 
@@ -113,7 +126,8 @@ class Room:
         total: in all, None: any number.
         by_input: of each input, by its id.
         caps: of some sources, at most.
-        chosen: by source, how many copies the batch has already; they are a part of `total` alone.
+        chosen: by source, how many copies the batch has already; they are a
+            part of `total` alone.
     """
 
     total: int | None
@@ -123,10 +137,12 @@ class Room:
 
 
 class NewShare:
-    """What stays for new records while copies compete with them for room: one in `NEW_SHARE` in the long run.
+    """What stays for new records while copies compete with them for room: one
+    in `NEW_SHARE` in the long run.
 
-    Copies come first, so without it an input whose records always fail would emit nothing else. Room for one
-    record cannot be divided, so what is owed to new records adds up: they get every fourth such room.
+    Copies come first, so without it an input whose records always fail would
+    emit nothing else. Room for one record cannot be divided, so what is owed
+    to new records adds up: they get every fourth such room.
     """
 
     def __init__(self) -> None:
@@ -143,7 +159,9 @@ class NewShare:
 
 
 class Sharing:
-    """How copies and new records share the room of batches, and what of it is owed to new records by now."""
+    """How copies and new records share the room of batches, and what of it is
+    owed to new records by now.
+    """
 
     def __init__(self) -> None:
         self._of_batch = NewShare()
@@ -154,20 +172,22 @@ class Sharing:
     ) -> dict[int, int]:
         """Share the room of a batch out.
 
-        Copies come before new records, for which a part is kept; else sources get equal parts.
+        Copies come before new records, for which a part is kept; else sources
+        get equal parts.
 
         Args:
             counts: by source, how many records there are.
             input_ids: by source, the id of its input.
 
         Returns:
-            By source, those of `room.chosen` too, how many records there is room for; sources that get
-            nothing are missing.
+            By source, those of `room.chosen` too, how many records there is
+            room for; sources that get nothing are missing.
         """
         shares: dict[int, int] = {}
         for input_id, input_room in room.by_input.items():
             input_counts = _counts_of_input(counts, input_ids, input_id)
-            # nothing is recorded here: an input without a batch yet is owed nothing
+            # nothing is recorded here: an input without a batch yet is owed
+            # nothing
             new_share = self._of_inputs.get(input_id) or NewShare()
             shares |= _divided(input_counts, input_room, new_share)
         shares |= room.chosen
@@ -178,7 +198,9 @@ class Sharing:
     def note(
         self, counts: Mapping[int, int], input_ids: Mapping[int, int], room: Room, shares: Mapping[int, int]
     ) -> None:
-        """Record what `share_out` gave, once it is taken: what new records did not get is owed to them."""
+        """Record what `share_out` gave, once it is taken: what new records
+        did not get is owed to them.
+        """
         for input_id, input_room in room.by_input.items():
             new_share = self._of_inputs.setdefault(input_id, NewShare())
             input_counts = _counts_of_input(counts, input_ids, input_id)
@@ -190,26 +212,34 @@ class Sharing:
 def _counts_of_input(
     counts: Mapping[int, int], input_ids: Mapping[int, int], input_id: int
 ) -> dict[int, int]:
+    """Return the counts of the sources of one input."""
     return {source: count for source, count in counts.items() if input_ids[source] == input_id}
 
 
 def _divided(counts: Mapping[int, int], room: int, share: NewShare) -> dict[int, int]:
     """Divide a room between copies and new records; return by source what they get."""
     copies, new = _by_kind(counts)
-    kept_for_new = min(sum(new.values()), share.of(room)) if copies and new else 0
+    kept_for_new = 0
+    if copies and new:
+        kept_for_new = min(sum(new.values()), share.of(room))
     shares_of_copies = fair_shares(copies, room - kept_for_new)
+    # what copies leave goes to new records, too
     return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))
 
 
 def _record_new(counts: Mapping[int, int], shares: Mapping[int, int], room: int, new_share: NewShare) -> None:
-    """Record in `new_share` what new records got of a room, if copies competed with them for it."""
+    """Record in `new_share` what new records got of a room, if copies
+    competed with them for it.
+    """
     copies, new = _by_kind(counts)
     if copies and new and sum(counts.values()) > room:
         new_share.note(room, sum(shares.get(source, 0) for source in new))
 
 
 def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the counts of copies, and those of new records; sources without a record are missing."""
+    """Return the counts of copies, and those of new records; sources without
+    a record are missing.
+    """
     copies = {source: count for source, count in counts.items() if count > 0 and is_replay(source)}
     new = {source: count for source, count in counts.items() if count > 0 and not is_replay(source)}
     return copies, new
@@ -252,10 +282,11 @@ class BatchIntake:
         return sum(self._shares.get(source, 0) for source in self._room.chosen)
 
     def needs(self) -> dict[int, int]:
-        """Return, by source, how many records should be looked for; sources that are seen so far are missing.
+        """Return, by source, how many records should be looked for; sources
+        that are seen so far are missing.
 
-        A source whose share is 0 is looked at for one record, too: without any it does not compete for room,
-        and its empty positions are passed.
+        A source whose share is 0 is looked at for one record, too: without
+        any it does not compete for room, and its empty positions are passed.
         """
         needed: dict[int, int] = {}
         for source, supply in self._supplies.items():
@@ -271,7 +302,8 @@ class BatchIntake:
     def learn(self, seen: Mapping[int, Sighting], awaited: Iterable[int]) -> bool:
         """Add what was seen of sources, and return whether there are fewer records by that.
 
-        Nothing is taken of the `awaited` sources, of which more will be known soon.
+        Nothing is taken of the `awaited` sources, of which more will be known
+        soon.
         """
         count_before = sum(self._counts.values())
         for source, sighting in seen.items():
@@ -284,13 +316,16 @@ class BatchIntake:
     def take(
         self, holes_left: Mapping[int, int] = MappingProxyType({}), hole_min: int = HOLE_MIN
     ) -> dict[int, Portion]:
-        """Return what is taken of each source; see `Supply.take`. Some have a bound for their holes."""
+        """Return what is taken of each source; see `Supply.take`. Some have a
+        bound for their holes.
+        """
         self._sharing.note(self._counts, self._input_ids, self._room, self._shares)
         portions: dict[int, Portion] = {}
         for source, supply in self._supplies.items():
             share = self._shares.get(source, 0)
             portions[source] = supply.take(
-                # without a record a source is empty to its end, which is passed with any batch
+                # without a record a source is empty to its end, which is
+                # passed with any batch
                 share if supply.count else 1,
                 hole_min=hole_min,
                 holes_left=holes_left.get(source, HOLE_POSITIONS_MAX),
@@ -299,7 +334,9 @@ class BatchIntake:
         return portions
 
     def _share_out(self) -> None:
-        """Set, by source, how many records compete for the room, and how many there is room for."""
+        """Set, by source, how many records compete for the room, and how many
+        there is room for.
+        """
         self._counts: dict[int, int] = {}
         for source, supply in self._supplies.items():
             cap = self._room.caps.get(source, supply.count)
@@ -308,16 +345,18 @@ class BatchIntake:
 
 
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Distribute a budget of records over sources in equal parts; none gets more than it has available.
+    """Distribute a budget of records over sources in equal parts; none gets
+    more than it has available.
 
-    What cannot be divided goes to the sources that have most; of equal ones to those with the highest
-    numbers. Sources that get nothing are missing.
+    What cannot be divided goes to the sources that have most; of equal ones
+    to those with the highest numbers. Sources that get nothing are missing.
     """
     shares: dict[int, int] = {}
     by_size = sorted((count, source) for source, count in available.items() if count > 0)
     budget_left = max(0, budget)
-    # What one has too little to take goes to those behind it, which have more: the last one leaves nothing.
-    # Of a budget of 10 sources with 1, 5 and 9 records get 1, 4 and 5.
+    # What one has too little to take goes to those behind it, which have
+    # more: the last one leaves nothing. Of a budget of 10 sources with 1, 5
+    # and 9 records get 1, 4 and 5.
     for rank, (count, source) in enumerate(by_size):
         sources_left = len(by_size) - rank
         shares[source] = min(count, budget_left // sources_left)

@@ -1,8 +1,10 @@
 """Order: which record is blocked behind which, and which may go to the bolts; pure.
 
-The records of one partition of an ordered input form *lines*: one for each hash of a key (`key`), or one for
-all of them (`partition`). A record's *origin* is the offset of its first emission. The rule is: a record is
-acked only after every record of its line with a lower origin was acked, or became a dead letter.
+The records of one partition of an ordered input form *lines*: one for each
+hash of a key (`key`), or one for all of them (`partition`). A record's
+*origin* is the offset of its first emission. The rule is: a record is acked
+only after every record of its line with a lower origin was acked, or became a
+dead letter.
 
 * Planning reads which records wait for a replay (`spout.planning_process.order_watch`), decides how a
   partition goes on (`turn_of`), and journals with the batch which lines are blocked (`LineUp`).
@@ -12,7 +14,8 @@ acked only after every record of its line with a lower origin was acked, or beca
 * A record may fail where the read task cannot see it: behind a shuffle, or in a batch bolt. Then the driver
   fails the records that passed it (`behind`).
 
-Source: docs/design/protocol.md, section 5.1 ("Order"); Kafka Streams' and Spring Kafka's blocking retries.
+Source: docs/design/protocol.md, section 5.1 ("Order"); Kafka Streams' and
+Spring Kafka's blocking retries.
 """
 
 from __future__ import annotations
@@ -41,21 +44,23 @@ ROOM_FIRST: Final = 10_000
 """New records of a partition that a batch may have at first."""
 
 ROOM_GROWS: Final = 16
-"""A batch may have so many times as many as any before it. Each takes 0.25 s more than its records do, so a
-query that begins, or goes on behind failures, should have few small ones.
+"""A batch may have so many times as many as any before it. Each takes 0.25 s
+more than its records do, so a query that begins, or goes on behind failures,
+should have few small ones.
 """
 
 LOST_FEW: Final = 500
-"""Records that a batch may lose of a partition. To copy those of four partitions takes 0.25 s, and so much of
-any batch does not depend on its size: with this number both together cost a record least.
+"""Records that a batch may lose of a partition. To copy those of four
+partitions takes 0.25 s, and so much of any batch does not depend on its size:
+with this number both together cost a record least.
 """
 
 LINES_KEPT: Final = 100_000
 """Keys whose lines a task keeps; with more, it begins anew."""
 
 KEYS_BYTES_MAX: Final = 16 << 20
-"""So many bytes of keys a task keeps of a partition before it finds their lines though nobody has asked; all
-keys of a chunk count as its first one.
+"""So many bytes of keys a task keeps of a partition before it finds their
+lines though nobody has asked; all keys of a chunk count as its first one.
 """
 
 _ENTRY_BYTES: Final = 16
@@ -64,31 +69,40 @@ _ENTRY_BYTES: Final = 16
 def line_of_key(key: bytes) -> int:
     """Return the line of a key: 64 bits, signed, the same in every process.
 
-    Two keys with the same line wait for each other. Of 40 million inputs with a million keys one has a pair.
+    Two keys with the same line wait for each other. Of 40 million inputs with
+    a million keys one has a pair.
     """
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LineUp:
-    """Which records of one partition are blocked in a batch, ordered by ``key`` or by ``partition``.
+    """Which records of one partition are blocked in a batch, ordered by
+    ``key`` or by ``partition``.
 
     Attributes:
-        waiting: for each line in which a record waits, the lowest origin of those that wait.
-        most: how many copies of the partition may go to the bolts; None: any number. New records are bounded
-            when they are planned: they have a part of the batch's room of their own.
+        waiting: for each line in which a record waits, the lowest origin of
+            those that wait.
+        copies_max: how many copies of the partition may go to the bolts;
+            None: any number. New records are bounded when they are planned:
+            they have a part of the batch's room of their own.
     """
 
     by: str
     waiting: Mapping[int, int] = field(default_factory=dict)
-    most: int | None = None
+    copies_max: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for the journal: some 22 characters for each line in which a record waits."""
+        """Return it for the journal: some 22 characters for each line in
+        which a record waits.
+        """
+        # line and origin, 16 bytes for each line; sorted, since Spark
+        # compares offsets as text
         rows = np.array(sorted(self.waiting.items()), "<i8")
-        value: dict[str, Any] = {"by": self.by, "waiting": base64.b64encode(rows.tobytes()).decode()}
-        if self.most is not None:
-            value["most"] = self.most
+        waiting = base64.b64encode(rows.tobytes()).decode()
+        value: dict[str, Any] = {"by": self.by, "waiting": waiting}
+        if self.copies_max is not None:
+            value["most"] = self.copies_max
         return value
 
 
@@ -104,16 +118,18 @@ def line_up_of(value: Mapping[str, Any]) -> LineUp:
     if len(packed) % _ENTRY_BYTES:
         raise ValueError("lines are packed in 16 bytes each")
     rows = np.frombuffer(packed, "<i8").reshape(-1, 2)
-    return LineUp(by, waiting=dict(rows.tolist()), most=copies_max)
+    return LineUp(by, waiting=dict(rows.tolist()), copies_max=copies_max)
 
 
 class WaitingRecord(NamedTuple):
     """A record that waits for its replay; `is_blocked`: it did not fail itself.
 
     Attributes:
-        origin: offset of its first emission; -1: unknown, so that it comes before all others.
+        origin: offset of its first emission; -1: unknown, so that it comes
+            before all others.
         line: its line; None: it is in no line, or the record is gone.
-        is_unreadable: nobody can read it (a damaged batch), so that it may be in any line.
+        is_unreadable: nobody can read it (a damaged batch), so that it may be
+            in any line.
     """
 
     origin: int
@@ -123,7 +139,9 @@ class WaitingRecord(NamedTuple):
 
 
 class NotAcked(NamedTuple):
-    """A root that is not acked when its batch is published; `line` None: in no line, and `origin` is -1."""
+    """A root that is not acked when its batch is published; `line` None: in
+    no line, and `origin` is -1.
+    """
 
     source: int
     position: int
@@ -132,38 +150,44 @@ class NotAcked(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What the next batch may read of a partition: all copies that are written or none, and new records.
+    """What the next batch may read of a partition: all copies that are
+    written or none, and new records.
 
     Attributes:
-        most: how many new records may be planned.
+        new_max: how many new records may be planned.
         why: what the partition waits for, in words; empty if it does not wait.
     """
 
     takes_copies: bool
-    most: int
+    new_max: int
     line_up: LineUp
     why: str = ""
 
 
 def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: int, name: str) -> Turn:
-    """Decide what the next batch may read of a partition; all its written copies are still unread.
+    """Decide what the next batch may read of a partition; all its written
+    copies are still unread.
 
-    By partition, nothing is read as long as a record waits, not even copies, which come behind it. Then only
-    the copies are read, since records behind them may have to wait again. By key, all lines go on in which no
-    record waits; without room for records that may have to wait, or where the line of one that waits is not
-    known, the partition waits as a whole.
+    By partition, nothing is read as long as a record waits, not even copies,
+    which come behind it. Then only the copies are read, since records behind
+    them may have to wait again. By key, all lines go on in which no record
+    waits; without room for records that may have to wait, or where the line
+    of one that waits is not known, the partition waits as a whole.
 
     Args:
-        held_max: how many of its records may wait, be blocked, or be emitted at once.
+        held_max: how many of its records may wait, be blocked, or be emitted
+            at once.
         unread: number of copies on the replay topic that are not read yet.
         name: ``topic/partition``, for messages.
     """
     waiting_or_unread = len(waiting) + unread
     is_any_unreadable = any(record.is_unreadable for record in waiting)
-    if by == PARTITION or is_any_unreadable or waiting_or_unread > held_max:
-        if not waiting:
-            # copies come alone: records behind them may have to wait again
-            return Turn(takes_copies=True, most=0 if unread else held_max, line_up=LineUp(by))
+    goes_as_a_whole = by == PARTITION or is_any_unreadable or waiting_or_unread > held_max
+    if goes_as_a_whole and not waiting:
+        # copies come alone: records behind them may have to wait again
+        new_max = 0 if unread else held_max
+        return Turn(takes_copies=True, new_max=new_max, line_up=LineUp(by))
+    if goes_as_a_whole:
         if is_any_unreadable:
             why_as_a_whole = "; a record that waits cannot be read, so its key is unknown"
         elif by == PARTITION:
@@ -173,25 +197,33 @@ def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: in
         lowest_origin = min(record.origin for record in waiting)
         line_up = LineUp(PARTITION, {WHOLE: lowest_origin})
         why = f"waits for {name}@{lowest_origin}{why_as_a_whole}"
-        return Turn(takes_copies=False, most=0, line_up=line_up, why=why)
+        return Turn(takes_copies=False, new_max=0, line_up=line_up, why=why)
+    room = held_max - waiting_or_unread
+    why = ""
+    if not room:
+        why = f"waits: {waiting_or_unread:,} records wait or are held, as many as max_held"
+    line_up = LineUp(by, _lowest_by_line(waiting))
+    return Turn(takes_copies=True, new_max=room, line_up=line_up, why=why)
 
+
+def _lowest_by_line(waiting: Sequence[WaitingRecord]) -> dict[int, int]:
+    """Return by line the lowest origin of the records that wait in it."""
     lowest_by_line: dict[int, int] = {}
     for record in waiting:
         if record.line is not None:
             lowest = lowest_by_line.get(record.line, record.origin)
             lowest_by_line[record.line] = min(record.origin, lowest)
-    room = held_max - waiting_or_unread
-    why = "" if room else f"waits: {waiting_or_unread:,} records wait or are held, as many as max_held"
-    return Turn(takes_copies=True, most=room, line_up=LineUp(by, lowest_by_line), why=why)
+    return lowest_by_line
 
 
 class OrderedRoom:
     """How many new records of each partition a batch may have, below what `turn_of` allows.
 
-    All records that come behind a failed one of their line in its batch are copied and read again. So what a
-    batch loses grows with the square of its size. The next one has as many as let it lose `LOST_FEW`, and at
-    most `ROOM_GROWS` times as many as any before it. A copy that is lost again does not count: it would be,
-    whatever the size.
+    All records that come behind a failed one of their line in its batch are
+    copied and read again. So what a batch loses grows with the square of its
+    size. The next one has as many as let it lose `LOST_FEW`, and at most
+    `ROOM_GROWS` times as many as any before it. A copy that is lost again
+    does not count: it would be, whatever the size.
     """
 
     def __init__(self) -> None:
@@ -202,9 +234,11 @@ class OrderedRoom:
         return self._room_by_source.get(source, ROOM_FIRST)
 
     def published(self, source: int, records: int, lost: int) -> None:
-        """Set the room by a batch that was published: its new records, and how many of them it did not ack.
+        """Set the room by a batch that was published: its new records, and
+        how many of them it did not ack.
 
-        Of 20,000 records 2,000 were lost, four times `LOST_FEW`: half as many records lose a fourth of that.
+        Of 20,000 records 2,000 were lost, four times `LOST_FEW`: half as many
+        records lose a fourth of that.
         """
         room = self.of(source)
         fits = math.inf if not lost else max(LOST_FEW, records * math.sqrt(LOST_FEW / lost))
@@ -213,10 +247,12 @@ class OrderedRoom:
 
 
 class Slip(NamedTuple):
-    """A gate's state for some records, for a second gate in the child process that works on them.
+    """A gate's state for some records, for a second gate in the child process
+    that works on them.
 
-    `standing` has index, line and origin of each record that is in a line, `failed` by line the lowest origin
-    that failed.
+    Attributes:
+        standing: index, line and origin of each record that is in a line.
+        failed: by line, the lowest origin that failed.
     """
 
     place: str
@@ -233,7 +269,9 @@ class _Stop(NamedTuple):
 
 
 class _Lines(dict[bytes | None, int | None]):
-    """The line of each key that a task has seen lately: hashing one takes as long as a bolt does."""
+    """The line of each key that a task has seen lately: hashing one takes as
+    long as a bolt does.
+    """
 
     def __missing__(self, key: bytes | None) -> int | None:
         if len(self) >= LINES_KEPT:
@@ -244,11 +282,12 @@ class _Lines(dict[bytes | None, int | None]):
 
 
 class Gate:
-    """Lets the records of a partition, by their index in the plan, pass to a task's bolts, or blocks them.
+    """Lets the records of a partition, by their index in the plan, pass to a
+    task's bolts, or blocks them.
 
     Attributes:
-        failed: by line, the lowest origin that failed here. While it is empty, no record that passed is
-            blocked.
+        failed: by line, the lowest origin that failed here. While it is
+            empty, no record that passed is blocked.
     """
 
     def __init__(self, place: str, operator: str, line_up: LineUp) -> None:
@@ -257,25 +296,29 @@ class Gate:
         self._line_up = line_up
         self._lines = _Lines()
         self._passed_count = 0
-        self._passed_max = line_up.most
+        self._passed_max = line_up.copies_max
         self.failed: dict[int, int] = {}
         self._stopped_lines: I64 | None = None  # in which a record waits or failed, ascending; None: find out
         self._stop_of_all: _Stop | None = None
-        # Index, line and origin of each record that is in a line: as it was admitted one by one, or together
-        # with others, `(n, 3) int64`.
+        # Index, line and origin of each record that is in a line: as it was
+        # admitted one by one, or together with others, `(n, 3) int64`.
         self._one_by_one: list[tuple[int, int, int]] = []
         self._together: list[I64] = []
-        # The same by index, for `holds` and `fail`: all that came one by one, and the first arrays.
+        # The same by index, for `holds` and `fail`: all that came one by one,
+        # and the first arrays.
         self._standing: dict[int, tuple[int, int]] = {}
         self._arrays_standing = 0
-        # Indices, keys and origins of what was admitted together, and is not in `_together` yet.
+        # Indices, keys and origins of what was admitted together, and is not
+        # in `_together` yet.
         self._unlined: list[tuple[I64, Sequence[bytes | None], I64 | Sequence[int | None]]] = []
         self._unlined_bytes = 0
 
     def admit_all(
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
     ) -> dict[int, Cause]:
-        """Admit records in their order as `admit` does; return by row why those are blocked that are."""
+        """Admit records in their order as `admit` does; return by row why
+        those are blocked that are.
+        """
         causes_by_row: dict[int, Cause] = {}
         if self._passed_max is not None or self._stop_of_all is not None:
             records = zip(indices.tolist(), keys, list_of(origins), strict=True)
@@ -302,7 +345,9 @@ class Gate:
         return causes_by_row
 
     def _causes_by_index(self, rows: I64, stopped_lines: I64) -> dict[int, Cause]:
-        """Return by index why records are blocked; of each row it has index, line and origin."""
+        """Return by index why records are blocked; of each row it has index,
+        line and origin.
+        """
         causes: dict[int, Cause] = {}
         # by key, few records are in one of these lines
         for index, line, origin in rows[among(rows[:, 1], stopped_lines)].tolist():
@@ -314,18 +359,22 @@ class Gate:
     def admit(self, index: int, key: bytes | None, origin: int | None) -> Cause | None:
         """Return why a record is blocked; None: it may go to the bolts.
 
-        `origin` None: it was not first emitted in this partition, so it is in no line.
+        `origin` None: it was not first emitted in this partition, so it is in
+        no line.
         """
         line = None if origin is None else self._line_of(key)
         cause = None
         if line is not None and origin is not None:
             self._remember(index, line, origin)
             cause = self._blocks(line, origin)
-        room = self._passed_max
-        if cause is None and room is not None and self._passed_count >= room:
-            cause = Cause.of(self._operator, HELD, f"the batch has room for {room:,} copies of {self.place}")
-            if line is not None and origin is not None:  # new ones of its line may not pass
-                self._has_failed(line, origin)
+        copies_max = self._passed_max
+        if cause is None and copies_max is not None and self._passed_count >= copies_max:
+            message = f"the batch has room for {copies_max:,} copies of {self.place}"
+            cause = Cause.of(self._operator, HELD, message)
+            if line is not None and origin is not None:
+                # new records of its line may not pass either: they come
+                # behind it
+                self._block_behind(line, origin)
         if cause is None:
             self._passed_count += 1
         return cause
@@ -335,7 +384,9 @@ class Gate:
         self._passed_max = None
 
     def refuse(self, index: int, key: bytes | None, origin: int | None, why: str) -> Cause:
-        """Block a record for the reason `why`, and with it the later ones of its line; see `admit`."""
+        """Block a record for the reason `why`, and with it the later ones of
+        its line; see `admit`.
+        """
         line = None if origin is None else self._line_of(key)
         if line is not None and origin is not None:
             self._remember(index, line, origin)
@@ -343,7 +394,9 @@ class Gate:
         return Cause.of(self._operator, HELD, why)
 
     def stop_all(self, origin: int, why: str) -> None:
-        """Block every record of any line behind an origin: one that cannot be read may be in each of them."""
+        """Block every record of any line behind an origin: one that cannot be
+        read may be in each of them.
+        """
         if self._stop_of_all is None or origin < self._stop_of_all.origin:
             self._stop_of_all = _Stop(origin, Cause.of(self._operator, HELD, why))
 
@@ -358,7 +411,9 @@ class Gate:
         return self._blocks(line, origin) if line in self.failed else None
 
     def holds_any(self, indices: Iterable[int]) -> Cause | None:
-        """Return why a tuple that descends from these records is blocked now; None: it is not."""
+        """Return why a tuple that descends from these records is blocked now;
+        None: it is not.
+        """
         for index in indices:
             cause = self.holds(index)
             if cause is not None:
@@ -366,11 +421,13 @@ class Gate:
         return None
 
     def fail(self, index: int) -> None:
-        """Block the later records of the line of one that failed; one in no line blocks nothing."""
+        """Block the later records of the line of one that failed; one in no
+        line blocks nothing.
+        """
         standing = self._all_standing().get(index)
         if standing is not None:
             line, origin = standing
-            self._has_failed(line, origin)
+            self._block_behind(line, origin)
 
     def fail_all(self, indices: Iterable[int]) -> None:
         """Block the later records of the lines of these; see `fail`."""
@@ -387,12 +444,14 @@ class Gate:
         """Add the state of another gate of the same partition."""
         self._standing.update({index: (line, origin) for index, line, origin in slip.standing})
         for line, origin in slip.failed.items():
-            self._has_failed(line, origin)
+            self._block_behind(line, origin)
 
     def lined(self, stops: I64 | None = None) -> Lined:
-        """Return the records that are in lines, for `behind`; with `stops`, only those of the lines of these.
+        """Return the records that are in lines, for `behind`; with `stops`,
+        only those of the lines of these.
 
-        `stops` has indices, ascending: all that fails of the partition, or stays open.
+        `stops` has indices, ascending: all that fails of the partition, or
+        stays open.
         """
         if stops is not None and not len(stops):
             return Lined(self.place, self._operator, np.empty((0, 3), np.int64))
@@ -413,14 +472,18 @@ class Gate:
         self._standing[index] = line, origin
 
     def _find_lines(self) -> list[I64]:
-        """Find the lines of what was admitted together and has none yet; return all of `_together`.
+        """Find the lines of what was admitted together and has none yet;
+        return all of `_together`.
 
-        It is put off until somebody asks for them: where nothing waits or fails, nobody does, and no key is
-        hashed.
+        It is put off until somebody asks for them: where nothing waits or
+        fails, nobody does, and no key is hashed.
         """
-        is_whole = self._line_up.by == PARTITION
         for indices, keys, origins in self._unlined:
-            lines = [WHOLE] * len(keys) if is_whole else list(map(self._lines.__getitem__, keys))
+            lines: Sequence[int | None]
+            if self._line_up.by == PARTITION:
+                lines = [WHOLE] * len(keys)
+            else:
+                lines = list(map(self._lines.__getitem__, keys))
             self._together.append(_in_lines(indices, lines, origins))
         self._unlined.clear()
         self._unlined_bytes = 0
@@ -429,14 +492,18 @@ class Gate:
     def _all_standing(self) -> dict[int, tuple[int, int]]:
         """Return by index the line and the origin of each record that is in a line."""
         arrays = self._find_lines()
+        # those before are in the dictionary already
         for rows in arrays[self._arrays_standing :]:
             indices, lines, origins = rows.T.tolist()
-            self._standing.update(zip(indices, zip(lines, origins, strict=True), strict=True))
+            places_in_lines = zip(lines, origins, strict=True)
+            self._standing.update(zip(indices, places_in_lines, strict=True))
         self._arrays_standing = len(arrays)
         return self._standing
 
     def _blocks(self, line: int, origin: int) -> Cause | None:
-        """Return why a record of a line is blocked: an earlier one waits, or failed here; None: neither."""
+        """Return why a record of a line is blocked: an earlier one waits, or
+        failed here; None: neither.
+        """
         for stops in (self._line_up.waiting, self.failed):  # by line, the lowest origin
             lowest_origin = stops.get(line)
             if lowest_origin is not None and lowest_origin < origin:
@@ -445,34 +512,44 @@ class Gate:
             return self._stop_of_all.cause
         return None
 
-    def _has_failed(self, line: int, origin: int) -> None:
-        """Block what comes behind an origin of a line."""
+    def _block_behind(self, line: int, origin: int) -> None:
+        """Block what comes behind an origin of a line, from now on."""
         if line not in self.failed:
-            self._stopped_lines = None
+            self._stopped_lines = None  # they are more now
         self.failed[line] = min(origin, self.failed.get(line, origin))
 
 
 def list_of(origins: I64 | Sequence[int | None]) -> Sequence[int | None]:
+    """Return origins as numbers of Python, whichever form they have."""
     return origins.tolist() if isinstance(origins, np.ndarray) else origins
 
 
 def _in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence[int | None]) -> I64:
-    """Return index, line and origin of those records that have both a line and an origin: `(n, 3) int64`."""
+    """Return index, line and origin of those records that have both a line
+    and an origin: `(n, 3) int64`.
+    """
     try:
-        return np.stack([indices, np.array(lines, np.int64), np.asarray(origins, np.int64)], axis=1)
-    except TypeError:  # numpy's answer to a None, which a look at each of them would find no sooner
+        columns = [indices, np.array(lines, np.int64), np.asarray(origins, np.int64)]
+        return np.stack(columns, axis=1)
+    except TypeError:
+        # NumPy takes no None. Mostly there is none, so it is tried first: to
+        # look for one takes as long.
         records = zip(indices.tolist(), lines, list_of(origins), strict=True)
         rows = [record for record in records if None not in record]
         return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:
-    """Return the cause of a blocked record; it waits for the record `origin` of `place`, a partition."""
+    """Return the cause of a blocked record; it waits for the record `origin`
+    of `place`, a partition.
+    """
     return Cause.of(operator, HELD, f"waits for {place}@{origin}")
 
 
 class Lined(NamedTuple):
-    """The records of one partition that are in lines; `rows` is `(n, 3) int64`: index, line, origin."""
+    """The records of one partition that are in lines; `rows` is
+    `(n, 3) int64`: index, line, origin.
+    """
 
     place: str
     operator: str
@@ -480,11 +557,13 @@ class Lined(NamedTuple):
 
 
 def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[tuple[Cause, I64]]:
-    """Return, by cause, the records that did not fail but come behind one that failed or is open.
+    """Return, by cause, the records that did not fail but come behind one
+    that failed or is open.
 
     Args:
         lined: from each read task, the records in lines.
-        open_: indices of the roots that are not done when the batch ends: they may still fail, or time out.
+        open_: indices of the roots that are not done when the batch ends:
+            they may still fail, or time out.
         free: indices, ascending, of the records that are best effort.
     """
     failed = distinct(failed)
@@ -495,13 +574,14 @@ def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[t
     for place, operator, rows in lined:
         rows = rows[~among(rows[:, 0], free)]
         stopping = rows[among(rows[:, 0], stops)]
-        # Sorted by line, then by origin: the first row of a line has its head, the lowest origin that stops
-        # it.
+        # Sorted by line, then by origin: the first row of a line has its
+        # head, the lowest origin that stops it.
         stopping = stopping[np.lexsort((stopping[:, 2], stopping[:, 1]))]
         lines, first_rows = np.unique(stopping[:, 1], return_index=True)
         rows = rows[among(rows[:, 1], lines) & ~among(rows[:, 0], failed)]
         heads = stopping[first_rows[rows_among(rows[:, 1], lines)], 2]
-        # where origin 3 of a line failed, 5 and 9 come behind it; 2 does not, and went before it
+        # where origin 3 of a line failed, 5 and 9 come behind it; 2 does not,
+        # and went before it
         is_behind = heads < rows[:, 2]
         indices_by_head: dict[int, list[int]] = {}
         for head, index in zip(heads[is_behind].tolist(), rows[is_behind, 0].tolist(), strict=True):

@@ -1,4 +1,6 @@
-"""How many records a batch may have to end within a quarter of the timeout; pure (protocol.md, 5.1)."""
+"""How many records a batch may have to end within a quarter of the timeout;
+pure (protocol.md, 5.1).
+"""
 
 from __future__ import annotations
 
@@ -7,35 +9,51 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 FIRST_BATCH_RECORDS = 10_000
-"""A batch has at most so many records before any batch was measured; with a timeout of more than 30 s it has
-one for each `FIRST_RECORD_MS` of it, so bolts have as long for a record as they have with 30 s."""
+"""A batch has at most so many records before any batch was measured; with a
+timeout of more than 30 s it has one for each `FIRST_RECORD_MS` of it, so
+bolts have as long for a record as they have with 30 s."""
 
 FIRST_RECORD_MS = 3
 
 FIRST_BATCH_RECORDS_MAX = 20_000
-"""More than this never: most of such a batch's time is fixed, so a larger one would tell hardly more, and
-slow bolts would keep a query's first output waiting."""
+"""More than this never: most of such a batch's time is fixed, so a larger one
+would tell hardly more, and slow bolts would keep a query's first output
+waiting."""
 
 TIMEOUT_SHARE = 4
-"""A batch should take at most 1 / this of the timeout: a quarter leaves room for a batch that is slow."""
+"""A batch should take at most 1 / this of the timeout: a quarter leaves room
+for a batch that is slow.
+"""
 
 FIRST_FIXED_MS = 250
-"""While batches of one size alone were measured, so much of their time is not the records', at most half."""
+"""While batches of one size alone were measured, so much of their time is not
+the records', at most half.
+"""
 
 PROBE_RECORDS = 1_000
-"""Size of the batch after a first one that was too slow. A fixed time never shrinks a batch below this."""
+"""Size of the batch after a first one that was too slow. A fixed time never
+shrinks a batch below this.
+"""
 
 SHRINK_MAX = 10
-"""A batch has at least 1 / this of the records of the one before: it may have been slow by chance."""
+"""A batch has at least 1 / this of the records of the one before: it may have
+been slow by chance.
+"""
 
 CLEARLY_BELOW = 0.8
-"""After a batch below this fraction of its target time the next is always larger, whatever was measured."""
+"""After a batch below this fraction of its target time the next is always
+larger, whatever was measured.
+"""
 
 REMEMBERED_BATCHES = 6
-"""A measurement of a size is used for so many further batches; then a larger size is tried again."""
+"""A measurement of a size is used for so many further batches; then a larger
+size is tried again.
+"""
 
 SIZES_DIFFER = 1.5
-"""Two batches show which part of the time is fixed only if one is at least this many times as large."""
+"""Two batches show which part of the time is fixed only if one is at least
+this many times as large.
+"""
 
 
 class _Batch(NamedTuple):
@@ -52,7 +70,9 @@ class _Line(NamedTuple):
     record_ms: float
 
     def explains(self, batch: _Batch) -> float:
-        """Return how well it explains a batch: 1 if its time is as by the model, 0 if half or twice that."""
+        """Return how well it explains a batch: 1 if its time is as by the
+        model, 0 if half or twice that.
+        """
         model_ms = self.fixed_ms + self.record_ms * batch.records
         return max(0.0, 1 - abs(math.log2(model_ms / batch.took_ms)))
 
@@ -60,10 +80,11 @@ class _Line(NamedTuple):
 class BatchPace:
     """How many records a batch may have so that it ends within a quarter of the timeout.
 
-    A batch's time runs from its Init to its first verdict or to the planning of the next batch, whichever is
-    sooner. The model is time = fixed + records * per_record, a line through the newest batch, which ran under
-    the present conditions. Of all such lines it is the one that explains most of the last batches of each
-    other size, where younger ones count more:
+    A batch's time runs from its Init to its first verdict or to the planning
+    of the next batch, whichever is sooner. The model is time = fixed +
+    records * per_record, a line through the newest batch, which ran under the
+    present conditions. Of all such lines it is the one that explains most of
+    the last batches of each other size, where younger ones count more:
 
     - One slow batch (a busy machine) shrinks the next one, but to no less than a tenth. If that one is as
       fast as before, the former line explains the batches again, and the size returns.
@@ -79,13 +100,15 @@ class BatchPace:
     def __init__(self, timeout_ms: int) -> None:
         """Begin without measurements; with timeout 0 no batch is too large."""
         self._timeout_ms = timeout_ms
-        # by size, a power of two: the last batch of it, the newest one last; and which number that batch had
+        # by size, a power of two: the last batch of it, the newest one last;
+        # and which number that batch had
         self._last_by_size: dict[int, _Batch] = {}
         self._number_by_size: dict[int, int] = {}
         self._batch_count = 0
         self._is_probe = False
         self._is_first = True
-        # of the batch that was planned: its records, and when; None: it has ended
+        # of the batch that was planned: its records, and when, wall ms; None:
+        # it has ended
         self._record_count = 0
         self._emitted_ms: int | None = None
 
@@ -99,25 +122,29 @@ class BatchPace:
         if not self._timeout_ms:
             return None
         if not self._last_by_size:
-            return self._first() if self._is_first else PROBE_RECORDS
+            return self._first_records() if self._is_first else PROBE_RECORDS
         batches = list(self._last_by_size.values())
         newest = batches[-1]
         target_ms = self._timeout_ms / TIMEOUT_SHARE
         line = _line_through_newest(batches)
-        if line.fixed_ms >= self._timeout_ms or (newest.took_ms > target_ms and not line.record_ms):
+        is_slow_by_fixed_time = newest.took_ms > target_ms and not line.record_ms
+        if line.fixed_ms >= self._timeout_ms or is_slow_by_fixed_time:
             return self._allowed_by_fixed_time(newest)
 
-        # `fitting` end within the target by the line, and `safe` ones do even if the line is wrong.
-        # With a target of 1,000 ms, 800 ms fixed and 1 ms for a record, 500 fit, not 200: the records' own
-        # work may take half of the target even if the rest is fixed, since less of it would not help.
+        # `fitting` end within the target by the line, and `safe` ones do even
+        # if the line is wrong. With a target of 1,000 ms, 800 ms fixed and 1
+        # ms for a record, 500 fit, not 200: the records' own work may take
+        # half of the target even if the rest is fixed, since less of it would
+        # not help.
         work_ms = max(target_ms - line.fixed_ms, target_ms / 2)
         fitting = work_ms / line.record_ms if line.record_ms else math.inf
         doubled = 2.0 * newest.records
         safe = doubled
         if newest.took_ms <= target_ms:
             explained = [batch for batch in batches if line.explains(batch)]
-            # Even if all of its time was the records', the next one ends within half of the timeout: behind
-            # 100 records in 400 ms it has 500 at most, which end in 2,000 ms of 4,000.
+            # Even if all of its time was the records', the next one ends
+            # within half of the timeout: behind 100 records in 400 ms it has
+            # 500 at most, which end in 2,000 ms of 4,000.
             safe = max(2 * target_ms * batch.records / batch.took_ms for batch in explained)
             if len(batches) == 1:
                 own_ms = max(newest.took_ms - FIRST_FIXED_MS, newest.took_ms / 2)
@@ -129,19 +156,23 @@ class BatchPace:
                 fitting = max(fitting, doubled)
         if self._is_probe:  # `safe` is `doubled` at least
             fitting = max(fitting, doubled)
-        least = newest.records / SHRINK_MAX
-        return max(1, math.ceil(max(min(fitting, safe), least)))
+        records_min = newest.records / SHRINK_MAX
+        return max(1, math.ceil(max(min(fitting, safe), records_min)))
 
     def _allowed_by_fixed_time(self, newest: _Batch) -> int:
-        """Return how many records the next batch may have where the newest was slow, whatever its size."""
+        """Return how many records the next batch may have where the newest
+        was slow, whatever its size.
+        """
         if 2 * newest.took_ms <= self._timeout_ms:
-            # fewer were as slow; and if all time is the records' after all, none of them times out
+            # fewer were as slow; and if all time is the records' after all,
+            # none of them times out
             return 2 * newest.records
         return max(newest.records // 2, min(newest.records, PROBE_RECORDS))
 
-    def _first(self) -> int:
+    def _first_records(self) -> int:
         """Return how many records the first batch may have."""
-        return min(max(FIRST_BATCH_RECORDS, self._timeout_ms // FIRST_RECORD_MS), FIRST_BATCH_RECORDS_MAX)
+        by_timeout = max(FIRST_BATCH_RECORDS, self._timeout_ms // FIRST_RECORD_MS)
+        return min(by_timeout, FIRST_BATCH_RECORDS_MAX)
 
     def emitted(self, count: int, now_ms: int) -> None:
         """Begin to measure a batch of `count` records, which was planned at a wall time."""
@@ -149,11 +180,15 @@ class BatchPace:
         self._emitted_ms = now_ms
 
     def discount(self, count: int) -> None:
-        """Take records off the batch that was planned: blocked ones, which took none of its time."""
+        """Take records off the batch that was planned: blocked ones, which
+        took none of its time.
+        """
         self._record_count = max(0, self._record_count - count)
 
     def done(self, now_ms: int) -> int | None:
-        """End the batch; return how long it took, ms; None: it has ended before, or nobody knows."""
+        """End the batch; return how long it took, ms; None: it has ended
+        before, or nobody knows.
+        """
         if self._emitted_ms is None:
             return None
         since_ms = self._emitted_ms
@@ -180,20 +215,24 @@ class BatchPace:
         for larger_size, number in self._number_by_size.items():
             if larger_size > size and number <= stale_number:
                 stale_sizes.append(larger_size)
-        # half of its time or more seems fixed, and it took no more than half of the timeout
+        # half of its time or more seems fixed, and it took no more than half
+        # of the timeout
         fixed_ms = _line_through_newest(list(self._last_by_size.values())).fixed_ms
         target_ms = self._timeout_ms / TIMEOUT_SHARE
         self._is_probe = bool(stale_sizes) and batch.took_ms <= 2 * min(fixed_ms, target_ms)
         if self._is_probe:
-            # they are not stale any more: the next of them is tried after as many batches again
+            # they are not stale any more: the next of them is tried after as
+            # many batches again
             self._number_by_size.update(dict.fromkeys(stale_sizes, self._batch_count))
 
 
 def _line_through_newest(batches: Sequence[_Batch]) -> _Line:
-    """Choose the line that fits the newest batch, the last one, and explains most of the others.
+    """Choose the line that fits the newest batch, the last one, and explains
+    most of the others.
 
-    A line explains a batch the better, the nearer their times are, and not at all from a factor of two on. Of
-    lines that explain equally much the steeper one is taken, because it allows fewer records.
+    A line explains a batch the better, the nearer their times are, and not at
+    all from a factor of two on. Of lines that explain equally much the
+    steeper one is taken, because it allows fewer records.
     """
     records, took_ms = batches[-1]
     # all time is the records', or all of it is fixed
@@ -201,13 +240,16 @@ def _line_through_newest(batches: Sequence[_Batch]) -> _Line:
     for earlier in batches[:-1]:
         if max(earlier.records, records) < SIZES_DIFFER * min(earlier.records, records):
             continue
-        # if 100 records took 300 ms, and the newest 200 took 400, then 1 ms for each, and 200 ms fixed
+        # if 100 records took 300 ms, and the newest 200 took 400, then 1 ms
+        # for each, and 200 ms fixed
         record_ms = (took_ms - earlier.took_ms) / (records - earlier.records)
         if 0 < record_ms < took_ms / records:
             lines.append(_Line(took_ms - record_ms * records, record_ms))
 
     def score(line: _Line) -> tuple[float, float]:
-        """Return how well it explains all batches, each older one counting half as much, and its slope."""
+        """Return how well it explains all batches, each older one counting
+        half as much, and its slope.
+        """
         newest_first = enumerate(reversed(batches))
         explained = sum(2.0**-age * line.explains(batch) for age, batch in newest_first)
         return round(explained, 6), line.record_ms  # rounded, so that lines that explain the same are equal

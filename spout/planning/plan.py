@@ -52,6 +52,7 @@ class BatchPlan:
 
     @property
     def count(self) -> int:
+        """How many positions it emits."""
         return sum(run.end - run.start for run in self.ranges)
 
     def starts(self) -> tuple[int, ...]:
@@ -88,6 +89,17 @@ class PlanIndex(RootNumbers):
             )
         return indices
 
+    def named(self, indices: I64) -> tuple[I64, I64]:
+        """Return the source and the position of each index.
+
+        Raises `TrackingError`: an index is not of this plan.
+        """
+        if len(indices) and not (indices.min() >= 0 and indices.max() < self.count):
+            raise TrackingError(
+                "a task named a root that is not in the plan of its batch; install one version"
+            )
+        return self.roots(indices)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
@@ -110,20 +122,23 @@ def read_tasks(
 ) -> list[ReadTask]:
     """Divide a plan into tasks of about equal size, of `TASK_RECORDS_MIN` or more.
 
-    Partitions that are read in order get tasks of their own, as a whole and with their copies; `tasks` is the
-    largest number of either kind.
+    Partitions that are read in order get tasks of their own, as a whole and with their copies.
+
+    Args:
+        topics: the topic of each source.
+        tasks: the largest number of tasks of either kind.
+        order: for each partition that is read in order, by its source, which records are blocked.
     """
     order = order or {}
-    loose = [run for run in plan.ranges if first_source(run.source) not in order]
-    count = sum(run.end - run.start for run in loose)
-    shares = cut_ranges(loose, min(tasks, max(1, count // TASK_RECORDS_MIN)))
+    # first what may be cut anywhere, then partitions as a whole
+    unordered = [run for run in plan.ranges if first_source(run.source) not in order]
+    record_count = sum(run.end - run.start for run in unordered)
+    pieces = min(tasks, max(1, record_count // TASK_RECORDS_MIN))
+    shares = cut_ranges(unordered, pieces)
     divided = [ReadTask(plan, share, _topics_of(share, topics)) for share in shares]
     for share in _dealt_whole(plan.ranges, order, tasks):
-        line_ups: dict[int, LineUp] = {}
-        for run in share:
-            ordered = first_source(run.source)
-            if ordered in order:
-                line_ups[ordered] = order[ordered]
+        partitions = {int(first_source(run.source)) for run in share}
+        line_ups = {source: order[source] for source in sorted(partitions)}
         divided.append(ReadTask(plan, share, _topics_of(share, topics), line_ups))
     return divided
 
@@ -140,35 +155,42 @@ def _dealt_whole(
 
     Each goes to the task that has least so far. Of 50, 30 and 30 records two tasks get 50, and 30 and 30.
     """
-    sizes = Counter[int]()
+    size_by_source = Counter[int]()  # of a partition with its copies
     for run in ranges:
-        ordered = first_source(run.source)
-        if ordered in order:
-            sizes[ordered] += run.end - run.start
-    # by task, how many records it has so far
-    dealt = [0] * min(tasks, len(sizes))
+        ordered_source = first_source(run.source)
+        if ordered_source in order:
+            size_by_source[ordered_source] += run.end - run.start
+    # how many records each task has so far
+    task_sizes = [0] * min(tasks, len(size_by_source))
     task_by_source: dict[int, int] = {}
-    for source in sorted(sizes, key=lambda source: (-sizes[source], source)):
-        task = dealt.index(min(dealt))
+    # the largest first; of equal ones in the order of their numbers, so that a plan is always divided so
+    for source in sorted(size_by_source, key=lambda source: (-size_by_source[source], source)):
+        task = task_sizes.index(min(task_sizes))
         task_by_source[source] = task
-        dealt[task] += sizes[source]
-    shares: list[list[SourceRun]] = [[] for _ in dealt]
+        task_sizes[task] += size_by_source[source]
+    shares: list[list[SourceRun]] = [[] for _ in task_sizes]
     for run in ranges:  # in their order, so that each share ascends
-        ordered = first_source(run.source)
-        if ordered in task_by_source:
-            shares[task_by_source[ordered]].append(run)
+        ordered_source = first_source(run.source)
+        if ordered_source in task_by_source:
+            shares[task_by_source[ordered_source]].append(run)
     return [tuple(share) for share in shares]
 
 
 def holes(source: int, expected: int, positions: I64) -> list[SourceRun]:
-    """Return the positions that are missing between `expected` and the last of the ascending positions."""
+    """Return the runs of positions that are missing.
+
+    Args:
+        expected: the first position that is looked for.
+        positions: `(n,) int64`, ascending, one at least; nothing is missing behind the last one.
+    """
     if int(positions[-1]) - expected + 1 == len(positions):
         return []
     # where 10 was expected, 11, 12 and 15 leave out 10, and 13 to 14: before 11 and 15 is more than one step
-    former = np.concatenate(([expected - 1], positions[:-1]))
-    behind_gaps = np.flatnonzero(positions - former > 1)
-    gaps = zip((former[behind_gaps] + 1).tolist(), positions[behind_gaps].tolist(), strict=True)
-    return [SourceRun(source, start, end) for start, end in gaps]
+    positions_before = np.concatenate(([expected - 1], positions[:-1]))
+    behind_holes = np.flatnonzero(positions - positions_before > 1)
+    starts = (positions_before[behind_holes] + 1).tolist()
+    ends = positions[behind_holes].tolist()
+    return [SourceRun(source, start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun, ...]]:
@@ -191,29 +213,33 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
     shares: list[list[SourceRun]] = [[]]
     for (source, start, end), first_index in zip(ranges, range_indices[:-1], strict=True):
         shift = start - first_index  # from an index to a position of this range
+        part_start = start
         while cuts_left and cuts_left[0] + shift < end:
-            cut_at = cuts_left.popleft() + shift
-            if start < cut_at:
-                shares[-1].append(SourceRun(source, start, cut_at))
+            cut = cuts_left.popleft() + shift
+            if part_start < cut:
+                shares[-1].append(SourceRun(source, part_start, cut))
             shares.append([])
-            start = cut_at
-        shares[-1].append(SourceRun(source, start, end))
+            part_start = cut
+        shares[-1].append(SourceRun(source, part_start, end))
     return [tuple(share) for share in shares]
 
 
 def _near_edge(ranges: Sequence[SourceRun], range_indices: Sequence[int], index: int, reach: float) -> int:
-    """Return the nearest end of a range or of a wire block, if it is no farther than `reach`; else `index`.
+    """Return the index of the nearest end of a range or of a wire block; `index` if none is near.
 
-    `range_indices` are the indices at which ranges begin, and behind them the index behind the last one.
+    Args:
+        range_indices: the indices at which ranges begin, and behind them the index behind the last one.
+        reach: how far from `index` it may be.
     """
-    row = min(bisect_right(range_indices, index), len(ranges)) - 1
-    start = ranges[row].start
-    end = ranges[row].end
-    shift = range_indices[row] - start  # from a position of this range to its index
-    block = 1 << WIRE_BLOCK_BITS
-    block_start = (index - shift) >> WIRE_BLOCK_BITS << WIRE_BLOCK_BITS
-    edges = [range_indices[row], range_indices[row + 1]]
-    block_edges = [edge for edge in (block_start, block_start + block) if start < edge < end]
-    edges += [edge + shift for edge in block_edges]
+    range_number = min(bisect_right(range_indices, index), len(ranges)) - 1
+    start = ranges[range_number].start
+    end = ranges[range_number].end
+    shift = range_indices[range_number] - start  # from a position of this range to its index
+    block_size = 1 << WIRE_BLOCK_BITS
+    block_start = (index - shift) // block_size * block_size
+    # as indices: the ends of the range, and those of the block that are within the range
+    edges = [range_indices[range_number], range_indices[range_number + 1]]
+    block_edges = (block_start, block_start + block_size)
+    edges += [edge + shift for edge in block_edges if start < edge < end]
     nearest = min(edges, key=lambda edge: (abs(edge - index), edge))
     return nearest if abs(nearest - index) <= reach else index

@@ -1,11 +1,14 @@
 """A session: its name, its clock, and what N acker partitions answer to its `Take`.
 
-The session's ticks carry its clock to the ackers. The clock moves only when the process reads it, and by at
-most a second, so no root times out while the process sleeps. It does not move while the process has no root
-pending, nor jump to wall time afterwards: another process of the session may have roots pending, and this
-clock must not be ahead of that one's (see `spout.group.tenure`).
+The session's ticks carry its clock to the ackers. The clock moves only when
+the process reads it, and by at most a second, so no root times out while the
+process sleeps. It does not move while the process has no root pending, nor
+jump to wall time afterwards: another process of the session may have roots
+pending, and this clock must not be ahead of that one's (see
+`spout.group.tenure`).
 
-Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and Taken").
+Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and
+Taken").
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ STEP_MS_MAX: Final = UNSENT_MS_MAX
 """Reading the clock adds at most this, and so do all readings since the last tick together."""
 
 QUESTION_SUFFIX = "?"
-"""Suffix of the id in the `Take` that only asks, so that its late answers are not taken for others."""
+"""Suffix of the id in the `Take` that only asks, so that its late answers are
+not taken for others.
+"""
 
 
 class SessionName(NamedTuple):
@@ -46,7 +51,9 @@ class SessionClock:
         self._looked_ms = wall_ms
 
     def look(self, wall_ms: int, *, idle: bool) -> int:
-        """Move the clock on and return it; `idle`: nothing is pending, so that no tick carries it."""
+        """Move the clock on and return it; `idle`: nothing is pending, so
+        that no tick carries it.
+        """
         if not idle:
             step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
             self.now = min(self.now + step_ms, self._sent + STEP_MS_MAX)
@@ -61,14 +68,15 @@ class SessionClock:
     def sent(self) -> None:
         """Record that a tick or an Init with the present clock is sent.
 
-        The next adds at most `STEP_MS_MAX`. Else readings between two ticks and a sleep would add up,
-        and a root time out up to 1.5 s late.
+        The next adds at most `STEP_MS_MAX`. Else readings between two ticks
+        and a sleep would add up, and a root time out up to 1.5 s late.
         """
         self._sent = self.now
 
 
 class Answers:
-    """Collects the first whole answer of each acker partition to one `Take`; part 0 begins an answer.
+    """Collects the first whole answer of each acker partition to one `Take`;
+    part 0 begins an answer.
 
     Later ones answer repetitions and contain nothing new.
     """
@@ -78,18 +86,22 @@ class Answers:
     def __init__(self, group: str, asked_by: str, partitions: int, sources: Iterable[int]) -> None:
         """Wait for N answers to the `Take` of session `asked_by` that names some sources.
 
-        An answer that accepts without naming them all belongs to an earlier `Take`.
+        An answer that accepts without naming them all belongs to an earlier
+        `Take`.
         """
         self._group = group
         self._asked_by = asked_by
         self._partitions = partitions
         self._sources = frozenset(sources)
-        # by acker partition: the parts of the answer that is being read, and those of the whole answer
+        # by acker partition: the parts of the answer that is being read, and
+        # those of the whole answer
         self._parts_so_far: dict[int, list[Taken]] = {}
         self._whole_answers: dict[int, tuple[Taken, ...]] = {}
 
     def read(self, partition: int, taken: Taken) -> bool:
-        """Add one record of an acker partition; return whether it completes that partition's answer."""
+        """Add one record of an acker partition; return whether it completes
+        that partition's answer.
+        """
         if taken.group != self._group or taken.asked_by != self._asked_by:
             return False
         if partition in self._whole_answers:
@@ -97,8 +109,8 @@ class Answers:
         if taken.part == 0:
             self._parts_so_far[partition] = []
         parts = self._parts_so_far.get(partition)
-        # The parts 0 and 1 of 3 are here: only part 2 goes on. Any other one is of an answer whose start was
-        # not read.
+        # The parts 0 and 1 of 3 are here: only part 2 goes on. Any other one
+        # is of an answer whose start was not read.
         if parts is None or taken.part != len(parts):
             return False
         parts.append(taken)
@@ -111,6 +123,7 @@ class Answers:
         return True
 
     def has(self, partition: int) -> bool:
+        """Return whether the answer of an acker partition is complete."""
         return partition in self._whole_answers
 
     @property
@@ -142,11 +155,17 @@ class Answers:
         return tuple(sorted(run for taken in self._parts() for run in taken.open))
 
     def generations(self) -> dict[int, dict[int, int]]:
-        """Return by acker partition that has answered the generation of each source that it knows."""
-        return {
-            partition: {entry.source: entry.generation for part in parts for entry in part.sources}
-            for partition, parts in self._whole_answers.items()
-        }
+        """Return by acker partition that has answered the generation of each
+        source that it knows.
+        """
+        generations: dict[int, dict[int, int]] = {}
+        for partition, parts in self._whole_answers.items():
+            generation_by_source: dict[int, int] = {}
+            for part in parts:
+                for entry in part.sources:
+                    generation_by_source[entry.source] = entry.generation
+            generations[partition] = generation_by_source
+        return generations
 
     def sources(self) -> dict[int, SourceHistory]:
         """Return each source as the ackers know it, merged from all answers."""
@@ -158,15 +177,18 @@ class Answers:
         return {source: _history(entries) for source, entries in entries_by_source.items()}
 
     def _parts(self) -> Iterable[Taken]:
+        """Return the parts of all whole answers."""
         return (taken for parts in self._whole_answers.values() for taken in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceHistory:
-    """The state of a source in N acker partitions, at the highest `generation` that any of them has.
+    """The state of a source in N acker partitions, at the highest
+    `generation` that any of them has.
 
-    `from_` is the lowest first position of that generation; `watermarks` has by acker partition that has the
-    source its first position that was never initialised.
+    `from_` is the lowest first position of that generation; `watermarks` has
+    by acker partition that has the source its first position that was never
+    initialised.
     """
 
     generation: int

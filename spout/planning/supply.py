@@ -31,34 +31,39 @@ from acker.identity import I64, WIRE_BLOCK_BITS
 from acker.wire.events import PositionRun, SourceRun
 
 HOLE_MIN: Final = 10_000
-"""Empty positions in a row from which on a task is not sent to read them: a further range costs a task 20 to
-35 ms, as much as so many aborted records of 1 kB."""
+"""Empty positions in a row from which on a task is not sent to read them: a
+further range costs a task 20 to 35 ms, as much as so many aborted records of
+1 kB."""
 
 HOLES_MAX: Final = 32
-"""Holes that one batch passes of a source, as its ranges cost a task a seek each; the next batch goes on."""
+"""Holes that one batch passes of a source, as its ranges cost a task a seek
+each; the next batch goes on.
+"""
 
 HOLE_POSITIONS_MAX: Final = 1_000_000
-"""Empty positions of a source that are initialised and have no verdict yet. Should this process die and
-another session follow, they count as lost, and a replay worker looks for each of them. `max_spout_pending` is
-as many."""
+"""Empty positions of a source that are initialised and have no verdict yet.
+Should this process die and another session follow, they count as lost, and a
+replay worker looks for each of them. `max_spout_pending` is as many."""
 
 EMPTY_MAX: Final = 100_000
-"""Empty positions in one batch's ranges of a source: an acker may need 9 bytes for each until the batch has
-ended."""
+"""Empty positions in one batch's ranges of a source: an acker may need 9
+bytes for each until the batch has ended."""
 
 _BLOCK: Final = 1 << WIRE_BLOCK_BITS
 
 
 class Sighting(NamedTuple):
-    """Which positions hold a record, from `start` up to `to`: those in `records`, ascending, `(n,) int64`."""
+    """Which positions hold a record, from `start` up to `to`: those in
+    `records`, ascending, `(n,) int64`.
+    """
 
     start: int
     to: int
     records: I64
 
-    def moved(self, by: int) -> Sighting:
+    def moved(self, shift: int) -> Sighting:
         """Return it with all positions higher by so many: from offsets to positions, say."""
-        return Sighting(self.start + by, self.to + by, self.records + by)
+        return Sighting(self.start + shift, self.to + shift, self.records + shift)
 
 
 class Portion(NamedTuple):
@@ -86,11 +91,21 @@ class Portion(NamedTuple):
 
     def without(self, sources: Collection[int]) -> Portion:
         """Return what is left without some sources."""
-        return Portion(*(tuple(run for run in runs if run.source not in sources) for runs in self))
+        return Portion(
+            ranges=_without(self.ranges, sources),
+            holes=_without(self.holes, sources),
+            empty=_without(self.empty, sources),
+        )
 
     def end_of(self, source: int) -> int | None:
         """Return the position up to which a source is taken; None: nothing of it is."""
-        return max((run.end for run in (*self.ranges, *self.holes) if run.source == source), default=None)
+        taken = (*self.ranges, *self.holes)
+        return max((run.end for run in taken if run.source == source), default=None)
+
+
+def _without(runs: Sequence[SourceRun], sources: Collection[int]) -> tuple[SourceRun, ...]:
+    """Return runs without those of some sources."""
+    return tuple(run for run in runs if run.source not in sources)
 
 
 def positions_in(runs: Sequence[SourceRun]) -> int:
@@ -109,7 +124,11 @@ def joined_portions(portions: Iterable[Portion]) -> Portion:
 
 
 class _Part(NamedTuple):
-    """A free run: up to `seen_to` it is known which positions hold a record."""
+    """A free run: up to `seen_to` it is known which positions hold a record,
+    those in `records`.
+
+    All that lie behind count as records.
+    """
 
     start: int
     seen_to: int
@@ -135,31 +154,39 @@ class _Part(NamedTuple):
         """Yield the stretches below `end` that are known to be empty, ascending."""
         seen_end = min(end, self.seen_to)
         records = self.records[: np.searchsorted(self.records, seen_end)]
-        # From 0 up to 10, with records at 3, 4 and 7: between the edges -1, 3, 4, 7 and 10 lie the gaps
-        # [0, 3), [5, 7) and [8, 10). There is none between 3 and 4, which are neighbours.
+        # From 0 up to 10, with records at 3, 4 and 7: between the edges -1,
+        # 3, 4, 7 and 10 lie the gaps [0, 3), [5, 7) and [8, 10). There is
+        # none between 3 and 4, which are neighbours.
         edges = np.concatenate(([self.start - 1], records, [seen_end]))
         for index in np.flatnonzero(np.diff(edges) > 1).tolist():
             yield PositionRun(int(edges[index]) + 1, int(edges[index + 1]))
 
 
 class Supply:
-    """The positions of a source that are `free`; `count` is how many records they hold at most."""
+    """The positions of a source that are `free`; `count` is how many records
+    they hold at most.
+    """
 
     def __init__(self, source: int, free: Sequence[PositionRun], seen: Sighting | None = None) -> None:
-        """Begin with ascending runs of free positions, and with what was seen of them, if anything."""
+        """Begin with ascending runs of free positions, and with what was seen
+        of them, if anything.
+        """
         self.free = free
         self.source = source
         self._parts = [_part(run, seen) for run in free]
         self.count = sum(part.size for part in self._parts)
 
     def is_seen(self, count: int) -> bool:
-        """Return whether it is known where the first `count` records are, or that there are fewer."""
+        """Return whether it is known where the first `count` records are, or
+        that there are fewer.
+        """
+        records_left = count
         for part in self._parts:
-            if count <= len(part.records):
+            if records_left <= len(part.records):
                 return True
             if part.seen_to < part.end:
                 return False
-            count -= len(part.records)
+            records_left -= len(part.records)
         return True
 
     def take(
@@ -175,22 +202,26 @@ class Supply:
         Args:
             hole_min: how many empty positions in a row are a hole.
             holes_left: how many positions its holes may have together.
-            ends_with_block: end at a near end of a wire block, since whole blocks fold fastest.
+            ends_with_block: end at a near end of a wire block, since whole
+                blocks fold fastest.
         """
         taking = _Taking(self.source, hole_min, holes_left)
+        records_left = count
         for part in self._parts:
-            if count <= 0 or taking.is_full:
+            if records_left <= 0 or taking.is_full:
                 break
-            end = part.end_of(count)
+            end = part.end_of(records_left)
             if ends_with_block and end < part.end:
                 end = _near_block_end(part, end)
             taking.add(part, end)
-            count -= part.size
+            records_left -= part.size
         return taking.portion()
 
 
 def _part(run: PositionRun, seen: Sighting | None) -> _Part:
-    """Return a free run with what was seen of it: nothing, if its first position was not looked at."""
+    """Return a free run with what was seen of it: nothing, if its first
+    position was not looked at.
+    """
     if seen is None or not seen.start <= run.start < seen.to:
         return _Part(run.start, run.start, run.end, np.empty(0, np.int64))
     seen_to = min(seen.to, run.end)
@@ -199,24 +230,30 @@ def _part(run: PositionRun, seen: Sighting | None) -> _Part:
 
 
 def _near_block_end(part: _Part, end: int) -> int:
-    """Return the last end of a wire block before `end`, or `end` if more than a quarter of the records would
-    be left out.
+    """Return the last end of a wire block before `end`; `end` if too many
+    records would be left out.
+
+    Too many are more than a quarter of those before `end`.
     """
     block_end = end // _BLOCK * _BLOCK
     if block_end <= part.start:
         return end
-    return block_end if part.count_below(block_end) * 4 >= part.count_below(end) * 3 else end
+    leaves_few_out = part.count_below(block_end) * 4 >= part.count_below(end) * 3
+    return block_end if leaves_few_out else end
 
 
 class _Taking:
-    """Collects the portion of one source; `is_full` when it may have no more holes, or empty positions."""
+    """Collects the portion of one source; `is_full` when it may have no more
+    holes, or empty positions.
+    """
 
     def __init__(self, source: int, hole_min: int, hole_positions_max: int) -> None:
         """Begin with nothing; `hole_min` empty positions in a row are a hole."""
         self.is_full = False
         self._source = source
         self._hole_min = hole_min
-        # how many positions are left for holes, and how many empty ones for ranges
+        # how many positions are left for holes, and how many empty ones for
+        # ranges
         self._hole_positions_left = hole_positions_max
         self._empty_positions_left = EMPTY_MAX
         # what `portion` returns
@@ -225,7 +262,9 @@ class _Taking:
         self._empty: list[SourceRun] = []
 
     def add(self, part: _Part, end: int) -> None:
-        """Take a free run up to `end`, or up to the first empty stretch for which there is no room."""
+        """Take a free run up to `end`, or up to the first empty stretch for
+        which there is no room.
+        """
         range_start = part.start
         for gap in part.gaps(end):
             gap_positions = gap.end - gap.start
@@ -245,10 +284,13 @@ class _Taking:
         self._add_range(range_start, end)
 
     def portion(self) -> Portion:
+        """Return what was taken."""
         return Portion(tuple(self._ranges), tuple(self._holes), tuple(self._empty))
 
     def _pass_hole(self, gap: PositionRun) -> int:
-        """Add an empty stretch to the holes, as far as there is room; return where the rest of it begins."""
+        """Add an empty stretch to the holes, as far as there is room; return
+        where the rest of it begins.
+        """
         if len(self._holes) == HOLES_MAX:
             return gap.start
         end = min(gap.end, gap.start + self._hole_positions_left)

@@ -1,11 +1,13 @@
-"""The pending window: which emitted roots have no verdict yet, and up to where a group may commit.
+"""The pending window: which emitted roots have no verdict yet, and up to
+where a group may commit.
 
-For each source the window keeps the pending positions as intervals, those of them that are known to be
-empty, and the position behind the highest emitted one. A verdict for a root that is not pending changes
-nothing; it is counted as `late` below that position, as `unknown` above it.
+For each source the window keeps the pending positions as intervals, those of
+them that are known to be empty, and the position behind the highest emitted
+one. A verdict for a root that is not pending changes nothing; it is counted
+as `late` below that position, as `unknown` above it.
 
-Source: docs/design/protocol.md, sections 3 (rules 5 and 6) and 5.1; docs/design/conformance.md, S57, S58, S87
-to S102, P1 to P6.
+Source: docs/design/protocol.md, sections 3 (rules 5 and 6) and 5.1;
+docs/design/conformance.md, S57, S58, S87 to S102, P1 to P6.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from acker.wire.events import PositionRun, SourceRun
 from acker.wire.verdict import Verdict
 
 COHORTS_MAX = 1_000
-"""So many cohorts are kept to know the oldest pending root; with more, settled cohorts are dropped."""
+"""So many cohorts are kept to know the oldest pending root; with more,
+settled cohorts are dropped.
+"""
 
 
 class _Cohort(NamedTuple):
@@ -80,19 +84,25 @@ class Window:
         return self.pending_of(source) - self.empty_of(source)
 
     def open_source(self, source: int, high: int) -> None:
-        """Add a source: everything below `high` was emitted, and is settled unless `restore` names it."""
+        """Add a source: everything below `high` was emitted, and is settled
+        unless `restore` names it.
+        """
         self._positions_of(source)
         self._emitted_to[source] = max(high, self._emitted_to.get(source, high))
 
     def restore(self, runs: Sequence[SourceRun], now_ms: int) -> None:
-        """Add roots that an earlier process of this session emitted and that are still pending."""
+        """Add roots that an earlier process of this session emitted and that
+        are still pending.
+        """
         for source, start, end in runs:
             self._positions_of(source).add(start, end)
             self._emitted_to[source] = max(end, self._emitted_to.get(source, 0))
         self._remember(_Cohort(now_ms, tuple(runs)))
 
     def emit(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
-        """Add ranges that were emitted at a wall time, and are pending; `empty` hold no record."""
+        """Add ranges that were emitted at a wall time, and are pending;
+        `empty` hold no record.
+        """
         for source, start, end in runs:
             self.emitted += self._positions_of(source).add(start, end)
             self._emitted_to[source] = max(end, self._emitted_to.get(source, 0))
@@ -102,13 +112,14 @@ class Window:
 
     def settle(self, source: int, runs: Iterable[PositionRun], verdict: Verdict) -> int:
         """Settle ascending, disjoint runs and return how many of their roots were pending."""
-        runs = list(runs)
+        runs = list(runs)  # it is gone through more than once
         settled_count = self._positions_of(source).remove_all(runs)
         if source in self._empty:
             self._empty[source].remove_all(runs)
         self.counts[verdict] += settled_count
         emitted_to = self._emitted_to.get(source, 0)
-        # emitted up to 10: of [8, 13) three are unknown; 8 and 9 are late unless they were pending
+        # emitted up to 10: of [8, 13) three are unknown; 8 and 9 are late
+        # unless they were pending
         unknown_count = sum(max(0, run.end - max(run.start, emitted_to)) for run in runs)
         position_count = sum(run.end - run.start for run in runs)
         self.unknown += unknown_count
@@ -116,7 +127,9 @@ class Window:
         return settled_count
 
     def committable(self, source: int) -> int | None:
-        """Return the position below which all that was emitted is settled; None before any emission."""
+        """Return the position below which all that was emitted is settled;
+        None before any emission.
+        """
         first_pending = self._positions_of(source).first
         return self._emitted_to.get(source) if first_pending is None else first_pending
 
@@ -130,7 +143,9 @@ class Window:
         return RootSet.of_runs(runs)
 
     def oldest_emitted_ms(self) -> int | None:
-        """Return the wall time at which the longest pending root was emitted, ms; None: none is pending."""
+        """Return the wall time at which the longest pending root was emitted,
+        ms; None: none is pending.
+        """
         while self._cohorts:
             if self._is_pending(self._cohorts[0]):
                 return self._cohorts[0].emitted_ms

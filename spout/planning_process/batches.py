@@ -305,7 +305,7 @@ class Batches:
         self._turns = self._order.turns(planned)
         self._gap_ends = self._ends_of_gaps(runs)
         for source, end in self._gap_ends.items():
-            self._turns[source] = self._turns[source]._replace(most=self._gap_below(source, end))
+            self._turns[source] = self._turns[source]._replace(new_max=self._gap_below(source, end))
         self._chosen_copies = self._all_copies(planned)
         taken: list[SourceRun] = []
         for run in runs:
@@ -400,7 +400,7 @@ class Batches:
         ordered = {first_source(run.source) for run in ranges if self._is_ordered(run.source)}
         line_ups: dict[int, LineUp] = {}
         for source in sorted(ordered):
-            line_ups[source] = replace(self._turns[source].line_up, most=copies_max)
+            line_ups[source] = replace(self._turns[source].line_up, copies_max=copies_max)
         return line_ups
 
     def _choose(self, limit: int | None, taken: int) -> _Choice:
@@ -420,7 +420,7 @@ class Batches:
             return _Choice(copies, copies, gone=[], copies_max=_copies_max(chosen, granted))
         self._ends_seen = self._readable(list(self._specs))
         free = self._free(self._ends_seen)
-        caps = {source: turn.most for source, turn in self._turns.items()}
+        caps = {source: turn.new_max for source, turn in self._turns.items()}
         portion, granted = self._chooser.choose(free.runs, Room(total, by_input, caps, chosen))
         return _Choice(
             portion=joined_portions([copies, portion]),

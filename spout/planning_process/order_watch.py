@@ -235,7 +235,7 @@ class OrderWatch:
                 why[source] = f"{UNKNOWN}keys of records that wait are being read"
             elif planned.get(source) or planned.get(copies_source(source)):
                 # what a process before has initialised may time out in the batch: nothing new may pass it
-                turns[source] = turn._replace(most=0)
+                turns[source] = turn._replace(new_max=0)
             else:
                 turns[source] = turn
         return turns, why
@@ -365,7 +365,7 @@ class OrderWatch:
         waiting += [WaitingRecord(named.origin, named.line, is_blocked=False) for named in not_acked]
         unread = self._unread_copies(spec, spec.input.blocked_max - len(waiting))
         turn = turn_of(ordering, spec.input.blocked_max, waiting, unread, str(spec))
-        return turn._replace(most=min(turn.most, self._room.of(spec.source)))
+        return turn._replace(new_max=min(turn.new_max, self._room.of(spec.source)))
 
     def _unread_copies(self, spec: SourceSpec, room: int) -> int:
         """Return how many copies of a partition are not planned yet; exactly, where that is over `room`."""

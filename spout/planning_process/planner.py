@@ -36,7 +36,7 @@ from acker.wire.verdict import Verdict
 from spout.group.announce import SIGNS_AT, Announcer, PlannerContext, Reach, Report, Sight
 from spout.group.commits import Committer
 from spout.group.growth import Growth
-from spout.group.opening import Opened, Opening
+from spout.group.opening import GrantEpoch, Opened, Opening
 from spout.group.presence import SIGN_EVERY_MS, SILENT_MS_MAX, Who, describe_session
 from spout.group.session_state import SessionEvent, SessionState, SessionStates, status_word
 from spout.group.sources import PlannerSpec, SourceSpec, sources_of
@@ -111,6 +111,7 @@ class Planner:
         sight: Sight | None = None,
         on_verdicts: Callable[[Verdicts], None] | None = None,
         who: Who | None = None,
+        grant_epoch: GrantEpoch | None = None,
     ) -> None:
         """Prepare; nothing is read or written before `open`, and the planner does not close the log.
 
@@ -120,6 +121,8 @@ class Planner:
             sight: which of the next offsets hold records; None: a reader of its own looks.
             on_verdicts: called in `step` with what the ackers decided, once it is settled.
             who: the process, as its signs of life name it.
+            grant_epoch: of a query that writes exactly once: opens its store, publishes what that
+                has of the last batch, and returns the epoch of the session; None: of any other one.
 
         Raises `UsageError`: inputs of several groups, or tracked and untracked ones together.
         """
@@ -138,6 +141,9 @@ class Planner:
         self._spec = spec
         self._new_id = new_id
         self._who = who
+        self._grant_epoch = grant_epoch
+        # of a query that writes exactly once: the offset behind the batch that is not published
+        self._unpublished: Journal | None = None
         self._on_verdicts = on_verdicts
         self._is_tracked = spec.tracked and spec.inputs[0].tracked
         self._context = PlannerContext(
@@ -246,7 +252,15 @@ class Planner:
         self._to_close.callback(announcer.close)
         self._context = replace(self._context, announcer=announcer)
         with announcer.together():  # what is read here takes 100 ms, in which the ackers answer
-            opening = Opening(self._context, announcer, journal, self._new_id, now_ms, self._session)
+            opening = Opening(
+                self._context,
+                announcer,
+                journal,
+                self._new_id,
+                now_ms,
+                self._session,
+                self._grant_epoch,
+            )
             with ExitStack() as undo:
                 undo.callback(opening.close)
                 self._group = Taking(opening, verdicts, Committer(log, spec.group, self.sources))
@@ -330,7 +344,14 @@ class Planner:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
         owned = self._require()
         self._want_records()
+        if self._grant_epoch is not None:
+            # before the first root is initialised; an error ends the run with a clock that stands
+            owned.tenure.stop_clock(now_ms)
         end = owned.batches.plan(start, limit, now_ms, tasks)
+        if end != start:
+            self._unpublished = end
+        elif self._unpublished is None:
+            owned.tenure.start_clock()
         if owned.state is not None and end != start:
             owned.state.planned(end)
         return end
@@ -369,6 +390,12 @@ class Planner:
         owned = self._require()
         if owned.order is not None and owned.batches.is_last(end):
             owned.order.note_published(end, not_acked)
+
+    def note_committed(self, end: Journal) -> None:
+        """Go on with the clock: the store has the batch that ends there, and it is published."""
+        if self._unpublished == end:
+            self._unpublished = None
+            self._require().tenure.start_clock()
 
     def room(self, input_id: int) -> int:
         """Return how many more records of an input may be pending; only when `is_ready`."""

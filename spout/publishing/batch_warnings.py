@@ -120,9 +120,8 @@ def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[s
     failed_roots = outcome.marks.of(RootMark.FAILED).roots()
     open_marks = outcome.marks.of(RootMark.OUTSTANDING).but(failed_roots).ascending()
     open_roots = outcome.plan.index().find_roots(open_marks.sources, open_marks.positions)
-    reports = (evaluation.report for evaluation in evaluations)
-    indexed_reports = (report for report in reports if report.keyed_roots is None)
-    parts_by_bolt = by_key(pair for report in indexed_reports for pair in left_by(report))
+    reports = [evaluation.report for evaluation in evaluations]
+    parts_by_bolt = by_key(pair for report in reports for pair in left_by(report))
     roots_by_bolt: dict[str, I64] = {}
     for bolt, parts in sorted(parts_by_bolt.items()):
         roots = distinct(np.concatenate(parts))

@@ -1,7 +1,7 @@
 """A task's report as bytes, small enough to travel in an accumulator: usually some hundred bytes.
 
-Plain builtins are pickled and deflated. Edges of held tuples follow as they are, and marks, unless
-these are few: deflate would take longer than all else, and edges are random. Only the tasks of our
+Plain builtins are pickled and deflated. Marks follow as they are, unless they are few: deflate
+would take longer than all else, and edges are random. Only the tasks of our
 own queries write blobs, and only the driver that started them reads them.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
@@ -22,25 +22,23 @@ from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
-from spout.publishing.delayed import Held, HighestTime, KeyedRoots, RootPositions
+from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import TaskReport
-from spout.publishing.root_marks import COMPRESSED_ROWS, RootMarks
+from spout.publishing.root_marks import COMPRESSED_ROWS, RootMarks, steps_of
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 19
+VERSION = 22
 
 REPORT_BYTES_MAX = 1 << 30
-"""Most unpacked bytes of a report, besides edges and marks: ten numbers of each of ten million
+"""Most unpacked bytes of a report, besides many marks: ten numbers of each of ten million
 records."""
 
 _Steps = tuple[int, str, bytes]
-"""A column: its first number, the type of its differences, one of `_WIDTHS`, and these."""
-
-_WIDTHS = ("<i1", "<i2", "<i4", "<i8")
+"""A column: its first number, the type of its differences, and these."""
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that
 # is wrong.
@@ -58,9 +56,9 @@ _GARBAGE = (
 
 
 def encode(report: TaskReport) -> bytes:
-    """Return a report as bytes: deflated builtins, then edges of held tuples, then many marks."""
+    """Return a report as bytes: deflated builtins, then many marks."""
     # `_report` reads the fields in this order; another order, or other fields, is another `VERSION`
-    plan, held = report.plan, report.held
+    plan = report.plan
     marks = report.marks.packed()
     is_small = len(report.marks) <= COMPRESSED_ROWS
     content = (
@@ -77,9 +75,7 @@ def encode(report: TaskReport) -> bytes:
         [tuple(run) for run in report.absent],
         report.lost,
         None if report.received is None else (len(report.received), np.packbits(report.received).tobytes()),
-        [(tuple(cause), _pack(indices)) for cause, indices in report.failures],
-        [(path, _pack(rows)) for path, rows in report.outstanding.items()],
-        _pack(report.touched),
+        [(path, list(map(_steps, rows.T))) for path, rows in report.outstanding.items()],
         tuple(report.took),
         tuple(report.gave),
         [
@@ -87,21 +83,17 @@ def encode(report: TaskReport) -> bytes:
             for counted, measure in report.counts.items()
         ],
         [tuple(error) for error in report.errors],
-        (_steps(held.indices), _steps(held.until_ms), held.fails_late),
-        _pack(report.untracked),
         [_lined_fields(lined) for lined in report.lined],
         [tuple(raised) for raised in report.raised],
-        report.keyed_roots and (_pack(report.keyed_roots.numbers), _place_fields(report.keyed_roots.places)),
         (len(marks), marks if is_small else b""),
         [tuple(run) for run in report.damaged],
         [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.newest],
-        [(tuple(cause), _pack(roots)) for cause, roots in report.passed],
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     pickled = io.BytesIO()
     _PlainTexts(pickled, protocol=5).dump(content)
     deflated = zlib.compress(pickled.getbuffer(), level=1)
-    return b"".join((deflated, held.edges.tobytes(), b"" if is_small else marks))
+    return deflated if is_small else deflated + marks
 
 
 def decode(blob: bytes) -> TaskReport:
@@ -144,18 +136,14 @@ class _Builtins(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a report")
 
 
-def _report(content: list[Any], edges_and_marks: bytes) -> TaskReport:
-    """Return a report from its fields, in the order of `encode`, and the bytes behind them."""
+def _report(content: list[Any], many_marks: bytes) -> TaskReport:
+    """Return a report from its fields, in the order of `encode`, and the marks behind them."""
     operator, upstream, consumer, plan, *content = content
-    ranges, absent, lost, received, failures, outstanding, touched, *content = content
-    took, gave, counts, errors, held, untracked, lined, raised, keyed, *content = content
-    marks, damaged, newest, passed = content
-    held_indices, held_until_ms, fails_late = held
-    indices = _from_steps(*held_indices)
-    edges = np.frombuffer(edges_and_marks, np.uint64, len(indices))
+    ranges, absent, lost, received, outstanding, took, gave, *content = content
+    counts, errors, lined, raised, marks, damaged, newest = content
     marks_bytes, few_marks = marks
-    # few marks are among the fields; many ones follow the edges
-    packed_marks = few_marks or edges_and_marks[edges.nbytes :]
+    # few marks are among the fields, and nothing follows; many ones follow
+    packed_marks = few_marks + many_marks
     if len(packed_marks) != marks_bytes:
         raise ValueError(f"{len(packed_marks):,} bytes of marks, which are {marks_bytes:,}")
     is_received = None
@@ -171,9 +159,7 @@ def _report(content: list[Any], edges_and_marks: bytes) -> TaskReport:
         absent=tuple(SourceRun(*run) for run in absent),
         lost=lost,
         received=is_received,
-        failures=tuple((Cause(*cause), _unpack(packed)) for cause, packed in failures),
-        outstanding={path: _unpack(packed).reshape(-1, 1 + len(path)) for path, packed in outstanding},
-        touched=_unpack(touched),
+        outstanding={path: _columns(steps) for path, steps in outstanding},
         took=Fingerprint(*took),
         gave=Fingerprint(*gave),
         counts={
@@ -181,15 +167,11 @@ def _report(content: list[Any], edges_and_marks: bytes) -> TaskReport:
             for what, component, stream, measure in counts
         },
         errors=tuple(Cause(*error) for error in errors),
-        held=Held(indices, edges, _from_steps(*held_until_ms), fails_late),
-        untracked=_unpack(untracked),
         lined=tuple(_lined(*fields) for fields in lined),
         raised=tuple(Raised(*fields) for fields in raised),
-        keyed_roots=keyed and KeyedRoots(_unpack(keyed[0]), _places(keyed[1])),
         marks=RootMarks.unpacked(packed_marks),
         damaged=tuple(DamagedRun(*run) for run in damaged),
         newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
-        passed=tuple((Cause(*cause), _unpack(packed)) for cause, packed in passed),
     )
 
 
@@ -214,25 +196,22 @@ def _steps(column: I64) -> _Steps:
 
     The first difference is 0: the column 7, 8, 10 becomes 7, "<i1" and the bytes of 0, 1, 2.
     """
-    steps = np.diff(column, prepend=column[:1])
-    low, high = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
-    width = next(width for width in _WIDTHS if np.iinfo(width).min <= low and high <= np.iinfo(width).max)
-    return int(column[0]) if len(column) else 0, width, steps.astype(width).tobytes()
+    steps = steps_of(column)
+    return int(column[0]) if len(column) else 0, steps.dtype.str, steps.tobytes()
+
+
+def _columns(steps_of_columns: list[_Steps]) -> I64:
+    """Return the table whose columns `_steps` took apart."""
+    return np.stack([_from_steps(*steps) for steps in steps_of_columns], axis=1)
 
 
 def _from_steps(first_number: int, width: str, packed: bytes) -> I64:
     """Return the column that `_steps` took apart."""
+    if np.dtype(width).kind != "i":
+        raise ValueError(f"{width!r:.40} is no type of differences")
     column = np.cumsum(np.frombuffer(packed, width), dtype=np.int64)
     column += first_number
     return column
-
-
-def _place_fields(places: RootPositions) -> tuple[bytes, bytes]:
-    return _pack(places.sources), _pack(places.positions)
-
-
-def _places(fields: tuple[bytes, bytes]) -> RootPositions:
-    return RootPositions(*map(_unpack, fields))
 
 
 def _pack(array: I64) -> bytes:

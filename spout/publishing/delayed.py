@@ -9,7 +9,7 @@ Source: docs/design/protocol.md, sections 2 ("The fold"), 4 ("Wire") and 5.2 ("A
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
@@ -18,10 +18,10 @@ import numpy as np
 from acker.errors import TrackingError
 from acker.hot_paths import distinct, rows_among, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges
+from acker.wire.causes import LATE, Cause
 from acker.wire.events import SourceRun
 from spout.planning.plan import PlanIndex
 from spout.publishing.root_marks import RootMark, RootMarks
-from spout.tuples.failures import Cause
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -81,31 +81,42 @@ class RootPositions(NamedTuple):
             yield source, rows
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The tuples that one task handed to Spark's state: three columns, with a row for each tuple.
+class HeldTuples(NamedTuple):
+    """Tuples that one task handed to Spark's state: three columns, with a row for each tuple.
 
     Attributes:
-        indices: the tuple's root, as an index into the batch's plan.
+        places: source and position of the tuple's root.
         edges: the tuple's edge, which its root lacks until the tuple is released.
         until_ms: event time, ms; a watermark at or above it drops the tuple. -1: every one does;
             `NEVER_MS`: none does.
-        fails_late: whether a tuple that is dropped fails its root; otherwise it is acked.
     """
 
-    indices: I64 = field(default_factory=_no_numbers)
-    edges: U64 = field(default_factory=_no_edges)
-    until_ms: I64 = field(default_factory=_no_numbers)
-    fails_late: bool = False
+    places: RootPositions
+    edges: U64
+    until_ms: I64
 
     @classmethod
-    def together(cls, parts: Sequence[Held], *, fails_late: bool = False) -> Held:
+    def together(cls, parts: Iterable[HeldTuples]) -> HeldTuples:
         """Return the tuples of all parts, one part behind the other."""
+        tables = list(parts)
         return cls(
-            np.concatenate([_no_numbers(), *(held.indices for held in parts)]),
-            np.concatenate([_no_edges(), *(held.edges for held in parts)]),
-            np.concatenate([_no_numbers(), *(held.until_ms for held in parts)]),
-            fails_late,
+            RootPositions.together(table.places for table in tables),
+            np.concatenate([_no_edges(), *(table.edges for table in tables)]),
+            np.concatenate([_no_numbers(), *(table.until_ms for table in tables)]),
+        )
+
+    def marks(self, operator: str, *, fails_late: bool = False) -> RootMarks:
+        """Return the tuples as the operator that holds them marks them.
+
+        `fails_late`: whether a tuple that a watermark drops fails its root; otherwise it is acked.
+        """
+        holder = Cause.of(operator, LATE if fails_late else "", "")
+        # all tuples, then all times: so the bytes are fewer than of a time behind each tuple
+        return RootMarks.together(
+            [
+                RootMarks.of_roots(RootMark.HELD_TUPLE, self.places, self.edges, holder),
+                RootMarks.of_roots(RootMark.HELD_UNTIL, self.places, self.until_ms),
+            ]
         )
 
 
@@ -124,6 +135,18 @@ class KeyedRoots:
 
     numbers: I64 = field(default_factory=_no_numbers)
     places: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
+
+    @classmethod
+    def of_marks(cls, marks: RootMarks) -> KeyedRoots:
+        """Return the roots that keyed bolts emitted on, from the marks of all tasks."""
+        keyed = marks.of(RootMark.KEYED)
+        if not len(keyed):  # as of most queries
+            return cls()
+        return cls.together([cls(keyed.values, RootPositions(keyed.sources, keyed.positions))])
+
+    def marks(self) -> RootMarks:
+        """Return the roots as a task marks them."""
+        return RootMarks.of_roots(RootMark.KEYED, self.places, self.numbers)
 
     @classmethod
     def together(cls, parts: Iterable[KeyedRoots]) -> KeyedRoots:
@@ -156,13 +179,13 @@ class Split(NamedTuple):
     Attributes:
         edges: the tuples that it released of its own roots: the root's index in the plan, and the
             tuple's edge, row by row.
-        failures: its own roots that it failed, as indices in the plan, by cause.
+        failures: the marks of its own roots that it failed.
         touched: its own roots whose timeout it reset, as indices in the plan.
         older: the marks of roots of earlier batches.
     """
 
     edges: tuple[I64, U64]
-    failures: list[tuple[Cause, I64]]
+    failures: RootMarks
     touched: I64
     older: RootMarks
 
@@ -190,9 +213,9 @@ def split(plan: PlanIndex, reported: RootMarks) -> Split:
         older_held_on.once(),
     ]
     return Split(
-        edges=(_indices(plan, own_released), own_released.edges),
-        failures=[(cause, _indices(plan, marks)) for cause, marks in own_failed.by_cause()],
-        touched=_indices(plan, own_touched),
+        edges=(indices_in(plan, own_released), own_released.edges),
+        failures=own_failed,
+        touched=indices_in(plan, own_touched),
         older=RootMarks.together(older),
     )
 
@@ -238,13 +261,24 @@ def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
 
 def _own_and_older(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:
     """Return the marks of roots that are in the plan, and those of roots of earlier batches."""
-    return marks.apart(_indices(plan, marks) >= 0)
+    return marks.apart(indices_in(plan, marks) >= 0)
 
 
-def _indices(plan: PlanIndex, marks: RootMarks) -> I64:
+def indices_in(plan: PlanIndex, marks: RootMarks) -> I64:
     """Return the index in the plan of the root of each mark; -1: the root is of an earlier
     batch."""
     return plan.find_roots(marks.sources, marks.positions)
+
+
+def own_indices(plan: PlanIndex, marks: RootMarks) -> I64:
+    """Return the index in the plan of the root of each mark.
+
+    Raises `TrackingError`: a root is not in the plan.
+    """
+    indices = indices_in(plan, marks)
+    if (indices < 0).any():
+        raise TrackingError("a tuple was held of a root that its batch did not emit; do not change anchors")
+    return indices
 
 
 def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:

@@ -33,14 +33,13 @@ from acker.wire.events import SourceRun
 from acker.wire.lateness import Mover
 from acker.wire.passed_calls import PassedCall
 from spout.planning.order import Lined
-from spout.planning.plan import BatchPlan
+from spout.planning.plan import BatchPlan, PlanIndex
 from spout.publishing.delayed import (
-    Held,
     HighestTime,
     KeyedRoots,
     by_key,
 )
-from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
+from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counts, What, added
 from spout.tuples.failures import ERRORS_MAX, Cause
@@ -68,10 +67,9 @@ class TaskReport:
         absent: positions of the share for which the log holds no record.
         received: a flag for each root by index, up to the last one that a first bolt behind Spark's
             operators received: whether it did. None: the task ran no such bolt.
-        failures: failed roots, by cause, as indices into the plan; a root may have several causes.
         outstanding: deliveries whose edges the sum misses, by their subscriptions. A delivery is a
-            row: the root's index, then the ordinal on each subscription.
-        touched: indices of roots whose timeout was reset.
+            row: the root's index, then the ordinal on each subscription. Behind a keyed bolt they
+            are marks.
         took: fingerprint of the rows that came from `upstream`.
         gave: fingerprint of the rows that went to `consumer`.
         lost: how many of `absent` have left the log since the batch was planned.
@@ -79,21 +77,12 @@ class TaskReport:
         damaged: offsets that a read task could not read; their roots are failed, or `absent`.
         errors: what bolts reported, at most `ERRORS_MAX` of each bolt, the earliest.
         raised: the first traceback of each kind of exception by which they failed tuples.
-        held: tuples that were handed to Spark's state.
-        untracked: indices of roots that are best effort: acked with the batch, whatever was done to
-            them.
         lined: what a read task read in order: which records stood in which lines. Where nothing
             goes on to other tasks, it has only those lines in which a record failed or is open.
-        keyed_roots: the roots of what a keyed bolt handed to this task. If this is not None, its
-            failures, what it touched and what is outstanding name roots by such numbers, not by
-            indices of the plan.
-        marks: what the task did to roots that it knows by their positions: to tuples that Spark's
-            state had held, of this batch or of earlier ones; and of a read task, when copies were
-            emitted first, and the traces of records, where the driver writes spans.
+        marks: what the task did to roots, each named by its position, by its index in the plan, or
+            behind a keyed bolt by its number.
         newest: the highest time of each column with times, of a read task whose rows Spark's
             operators get.
-        passed: roots of calls for several rows that hung or ended their process, and passed when
-            they came again, divided; by cause, which fails none of them.
     """
 
     operator: str
@@ -103,29 +92,29 @@ class TaskReport:
     ranges: tuple[SourceRun, ...] = ()
     absent: tuple[SourceRun, ...] = ()
     received: npt.NDArray[np.bool_] | None = None
-    failures: tuple[tuple[Cause, I64], ...] = ()
     outstanding: Mapping[Subscriptions, I64] = field(default_factory=dict)
-    touched: I64 = field(default_factory=_NO_ROOTS.copy)
     took: Fingerprint = field(default_factory=Fingerprint)
     gave: Fingerprint = field(default_factory=Fingerprint)
     lost: int = 0
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
-    held: Held = field(default_factory=Held)
-    untracked: I64 = field(default_factory=_NO_ROOTS.copy)
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
-    keyed_roots: KeyedRoots | None = None
     marks: RootMarks = NO_MARKS
     damaged: tuple[DamagedRun, ...] = ()
     newest: tuple[HighestTime, ...] = ()
-    passed: tuple[tuple[Cause, I64], ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the task handed tuples to Spark's state."""
+        return len(self.marks.of(RootMark.HELD_TUPLE)) > 0
 
     @property
     def settles_held(self) -> bool:
         """Whether the task acked, failed or touched what Spark's state had held."""
         held = RootMark.RELEASED, RootMark.FAILED, RootMark.HELD_ON, RootMark.TOUCHED
-        return len(self.marks.of(*held)) > 0
+        # only the state names roots by their positions
+        return bool((self.marks.of(*held).sources >= 0).any())
 
     @property
     def head(self) -> str:
@@ -217,10 +206,10 @@ def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
 
 
 def not_done(report: TaskReport) -> I64:
-    """Return the roots that a report fails, or leaves open, as ascending indices into the plan."""
-    failed_roots = [indices for _, indices in report.failures]
+    """Return the roots that a read task fails, or leaves open, as ascending indices."""
+    failed_roots = report.marks.of(RootMark.FAILED).positions
     open_roots = [rows[:, 0] for rows in report.outstanding.values()]
-    return distinct(np.concatenate([_NO_ROOTS, *failed_roots, *open_roots]))
+    return distinct(np.concatenate([failed_roots, *open_roots]))
 
 
 def left_by(report: TaskReport) -> Iterator[tuple[str, I64]]:
@@ -250,24 +239,16 @@ def left_by(report: TaskReport) -> Iterator[tuple[str, I64]]:
         yield bolt, np.array(roots, np.int64)
 
 
-def failures_of(failures: Iterable[tuple[int, Cause]]) -> tuple[tuple[Cause, I64], ...]:
-    """Return failed roots, as pairs of index and cause, in the form of `TaskReport.failures`."""
-    indices_by_cause = by_key((cause, index) for index, cause in failures)
-    return tuple((cause, np.array(indices, np.int64)) for cause, indices in indices_by_cause.items())
-
-
 def merged(reports: Sequence[TaskReport]) -> TaskReport:
     """Return the report of a task that reported bit by bit: `reports`, at least one, in order.
 
     No two of them have the same tuple. They name no plan, and hold and release nothing.
     """
-    failures = by_key(pair for report in reports for pair in report.failures)
     outstanding = by_key(pair for report in reports for pair in report.outstanding.items())
     return replace(
         reports[0],
-        failures=tuple((cause, np.concatenate(parts)) for cause, parts in failures.items()),
         outstanding={path: np.concatenate(parts) for path, parts in outstanding.items()},
-        touched=distinct(np.concatenate([report.touched for report in reports])),
+        marks=RootMarks.together(report.marks for report in reports),
         took=reduce(Fingerprint.plus, (report.took for report in reports)),
         gave=reduce(Fingerprint.plus, (report.gave for report in reports)),
         counts=added(report.counts for report in reports),
@@ -288,34 +269,44 @@ def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
     return tuple(first_errors)
 
 
-def placed(report: TaskReport, roots: KeyedRoots, *, counts: bool = True) -> TaskReport:
-    """Return a report with the roots from behind a keyed bolt named by their positions, as `marks`.
+def behind_keyed(report: TaskReport) -> TaskReport:
+    """Return the report of a task behind a keyed bolt, with what is outstanding as marks.
 
-    What is outstanding there is marked `RELEASED`: the root may be of an earlier batch, and this is
-    the mark whose edge is added to the sum of such a root.
-
-    Args:
-        report: of any task; one that was behind no keyed bolt keeps its roots by index.
-        roots: what keyed bolts emitted in the batch.
-        counts: whether the report is of the evaluation that counts; otherwise it released nothing,
-            and reset no timeout.
+    A number is the edge of the emission's anchor. So the edges of its tuples can be computed here.
     """
-    marks = report.marks
-    if not counts:
-        marks = marks.of(RootMark.FAILED, RootMark.LEFT_OPEN)
-        report = replace(report, marks=marks, touched=_NO_ROOTS)
-    if report.keyed_roots is None:
-        return report
-    parts = [marks, RootMarks.of_roots(RootMark.TOUCHED, roots.find(report.touched))]
+    parts = [report.marks]
     for path, rows in report.outstanding.items():
         numbers = rows[:, 0]
-        # the number is the edge of the anchor, from which the path begins
         edges = _edges_along(numbers.astype(np.uint64), path, rows)
-        parts.append(RootMarks.of_roots(RootMark.RELEASED, roots.find(numbers), edges))
-    for cause, numbers in report.failures:
-        parts.append(RootMarks.of_roots(RootMark.FAILED, roots.find(numbers), cause=cause))
-    together = RootMarks.together(parts)
-    return replace(report, marks=together, failures=(), outstanding={}, touched=_NO_ROOTS)
+        parts.append(RootMarks.of_roots(RootMark.OUTSTANDING, roots_of(NUMBERED, numbers), edges))
+    for bolt, numbers in left_by(report):
+        opener = Cause.of(bolt, "", "")
+        roots = roots_of(NUMBERED, numbers)
+        parts.append(RootMarks.of_roots(RootMark.LEFT_OPEN, roots, cause=opener))
+    return replace(report, marks=RootMarks.together(parts), outstanding={})
+
+
+def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks:
+    """Return a task's marks with all roots named by their sources and positions.
+
+    What is outstanding behind a keyed bolt is marked `RELEASED`: the root may be of an earlier
+    batch, and this is the mark whose edge is added to the sum of such a root.
+
+    Args:
+        marks: of any task.
+        planned: the roots of the batch.
+        keyed: what keyed bolts emitted in the batch.
+
+    Raises `TrackingError`: a root is not in the plan, or a keyed bolt emitted nothing on it.
+    """
+    is_planned, is_numbered = marks.sources == PLANNED, marks.sources == NUMBERED
+    if not (is_planned.any() or is_numbered.any()):
+        return marks
+    sources, positions, kinds = marks.sources.copy(), marks.positions.copy(), marks.kinds.copy()
+    sources[is_planned], positions[is_planned] = planned.named(marks.positions[is_planned])
+    sources[is_numbered], positions[is_numbered] = keyed.find(marks.positions[is_numbered])
+    kinds[is_numbered & (kinds == RootMark.OUTSTANDING)] = RootMark.RELEASED
+    return replace(marks, sources=sources, positions=positions, kinds=kinds)
 
 
 def _edges_along(start_edges: U64, subscriptions: Subscriptions, rows: I64) -> U64:

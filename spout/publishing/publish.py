@@ -333,11 +333,12 @@ def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> 
     Positions ascend, and no value is 0. A root of the batch itself lacks the edges that are
     outstanding, and one of an earlier batch gets those that were outstanding then.
     """
-    positions = outstanding.positions
-    values = root_edges(source, positions) ^ outstanding.edges
-    if len(released):
-        positions = np.concatenate([positions, released.positions])
-        values = np.concatenate([values, released.edges])
+    positions, values = released.positions, released.edges
+    if len(outstanding):
+        own_values = root_edges(source, outstanding.positions) ^ outstanding.edges
+        positions = np.concatenate([outstanding.positions, positions])
+        values = np.concatenate([own_values, values])
+    if len(outstanding) and len(released):  # each of the two ascends already
         order = np.argsort(positions)
         positions, values = positions[order], values[order]
     if values.all():
@@ -466,6 +467,41 @@ def _ackers_of(run: SourceRun, partitions: int) -> set[int]:
     }
 
 
+class PublicationRecords(NamedTuple):
+    """The records of one batch; `fails` must be durable before the first of `acks` is sent."""
+
+    fails: tuple[Outgoing, ...]
+    acks: tuple[Outgoing, ...]
+
+
+def ack_records(publication: Publication, topics: AckTopics, partitions: int) -> PublicationRecords:
+    """Return what goes to the ack topics, of so many acker partitions, with its headers."""
+    codec = wire_codec()
+    noted = _noted_records(publication, partitions)
+    fails: list[Outgoing] = []
+    for failed in publication.fails:
+        value = codec.encode(failed)
+        keys = [key_of(cause.operator, cause.error, cause.message) for cause in failed.causes]
+        room = RECORD_BYTES_MAX - len(value)
+        note = _fitting(publication.note, room) if id(failed) in noted else ()
+        stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
+        owner = _acker_of(failed, partitions)
+        fails.append(Outgoing(topics.fail, owner, value, headers=(*note, *stacks)))
+    acks: list[Outgoing] = []
+    for acked in publication.acks:
+        value = codec.encode(acked)
+        room = RECORD_BYTES_MAX - len(value)
+        note = _fitting(publication.note, room) if id(acked) in noted else ()
+        root_headers = ack_headers(acked, publication, len(value) + _bytes_of(note))
+        owner = _acker_of(acked, partitions)
+        acks.append(Outgoing(topics.ack, owner, value, headers=(*note, *root_headers)))
+    held: list[Outgoing] = []
+    for moved in publication.held:
+        owner = _acker_of(moved, partitions)
+        held += [Outgoing(topics.ack, owner, codec.encode(moved))]
+    return PublicationRecords(tuple(fails), (*acks, *held))
+
+
 class Publisher:
     """Publishes the batches of one stream."""
 
@@ -482,7 +518,6 @@ class Publisher:
         self._durable_ms = durable_ms
         self._open_log = open_log
         self._topics = topics
-        self._codec = wire_codec()
         self._log: Log | None = None
         self._producer: Producer | None = None
 
@@ -491,37 +526,24 @@ class Publisher:
 
         `partitions`: how many acker partitions there are.
         """
+        self.write(ack_records(publication, self._topics, partitions))
+
+    def write(self, records: PublicationRecords) -> None:
+        """Write the records of a publication, and wait until they are durable; safe to repeat."""
         if self._producer is None:
             self._log = self._open_log()
             self._producer = self._log.producer()
         producer = self._producer
-        noted = _noted_records(publication, partitions)
-        for fails in publication.fails:
-            sent = self._outgoing(fails, partitions)
-            keys = [key_of(cause.operator, cause.error, cause.message) for cause in fails.causes]
-            room = RECORD_BYTES_MAX - len(sent.value or b"")
-            note = _fitting(publication.note, room) if id(fails) in noted else ()
-            stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
-            producer.send(sent._replace(headers=(*note, *stacks)))
+        for record in records.fails:
+            producer.send(record)
         # no ack is sent before the fails are durable: a crash in between must not ack half of a
         # tree
-        if publication.fails:
+        if records.fails:
             producer.flush(self._durable_ms)
-        for acks in publication.acks:
-            sent = self._outgoing(acks, partitions)
-            value_bytes = len(sent.value or b"")
-            room = RECORD_BYTES_MAX - value_bytes
-            note = _fitting(publication.note, room) if id(acks) in noted else ()
-            root_headers = ack_headers(acks, publication, value_bytes + _bytes_of(note))
-            producer.send(sent._replace(headers=(*note, *root_headers)))
-        for acks in publication.held:
-            producer.send(self._outgoing(acks, partitions))
-        if publication.acks or publication.held:
+        for record in records.acks:
+            producer.send(record)
+        if records.acks:
             producer.flush(self._durable_ms)
-
-    def _outgoing(self, record: Acks | Fails, partitions: int) -> Outgoing:
-        topic = self._topics.fail if isinstance(record, Fails) else self._topics.ack
-        return Outgoing(topic, _acker_of(record, partitions), self._codec.encode(record))
 
     def close(self) -> None:
         """Close the log and its producer, if they are open; the next batch opens them anew."""

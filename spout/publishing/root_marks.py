@@ -8,6 +8,11 @@ rows; of one that was simply acked there is none. So the table of most batches i
          7      1042  TOUCHED
          7      1044  FAILED                  split, ValueError, "no words"
 
+A task may not know where a root is. What comes to it through a shuffle has only the root's index in
+the batch's plan, and what comes from a keyed bolt only a number. The task writes these as positions
+of two pseudo sources, `PLANNED` and `NUMBERED`. `spout.publishing.settle` resolves them before it
+does anything else.
+
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
 
@@ -37,6 +42,18 @@ RowChoice = npt.NDArray[np.bool_] | I64 | slice
 COMPRESSED_ROWS: Final = 1_000
 """Of more rows than these the bytes are compressed by LZ4, which takes 30 ns a row."""
 
+PLANNED: Final = -1
+"""The pseudo source of roots that are named by their indices in the batch's plan."""
+
+NUMBERED: Final = -2
+"""The pseudo source of roots that are named by numbers of a keyed bolt; see `RootMark.KEYED`."""
+
+STEP_WIDTHS: Final = (np.int8, np.int16, np.int32, np.int64)
+"""The types that differences of neighbouring numbers may have as bytes."""
+
+FIRST_POSITION: Final = "first_position"
+"""What the bytes call the position of the first row."""
+
 NO_CAUSE: Final = -1
 """The number of the cause of what has none."""
 
@@ -46,6 +63,7 @@ class RootMark(IntEnum):
 
     Attributes:
         OUTSTANDING: deliveries of it were not acked; the value is the XOR of their edges, never 0.
+            A task has one row for each delivery.
         RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge. Of a root of an
             earlier batch an outcome has one row, with the XOR of the edges.
         FAILED: a tuple of it failed, by the cause.
@@ -54,9 +72,22 @@ class RootMark(IntEnum):
         HELD_ON: a keyed bolt holds tuples of it on, and has reset its timeout.
         LATE: a watermark dropped a tuple of it.
         LEFT_OPEN: the cause's operator settled a tuple of it neither way that had been held; the value is
-            its edge, so that no other row of the batch acks the tuple.
+            its edge, so that no other row of the batch acks the tuple. Of what a keyed bolt emitted
+            it is 0.
         FIRST_EMITTED: it is a copy; the value is when its record was emitted first, wall time, ms.
         TRACED: it belongs to a trace: three rows in succession have the three numbers of the trace.
+        UNTRACKED: it is best effort: acked with the batch, whatever was done to it.
+        PASSED: a call for several rows, one of them of this root, hung or ended its process by the
+            cause, and passed when it came again, divided. It fails nothing; the value is the call's
+            number in its task.
+        HELD_TUPLE: the cause's operator handed a tuple of it to Spark's state; the value is its
+            edge. If a watermark drops the tuple, the root fails where the cause's error is `LATE`;
+            otherwise it is acked.
+        HELD_UNTIL: when a watermark drops a tuple: at this event time, ms, or a later one. The first
+            of these rows is of the tuple of the first `HELD_TUPLE`, the second of the second, and
+            so on.
+        KEYED: a keyed bolt emitted a tuple on it; the value is the number by which the bolts behind
+            that one name it.
     """
 
     OUTSTANDING = 1
@@ -69,11 +100,16 @@ class RootMark(IntEnum):
     LEFT_OPEN = 8
     FIRST_EMITTED = 9
     TRACED = 10
+    UNTRACKED = 11
+    PASSED = 12
+    KEYED = 13
+    HELD_TUPLE = 14
+    HELD_UNTIL = 15
 
     @property
     def has_cause(self) -> bool:
         match self:
-            case RootMark.FAILED | RootMark.LEFT_OPEN:
+            case RootMark.FAILED | RootMark.LEFT_OPEN | RootMark.PASSED | RootMark.HELD_TUPLE:
                 return True
             case (
                 RootMark.OUTSTANDING
@@ -84,10 +120,50 @@ class RootMark(IntEnum):
                 | RootMark.LATE
                 | RootMark.FIRST_EMITTED
                 | RootMark.TRACED
+                | RootMark.UNTRACKED
+                | RootMark.KEYED
+                | RootMark.HELD_UNTIL
             ):
                 return False
             case _:
                 assert_never(self)
+
+    @property
+    def is_of_any_evaluation(self) -> bool:
+        """Whether it holds by whichever evaluation of a task, also by one that does not count."""
+        match self:
+            case (
+                RootMark.FAILED | RootMark.OUTSTANDING | RootMark.LEFT_OPEN | RootMark.PASSED | RootMark.KEYED
+            ):
+                return True
+            case (
+                RootMark.RELEASED
+                | RootMark.TOUCHED
+                | RootMark.HELD
+                | RootMark.HELD_ON
+                | RootMark.LATE
+                | RootMark.FIRST_EMITTED
+                | RootMark.TRACED
+                | RootMark.UNTRACKED
+                | RootMark.HELD_TUPLE
+                | RootMark.HELD_UNTIL
+            ):
+                return False
+            case _:
+                assert_never(self)
+
+
+def steps_of(numbers: I64) -> npt.NDArray[np.signedinteger]:
+    """Return the difference of each number to the one before it, in the narrowest type that fits.
+
+    The first one is 0: of 7, 8 and 10 they are 0, 1 and 2, in one byte each.
+    """
+    steps = np.diff(numbers, prepend=numbers[:1])
+    low, high = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
+    narrow = next(
+        width for width in STEP_WIDTHS if np.iinfo(width).min <= low and high <= np.iinfo(width).max
+    )
+    return steps.astype(narrow)
 
 
 class MarkRow(NamedTuple):
@@ -98,6 +174,11 @@ class MarkRow(NamedTuple):
     kind: RootMark
     value: int
     cause: Cause | None
+
+
+def roots_of(source: int, positions: I64) -> tuple[I64, I64]:
+    """Return roots of one source as `RootMarks` takes them: sources and positions, one for one."""
+    return np.full(len(positions), source, np.int64), positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,6 +235,20 @@ class RootMarks:
         return cls(sources, positions, kinds, bits, cause_numbers.astype(np.int32), tuple(causes))
 
     @classmethod
+    def of_failures(cls, source: int, failures: Iterable[tuple[int, Cause]]) -> RootMarks:
+        """Mark roots of one source as failed, each a position with its cause."""
+        numbers_by_cause: dict[Cause, int] = {}
+        positions: list[int] = []
+        cause_numbers: list[int] = []
+        for position, cause in failures:
+            positions.append(position)
+            cause_numbers.append(numbers_by_cause.setdefault(cause, len(numbers_by_cause)))
+        roots = roots_of(source, np.array(positions, np.int64))
+        return cls.of_causes(
+            RootMark.FAILED, roots, np.array(cause_numbers, np.int32), list(numbers_by_cause)
+        )
+
+    @classmethod
     def of_traces(cls, roots: tuple[I64, I64], ids: I64) -> RootMarks:
         """Mark roots with the traces that they belong to; `ids` is ``(n, 3)`` int64, of each its numbers."""
         sources, positions = (np.repeat(column, 3) for column in roots)
@@ -201,6 +296,8 @@ class RootMarks:
 
     def of(self, *kinds: RootMark) -> RootMarks:
         """Return the rows of some kinds."""
+        if not len(self):
+            return self
         # some comparisons of bytes take less time than one `np.isin`
         is_of_kind = self.kinds == kinds[0]
         for kind in kinds[1:]:
@@ -293,12 +390,15 @@ class RootMarks:
         causes = pa.DictionaryArray.from_arrays(
             numbers, pa.StructArray.from_arrays(texts, fields=list(_CAUSE_TYPE))
         )
-        columns = [pa.array(column) for column in (self.sources, self.positions, self.kinds, self.values)]
+        # positions mostly ascend: in narrow steps they take a third of the time and hardly a byte
+        steps = steps_of(self.positions)
+        columns = [pa.array(column) for column in (self.sources, steps, self.kinds, self.values)]
+        schema = _schema(columns[1].type, {FIRST_POSITION: str(self.positions[0])})
         sink = pa.BufferOutputStream()
         compression = "lz4" if len(self) > COMPRESSED_ROWS else None
         options = pa.ipc.IpcWriteOptions(compression=compression)
-        with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays([*columns, causes], schema=_SCHEMA))
+        with pa.ipc.new_stream(sink, schema, options=options) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays([*columns, causes], schema=schema))
         return bytes(sink.getvalue())
 
     @classmethod
@@ -316,12 +416,18 @@ class RootMarks:
 
 def _marks_of(batch: pa.RecordBatch) -> RootMarks:
     """Return the marks of a batch of Arrow's; `TrackingError`: a column has what no mark has."""
-    if not batch.schema.equals(_SCHEMA):
+    if not any(batch.schema.equals(schema) for schema in _SCHEMAS):
         raise _unreadable("its columns are others")
+    try:
+        first_position = np.int64((batch.schema.metadata or {})[FIRST_POSITION.encode()])
+    except (LookupError, ValueError, OverflowError) as error:
+        raise _unreadable("nothing says where its positions begin") from error
     *numbers, causes = batch.columns
     if any(column.null_count for column in numbers) or causes.dictionary.null_count:
         raise _unreadable("a number or a cause is missing")
-    sources, positions, kinds, values = (np.asarray(column) for column in numbers)
+    sources, steps, kinds, values = (np.asarray(column) for column in numbers)
+    positions = np.cumsum(steps, dtype=np.int64)
+    positions += first_position
     cause_numbers = np.asarray(causes.indices.fill_null(NO_CAUSE), np.int32)
     numbers_of_kinds = {int(kind) for kind in RootMark}
     if not set(np.unique(kinds).tolist()) <= numbers_of_kinds:
@@ -344,14 +450,22 @@ def _unreadable(why: str) -> TrackingError:
 _CAUSE_TYPE: Final = pa.struct(
     [pa.field(name, pa.string(), nullable=False) for name in ("operator", "error", "message")]
 )
-_SCHEMA: Final = pa.schema(
-    [
-        ("source", pa.int64()),
-        ("position", pa.int64()),
-        ("kind", pa.int8()),
-        ("value", pa.int64()),
-        ("cause", pa.dictionary(pa.int32(), _CAUSE_TYPE)),
-    ]
-)
+
+
+def _schema(step_type: pa.DataType, metadata: dict[str, str] | None = None) -> pa.Schema:
+    """Return the columns of a table; `step_type`: of the differences of its positions."""
+    return pa.schema(
+        [
+            ("source", pa.int64()),
+            ("step", step_type),
+            ("kind", pa.int8()),
+            ("value", pa.int64()),
+            ("cause", pa.dictionary(pa.int32(), _CAUSE_TYPE)),
+        ],
+        metadata=metadata,
+    )
+
+
+_SCHEMAS: Final = [_schema(pa.from_numpy_dtype(width)) for width in STEP_WIDTHS]
 
 NO_MARKS: Final = RootMarks()

@@ -40,17 +40,16 @@ from acker.wire.events import SourceRun
 from acker.wire.passed_calls import PassedCall
 from spout.planning.order import behind
 from spout.planning.plan import BatchPlan, PlanIndex
-from spout.publishing.delayed import NEVER_MS, Held, HighestTime, KeyedRoots, by_key, split
+from spout.publishing.delayed import NEVER_MS, HighestTime, KeyedRoots, by_key, indices_in, own_indices, split
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
     Subscriptions,
     TaskReport,
-    left_by,
     placed,
     residuals,
 )
-from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
+from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import added
 from spout.tuples.failures import Cause
@@ -62,6 +61,11 @@ Reports = list[TaskReport]
 
 Stages = dict[int, Reports]
 """The evaluations of an operator, complete or not, by the number of the stage."""
+
+_OF_COUNTED_EVALUATIONS = [kind for kind in RootMark if kind is not RootMark.PASSED]
+"""Calls that passed are read task by task."""
+
+_OF_ANY_EVALUATION = [kind for kind in _OF_COUNTED_EVALUATIONS if kind.is_of_any_evaluation]
 
 Evaluations = dict[str, list[Reports]]
 """The complete evaluations of each operator, newest first: the first one counts."""
@@ -89,8 +93,8 @@ def settle(
     waiting = _by_operator(bolt for bolt in evaluations if bolt.report.plan is None)
     _refuse_namesakes_among(waiting)
     reports = [evaluation.report for evaluation in evaluations]
-    keyed_parts = [report.keyed_roots for report in reports]
-    keyed = KeyedRoots.together(part for part in keyed_parts if part is not None)
+    keyed_marks = [report.marks.of(RootMark.KEYED) for report in reports]
+    keyed = KeyedRoots.of_marks(RootMarks.together(keyed_marks))
 
     # 2. Find the complete evaluations of each operator: from the source on, then behind Spark's
     # operators.
@@ -118,17 +122,17 @@ def settle(
     counted = [report for stages in complete.values() for report in stages[0]]
     counted_ids = set(map(id, counted))
     uncounted = [report for report in reports if id(report) not in counted_ids]
+    index = plan.index()
     outcome = _summed(
         plan,
-        [placed(report, keyed) for report in counted],
-        [placed(report, keyed, counts=False) for report in uncounted],
+        _Evaluation.of(counted, index, keyed, _OF_COUNTED_EVALUATIONS),
+        _Evaluation.of(uncounted, index, keyed, _OF_ANY_EVALUATION),
         -1 if moment is None else moment.late_ms,
     )
     missing = _missing(evaluations, counted)
-    passed_calls = tuple(call for report in reports for call in _passed_calls(report, plan, keyed))
+    passed_calls = tuple(call for report in reports for call in _passed_calls(report, index, keyed))
     return replace(
         outcome,
-        marks=RootMarks.together([outcome.marks, *_left_open_marks(counted, keyed)]),
         absent=missing.absent,
         lost=missing.lost_count,
         damaged=missing.damaged,
@@ -136,36 +140,43 @@ def settle(
     )
 
 
-def _left_open_marks(counted: Iterable[TaskReport], keyed: KeyedRoots) -> list[RootMarks]:
-    """Return marks of the held tuples that bolts left open, and of what bolts behind a keyed one
-    did."""
-    open_marks = [report.marks.of(RootMark.LEFT_OPEN) for report in counted]
-    for report in counted:
-        if report.keyed_roots is None:
-            continue
-        for bolt, numbers in left_by(report):
-            opener = Cause.of(bolt, "", "")
-            marks = RootMarks.of_roots(RootMark.LEFT_OPEN, keyed.find(numbers), cause=opener)
-            open_marks.append(marks)
-    return open_marks
+class _Evaluation(NamedTuple):
+    """Reports, and the marks of all of them, which name each root by its position."""
+
+    reports: Sequence[TaskReport]
+    marks: RootMarks
+
+    @classmethod
+    def of(
+        cls,
+        reports: Sequence[TaskReport],
+        index: PlanIndex,
+        keyed: KeyedRoots,
+        kinds: Iterable[RootMark],
+    ) -> _Evaluation:
+        """Put the marks of some kinds together."""
+        marks = [placed(report.marks.of(*kinds), index, keyed) for report in reports]
+        return cls(reports, RootMarks.together(marks))
 
 
-def _passed_calls(report: TaskReport, plan: BatchPlan, keyed: KeyedRoots) -> Iterator[PassedCall]:
+def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> Iterator[PassedCall]:
     """Yield the calls of one task that passed when they came again, with the positions of their
     roots.
 
     A former life of the query may have left the note of such a call: roots that this batch does not
     have are left out, and a call of which no root remains is, too.
     """
-    for cause, numbers in report.passed:
-        if report.keyed_roots is None:
-            is_planned = (numbers >= 0) & (numbers < plan.count)
-            roots = RootSet.of_positions(*plan.index().roots(numbers[is_planned]))
-        else:
-            is_keyed = np.isin(numbers, keyed.numbers)
-            roots = RootSet.of_positions(*keyed.find(numbers[is_keyed]))
-        if roots:
-            yield PassedCall(cause.operator, cause.error, cause.message, tuple(roots.runs()))
+    passed = report.marks.of(RootMark.PASSED)
+    if not len(passed):
+        return
+    is_in_plan = (passed.positions >= 0) & (passed.positions < index.count)
+    is_planned = (passed.sources == PLANNED) & is_in_plan
+    is_keyed = (passed.sources == NUMBERED) & np.isin(passed.positions, keyed.numbers)
+    passed = placed(passed.at(is_planned | is_keyed), index, keyed)
+    for call_number in distinct(passed.values).tolist():
+        call = passed.at(passed.values == call_number)
+        [cause] = call.used_causes()
+        yield PassedCall(cause.operator, cause.error, cause.message, tuple(call.roots().runs()))
 
 
 class _Missing(NamedTuple):
@@ -222,122 +233,123 @@ class Moment:
     late_ms: int
 
 
-class _HeldByTask(NamedTuple):
-    """What one task handed to Spark's state, and which of these tuples a watermark dropped at
-    once."""
+class _Held(NamedTuple):
+    """The tuples that a batch handed to Spark's state.
 
-    operator: str
-    held: Held
+    Attributes:
+        tuples: the mark of each, with its edge.
+        until_ms: of each the event time from which on a watermark drops it.
+        is_dropped: whether a watermark dropped it at once.
+    """
+
+    tuples: RootMarks
+    until_ms: I64
     is_dropped: npt.NDArray[np.bool_]
 
     @classmethod
-    def of_report(cls, report: TaskReport, late_ms: int) -> _HeldByTask:
-        """Return what a task held in a batch whose watermark was at `late_ms`."""
-        return cls(report.operator, report.held, report.held.until_ms <= late_ms)
+    def of_marks(cls, marks: RootMarks, late_ms: int) -> _Held:
+        """Return what the tasks held in a batch whose watermark was at `late_ms`."""
+        tuples, until_ms = marks.of(RootMark.HELD_TUPLE), marks.of(RootMark.HELD_UNTIL).values
+        if len(tuples) != len(until_ms):
+            raise TrackingError(f"{len(tuples):,} tuples were held until {len(until_ms):,} times")
+        return cls(tuples, until_ms, until_ms <= late_ms)
 
-    def dropped_roots(self) -> I64:
-        """Return the root of each tuple that was dropped, as indices into the plan, in any
-        order."""
-        return self.held.indices[self.is_dropped]
+    def failures(self, late_ms: int) -> RootMarks:
+        """Return the marks of the roots that fail since a watermark dropped their tuples."""
+        failed: list[RootMarks] = []
+        for holder, dropped in self.tuples.at(self.is_dropped).by_cause():
+            if holder.error == LATE:
+                message = f"a watermark of {any_time_text(late_ms)} dropped it"
+                cause = Cause.of(holder.operator, LATE, message)
+                roots = dropped.sources, dropped.positions
+                failed.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
+        return RootMarks.together(failed)
 
-    def staying(self) -> tuple[I64, U64]:
-        """Return root and edge of each tuple that the state holds now."""
-        if not self.is_dropped.any():  # as in most batches: nothing is copied
-            return self.held.indices, self.held.edges
-        return self.held.indices[~self.is_dropped], self.held.edges[~self.is_dropped]
+    def highest_times(self) -> list[HighestTime]:
+        """Return for each operator that held tuples with a time the highest of these."""
+        # what no watermark drops, or each one does, has no time
+        is_timed = (self.until_ms >= 0) & (self.until_ms < NEVER_MS)
+        times: list[HighestTime] = []
+        for cause_number, holder in enumerate(self.tuples.causes):
+            is_of_holder = self.tuples.cause_numbers == cause_number
+            times_ms = np.where(is_timed & is_of_holder, self.until_ms, -1)
+            if not (times_ms >= 0).any():
+                continue
+            row = int(times_ms.argmax())
+            source, position = int(self.tuples.sources[row]), int(self.tuples.positions[row])
+            run = SourceRun(source, position, position + 1)
+            times.append(HighestTime(holder.operator, int(times_ms[row]), run, is_held=True))
+        return times
 
-    def failure(self, late_ms: int) -> tuple[Cause, I64] | None:
-        """Return the roots that fail since a watermark dropped their tuples; None: there are
-        none."""
-        if not self.held.fails_late or not self.is_dropped.any():
-            return None
-        cause = Cause.of(self.operator, LATE, f"a watermark of {any_time_text(late_ms)} dropped it")
-        return cause, np.unique(self.dropped_roots())
 
-
-def _summed(
-    plan: BatchPlan, counted: Sequence[TaskReport], uncounted: Sequence[TaskReport], late_ms: int
-) -> BatchOutcome:
-    """Return the outcome of reports that name all roots by index or position.
+def _summed(plan: BatchPlan, counted: _Evaluation, uncounted: _Evaluation, late_ms: int) -> BatchOutcome:
+    """Return the outcome of reports.
 
     Roots that a report of `uncounted` fails are failed, and those that it leaves open are open; it
     has no other effect. Where a root has several fates, `spout.publishing.publish` lets a failure
     go first.
     """
-    reports = [*counted, *uncounted]
     index = plan.index()
-    released = split(index, RootMarks.together(report.marks for report in reports))
+    released = split(index, RootMarks.together([counted.marks, uncounted.marks]))
 
     # 1. Which roots are not complete: a tuple that was held and released in this batch cancels
     # itself.
-    held_by_task = [_HeldByTask.of_report(report, late_ms) for report in counted if len(report.held.indices)]
-    staying = [task.staying() for task in held_by_task]
-    held_edges = [*staying, released.edges]
-    open_roots, open_sums = residuals(plan, (report.outstanding for report in counted), held_edges)
-    held_roots = _held_roots(plan, counted, held_edges, open_roots) if staying else _NO_ROOTS
+    held = _Held.of_marks(counted.marks, late_ms)
+    staying = held.tuples.at(~held.is_dropped) if held.is_dropped.any() else held.tuples
+    held_edges = [(own_indices(index, staying), staying.edges), released.edges]
+    outstanding = [report.outstanding for report in counted.reports]
+    open_roots, open_sums = residuals(plan, outstanding, held_edges)
+    held_roots = _held_roots(plan, counted.reports, held_edges, open_roots) if len(staying) else _NO_ROOTS
     open_roots, open_sums = _with_uncounted(
-        plan, open_roots, open_sums, [report.outstanding for report in uncounted]
+        plan, open_roots, open_sums, [report.outstanding for report in uncounted.reports]
     )
 
     # 2. Best-effort roots, of Storm's emit without a message id: nobody learns what becomes of
     # them.
-    untracked = _distinct_roots(report.untracked for report in counted)
+    untracked = distinct(indices_in(index, counted.marks.of(RootMark.UNTRACKED)))
     if len(untracked):
         is_tracked = ~among(open_roots, untracked)
         open_roots, open_sums = open_roots[is_tracked], open_sums[is_tracked]
 
     # 3. What failed, and what is blocked behind it where a partition is read in order.
-    reported_failures = [failure for report in reports for failure in report.failures]
-    late_failures = [task.failure(late_ms) for task in held_by_task]
-    failures = [
-        *reported_failures,
-        *released.failures,
-        *(failure for failure in late_failures if failure is not None),
-    ]
-    failed_roots = np.concatenate([_NO_ROOTS, *(indices for _, indices in failures)])
+    failures = RootMarks.together([released.failures, held.failures(late_ms)])
+    reports = (*counted.reports, *uncounted.reports)
     lined = tuple(lines for report in reports for lines in report.lined)
+    failed_roots = indices_in(index, failures) if lined or len(held_roots) else _NO_ROOTS
     blocked = behind(lined, failed_roots, open_roots, untracked) if lined else []
+    blocked_marks = [
+        RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause) for cause, indices in blocked
+    ]
 
     # 4. One table of it all.
     if len(held_roots):
         settled_roots = distinct(np.concatenate([failed_roots, untracked]))
         held_roots = held_roots[~among(held_roots, settled_roots)]
-    touched_roots = _distinct_roots([*(report.touched for report in counted), released.touched])
-    late_roots = _distinct_roots(task.dropped_roots() for task in held_by_task)
+    touched_roots = distinct(released.touched)
+    late_roots = distinct(own_indices(index, held.tuples.at(held.is_dropped)))
+    column_times = [time for report in counted.reports for time in report.newest]
     marks = [
-        _failed_marks(index, [*failures, *blocked], untracked),
+        _failed_once(index, RootMarks.together([failures, *blocked_marks]), untracked),
         RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(open_roots), open_sums),
         RootMarks.of_roots(RootMark.HELD, index.roots(held_roots)),
         RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched_roots)),
         RootMarks.of_roots(RootMark.LATE, index.roots(late_roots)),
-        *(report.marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED) for report in counted),
+        counted.marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED, RootMark.LEFT_OPEN),
         released.older,
     ]
     return BatchOutcome(
         plan,
         RootMarks.together(marks),
-        counts=added(report.counts for report in counted),
-        errors=tuple(error for report in counted for error in report.errors),
+        counts=added(report.counts for report in counted.reports),
+        errors=tuple(error for report in counted.reports for error in report.errors),
         lined=lined,
-        late=sum(int(task.is_dropped.sum()) for task in held_by_task),
-        newest=_highest_times(plan, counted),
+        late=int(held.is_dropped.sum()),
+        newest=_highest_times([*column_times, *held.highest_times()]),
     )
 
 
-def _distinct_roots(parts: Iterable[I64]) -> I64:
-    """Return the roots of all parts, each once, ascending."""
-    return distinct(np.concatenate([_NO_ROOTS, *parts]))
-
-
-def _highest_times(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[HighestTime, ...]:
-    """Return the highest times of a batch: of each column that read tasks saw, and of each
-    `hold`."""
-    times: list[HighestTime] = []
-    for report in reports:
-        times += report.newest
-        held_time = _highest_held_time(plan, report)
-        if held_time is not None:
-            times.append(held_time)
+def _highest_times(times: Iterable[HighestTime]) -> tuple[HighestTime, ...]:
+    """Return the highest time of each column that read tasks saw, and of each `hold`."""
     highest: dict[tuple[str, bool], HighestTime] = {}
     for time in times:
         highest_so_far = highest.get((time.name, time.is_held))
@@ -345,19 +357,6 @@ def _highest_times(plan: BatchPlan, reports: Sequence[TaskReport]) -> tuple[High
         if highest_so_far is None or time.at_ms > highest_so_far.at_ms:
             highest[time.name, time.is_held] = time
     return tuple(highest.values())
-
-
-def _highest_held_time(plan: BatchPlan, report: TaskReport) -> HighestTime | None:
-    """Return the highest time of what a task held; None: nothing that it held has a time."""
-    until_ms = report.held.until_ms
-    # what no watermark drops, or each one does, has no time
-    timed_rows = np.flatnonzero((until_ms >= 0) & (until_ms < NEVER_MS))
-    if not len(timed_rows):
-        return None
-    highest_row = int(timed_rows[until_ms[timed_rows].argmax()])
-    source, position = plan.index().root(int(report.held.indices[highest_row]))
-    run = SourceRun(source, position, position + 1)
-    return HighestTime(report.operator, int(until_ms[highest_row]), run, is_held=True)
 
 
 def _held_roots(
@@ -580,22 +579,23 @@ def _check_received(evaluations: Iterable[Sequence[TaskReport]], count: int) -> 
             is_received_before |= report.received
 
 
-def _failed_marks(index: PlanIndex, failures: Iterable[tuple[Cause, I64]], best_effort: I64) -> RootMarks:
+def _failed_once(index: PlanIndex, failed: RootMarks, best_effort: I64) -> RootMarks:
     """Return one mark for each failed root: by the first of its causes, as they ascend.
 
     A root that only waited for others, `HELD`, has that cause if it has no other. Best-effort roots
     have no mark. One pass over all of them: a batch may fail each of its records with a message of
     its own.
     """
-    parts_by_cause = by_key(failures)
-    if not parts_by_cause:
+    if not len(failed):
         return NO_MARKS
-    causes = sorted(parts_by_cause, key=lambda cause: (cause.error == HELD, cause))
-    indices_by_cause = [np.concatenate(parts_by_cause[cause]) for cause in causes]
+    causes = sorted(failed.causes, key=lambda cause: (cause.error == HELD, cause))
+    ranks_by_cause = {cause: rank for rank, cause in enumerate(causes)}
+    ranks_of_causes = np.array([ranks_by_cause[cause] for cause in failed.causes], np.int32)
+    ranks = ranks_of_causes[failed.cause_numbers]
+    order = np.argsort(ranks, kind="stable")
     # `unique` returns the first row of each root, which is of the first of its causes
-    roots, first_rows = np.unique(np.concatenate(indices_by_cause), return_index=True)
-    cause_numbers_of_rows = np.repeat(np.arange(len(causes)), list(map(len, indices_by_cause)))
-    cause_numbers = cause_numbers_of_rows[first_rows]
+    roots, first_rows = np.unique(indices_in(index, failed)[order], return_index=True)
     is_tracked = ~among(roots, best_effort)
+    ranks_of_roots = ranks[order][first_rows[is_tracked]]
     failed_roots = index.roots(roots[is_tracked])
-    return RootMarks.of_causes(RootMark.FAILED, failed_roots, cause_numbers[is_tracked], causes)
+    return RootMarks.of_causes(RootMark.FAILED, failed_roots, ranks_of_roots, causes)

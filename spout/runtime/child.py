@@ -1,7 +1,7 @@
 """An acker or a replay worker as a separate process that dies with the process that started it.
 
-It runs the same command as a user (`windhover acker run`, `windhover replay run`), so when the demo and the
-tests kill it, they kill what an installation would lose.
+It runs the same command as a user (`windhover acker run`, `windhover replay run`), so when the
+demo and the tests kill it, they kill what an installation would lose.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _CHECK_EVERY_S = 0.05
 class Child:
     """One acker or one replay worker, as long as the context lasts.
 
-    Start it from the main thread: it is killed when the thread that started it ends. Its output is appended
-    to `log`; None: a temporary file. `program`: arguments for Python, instead of the command of its kind.
+    Start it from the main thread: it is killed when the thread that started it ends. Its output
+    is appended to `log`; None: a temporary file. `program`: arguments for Python, instead of
+    the command of its kind.
     """
 
     def __init__(
@@ -47,7 +48,14 @@ class Child:
         program: Sequence[str] | None = None,
     ) -> None:
         self.kind = kind
-        self._program = program or ("-m", "spout.cli", kind, "run", "--config", str(config.resolve()))
+        self._program = program or (
+            "-m",
+            "spout.cli",
+            kind,
+            "run",
+            "--config",
+            str(config.resolve()),
+        )
         self._log = log
         self._environ = environ
         self._temporary: Path | None = None
@@ -56,11 +64,12 @@ class Child:
         self._owner = Owner(f"this {kind}", "End it there, where it was started")
 
     def __enter__(self) -> Self:
+        """Start it."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._owner.is_here:
+        if not self._owner.is_here:  # a process that was forked within the context leaves it, too
             return
         self.stop()
         if self._temporary is not None:
@@ -85,6 +94,7 @@ class Child:
         return self._process.poll() if self._process else None
 
     def alive(self) -> bool:
+        """Return whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -100,26 +110,28 @@ class Child:
         """Wait until it is ready; else raise `Unreachable` with its last lines."""
         if self._process is None:
             raise RuntimeError(f"the {self.kind} was not started")
-        deadline = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         while not self.ready():
             try:
                 self._process.wait(_CHECK_EVERY_S)
             except subprocess.TimeoutExpired:
-                if time.monotonic() < deadline:
+                # it still runs
+                if time.monotonic() < deadline_s:
                     continue
             raise Unreachable(self.how_it_ended(timeout_s))
 
     def ready(self) -> bool:
-        """Whether its log shows, since its last start, that it owns partitions, or works."""
+        """Return whether its log shows, since its last start, that it owns partitions, or works."""
         with self.log.open("rb") as file:
             file.seek(self._started_at_byte)
             return any(_event_of(line) == f"{self.kind}.ready" for line in file)
 
     def how_it_ended(self, timeout_s: float = 0.0) -> str:
         """Describe how it ended, or that it is not ready after `timeout_s`, with the end of its log."""
-        code = self.exit_code
-        how = f"is not ready after {timeout_s:.0f} s" if code is None else f"ended with exit code {code}"
-        return f"the {self.kind} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
+        text = f"is not ready after {timeout_s:.0f} s"
+        if self.exit_code is not None:
+            text = f"ended with exit code {self.exit_code}"
+        return f"the {self.kind} {text}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """See `tether.stop`."""
@@ -134,8 +146,9 @@ class Child:
 
 
 def _event_of(line: bytes) -> str | None:
+    """Return the event of a line of a log; None: it is no JSON, or has none."""
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
     except ValueError:
         return None
-    return found.get("event") if isinstance(found, dict) else None
+    return fields.get("event") if isinstance(fields, dict) else None

@@ -1,7 +1,7 @@
 """What a process answers to its supervisor: ``/metrics``, ``/livez`` and ``/readyz`` over HTTP, and systemd.
 
-No answer asks Kafka: the loop writes down what it does, and a thread reads it. So a broker that is away
-restarts no process.
+No answer asks Kafka: the loop writes down what it does, and a thread reads it. So a broker that
+is away restarts no process.
 
 Source: docs/operate/deploy.md.
 """
@@ -28,11 +28,11 @@ from spout.serving.wsgi import ANSWER_S, Application, metrics_server
 
 EVERY_ADDRESS: Final = "0.0.0.0"
 STANDBY_S: Final = 10.0
-"""A process that the group assigns nothing for so many seconds is a standby, and ready; a rebalance takes
-less."""
+"""A process that the group assigns nothing for this long is a standby, and ready; a rebalance
+takes less."""
 
 NOTIFY_EVERY_S: Final = 1.0
-"""systemd is notified at most so often."""
+"""systemd is notified at most this often."""
 
 Probe = Callable[[], str]
 """Returns why a probe fails; empty: it succeeds."""
@@ -54,72 +54,92 @@ class Health:
     """Whether a service is live, and whether it is ready; read by the serving thread."""
 
     def __init__(
-        self, moved_s: Callable[[], float], live_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        quiet_s: Callable[[], float],
+        live_s: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`moved_s` returns the seconds since the loop last went on; over `live_s` it is not live."""
-        self._moved_s = moved_s
+        """`quiet_s` returns the seconds since the loop last went on.
+
+        Over `live_s` it is not live.
+        """
+        self._quiet_s = quiet_s
         self._live_s = live_s
         self._clock = clock
-        self._since_s = clock()
-        self._status: OwnedPartitions | None = None
+        self._began_s = clock()
+        self._status: OwnedPartitions | None = None  # None: no step has ended yet
 
     def update(self, status: OwnedPartitions) -> None:
+        """Take a new status, which the next probe reads."""
         self._status = status
 
     def live(self) -> str:
         """Return why the loop is not live, as a `Probe`."""
-        quiet_s = self._moved_s()
-        return f"the loop has not gone on for {quiet_s:.0f} s" if quiet_s > self._live_s else ""
+        quiet_s = self._quiet_s()
+        if quiet_s > self._live_s:
+            return f"the loop has not gone on for {quiet_s:.0f} s"
+        return ""
 
     def ready(self) -> str:
         """Return why the assigned partitions are not served, as a `Probe`."""
-        if why := self.live():
-            return why
+        why_not_live = self.live()
+        if why_not_live:
+            return why_not_live
         status = self._status
         if status is None:
             return "no step has ended yet"
         if status.assigned > len(status.partitions):
             return f"{len(status.partitions)} of {status.assigned} partitions are restored"
-        if not status.assigned and self._clock() - self._since_s < STANDBY_S:
+        if not status.assigned and self._clock() - self._began_s < STANDBY_S:
             return "the group has assigned no partition yet"
         return ""
 
     def probes(self) -> dict[str, Probe]:
+        """Return the probes by their paths."""
         return {"/livez": self.live, "/readyz": self.ready}
 
 
 class SystemdNotifier:
-    """Tells systemd that the service runs, goes on and stops; does nothing elsewhere.
+    """Notifies systemd that the service runs, goes on and stops; does nothing elsewhere.
 
     Source: the manual page sd_notify(3).
     """
 
     def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         path = environ.get("NOTIFY_SOCKET", "")
-        self._path = f"\0{path[1:]}" if path.startswith("@") else path
+        if path.startswith("@"):
+            path = f"\0{path[1:]}"  # an abstract socket, which is in no folder
+        self._path = path
         self._clock = clock
-        self._next_s = clock()
-        self._was_there = False
+        self._notify_at_s = clock()
+        self._has_reached = False
 
     def alive(self) -> None:
-        """Say that the loop goes on, which puts the watchdog off; at most every `NOTIFY_EVERY_S`."""
-        if self._path and (now_s := self._clock()) >= self._next_s:
-            self._next_s = now_s + NOTIFY_EVERY_S
+        """Notify that the loop goes on, which puts the watchdog off.
+
+        At most every `NOTIFY_EVERY_S`.
+        """
+        if not self._path:
+            return
+        now_s = self._clock()
+        if now_s >= self._notify_at_s:
+            self._notify_at_s = now_s + NOTIFY_EVERY_S
             self.notify("WATCHDOG=1")
 
     def notify(self, state: str) -> None:
-        """Send ``READY=1``, ``STOPPING=1`` or ``WATCHDOG=1``; raise UsageError if systemd was never there.
+        """Send ``READY=1``, ``STOPPING=1`` or ``WATCHDOG=1``.
 
-        Where it goes away later, its watchdog decides: what it supervises must not end within a step for it.
+        Raise UsageError if systemd was never there. Where it goes away later, its watchdog
+        decides: what it supervises must not end within a step for it.
         """
         if not self._path:
             return
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
-                out.sendto(state.encode(), self._path)
-            self._was_there = True
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendto(state.encode(), self._path)
+            self._has_reached = True
         except OSError as error:
-            if self._was_there:
+            if self._has_reached:
                 return
             raise UsageError(
                 f"NOTIFY_SOCKET {self._path!r}: {error.strerror}; systemd sets it for Type=notify,"
@@ -135,18 +155,19 @@ def address_of(address: int | str) -> tuple[str, int]:
 
     Raises `UsageError`: it is no port, and no address with a port.
     """
-    host, colon, port = str(address).rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    is_bracketed = host != bare
-    if (colon and not bare) or (":" in bare) != is_bracketed or not port.isdecimal():
-        port = ""
-    if not port or not 1 <= int(port) <= PORT_MAX or "@" in host:
-        wrong = Untrusted(cut(str(address)))
+    written_host, colon, port = str(address).rpartition(":")
+    host = written_host.removeprefix("[").removesuffix("]")
+    has_brackets = written_host != host
+    has_colons = ":" in host  # an address of IPv6, which needs brackets before a port
+    is_host = has_brackets == has_colons and "@" not in host and bool(host or not colon)
+    is_port = port.isdecimal() and 1 <= int(port) <= PORT_MAX
+    if not is_host or not is_port:
+        wrong_address = Untrusted(cut(str(address)))
         raise UsageError(
-            f"--metrics-port {wrong}: it is a port from 1 to {PORT_MAX}, or an address with one: 9100,"
-            " 127.0.0.1:9100, [::1]:9100"
+            f"--metrics-port {wrong_address}: it is a port from 1 to {PORT_MAX}, or an address"
+            " with one: 9100, 127.0.0.1:9100, [::1]:9100"
         )
-    return bare or EVERY_ADDRESS, int(port)
+    return host or EVERY_ADDRESS, int(port)
 
 
 def serve(
@@ -158,10 +179,11 @@ def serve(
 ) -> None:
     """Serve a collector's metrics, and probes by path, over HTTP on a thread.
 
-    It answers requests for this machine and for `allow_hosts`; see `spout.serving.hosts`. `limits` are those
-    of its connections; None: what the process has room for.
+    It answers requests for this machine and for `allow_hosts`; see `spout.serving.hosts`.
+    `limits` are those of its connections; None: what the process has room for.
 
-    Raises `UsageError`: the address is none of this machine, or is in use; one of `allow_hosts` is no host.
+    Raises `UsageError`: the address is none of this machine, or is in use; one of `allow_hosts`
+    is no host.
     """
     host, port = address_of(address)
     hosts = AllowedHosts.of(host, socket.gethostname(), allow_hosts)
@@ -186,17 +208,21 @@ def registry_of(collector: Collector) -> CollectorRegistry:
 
 
 def _application(collector: Collector, probes: Mapping[str, Probe]) -> Application:
+    """Return the WSGI application: ``/metrics``, and 200 or 503 for a probe."""
     metrics: Application = make_wsgi_app(registry_of(collector))
 
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return metrics(environ, start_response)
-        if path in probes:
-            why = probes[path]()
-            status, text = ("503 Service Unavailable", why) if why else ("200 OK", "ok")
+        if path not in probes:
+            # a driver has metrics, and no probes
+            status = "404 Not Found"
+            text = f"here are {', '.join(['/metrics', *probes])}"
         else:
-            status, text = "404 Not Found", f"here are {', '.join(['/metrics', *probes])}"
+            why_failed = probes[path]()
+            status = "503 Service Unavailable" if why_failed else "200 OK"
+            text = why_failed or "ok"
         start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
         return [f"{text}\n".encode()]
 

@@ -1,12 +1,12 @@
 """What a forked process must not use: threads, locks and clients of Kafka stay in the process that made them.
 
-``os.fork`` copies the memory of a process and none of its threads but one. A client of Kafka in the copy
-looks alive, and sends nothing; to close it waits for threads that are not there. So
-each object that holds one learns of a fork in the child, where it puts `Behind` in the place of its lock:
-the next call raises, whichever it is, and no call pays for it.
+``os.fork`` copies the memory of a process and none of its threads but one. A client of Kafka in
+the copy looks alive, and sends nothing; to close it waits for threads that are not there. So
+each object that holds one learns of a fork in the child, where it puts `Behind` in the place of
+its lock: the next call raises, whichever it is, and no call pays for it.
 
-A child comes from ``os.fork``, from `multiprocessing` with the start method *fork*, from gunicorn's workers
-behind ``preload_app``, from Celery's prefork pool.
+A child comes from ``os.fork``, from `multiprocessing` with the start method *fork*, from
+gunicorn's workers behind ``preload_app``, from Celery's prefork pool.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class Forkable(Protocol):
     """An object that must know when its process was forked."""
 
     def forked(self) -> None:
-        """Let go of what is the parent's; called in the child, before ``os.fork`` returns there."""
+        """Leave what is the parent's alone from now on.
+
+        Called in the child, before ``os.fork`` returns there.
+        """
 
 
 _LISTENERS: Final[WeakSet[Forkable]] = WeakSet()
@@ -33,13 +36,13 @@ _KEPT: Final[list[object]] = []
 
 
 def tell_of_forks(listener: Forkable) -> None:
-    """Call `forked` of an object, as long as it lives, in each child that is forked from this process."""
+    """Have `forked` of an object called, as long as it lives, in each child that is forked from here."""
     _LISTENERS.add(listener)
 
 
-def keep_for_good(held: object) -> None:
+def keep_for_good(client: object) -> None:
     """Keep an object until the process ends."""
-    _KEPT.append(held)
+    _KEPT.append(client)
 
 
 class Behind:
@@ -48,9 +51,9 @@ class Behind:
     def __init__(self, what: str, cure: str) -> None:
         """Name in a few words what the parent holds, and what to do in the child instead."""
         self._text = (
-            f"{what} was made in process {os.getppid()}, from which this process, {os.getpid()}, was forked:"
-            " its threads and its connections to Kafka are there, and nothing that is done here would reach"
-            f" Kafka. {cure}"
+            f"{what} was made in process {os.getppid()}, from which this process,"
+            f" {os.getpid()}, was forked: its threads and its connections to Kafka are there,"
+            f" and nothing that is done here would reach Kafka. {cure}"
         )
 
     def refuse(self) -> NoReturn:
@@ -60,7 +63,10 @@ class Behind:
     __enter__ = refuse
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Do nothing; it was never entered."""
 
@@ -83,14 +89,14 @@ class Owner:
         """Raise `UsageError` in any other process."""
         if not self.is_here:
             raise UsageError(
-                f"{self._what} belongs to process {self._pid}, from which this process, {os.getpid()}, was"
-                f" forked. {self._cure}"
+                f"{self._what} belongs to process {self._pid}, from which this process,"
+                f" {os.getpid()}, was forked. {self._cure}"
             )
 
 
-def _tell() -> None:
+def _call_listeners() -> None:
     for listener in tuple(_LISTENERS):
         listener.forked()
 
 
-os.register_at_fork(after_in_child=_tell)
+os.register_at_fork(after_in_child=_call_listeners)

@@ -24,73 +24,90 @@ WARNINGS: Final = frozenset(
 """Events, without the first part of their names, that an operator should see."""
 
 ERRORS: Final = frozenset({"partition_stands", "state_full"})
-"""Events, without the first part of their names, that an operator must see to: a part of the work stands."""
+"""Events, without the first part of their names, that an operator must see to: a part of the
+work stands."""
 
 LIBRDKAFKA: Final = "librdkafka"
-"""`acker.kafka.client.LIBRDKAFKA`; not imported here, since most commands start before they need Kafka."""
+"""`acker.kafka.client.LIBRDKAFKA`; not imported here, since most commands start before they
+need Kafka."""
 
 _FIGURES: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _REPORTED_TOO: Final = ("FAIL [", "ERROR [")
 """librdkafka both logs and reports errors whose lines begin so; only the report is shown."""
 
-_FIRST: Final = ("event", "level", "time")
+_FIRST_FIELDS: Final = ("event", "level", "time")
 
 RECURRING_EVERY_S: Final = 60.0
-"""How often events of one kind are shown, such as lines of librdkafka that differ only in their numbers."""
+"""How often events of one kind are shown, such as lines of librdkafka that differ only in their
+numbers."""
 
 KINDS_MAX: Final = 1_000
 """How many kinds are remembered; then all are forgotten, and each may be shown once more."""
 
 
 def configure(*, debug: bool = False) -> None:
-    """Send the logs of this process, and of the libraries in it, to stderr. `debug` shows more of them."""
+    """Send the logs of this process, and of the libraries in it, to stderr.
+
+    `debug` shows more of them.
+    """
     import structlog  # only here: most commands only call `silence`
 
     level = logging.DEBUG if debug else logging.INFO
-    first: list[structlog.typing.Processor] = [
+    # what both our own events and the libraries' lines pass through, at the begin and at the end
+    common_begin: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
-    last: list[structlog.typing.Processor] = [
+    common_end: list[structlog.typing.Processor] = [
         structlog.processors.format_exc_info,
         hide_secrets,
         event_first,
         structlog.processors.JSONRenderer(),
     ]
     structlog.configure(
-        processors=[*first, *last],
+        processors=[*common_begin, *common_end],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
     handler = logging.StreamHandler(sys.stderr)
     if not debug:
         handler.addFilter(Recurring(time.monotonic))
+    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*first, structlog.stdlib.ExtraAdder()],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+            foreign_pre_chain=[*common_begin, structlog.stdlib.ExtraAdder()],
+            processors=[remove_meta, *common_end],
         )
     )
-    logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.WARNING, force=True)
+    library_level = logging.DEBUG if debug else logging.WARNING
+    logging.basicConfig(handlers=[handler], level=library_level, force=True)
 
 
 class OncePerKind:
-    """Decides whether a repeated event is shown: one of each kind per period; `clock` gives seconds."""
+    """Decides whether a repeated event is shown: one of each kind per period.
+
+    `clock` gives seconds.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._shown: dict[Hashable, tuple[float, int]] = {}
+        # by kind: when one was last shown, and how many were left out since
+        self._shown_by_kind: dict[Hashable, tuple[float, int]] = {}
 
     def left_out(self, kind: Hashable) -> int | None:
-        """Return how many of a kind were left out since the last one shown; None: leave this one out too."""
-        now = self._clock()
-        shown_s, left_out = self._shown.get(kind, (None, 0))
-        if shown_s is not None and now - shown_s < RECURRING_EVERY_S:
-            self._shown[kind] = shown_s, left_out + 1
+        """Count an event.
+
+        Return how many of its kind were left out since the last one that was shown. None: leave
+        this one out, too.
+        """
+        now_s = self._clock()
+        shown_s, left_out = self._shown_by_kind.get(kind, (None, 0))
+        if shown_s is not None and now_s - shown_s < RECURRING_EVERY_S:
+            self._shown_by_kind[kind] = shown_s, left_out + 1
             return None
-        if len(self._shown) >= KINDS_MAX:
-            self._shown.clear()
-        self._shown[kind] = now, 0
+        if len(self._shown_by_kind) >= KINDS_MAX:
+            self._shown_by_kind.clear()
+        self._shown_by_kind[kind] = now_s, 0
         return left_out
 
 
@@ -102,13 +119,17 @@ class Recurring(logging.Filter):
         self._kinds = OncePerKind(clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to show a line; its field `repeated` counts the lines left out before it."""
+        """Return whether to show a line.
+
+        Its field `repeated` counts the lines left out before it.
+        """
         if record.name != LIBRDKAFKA:
             return True
         text = record.getMessage()
         if text.startswith(_REPORTED_TOO):
             return False
-        left_out = self._kinds.left_out(_FIGURES.sub("#", text))
+        kind = _FIGURES.sub("#", text)  # lines that differ only in their numbers
+        left_out = self._kinds.left_out(kind)
         if left_out:
             record.repeated = left_out
         return left_out is not None
@@ -128,7 +149,11 @@ def log_event(event: str, **fields: Any) -> None:
 
     logger = structlog.get_logger()
     name = event.partition(".")[2]
-    write = logger.error if name in ERRORS else logger.warning if name in WARNINGS else logger.info
+    write = logger.info
+    if name in ERRORS:
+        write = logger.error
+    elif name in WARNINGS:
+        write = logger.warning
     with suppress(OSError):
         write(event, **fields)
 
@@ -142,6 +167,7 @@ def hide_secrets(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -
 
 
 def _cut(value: Any) -> Any:
+    """Return a value without what has the form of a secret, in it and within it."""
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, Mapping):
@@ -155,4 +181,5 @@ def _cut(value: Any) -> Any:
 
 def event_first(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Put event, level and time before the other fields; a processor of structlog."""
-    return {name: fields[name] for name in _FIRST if name in fields} | dict(fields)
+    begin = {name: fields[name] for name in _FIRST_FIELDS if name in fields}
+    return begin | dict(fields)

@@ -1,7 +1,8 @@
 """Ackers and replay workers as metrics of Prometheus, and what the metrics of all parts share.
 
-Names have base units and Prometheus' suffixes. A value that is unknown, or of something that is not there, is
-no sample: never 0. No label is a root, a key or a message, so the number of samples is bounded.
+Names have base units and Prometheus' suffixes. A value that is unknown, or of something that is
+not there, is no sample: never 0. No label is a root, a key or a message, so the number of
+samples is bounded.
 
 Source: docs/reference/metrics.md.
 """
@@ -44,7 +45,8 @@ ACKER_GAUGES: Final = {
     "sessions": "sessions that own a group",
     "pending": "ticks and takes that do not count yet",
 }
-"""Fields of an acker's status that rise and fall, with their help; of a collection its size is the value."""
+"""Fields of an acker's status that rise and fall, with their help; of a collection its size is
+the value."""
 
 ACKER_COUNTERS: Final = {
     "initialised": "roots that were announced",
@@ -97,17 +99,27 @@ EXEMPLAR_CHARACTERS_MAX: Final = 120
 
 
 def flatten(status: Any) -> dict[str, Any]:
-    """Return the fields of a status and of its nested values; one with ``repr=False`` is left out."""
-    flat: dict[str, Any] = {}
+    """Return the fields of a status and of its nested values.
+
+    One with ``repr=False`` is left out.
+    """
+    values_by_field: dict[str, Any] = {}
     for field in fields(status):
+        if not field.repr:
+            continue
         value = getattr(status, field.name)
-        if field.repr:
-            flat.update(flatten(value) if is_dataclass(value) else {field.name: value})
-    return flat
+        if is_dataclass(value):
+            values_by_field.update(flatten(value))
+        else:
+            values_by_field[field.name] = value
+    return values_by_field
 
 
 def label_values(names: Iterable[str]) -> list[str]:
-    """Return names as values of labels: in the notation, as all else shows them; none is an empty one."""
+    """Return names as values of labels: in the notation, as all else shows them.
+
+    None is an empty one.
+    """
     return [show_text(name) if name else "" for name in names]
 
 
@@ -120,7 +132,10 @@ def gauge(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[s
 
 
 def counter(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[str]) -> Metric:
-    """Return a counter with samples by the values of its labels; its name gets the suffix ``_total``."""
+    """Return a counter with samples by the values of its labels.
+
+    Its name gets the suffix ``_total``.
+    """
     metric = CounterMetricFamily(name, text, labels=list(labels))
     for values, number in samples.items():
         metric.add_metric(label_values(values), number)
@@ -139,7 +154,12 @@ def build_info() -> Metric:
         installed = version("windhover")
     except PackageNotFoundError:  # a checkout on the path, which nobody has installed
         installed = ""
-    return gauge("windhover_build_info", "the version of Windhover; always 1", {(installed,): 1}, ["version"])
+    return gauge(
+        "windhover_build_info",
+        "the version of Windhover; always 1",
+        {(installed,): 1},
+        ["version"],
+    )
 
 
 class Scraped(Collector):
@@ -149,6 +169,7 @@ class Scraped(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
+        """Return the metrics of now."""
         return self._metrics()
 
 
@@ -168,9 +189,14 @@ class StatusCollector(Collector):
         self._status: Any = None
 
     def update(self, status: Any) -> None:
+        """Take a new status, which the next scrape reads."""
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the latest status.
+
+        Before the first one only the age of the last step.
+        """
         if self._age_s is not None:
             name = f"windhover_{self._part}_last_step_age_seconds"
             yield gauge(name, "seconds since the last step ended", {(): self._age_s()}, ())
@@ -180,8 +206,8 @@ class StatusCollector(Collector):
 
 def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
     """Yield the metrics of an acker; `topics` has the names of its inputs."""
-    flat = flatten(status)
-    yield from _plain("windhover_acker", flat, ACKER_GAUGES, ACKER_COUNTERS)
+    values_by_field = flatten(status)
+    yield from _plain("windhover_acker", values_by_field, ACKER_GAUGES, ACKER_COUNTERS)
     yield SummaryMetricFamily(
         "windhover_acker_restore_seconds",
         "how long partitions waited to be restored, from their assignment on",
@@ -189,21 +215,36 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
         status.restored_ms / 1_000,
     )
     yield _stands("windhover_acker", status.standing)
-    inputs = {each.id: each for each in topics.inputs.values() if each.tracked}
-    tallies = {number: InputTally() for number in inputs} | status.verdicts.inputs
-    by_input = {_names(number, inputs): each for number, each in tallies.items()}
-    verdicts = {
-        (*names, reason.lower()): each.verdicts[reason]
-        for names, each in by_input.items()
-        for reason in REASONS
-    }
-    labels = ["input", "group"]
-    yield counter("windhover_acker_verdicts", "roots by verdict", verdicts, [*labels, "reason"])
-    failures = {
-        (*names, *cause): count for names, each in by_input.items() for cause, count in each.failures.items()
-    }
+    inputs = {input.id: input for input in topics.inputs.values() if input.tracked}
+    # an input without a verdict yet has zeros, so that its counters begin there
+    tallies = {input_id: InputTally() for input_id in inputs} | status.verdicts.inputs
+    yield from _verdict_metrics(tallies, inputs)
+    yield from _too_late_metrics(status)
+    yield _completion_times(tallies, inputs)
+
+
+def _verdict_metrics(tallies: Mapping[int, InputTally], inputs: Mapping[int, Input]) -> Iterator[Metric]:
+    """Yield the counts of verdicts, and of failures by their causes.
+
+    `tallies` and `inputs` are by the id of the input.
+    """
+    verdicts: dict[tuple[str, ...], float] = {}
+    failures: dict[tuple[str, ...], float] = {}
+    for input_id, tally in tallies.items():
+        names = _names(input_id, inputs)
+        for reason in REASONS:
+            verdicts[*names, reason.lower()] = tally.verdicts[reason]
+        for cause, count in tally.failures.items():
+            failures[*names, *cause] = count
+    text = "roots by verdict"
+    yield counter("windhover_acker_verdicts", text, verdicts, ["input", "group", "reason"])
     text = "failed roots by operator and error class"
-    yield counter("windhover_acker_failures", text, failures, [*labels, "operator", "cause"])
+    labels = ["input", "group", "operator", "cause"]
+    yield counter("windhover_acker_failures", text, failures, labels)
+
+
+def _too_late_metrics(status: AckerStatus) -> Iterator[Metric]:
+    """Yield by group what came too late for its window."""
     late = status.verdicts.too_late
     text = "roots of which a tuple came too late for its window (hold)"
     roots = {(group,): float(counts.roots) for group, counts in late.items()}
@@ -211,78 +252,104 @@ def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
     text = "rows that a watermark dropped, and of which nobody knows the records"
     rows = {(group,): float(counts.rows) for group, counts in late.items()}
     yield counter("windhover_acker_dropped_rows", text, rows, ["group"])
+
+
+def _completion_times(tallies: Mapping[int, InputTally], inputs: Mapping[int, Input]) -> Metric:
+    """Return the histogram of how long acked records took."""
     times = HistogramMetricFamily(
         "windhover_acker_completion_seconds",
         "from the first emission of acked records to their verdict, over all attempts",
-        labels=labels,
+        labels=["input", "group"],
     )
-    for number, each in tallies.items():
-        classes = _classes(each, inputs.get(number))
-        times.add_metric(label_values(_names(number, inputs)), classes, each.took_ms / 1_000)
-    yield times
+    for input_id, tally in tallies.items():
+        classes = _classes(tally, inputs.get(input_id))
+        times.add_metric(label_values(_names(input_id, inputs)), classes, tally.took_ms / 1_000)
+    return times
 
 
 def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
-    flat = flatten(status)
-    yield from _plain("windhover_replay", flat, REPLAY_GAUGES, REPLAY_COUNTERS)
+    """Yield the metrics of a replay worker."""
+    values_by_field = flatten(status)
+    yield from _plain("windhover_replay", values_by_field, REPLAY_GAUGES, REPLAY_COUNTERS)
     if status.next_due_ms is not None:
         name = "windhover_replay_next_due_timestamp_seconds"
         yield gauge(name, "wall time of the next replay", {(): status.next_due_ms / 1_000}, ())
-    none = dict.fromkeys(status.breaker_used, 0)
+    # each input is in `breaker_used`: one of which nothing was written has a 0
+    zeros = dict.fromkeys(status.breaker_used, 0)
     for name, text in REPLAY_BY_INPUT.items():
-        found = _by_input(none | flat[f"{name}_by_input"])
-        yield counter(f"windhover_replay_{name}", text, found, ["input"])
+        counts = _by_input(zeros | values_by_field[f"{name}_by_input"])
+        yield counter(f"windhover_replay_{name}", text, counts, ["input"])
     text = "waiting roots whose input cannot go on, or whose copy or dead letter is refused"
-    yield gauge("windhover_replay_aside", text, _by_input(none | dict(status.aside_by_input)), ["input"])
+    aside = _by_input(zeros | dict(status.aside_by_input))
+    yield gauge("windhover_replay_aside", text, aside, ["input"])
     paused = {(name,): float(name in status.paused) for name in {*status.breaker_used, *status.paused}}
     yield gauge("windhover_replay_paused", "1: the breaker has paused the input", paused, ["input"])
     text = "share of its dead letters in a row, or in its window, that the breaker has seen; 1 opens it"
     used = _by_input(status.breaker_used)
     yield gauge("windhover_replay_breaker_used_ratio", text, used, ["input"])
-    hits = {("waiting_max",): float(status.waiting_full)}
-    yield counter("windhover_replay_limit_hits", "steps that a limit held up", hits, ["limit"])
+    limit_hits = {("waiting_max",): float(status.waiting_full)}
+    yield counter("windhover_replay_limit_hits", "steps that a limit held up", limit_hits, ["limit"])
 
 
 def _stands(prefix: str, standing: Iterable[str]) -> Metric:
-    """Return the partitions that stand, named as ``topic/partition``; one that goes on has no sample."""
+    """Return the partitions that stand, named as ``topic/partition``.
+
+    One that goes on has no sample.
+    """
     samples = {place_labels(place): 1.0 for place in standing}
     return gauge(f"{prefix}_stands", STANDS_TEXT, samples, ["topic", "partition"])
 
 
 def _plain(
-    prefix: str, flat: Mapping[str, Any], gauges: Mapping[str, str], counters: Mapping[str, str]
+    prefix: str,
+    values_by_field: Mapping[str, Any],
+    gauges: Mapping[str, str],
+    counters: Mapping[str, str],
 ) -> Iterator[Metric]:
+    """Yield metrics without labels of the fields of a status.
+
+    Of a collection its size is the value.
+    """
     for name, text in gauges.items():
-        value = flat[name]
+        value = values_by_field[name]
         number = value if isinstance(value, int | float) else len(value)
         yield gauge(f"{prefix}_{name}", text, {(): number}, ())
     for name, text in counters.items():
-        yield counter(f"{prefix}_{name}", text, {(): flat[name]}, ())
+        yield counter(f"{prefix}_{name}", text, {(): values_by_field[name]}, ())
 
 
 def _by_input(numbers: Mapping[str, float]) -> dict[tuple[str, ...], float]:
+    """Return numbers by the values of the label input."""
     return {(name,): number for name, number in numbers.items()}
 
 
-def _names(number: int, inputs: Mapping[int, Input]) -> tuple[str, str]:
+def _names(input_id: int, inputs: Mapping[int, Input]) -> tuple[str, str]:
     """Return the name of an input and its group; the acker's topics.yaml need not have it."""
-    found = inputs.get(number)
-    return (f"id {number}", "") if found is None else (found.name, found.group)
+    known_input = inputs.get(input_id)
+    if known_input is None:
+        return f"id {input_id}", ""
+    return known_input.name, known_input.group
 
 
-def _classes(tally: InputTally, of: Input | None) -> list[Any]:
-    """Return the cumulated classes of a histogram, each with its last root as the exemplar."""
-    bounds = [*(str(each / 1_000) for each in BOUNDS_MS), "+Inf"]
-    return [
-        (bound, total, None if last is None or of is None else _exemplar(last, of))
-        for bound, total, last in zip(bounds, accumulate(tally.took), tally.last, strict=True)
-    ]
+def _classes(tally: InputTally, known_input: Input | None) -> list[Any]:
+    """Return the classes of a histogram: upper bound, roots below it, and its last root as the exemplar.
+
+    An input that topics.yaml does not have (None) has no exemplars.
+    """
+    bounds_s = [*(str(bound_ms / 1_000) for bound_ms in BOUNDS_MS), "+Inf"]
+    classes: list[Any] = []
+    for bound_s, roots, slow in zip(bounds_s, accumulate(tally.took), tally.last, strict=True):
+        exemplar = None
+        if slow is not None and known_input is not None:
+            exemplar = _exemplar(slow, known_input)
+        classes.append((bound_s, roots, exemplar))
+    return classes
 
 
-def _exemplar(slow: SlowRoot, of: Input) -> Exemplar | None:
+def _exemplar(slow: SlowRoot, known_input: Input) -> Exemplar | None:
     """Return the place of a root, as `windhover inspect` takes it; None where it is too long."""
     source, position = slow.root
-    topic = of.replay_topic if is_replay(source) else of.name
+    topic = known_input.replay_topic if is_replay(source) else known_input.name
     place = f"{topic}/{partition_of(source)}@{offset_of(position)}"
     if len(place) > EXEMPLAR_CHARACTERS_MAX:
         return None

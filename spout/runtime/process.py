@@ -1,15 +1,16 @@
 """The loop of a service's process: steps until a signal arrives.
 
-The first SIGTERM or SIGINT lets the running step finish; then the service is closed, which commits and leaves
-the group. The second signal ends the process at once; nothing is lost, since everything that matters is in
-the log. A thread watches all the time that nothing hangs (`spout.runtime.step_watch`).
+The first SIGTERM or SIGINT lets the running step finish; then the service is closed, which
+commits and leaves the group. The second signal ends the process at once; nothing is lost, since
+everything that matters is in the log. A thread watches all the time that nothing hangs
+(`spout.runtime.step_watch`).
 
-As long as the process has had no partition there is nothing to finish: it may look for a broker that is away,
-or for its place in the group. So there the first signal ends the step, too, within the seconds that one call
-into Kafka's client takes.
+As long as the process has had no partition there is nothing to finish: it may look for a broker
+that is away, or for its place in the group. So there the first signal ends the step, too,
+within the seconds that one call into Kafka's client takes.
 
-A SIGHUP lets a service load topics.yaml again between two steps, if it supports this; otherwise the signal is
-only logged. A wrong file changes nothing either.
+A SIGHUP lets a service load topics.yaml again between two steps, if it supports this; otherwise
+the signal is only logged. A wrong file changes nothing either.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ class Service(Protocol):
 class Surroundings:
     """What the loop gets from outside; `clock` is wall time in ms.
 
-    `part`, acker or replay, begins each event's name; `publish` gets the status for the metrics; `reload`
-    takes the present topics.yaml, None: it cannot; `notify` gets ``READY=1`` and ``STOPPING=1`` for systemd.
+    `part`, acker or replay, begins each event's name; `publish` gets the status for the
+    metrics; `reload` takes the present topics.yaml, None: it cannot; `notify` gets ``READY=1``
+    and ``STOPPING=1`` for systemd.
     """
 
     part: str
@@ -67,15 +69,24 @@ class Surroundings:
 
 
 class StepInterrupted(BaseException):
-    """A signal came while there was nothing to finish. No `except Exception` on its way may keep it."""
+    """A signal came while there was nothing to finish.
+
+    No `except Exception` on its way may keep it.
+    """
 
 
 class Signals:
-    """Notes the first SIGTERM or SIGINT, and SIGHUP, as a context; a second one acts as usual, at once.
+    """Notes the first SIGTERM or SIGINT, and SIGHUP, as a context.
+
+    A second one acts as usual, at once.
 
     Attributes:
-        interrupts: whether the first one raises `StepInterrupted` as well, in whatever the main thread does.
-        interrupted: what the loop did when an error, or that, ended it.
+        interrupts: whether the first one raises `StepInterrupted` as well, in whatever the main
+            thread does.
+        interrupted: what the loop did when an error, or that, ended it; empty: nothing has
+            ended it so.
+        received: the number of the first SIGTERM or SIGINT; None: there was none.
+        hung_up: whether a SIGHUP came; who has acted on it sets it back.
     """
 
     def __init__(self, *, interrupts: bool = False) -> None:
@@ -83,124 +94,152 @@ class Signals:
         self.interrupted = ""
         self.received: int | None = None
         self.hung_up = False
-        self._previous: dict[int, Any] = {}
+        self._former_handlers: dict[int, Any] = {}  # by signal
 
     def __enter__(self) -> Self:
-        self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
-        self._previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hang_up)
+        """Take the signals over."""
+        for number in SIGNALS:
+            self._former_handlers[number] = signal.signal(number, self._receive)
+        self._former_handlers[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hang_up)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
+        for number, handler in self._former_handlers.items():
             signal.signal(number, handler)
 
     def _hang_up(self, _number: int, _frame: FrameType | None) -> None:
         self.hung_up = True
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        self.received = number
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+    def _receive(self, received: int, _frame: FrameType | None) -> None:
+        """Keep the first signal; the next one acts as usual, which ends the process."""
+        self.received = received
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
         if self.interrupts:
             raise StepInterrupted
 
 
-def run_until_signalled(make: Callable[[], Service], around: Surroundings) -> int:
+def run_until_signalled(make: Callable[[], Service], surroundings: Surroundings) -> int:
     """Create a service, step it until a signal arrives, and return 143 (SIGTERM) or 130 (SIGINT).
 
     An error of the service is raised after the service was closed.
     """
-    with Signals(interrupts=True) as signals, around.steps as steps:
-        doing = ""
+    with Signals(interrupts=True) as signals, surroundings.steps as steps:
+        interrupted = ""
         try:
             service = make()
-            around.notify("READY=1")
-            _step_until_signalled(service, around, signals)
+            surroundings.notify("READY=1")
+            _step_until_signalled(service, surroundings, signals)
         except StepInterrupted:
-            doing = signals.interrupted or steps.doing
+            interrupted = signals.interrupted or steps.doing
         signals.interrupts = False
         if signals.received is None:  # it is what ends the loop, and what raises
             raise RuntimeError("the loop of a service ended without a signal")
-        around.notify("STOPPING=1")
-        without_partitions = {"without_partitions": True, "doing": doing} if doing else {}
-        name = signal.Signals(signals.received).name
-        around.log(f"{around.part}.stopping", signal=name, **without_partitions)
-        if not doing:
+        surroundings.notify("STOPPING=1")
+        fields: dict[str, object] = {"signal": signal.Signals(signals.received).name}
+        if interrupted:
+            fields |= {"without_partitions": True, "doing": interrupted}
+        surroundings.log(f"{surroundings.part}.stopping", **fields)
+        if not interrupted:
+            # one that was interrupted is closed already, or was never made
             service.close()
-        around.log(f"{around.part}.stopped")
+        surroundings.log(f"{surroundings.part}.stopped")
         return 128 + signals.received
 
 
-def _step_until_signalled(service: Service, around: Surroundings, signals: Signals) -> None:
-    """Step until a signal arrives; close the service where it raises, and where a signal interrupts it."""
-    watch = _Watch(around)
+def _step_until_signalled(service: Service, surroundings: Surroundings, signals: Signals) -> None:
+    """Step until a signal arrives.
+
+    Close the service where it raises, and where a signal interrupts it.
+    """
+    status_log = _StatusLog(surroundings)
     try:
         while signals.received is None:
             if signals.hung_up:
                 signals.hung_up = False
-                _reload(service, around)
-            now_ms = around.clock()
+                _reload(service, surroundings)
+            now_ms = surroundings.clock()
             service.step(now_ms)
-            around.steps.stepped()
-            watch.check(service, now_ms)
-            signals.interrupts = signals.interrupts and not watch.owned
+            surroundings.steps.stepped()
+            status_log.look(service, now_ms)
+            # for good: what had a partition once has something to finish
+            signals.interrupts = signals.interrupts and not status_log.owned
     except BaseException:
         signals.interrupts = False
-        signals.interrupted = around.steps.doing
+        signals.interrupted = surroundings.steps.doing
         # Raise the first error; to leave the group is only a courtesy to the other members.
         with suppress(WindhoverError):
             service.close()
         raise
 
 
-def _reload(service: Service, around: Surroundings) -> None:
-    part = around.part
-    if around.reload is None:
+def _reload(service: Service, surroundings: Surroundings) -> None:
+    """Have a service load topics.yaml again, and log whether it did.
+
+    A wrong file changes nothing.
+    """
+    part = surroundings.part
+    if surroundings.reload is None:
         why = f"SIGHUP changes nothing here; start this process again to give the {part} another topics.yaml"
-        around.log(f"{part}.not_reloaded", why=why)
+        surroundings.log(f"{part}.not_reloaded", why=why)
         return
     try:
-        around.reload(service)
+        surroundings.reload(service)
     except (ConfigError, UsageError) as error:
-        around.log(f"{part}.not_reloaded", why=str(error))
+        surroundings.log(f"{part}.not_reloaded", why=str(error))
         return
-    around.log(f"{part}.reloaded")
+    surroundings.log(f"{part}.reloaded")
 
 
-class _Watch:
-    """Logs when partitions come and go, and the status every `STATUS_EVERY_MS`; `owned` are those of now."""
+class _StatusLog:
+    """Logs when partitions come and go, and the status every `STATUS_EVERY_MS`.
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._begun_ms: int | None = None
+    Attributes:
+        owned: the partitions of now, as far as the status was read.
+    """
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        # wall times: of the first look, and when the status was last read and last logged
+        self._began_ms: int | None = None
         self._read_ms = 0
         self._logged_ms = 0
         self.owned: tuple[int, ...] = ()
-        self._waiting = True
+        self._awaits_partitions = True  # until it has some, or is a standby
 
-    def check(self, service: Service, now_ms: int) -> None:
-        if self._begun_ms is None:
-            self._begun_ms = self._logged_ms = now_ms
-        elif not self._waiting and abs(now_ms - self._read_ms) < READ_STATUS_EVERY_MS:
+    def look(self, service: Service, now_ms: int) -> None:
+        """Read the status if it is time, or partitions are awaited.
+
+        Publish it, and log what is new.
+        """
+        is_recent = abs(now_ms - self._read_ms) < READ_STATUS_EVERY_MS
+        if self._began_ms is None:
+            self._began_ms = self._logged_ms = now_ms
+        elif is_recent and not self._awaits_partitions:
             return
         self._read_ms = now_ms
         status = service.status()
-        self._around.publish(status)
-        self._partitions(status.partitions, now_ms - self._begun_ms)
+        self._surroundings.publish(status)
+        self._look_at_partitions(status.partitions, now_ms - self._began_ms)
         # The wall clock may be set back; then the next status comes early, not late.
         if abs(now_ms - self._logged_ms) >= STATUS_EVERY_MS:
             self._logged_ms = now_ms
-            self._log("status", **flatten(status), last_step_age_s=round(self._around.steps.age_s, 3))
+            age_s = round(self._surroundings.steps.age_s, 3)
+            self._log("status", **flatten(status), last_step_age_s=age_s)
 
-    def _partitions(self, owned: tuple[int, ...], since_ms: int) -> None:
+    def _look_at_partitions(self, owned: tuple[int, ...], running_ms: int) -> None:
+        """Log a change of partitions, or that there are still none.
+
+        The loop has run for `running_ms`.
+        """
         if owned != self.owned:
-            ready = owned and not self.owned
+            is_ready = bool(owned) and not self.owned
             self.owned = owned
-            self._waiting = False
-            self._log("ready" if ready else "partitions", partitions=list(owned))
-        elif self._waiting and since_ms >= STANDBY_AFTER_MS:
-            self._waiting = False
+            self._awaits_partitions = False
+            self._log("ready" if is_ready else "partitions", partitions=list(owned))
+        elif self._awaits_partitions and running_ms >= STANDBY_AFTER_MS:
+            self._awaits_partitions = False
             self._log("standby")
 
     def _log(self, event: str, **fields: Any) -> None:
-        self._around.log(f"{self._around.part}.{event}", **fields)
+        self._surroundings.log(f"{self._surroundings.part}.{event}", **fields)

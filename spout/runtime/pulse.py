@@ -1,7 +1,8 @@
 """Which bolt a task runs now: cheap to write, read by the thread that watches that no bolt hangs.
 
-A pass writes one pair for each call of a bolt. If the number of finished rows can be read beside the pair, it
-writes one for each batch of rows; so watching a bolt that works row by row costs nothing per row.
+A pass writes one pair for each call of a bolt. If the number of finished rows can be read
+beside the pair, it writes one for each batch of rows; so watching a bolt that works row by row
+costs nothing per row.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -39,13 +40,14 @@ class Pulse:
         self.work: Work | None = None
 
     def begin(self, bolt: str, progress: Progress = one_call, roots: Roots = no_roots) -> None:
-        """Note that a bolt is called, once, or for rows of which `progress` returns how many are done.
+        """Write down that a bolt is called, once, or for rows of which `progress` returns how many are done.
 
         `roots` is called by another thread, and only where the call takes too long.
         """
         self.work = (bolt, progress, roots)
 
     def end(self) -> None:
+        """Write down that no bolt runs."""
         self.work = None
 
 
@@ -54,12 +56,20 @@ class OverdueCalls:
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms
-        self._seen: tuple[Work | None, int] = (None, 0)
+        # what the last sample saw, and since when it is the same
+        self._work: Work | None = None
+        self._progress_count = 0
         self._since_ms = 0
 
     def overdue(self, work: Work | None, now_ms: int) -> str:
-        """Return the bolt whose call has taken too long, or an empty text."""
-        seen = (work, work[1]() if work else 0)
-        if seen[0] is not self._seen[0] or seen[1] != self._seen[1]:
-            self._seen, self._since_ms = seen, now_ms
-        return work[0] if work and now_ms - self._since_ms >= self._limit_ms else ""
+        """Take a sample; return the bolt whose call has taken too long, or an empty text."""
+        if work is None:
+            self._work = None
+            return ""
+        bolt, progress, _ = work
+        progress_count = progress()
+        if work is not self._work or progress_count != self._progress_count:
+            self._work = work
+            self._progress_count = progress_count
+            self._since_ms = now_ms
+        return bolt if now_ms - self._since_ms >= self._limit_ms else ""

@@ -35,8 +35,10 @@ def metrics_address(text: str) -> str:
     host, _, port = text.strip().rpartition(":")
     is_port = port.isascii() and port.isdecimal() and 0 < int(port) <= PORT_MAX
     if not is_port or "/" in host or "@" in host:
-        wrong = Untrusted(cut(text))
-        raise UsageError(f"'{wrong}' is no address of metrics; give HOST:PORT, such as 127.0.0.1:9103")
+        wrong_address = Untrusted(cut(text))
+        raise UsageError(
+            f"'{wrong_address}' is no address of metrics; give HOST:PORT, such as 127.0.0.1:9103"
+        )
     return f"{host or '127.0.0.1'}:{port}"
 
 
@@ -54,7 +56,8 @@ def read_metrics(address: str) -> list[MetricSample]:
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         ]
-    except (OSError, HTTPException, ValueError, LookupError) as error:  # the parser's own are the last two
+    except (OSError, HTTPException, ValueError, LookupError) as error:
+        # the parser's own are the last two
         raise Unreachable(
             f"{address} serves no metrics: {error}; is a driver there, started with metrics_port?"
         ) from error

@@ -20,8 +20,8 @@ RECORDS_MAX: Final = 200_000
 class Tails:
     """Reads at most `records_max` of a partition's records.
 
-    `notes` are sentences on what was not read, and what is therefore unknown (`lacking`). Of a topic in
-    `missing` nothing is read.
+    `notes` are sentences on what was not read, and what is therefore unknown (`lacking`). Of a
+    topic in `missing` nothing is read.
     """
 
     log: Log
@@ -34,38 +34,44 @@ class Tails:
         """Read the last committed records of a partition."""
         if self.lacks(topic, lacking):
             return iter(())
-        where = TopicPartition(topic, partition)
-        start, end = self.log.starts([where])[where], self.log.stable_ends([where])[where]
-        first = max(start, end - self.records_max)
-        self._note(where, start, first, lacking)
-        return self._read(where, first, end, committed=True)
+        place = TopicPartition(topic, partition)
+        start = self.log.starts([place])[place]
+        end = self.log.stable_ends([place])[place]
+        read_from = max(start, end - self.records_max)
+        self._note_unread(place, start, read_from, lacking)
+        return self._read(place, read_from, end, committed=True)
 
-    def since(self, topic: str, partition: int, first: int, lacking: str) -> Iterator[Record]:
-        """Read the committed records of a partition from an offset on."""
-        where = TopicPartition(topic, partition)
-        stable = self.log.stable_ends([where])[where]
-        end = min(stable, first + self.records_max)
-        self._note(where, end, stable, lacking)
-        return self._read(where, first, end, committed=True)
+    def since(self, topic: str, partition: int, first_offset: int, lacking: str) -> Iterator[Record]:
+        """Read the committed records of a partition from an offset on.
 
-    def rest(self, topic: str, partition: int, first: int, lacking: str) -> Iterator[Record]:
-        """Read all records of a partition from an offset on; if there are too many, the last ones.
+        Of too many the first ones.
+        """
+        place = TopicPartition(topic, partition)
+        stable_end = self.log.stable_ends([place])[place]
+        read_to = min(stable_end, first_offset + self.records_max)
+        self._note_unread(place, read_to, stable_end, lacking)
+        return self._read(place, first_offset, read_to, committed=True)
+
+    def rest(self, topic: str, partition: int, first_offset: int, lacking: str) -> Iterator[Record]:
+        """Read all records of a partition from an offset on; of too many the last ones.
 
         Records that an acker has deleted concern no open root, so they are not missed.
         """
         if self.lacks(topic, lacking):
             return iter(())
-        where = TopicPartition(topic, partition)
-        start, end = max(first, self.log.starts([where])[where]), self.log.ends([where])[where]
+        place = TopicPartition(topic, partition)
+        start = max(first_offset, self.log.starts([place])[place])
+        end = self.log.ends([place])[place]
         read_from = max(start, end - self.records_max)
-        self._note(where, start, read_from, lacking)
-        return self._read(where, read_from, end, committed=False)
+        self._note_unread(place, start, read_from, lacking)
+        return self._read(place, read_from, end, committed=False)
 
-    def _read(self, where: TopicPartition, first: int, end: int, *, committed: bool) -> Iterator[Record]:
+    def _read(self, place: TopicPartition, start: int, end: int, *, committed: bool) -> Iterator[Record]:
+        """Read the records of [start, end); `committed`: without those of aborted transactions."""
         return read_piece(
             self.log,
-            where,
-            first,
+            place,
+            start,
             end,
             committed=committed,
             wait_ms=self.wait_ms,
@@ -73,14 +79,20 @@ class Tails:
         )
 
     def lacks(self, topic: str, lacking: str) -> bool:
-        """Tell whether a topic is missing, and note it."""
-        note = f"topic {topic} is missing: {lacking}; run `windhover topics create`"
-        if topic in self.missing and note not in self.notes:
-            self.notes.append(note)
-        return topic in self.missing
+        """Return whether a topic is missing.
 
-    def _note(self, where: TopicPartition, first: int, end: int, lacking: str) -> None:
-        if first < end:
+        If it is, `notes` says so once, with what is `lacking` by that.
+        """
+        if topic not in self.missing:
+            return False
+        note = f"topic {topic} is missing: {lacking}; run `windhover topics create`"
+        if note not in self.notes:
+            self.notes.append(note)
+        return True
+
+    def _note_unread(self, place: TopicPartition, start: int, end: int, lacking: str) -> None:
+        """Add a note on offsets [start, end) that are not read, if there are any."""
+        if start < end:
             self.notes.append(
-                f"{where.topic}/{where.partition}: offsets {first:,} to {end:,} were not read; {lacking}"
+                f"{place.topic}/{place.partition}: offsets {start:,} to {end:,} were not read; {lacking}"
             )

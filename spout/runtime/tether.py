@@ -1,9 +1,10 @@
 """Child processes that cannot outlive the process that started them.
 
-The kernel kills a tethered process (SIGKILL) as soon as its parent ends, also by SIGKILL (Linux: prctl,
-PR_SET_PDEATHSIG). A child of a child needs its own tether. It must be set in the new process before the
-program starts: ``python tether.py PARENT COMMAND...`` sets it and becomes COMMAND. A hook between fork and
-exec would be shorter, and can deadlock in a process that has threads.
+The kernel kills a tethered process (SIGKILL) as soon as its parent ends, also by SIGKILL
+(Linux: prctl, PR_SET_PDEATHSIG). A child of a child needs its own tether. It must be set in the
+new process before the program starts: ``python tether.py PARENT COMMAND...`` sets it and
+becomes COMMAND. A hook between fork and exec would be shorter, and can deadlock in a process
+that has threads.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ class Command:
 def spawn(command: Command) -> subprocess.Popen[bytes]:
     """Start a command that dies with this process; its output is appended to its log.
 
-    Raises `RuntimeError` outside the main thread: the kernel watches the *thread* that started the process,
-    so a child of a worker thread would die when that thread ends.
+    Raises `RuntimeError` outside the main thread: the kernel watches the *thread* that started
+    the process, so a child of a worker thread would die when that thread ends.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start children from the main thread: they die with the thread that starts them")
-    through = [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command.arguments]
+    # -I and -S: without the user's paths and packages, of which this file needs none
+    tethered = [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command.arguments]
     with command.log.open("ab") as log:
         return subprocess.Popen(
-            through,
+            tethered,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -58,7 +60,10 @@ def spawn(command: Command) -> subprocess.Popen[bytes]:
 
 
 def stop(process: subprocess.Popen[bytes], timeout_ms: int) -> bool:
-    """End a process by SIGTERM, by SIGKILL after `timeout_ms`; whether it ended by itself and cleanly."""
+    """End a process by SIGTERM, by SIGKILL after `timeout_ms`.
+
+    Return whether it ended by itself, cleanly.
+    """
     process.terminate()
     try:
         process.wait(timeout_ms / 1000)
@@ -81,6 +86,10 @@ def last_lines(log: Path) -> str:
 
 
 def _become(parent: int, arguments: list[str]) -> None:
+    """Tether this process to its parent, and become another program.
+
+    Return if the parent has died.
+    """
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     # If the parent died before the line above, no signal will come.

@@ -1,6 +1,7 @@
 """The spans of records that queries of Spark acked, as an acker writes them with its verdicts.
 
-Apart from `spout.runtime.tracing`, which every Python worker of a query imports: this is of ackers alone.
+Apart from `spout.runtime.tracing`, which every Python worker of a query imports: this is of
+ackers alone.
 
 Source: docs/operate/monitoring.md.
 """
@@ -17,58 +18,82 @@ from acker.config.settings import Input
 from acker.hot_paths import Hits, among
 from acker.identity import input_id_of, is_replay
 from acker.kafka.port import Record
+from acker.ledger.cohort import InitEmission
 from acker.ledger.tally import VerdictTally
 from acker.ledger.verdicts import VerdictSet
 from acker.wire.events import TRACES, traces
 from spout.runtime.tracing import Spans, traceparent_of
 
 TRACED_ROOTS_MAX: Final = 100_000
-"""So many traced roots of a source may wait in an acker for their verdict; of more the oldest get no span."""
+"""Traced roots of a source that may wait in an acker for their verdict; of more the oldest get
+no span."""
 
 
 class TracedTally(VerdictTally):
     """The tally of an acker that writes a span ``spout <input>`` for each acked root with a trace context.
 
-    The trace comes with the ack: read tasks find it, where the driver of their query writes spans, and the
-    driver publishes it with what it acks. An acker that restarts has forgotten those that are still open.
+    The trace comes with the ack: read tasks find it, where the driver of their query writes
+    spans, and the driver publishes it with what it acks. An acker that restarts has forgotten
+    those that are still open.
     """
 
     def __init__(self, spans: Spans, inputs: Iterable[Input]) -> None:
         super().__init__()
+        """`inputs` have the names for the spans."""
         self._spans = spans
-        self._names = {each.id: each.name for each in inputs}
-        self._roots: dict[int, dict[int, tuple[int, ...]]] = {}
+        self._names_by_input = {input.id: input.name for input in inputs}
+        # by source and position the ids of the trace, as `traceparent_of` takes them
+        self._ids_by_source: dict[int, dict[int, tuple[int, ...]]] = {}
 
     def note(self, records: Sequence[Record]) -> None:
+        """Keep the trace contexts that records of the ack topic carry, besides what any tally does."""
         super().note(records)
         for record in records:
             for name, value in record.headers:
-                if name == TRACES and (found := traces(value)) is not None:
-                    source, at, ids = found
-                    roots = self._roots.setdefault(source, {})
-                    roots.update(zip(at.tolist(), map(tuple, ids.tolist()), strict=True))
-                    for position in list(islice(roots, max(0, len(roots) - TRACED_ROOTS_MAX))):
-                        del roots[position]
+                decoded = traces(value) if name == TRACES else None
+                if decoded is not None:
+                    source, positions, ids = decoded
+                    self._keep(source, positions.tolist(), ids.tolist())
+
+    def _keep(self, source: int, positions: Sequence[int], ids: Sequence[Sequence[int]]) -> None:
+        """Keep the ids of roots, and forget the oldest beyond `TRACED_ROOTS_MAX`."""
+        ids_by_position = self._ids_by_source.setdefault(source, {})
+        ids_by_position.update(zip(positions, map(tuple, ids), strict=True))
+        surplus = max(0, len(ids_by_position) - TRACED_ROOTS_MAX)
+        for position in list(islice(ids_by_position, surplus)):
+            del ids_by_position[position]
 
     def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
+        """Write the spans of acked roots, besides what any tally does."""
         super().add(settled, now_ms)
-        for each in settled if self._roots else ():
-            every = [*each.completed, *((emission, source, 0, at) for emission, source, at in each.copies)]
-            for emission, source, start, hits in every:
-                name = self._names.get(input_id_of(source), "")
-                topic = "" if is_replay(source) else emission.topic
-                for at, parent in self._take(source, start, hits):
-                    self._spans.write_acked(name, topic, source, at, parent, emission.wall_ms, now_ms)
+        if not self._ids_by_source:
+            return
+        for verdicts in settled:
+            for emission, source, start, hits in verdicts.completed:
+                self._write(emission, source, start, hits, now_ms)
+            for emission, source, positions in verdicts.copies:
+                # of copies the positions themselves are listed
+                self._write(emission, source, 0, positions, now_ms)
+
+    def _write(self, emission: InitEmission, source: int, start: int, hits: Hits, now_ms: int) -> None:
+        """Write the spans of those of an emission's acked roots that are traced."""
+        name = self._names_by_input.get(input_id_of(source), "")
+        topic = "" if is_replay(source) else emission.topic
+        for position, parent in self._take(source, start, hits):
+            self._spans.write_acked(name, topic, source, position, parent, emission.wall_ms, now_ms)
 
     def _take(self, source: int, start: int, hits: Hits) -> Iterator[tuple[int, str]]:
-        """Take out the traced ones of some roots: their positions and trace contexts."""
-        roots = self._roots.get(source)
-        if not roots:
+        """Take out the traced ones of some roots; yield their positions and trace contexts.
+
+        `hits` are positions, less `start`: ascending numbers, or a range of them.
+        """
+        ids_by_position = self._ids_by_source.get(source)
+        if not ids_by_position:
             return
-        noted = np.fromiter(roots, np.int64, len(roots))
+        traced = np.fromiter(ids_by_position, np.int64, len(ids_by_position))
         if isinstance(hits, range):
-            taken = noted[(noted >= start + hits.start) & (noted < start + hits.stop)]
+            is_hit = (traced >= start + hits.start) & (traced < start + hits.stop)
         else:
-            taken = noted[among(noted - start, hits)]
-        for position in taken.tolist():
-            yield position, traceparent_of(roots.pop(position))
+            is_hit = among(traced - start, hits)
+        for position in traced[is_hit].tolist():
+            yield position, traceparent_of(ids_by_position.pop(position))

@@ -1,7 +1,8 @@
 """Spans of OpenTelemetry, for records whose producer has put a trace context into the header ``traceparent``.
 
-OpenTelemetry is optional: where its SDK is not installed, or no tracer provider is configured, nothing is
-imported and nothing is made. The configuration is the user's, by `opentelemetry-instrument` or by code.
+OpenTelemetry is optional: where its SDK is not installed, or no tracer provider is configured,
+nothing is imported and nothing is made. The configuration is the user's, by
+`opentelemetry-instrument` or by code.
 
 Source: W3C, "Trace Context"; docs/operate/monitoring.md.
 """
@@ -33,27 +34,39 @@ _FORM = re.compile(rb"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0
 
 def traceparent_in(headers: Iterable[tuple[str, bytes | None]]) -> str:
     """Return the trace context of a record; empty: it has none, or one of another form."""
-    value = b""
-    for name, found in headers:
+    traceparent = b""
+    for name, value in headers:
         if name == TRACEPARENT:
-            value = found or b""  # of a header that comes twice the last counts
-    return value.decode("ascii") if _FORM.match(value) else ""
+            traceparent = value or b""  # of a header that comes twice the last counts
+    return traceparent.decode("ascii") if _FORM.match(traceparent) else ""
 
 
 def trace_ids(headers: Iterable[tuple[str, bytes | None]]) -> tuple[int, int, int] | None:
-    """Return trace id and parent id of a record, if its trace is sampled, as `acker.wire.events.traces`."""
+    """Return trace id and parent id as the three numbers of `acker.wire.events.traces`.
+
+    None: the record has no trace context, or its trace is not sampled.
+    """
+    # version, trace id, parent id, flags; without a trace context all are empty
     _, trace, parent, flags, *_ = f"{traceparent_in(headers)}----".split("-")
-    return _IDS.unpack(bytes.fromhex(trace + parent)) if flags and int(flags, 16) & 1 else None
+    is_sampled = bool(flags) and bool(int(flags, 16) & 1)
+    if not is_sampled:
+        return None
+    return _IDS.unpack(bytes.fromhex(trace + parent))
 
 
 def traceparent_of(ids: Sequence[int]) -> str:
     """Return the trace context of what `trace_ids` returned."""
-    found = _IDS.pack(*ids).hex()
-    return f"00-{found[:32]}-{found[32:]}-01"
+    ids_text = _IDS.pack(*ids).hex()
+    trace_id = ids_text[:32]
+    parent_id = ids_text[32:]
+    return f"00-{trace_id}-{parent_id}-01"
 
 
 def configured_spans() -> Spans | None:
-    """Return what writes spans; None: no SDK is installed, or nobody has configured it in this process."""
+    """Return what writes spans.
+
+    None: no SDK is installed, or nobody has configured it in this process.
+    """
     try:
         from opentelemetry.sdk.trace import TracerProvider as ConfiguredProvider
         from opentelemetry.trace import get_tracer_provider
@@ -88,16 +101,26 @@ class Spans:
         from opentelemetry.trace import Status, StatusCode
 
         context = self._propagator.extract({TRACEPARENT: parent})
-        named: dict[str, Any] = {f"windhover.{key}": value for key, value in attributes.items()}
-        span = self._tracer.start_span(name, context, attributes=named, start_time=begin_ns)
+        own_attributes: dict[str, Any] = {f"windhover.{key}": value for key, value in attributes.items()}
+        span = self._tracer.start_span(name, context, attributes=own_attributes, start_time=begin_ns)
         if error:
             span.set_status(Status(StatusCode.ERROR, error))
         span.end(max(begin_ns, end_ns))
 
     def write_acked(
-        self, name: str, topic: str, source: int, position: int, parent: str, emitted_ms: int, now_ms: int
+        self,
+        name: str,
+        topic: str,
+        source: int,
+        position: int,
+        parent: str,
+        emitted_ms: int,
+        now_ms: int,
     ) -> None:
-        """Write the span of an acked root of an input; without a `topic` it names no origin: it is a copy."""
+        """Write the span of an acked root of an input.
+
+        Without a `topic` it names no origin: it is a copy.
+        """
         attributes: dict[str, str | int] = {"input": name, "verdict": Verdict.ACKED.value}
         if topic:
             attributes["origin"] = f"{topic}/{partition_of(source)}@{offset_of(position)}"
@@ -112,59 +135,80 @@ class TracedRoots:
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
-        self._roots: dict[int, dict[int, tuple[str, int]]] = {}
+        # by source and position: the trace context, and the wall time of the emission
+        self._roots_by_source: dict[int, dict[int, tuple[str, int]]] = {}
 
-    def emit(self, source: int, headers: Iterable[tuple[int, Headers]], now_ms: int) -> None:
-        """Note which records were emitted; each is a position with the record's headers."""
-        for position, found in headers:
-            if found and (parent := traceparent_in(found)):
-                self._roots.setdefault(source, {})[position] = parent, now_ms
+    def emit(self, source: int, headers_by_position: Iterable[tuple[int, Headers]], now_ms: int) -> None:
+        """Keep the trace contexts of records that were emitted."""
+        for position, headers in headers_by_position:
+            parent = traceparent_in(headers) if headers else ""
+            if parent:
+                self._roots_by_source.setdefault(source, {})[position] = parent, now_ms
 
     def settle(self, verdicts: Verdicts, inputs: Mapping[int, Input], now_ms: int) -> None:
-        """Write a span for each acked one, and forget the lost ones; `inputs` has the inputs by id."""
+        """Write a span for each acked root, and forget the lost ones.
+
+        `inputs` has the inputs by id.
+        """
         for verdict, runs in verdicts.done():
             for source, start, end in runs:
                 settled = self._take(source, start, end)
                 match verdict:
                     case Verdict.ACKED:
                         for position, (parent, emitted_ms) in settled:
-                            of = inputs[input_id_of(source)]
-                            topic = "" if is_replay(source) else of.topic
+                            # here, not above: verdicts on inputs that others read come, too
+                            source_input = inputs[input_id_of(source)]
+                            topic = "" if is_replay(source) else source_input.topic
                             self._spans.write_acked(
-                                of.name, topic, source, position, parent, emitted_ms, now_ms
+                                source_input.name,
+                                topic,
+                                source,
+                                position,
+                                parent,
+                                emitted_ms,
+                                now_ms,
                             )
                     case Verdict.ABSENT:
                         pass
                     case _:
                         assert_never(verdict)
         for lost in verdicts.lost:
-            roots = self._roots.get(lost.source)
-            for position in positions(lost.positions).tolist() if roots else ():
+            if not self._roots_by_source.get(lost.source):
+                continue
+            for position in positions(lost.positions).tolist():
                 self._take(lost.source, position, position + 1)
 
     def _take(self, source: int, start: int, end: int) -> list[tuple[int, tuple[str, int]]]:
-        roots = self._roots.get(source)
+        """Take out the traced roots of a run.
+
+        Return position, trace context and emission time of each.
+        """
+        roots = self._roots_by_source.get(source)
         if not roots:
             return []
+        # by whichever is shorter: a run may have a million positions, or one
         run = range(start, end)
-        within = [at for at in (run if len(run) < len(roots) else roots) if at in roots and at in run]
-        return [(at, roots.pop(at)) for at in within]
+        candidates = run if len(run) < len(roots) else roots
+        taken = [position for position in candidates if position in roots and position in run]
+        return [(position, roots.pop(position)) for position in taken]
 
 
 def lost_root_spans(spans: Spans) -> Callable[[Due, Outgoing, Input, bool, int], None]:
     """Return what a replay worker calls for each record that it has written.
 
-    It writes two spans: from the emission to the verdict, and from there to the copy or dead letter.
+    It writes two spans: from the emission to the verdict, and from there to the copy or dead
+    letter.
     """
 
-    def write(due: Due, written: Outgoing, of: Input, is_copy: bool, now_ms: int) -> None:
+    def write(due: Due, written: Outgoing, lost_input: Input, is_copy: bool, now_ms: int) -> None:
         parent = traceparent_in(written.headers)
         if not parent or not due.history:
             return
+        # it ends with the loss for which this copy or dead letter was written
         loss = due.history[-1]
         decided_ms = loss.emitted_ms + loss.age_ms
         attributes: dict[str, str | int] = {
-            "input": of.name,
+            "input": lost_input.name,
             "origin": due.origin,
             "attempt": due.attempt,
             "verdict": loss.reason.value,
@@ -172,9 +216,11 @@ def lost_root_spans(spans: Spans) -> Callable[[Due, Outgoing, Input, bool, int],
             "cause": loss.error,
         }
         error = loss.error or loss.reason.value
-        begin_ns, decided_ns = loss.emitted_ms * NS_PER_MS, decided_ms * NS_PER_MS
-        spans.write(f"spout {of.name}", parent, begin_ns, decided_ns, attributes, error)
-        what = "replay" if is_copy else "dead letter"
-        spans.write(f"{what} {of.name}", parent, decided_ns, now_ms * NS_PER_MS, attributes)
+        begin_ns = loss.emitted_ms * NS_PER_MS
+        decided_ns = decided_ms * NS_PER_MS
+        spans.write(f"spout {lost_input.name}", parent, begin_ns, decided_ns, attributes, error)
+        next_step = "replay" if is_copy else "dead letter"
+        end_ns = now_ms * NS_PER_MS
+        spans.write(f"{next_step} {lost_input.name}", parent, decided_ns, end_ns, attributes)
 
     return write

@@ -1,9 +1,10 @@
 """Ends a worker whose bolt hangs, with a stack trace; the task is tried again, with the record isolated.
 
-A C extension that keeps the interpreter's lock stops the watching thread too. So the thread sets an alarm of
-`faulthandler`, which needs no lock, anew at each check.
+A C extension that keeps the interpreter's lock stops the watching thread too. So the thread
+sets an alarm of `faulthandler`, which needs no lock, anew at each check.
 
-Source: docs/design/protocol.md, section 5.2; Storm's ``topology.message.timeout.secs`` ends no bolt.
+Source: docs/design/protocol.md, section 5.2; Storm's ``topology.message.timeout.secs`` ends no
+bolt.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ EXIT_HUNG: Final = 70
 CHECKS_PER_LIMIT: Final = 4
 
 ALARM_LIMITS: Final = 3
-"""The alarm fires when nobody has checked for this many limits: not too early, even on a busy machine."""
+"""The alarm fires when nobody has checked for this many limits: not too early, even on a busy
+machine."""
 
 CHECK_EVERY_S_MAX: Final = 1.0
 
@@ -54,6 +56,8 @@ Expire = Callable[[Hang], None]
 """Called once a call takes too long."""
 
 PlaceOf = Callable[[int], str]
+"""Returns where the code of a thread is, by the thread's number; empty: unknown."""
+
 _LOGGER = logging.getLogger("windhover.spout")
 
 
@@ -79,9 +83,17 @@ class Watchdog:
     """Watches one task for as long as the context lasts; a limit of 0 watches nothing."""
 
     def __init__(
-        self, pulse: Pulse, limit_ms: int, expire: Expire = end_worker, *, place_of: PlaceOf = _nowhere
+        self,
+        pulse: Pulse,
+        limit_ms: int,
+        expire: Expire = end_worker,
+        *,
+        place_of: PlaceOf = _nowhere,
     ) -> None:
-        """Watch the thread that makes this; `place_of` says where the code of a thread is, by its number."""
+        """Watch the thread that makes this.
+
+        `place_of` says where the code of a thread is, by its number.
+        """
         self._pulse = pulse
         self._task_thread_id = threading.get_ident()
         self._place_of = place_of
@@ -92,6 +104,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="windhover-watchdog", daemon=True)
 
     def __enter__(self) -> Self:
+        """Begin to watch."""
         if self._limit_ms:
             self._set_alarm()  # the first call may keep the lock before the thread has checked once
             try:
@@ -108,12 +121,14 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def _run(self) -> None:
+        """Look at the pulse until the task ends; report each look at which a call is overdue."""
         calls = OverdueCalls(self._limit_ms)
         while not self._stopping.wait(self._every_s):
             self._set_alarm()
             work = self._pulse.work
             if work is not None and calls.overdue(work, time.monotonic_ns() // 1_000_000):
-                # as long as the bolt lets this thread run; else faulthandler's trace alone has the place
+                # as long as the bolt lets this thread run; else faulthandler's trace alone has
+                # the place
                 place = self._place_of(self._task_thread_id)
                 bolt, _progress, roots = work
                 self._expire(Hang(bolt, self._limit_ms, place, tuple(sorted(set(roots())))))

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 REPORTED_EVERY_S: Final = 60.0
-"""An accept that fails fails again at once, a thousand times a second: nobody needs a line for each."""
+"""An accept that fails fails again at once, a thousand times a second: nobody needs a line for
+each."""
 
 RETRY_S: Final = 0.2
-"""A thread that accepts pauses for so long after an error. The connection still waits in the kernel, so
-without a pause the thread would try without end."""
+"""A thread that accepts pauses for this long after an error. The connection still waits in the
+kernel, so without a pause the thread would try without end."""
 
 OUT_OF_RESOURCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of accept that go on until something is closed."""
@@ -29,11 +30,13 @@ class AcceptErrors:
     """Reports errors of accept, at most one a minute."""
 
     def __init__(
-        self, report: Callable[[str], None] = _log.error, clock: Callable[[], float] = time.monotonic
+        self,
+        report: Callable[[str], None] = _log.error,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._report = report
         self._clock = clock
-        self._reported_s: float | None = None
+        self._reported_s: float | None = None  # None: never
 
     def note(self, error: BaseException | None) -> None:
         """Report an error of accept, unless one was reported within the last minute."""
@@ -42,12 +45,16 @@ class AcceptErrors:
             return
         self._reported_s = now_s
         self._report(
-            f"no connection can be accepted: {error}; the process has too many files or connections open, and"
-            " goes on as soon as some are closed. Raise its limit of descriptors (LimitNOFILE, ulimit -n)"
+            f"no connection can be accepted: {error}; the process has too many files or"
+            " connections open, and goes on as soon as some are closed. Raise its limit of"
+            " descriptors (LimitNOFILE, ulimit -n)"
         )
 
     def of_loop(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Note an error of accept, and leave others to asyncio; the exception handler of an event loop."""
+        """Report an error of accept, and leave others to asyncio.
+
+        The exception handler of an event loop.
+        """
         is_of_accept = str(context.get("message", "")).startswith(_ACCEPT)
         if is_of_accept:
             self.note(context.get("exception"))

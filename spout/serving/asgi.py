@@ -22,42 +22,49 @@ STOP_S: Final = 2
 class LimitedHttp(H11Protocol):
     """A connection that is counted among those of its server, and ends when its time is over.
 
-    uvicorn has a timeout for the next request on a connection. It has none for the first request, for half a
-    request, and for an answer that nobody reads. asyncio and uvicorn call the methods, `cut_off` excepted.
+    uvicorn has a timeout for the next request on a connection. It has none for the first
+    request, for half a request, and for an answer that nobody reads. asyncio and uvicorn call
+    the methods, `cut_off` excepted.
     """
 
     open_connections: OpenConnections[LimitedHttp]
     _unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection; end another one if there are too many."""
         super().connection_made(transport)
         displaced = self.open_connections.open(self)
         if displaced is not None:
             displaced.cut_off()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Count the connection no more."""
         self.open_connections.close(self)
         self.resume_writing()  # ends the timer of an answer that was not read
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
+        """Handle what arrived; a request that is whole by it is served now."""
         super().handle_events()
         if self._has_whole_request():
             self.open_connections.serve(self)
 
     def on_response_complete(self) -> None:
+        """Wait for the next request."""
         # first, since super() handles the next request, which may be in the buffer already
         if self._has_whole_request():
             self.open_connections.await_next(self)
         super().on_response_complete()
 
     def pause_writing(self) -> None:
+        """Start the time in which the client must go on to read."""
         super().pause_writing()
         # asyncio calls this when the client does not read, and the answer fills the buffer
         unread_s = self.open_connections.limits.unread_s
         self._unread_timer = self.loop.call_later(unread_s, self.cut_off)
 
     def resume_writing(self) -> None:
+        """Stop that time."""
         super().resume_writing()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
@@ -68,16 +75,23 @@ class LimitedHttp(H11Protocol):
         self.transport.abort()
 
     def _has_whole_request(self) -> bool:
-        """Return whether the request that is handled has arrived with its body; False between two."""
+        """Return whether the request that is handled has arrived with its body.
+
+        False between two.
+        """
         return self.cycle is not None and not self.cycle.more_body
 
 
 def page_server(
     application: ASGIApp, limits: ConnectionLimits, alive: Callable[[], None] = lambda: None
 ) -> uvicorn.Server:
-    """Return a server of pages that is not started yet; `alive` is called every second while it serves."""
+    """Return a server of pages that is not started yet.
 
-    # uvicorn makes each connection from a class alone, so a server has a class with its own connections
+    `alive` is called every second while it serves.
+    """
+
+    # uvicorn makes each connection from a class alone, so a server has a class with its own
+    # connections
     class Http(LimitedHttp):
         open_connections = OpenConnections[LimitedHttp](limits)
 

@@ -1,7 +1,7 @@
 """Decides which connections of a server stay open, so that half requests cannot use up its descriptors.
 
-A connection costs a descriptor, and in some servers a thread. A client that opens one and then sends half a
-request, or nothing, would hold it for ever. So two limits hold:
+A connection costs a descriptor, and in some servers a thread. A client that opens one and then
+sends half a request, or nothing, would hold it for ever. So two limits hold:
 
 * Time: a connection that waits for a whole request ends after `request_s`, however many bytes came meanwhile.
 * Number: when `open_max` are open, a new one takes the place of the one that has waited longest for a
@@ -22,7 +22,8 @@ from typing import Final, Generic, Self, TypeVar
 Connection = TypeVar("Connection", bound=Hashable)
 
 OPEN_MAX: Final = 256
-"""How many connections a server has at once; a page has one for each open tab, and some while it loads."""
+"""How many connections a server has at once; a page has one for each open tab, and some while
+it loads."""
 
 REQUEST_S: Final = 10.0
 """How long a connection may wait for a whole request; a browser sends its own in one piece."""
@@ -37,7 +38,8 @@ OPEN_LEAST: Final = 16
 """How many connections a server may have even where descriptors are few."""
 
 ACCEPTED_AT_ONCE: Final = 64
-"""How many connections may wait in the kernel, and are accepted together before the first is handled."""
+"""How many connections may wait in the kernel, and are accepted together before the first is
+handled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class ConnectionLimits:
     Attributes:
         open_max: how many there are at once.
         request_s: how long one may wait for a whole request.
-        answer_s: how long one may take from a whole request to its end; None: without end, as event streams.
+        answer_s: how long one may take from a whole request to its end; None: without end, as
+            event streams.
         unread_s: how long an answer may wait for its reader.
     """
 
@@ -64,7 +67,9 @@ class ConnectionLimits:
 
 
 def connections_within(descriptors: int) -> int:
-    """Return how many connections a process with so many descriptors may have; negative: without a limit.
+    """Return how many connections a process with so many descriptors may have.
+
+    Negative: without a limit.
 
     >>> connections_within(1_024), connections_within(256), connections_within(20), connections_within(-1)
     (256, 64, 16, 256)
@@ -77,9 +82,9 @@ def connections_within(descriptors: int) -> int:
 class OpenConnections(Generic[Connection]):
     """The open connections of one server; several threads may use it.
 
-    A connection is either in `_waiting`, while its request is not whole, or in `_served`, while it is
-    answered. Both map it to the time since when, in seconds. A connection that changes over goes to the end,
-    so both are in the order of these times, the earliest first.
+    A connection is either in `_waiting`, while its request is not whole, or in `_served`, while
+    it is answered. Both map it to the time since when, in seconds. A connection that changes
+    over goes to the end, so both are in the order of these times, the earliest first.
     """
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -93,9 +98,10 @@ class OpenConnections(Generic[Connection]):
         return len(self._waiting) + len(self._served)
 
     def open(self, connection: Connection) -> Connection | None:
-        """Note a new connection; return the one that the caller has to end for it, None: there is room.
+        """Take a new connection in.
 
-        It is the one that has waited longest for its request. Where all others are served, it is the new one.
+        Return the one that the caller has to end for it, None: there is room. It is the one
+        that has waited longest for its request. Where all others are served, it is the new one.
         """
         with self._lock:
             self._waiting[connection] = self._clock()
@@ -106,13 +112,16 @@ class OpenConnections(Generic[Connection]):
             return longest_waiting
 
     def serve(self, connection: Connection) -> None:
-        """Note that a whole request has arrived; a connection that was ended meanwhile stays out."""
+        """Take note that a whole request has arrived.
+
+        A connection that was ended meanwhile stays out.
+        """
         with self._lock:
             if self._waiting.pop(connection, None) is not None:
                 self._served[connection] = self._clock()
 
     def await_next(self, connection: Connection) -> None:
-        """Note that a request is answered, and that the connection waits for the next one."""
+        """Take note that a request is answered, and that the connection waits for the next one."""
         with self._lock:
             if self._served.pop(connection, None) is not None:
                 self._waiting[connection] = self._clock()

@@ -1,17 +1,17 @@
 """Decides for which hosts a server answers, so that no other web site can read our pages; pure.
 
-The attack (DNS rebinding): somebody opens a page of ``evil.example``, and then its owner gives that name our
-address, 127.0.0.1. The browser takes our answers for those of ``evil.example``, and lets the scripts of that
-page read them. But in the header Host the browser still sends ``evil.example``. So a server answers only for
-hosts that no stranger can point at us:
+The attack (DNS rebinding): somebody opens a page of ``evil.example``, and then its owner gives
+that name our address, 127.0.0.1. The browser takes our answers for those of ``evil.example``,
+and lets the scripts of that page read them. But in the header Host the browser still sends
+``evil.example``. So a server answers only for hosts that no stranger can point at us:
 
 - this machine: ``localhost``, the addresses of loopback, and the machine's own name;
 - the address at which the connection arrived, for a probe or a scraper that was given it in numbers;
 - the host that the process listens on by its options, and those that ``--allow-host`` names.
 
-Hosts are compared in their *one form*: small letters, no port, no dot at the end, addresses as `ipaddress`
-writes them. The first line of a request may have a host too (``GET http://localhost:8095/``, a target in
-absolute form); then both must be allowed.
+Hosts are compared in their *one form*: small letters, no port, no dot at the end, addresses as
+`ipaddress` writes them. The first line of a request may have a host too (``GET
+http://localhost:8095/``, a target in absolute form); then both must be allowed.
 
 Source: RFC 9112, sections 3.2 and 3.2.2; RFC 9110, section 7.4.
 """
@@ -65,7 +65,9 @@ def host_of(authority: str) -> str | None:
 
 
 def path_of_target(target: str) -> str:
-    """Return the path of a target, which is without its query; in absolute form it has a host before it.
+    """Return the path of a target, which is without its query.
+
+    In absolute form it has a host before it.
 
     >>> path_of_target("http://localhost:8095/failures"), path_of_target("/failures")
     ('/failures', '/failures')
@@ -90,17 +92,19 @@ class AllowedHosts:
 
         Args:
             listens_on: the address or name of ``--host`` or ``--metrics-port``.
-            machine: the machine's name. Of ``acker-1.example`` the part before the first dot is allowed as
-                well: nobody can register a name without a dot.
+            machine: the machine's name. Of ``acker-1.example`` the part before the first dot is
+                allowed as well: nobody can register a name without a dot.
             named: the values of ``--allow-host``.
 
         Raises:
             UsageError: one of `named` is no host.
         """
-        own_texts = [listens_on, machine, machine.partition(".")[0]]
-        own_hosts = {host for text in own_texts if (host := _host_of_option(text)) is not None}
-        named_hosts = {_named_host(text) for text in named}
-        return cls(frozenset(own_hosts | named_hosts))
+        hosts = {_named_host(text) for text in named}
+        for text in (listens_on, machine, machine.partition(".")[0]):
+            own_host = _host_of_option(text)
+            if own_host is not None:
+                hosts.add(own_host)
+        return cls(frozenset(hosts))
 
     def refusal(self, host_headers: Sequence[str], target: str, arrived_at: str) -> str:
         """Return why a request is refused; empty: it is answered.
@@ -112,7 +116,8 @@ class AllowedHosts:
             target: what its first line asks for, without the query: a path, or ``*``, or a URL.
             arrived_at: the address of this machine at which the connection arrived.
         """
-        # an authority is a host with or without a port; each that the request names has to be allowed
+        # an authority is a host with or without a port; each that the request names has to be
+        # allowed
         authorities = list(host_headers)
         is_absolute = not target.startswith("/") and target != "*"
         if is_absolute:
@@ -128,6 +133,7 @@ class AllowedHosts:
         return ""
 
     def _is_allowed(self, host: str, arrived_at: str) -> bool:
+        """Return whether a host, in its one form, is allowed at an address of this machine."""
         if host == _LOCALHOST or host in self.names:
             return True
         address = _address(host)
@@ -144,38 +150,45 @@ def is_loopback(listens_on: str) -> bool:
 
 
 def _named_host(text: str) -> str:
-    """Return the host that an option names; raise UsageError if it is none, or has more than a host."""
+    """Return the host that an option names.
+
+    Raise UsageError if it is none, or has more than a host.
+    """
     host = _host_of_option(text)
     if host is None:
         raise UsageError(
-            f"{OPTION} {Untrusted(cut(text)) or 'without a value'}: it is no host; give a name or an address"
-            " without scheme, port and path, such as page.example.com. It has no sign for all hosts"
+            f"{OPTION} {Untrusted(cut(text)) or 'without a value'}: it is no host; give a name"
+            " or an address without scheme, port and path, such as page.example.com. It has no"
+            " sign for all hosts"
         )
     return host
 
 
 def _host_of_option(text: str) -> str | None:
-    """Return the host that an option names, in its one form; None: it names none, or more than a host.
+    """Return the host that an option names, in its one form.
 
-    An address of IP 6 may have brackets.
+    None: it names none, or more than a host. An address of IP 6 may have brackets.
     """
-    bare = text.strip().removeprefix("[").removesuffix("]")
-    address = _address(bare)
+    host_text = text.strip().removeprefix("[").removesuffix("]")
+    address = _address(host_text)
     if address is not None:
         return str(address)
-    has_port_or_scheme = ":" in bare
+    has_port_or_scheme = ":" in host_text
     if has_port_or_scheme:
         return None
     try:
         # browsers send ``bücher.example`` as ``xn--bcher-kva.example``
-        sent = bare if bare.isascii() else bare.encode("idna").decode("ascii")
+        sent_text = host_text if host_text.isascii() else host_text.encode("idna").decode("ascii")
     except UnicodeError:
         return None
-    return host_of(sent)
+    return host_of(sent_text)
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an address; None: it is none. ``::ffff:10.0.0.5`` is 10.0.0.5, ``fe80::1%eth0`` is fe80::1."""
+    """Parse an address.
+
+    None: it is none. ``::ffff:10.0.0.5`` is 10.0.0.5, ``fe80::1%eth0`` is fe80::1.
+    """
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

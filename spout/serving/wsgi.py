@@ -27,18 +27,27 @@ LINE_BYTES_MAX: Final = 65_536
 def metrics_server(
     host: str, port: int, application: Application, hosts: AllowedHosts, limits: ConnectionLimits
 ) -> WSGIServer:
-    """Return a server that listens, and serves in `serve_forever`; raise OSError if it cannot listen."""
+    """Return a server that listens, and serves in `serve_forever`.
+
+    Raise OSError if it cannot listen.
+    """
     is_ipv6 = ":" in host
     server_class = _ServerV6 if is_ipv6 else _Server
     return server_class((host, port), application, hosts, limits)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """Accepts connections, counts them, and gives each a thread."""
+
     daemon_threads = True
     request_queue_size = ACCEPTED_AT_ONCE
 
     def __init__(
-        self, address: tuple[str, int], answer: Application, hosts: AllowedHosts, limits: ConnectionLimits
+        self,
+        address: tuple[str, int],
+        answer: Application,
+        hosts: AllowedHosts,
+        limits: ConnectionLimits,
     ) -> None:
         self.answer = answer
         self.hosts = hosts
@@ -67,10 +76,11 @@ class _Server(ThreadingMixIn, WSGIServer):
             _cut_off(connection)
 
     def note_whole(self, connection: socket.socket) -> None:
-        """Note that a connection has sent a whole request."""
+        """Take note that a connection has sent a whole request."""
         self._open_connections.serve(connection)
 
     def shutdown_request(self, request: Any) -> None:
+        """Count a connection no more, and close it."""
         self._open_connections.close(request)
         super().shutdown_request(request)
 
@@ -98,6 +108,8 @@ class _Answer(ServerHandler):
 
 
 class _Handler(WSGIRequestHandler):
+    """Reads the request of one connection, and answers it."""
+
     server: _Server
 
     def handle(self) -> None:
@@ -123,6 +135,7 @@ class _Handler(WSGIRequestHandler):
         answer.run(self.server.answer)
 
     def _refuse(self, why: str) -> None:
+        """Answer that the host of the request is not allowed."""
         body = f"{why}\n".encode()
         self.send_response(MISDIRECTED)
         self.send_header("Content-Type", "text/plain; charset=utf-8")

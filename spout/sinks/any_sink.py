@@ -25,8 +25,8 @@ _NOT_MICRO_BATCHES = frozenset({"ContinuousTrigger", "RealTimeTrigger"})
 _REAL_TIME = "STREAMING_REAL_TIME_MODE"
 _NO_SUCH_SINK = "DATA_SOURCE_NOT_FOUND"
 _MICRO_BATCHES = (
-    "a tracked stream runs in micro-batches, since Spark has no Python sources in continuous and real-time"
-    ' mode; use trigger(processingTime="100 milliseconds"), or leave the trigger out'
+    "a tracked stream runs in micro-batches, since Spark has no Python sources in continuous"
+    ' and real-time mode; use trigger(processingTime="100 milliseconds"), or leave the trigger out'
 )
 
 
@@ -42,19 +42,23 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     >>> sorted(row.word for row in spark.read.parquet(f"{folder}/words").collect())
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    The acks and fails of a batch are published when Spark has committed the batch: then its rows are
-    in the sink, or an aggregate or a join has them in Spark's state store. A crash between Spark's commit and
-    this publication costs replays of that batch, never records. The next batch is planned after this one is
-    published. If it cannot be published, the query fails with the reason.
+    The acks and fails of a batch are published when Spark has committed the batch: then its
+    rows are in the sink, or an aggregate or a join has them in Spark's state store. A crash
+    between Spark's commit and this publication costs replays of that batch, never records. The
+    next batch is planned after this one is published. If it cannot be published, the query
+    fails with the reason.
 
     Args:
-        writer: what `writeStream` returned, with format, options, trigger and output mode; not started.
-        table: name of the table to write to, as `DataStreamWriter.toTable`; None: the writer's own sink.
+        writer: what `writeStream` returned, with format, options, trigger and output mode; not
+            started.
+        table: name of the table to write to, as `DataStreamWriter.toTable`; None: the writer's
+            own sink.
 
     Raises:
-        UsageError: the rows still have the hidden column, several tracked streams are read, a running query
-            reads the group, `limit` is applied to the stream, two operators have the same name, nothing acks
-            the rows of `spout.hold`, the trigger is continuous or real-time, or Spark has no such sink.
+        UsageError: the rows still have the hidden column, several tracked streams are read, a
+            running query reads the group, `limit` is applied to the stream, two operators have
+            the same name, nothing acks the rows of `spout.hold`, the trigger is continuous or
+            real-time, or Spark has no such sink.
     """
     rows = rows_of(writer)
     session = rows.sparkSession
@@ -65,24 +69,26 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     if len(streams) > 1:
         groups = ", ".join(sorted(stream.group for stream in streams))
         raise UsageError(
-            f"the query reads {len(streams)} tracked streams (groups {groups}); a query publishes one: read"
-            " several inputs of a group by one read_stream, or the others with tracked=False"
+            f"the query reads {len(streams)} tracked streams (groups {groups}); a query"
+            " publishes one: read several inputs of a group by one read_stream, or the others"
+            " with tracked=False"
         )
     stream = streams[0]
-    Application.of(session).refuse_second(stream.group)
+    application = Application.of(session)
+    application.refuse_second(stream.group)
     plan = logical_plan(rows)
     refuse_query(plan)
-    name_unfit_rules_of(plan, Application.of(session))
+    name_unfit_rules_of(plan, application)
     if ANCHOR in rows.columns:
         raise UsageError(
             f"the hidden column {ANCHOR!r} would be written too; take it out before:"
             f' rows.drop("{ANCHOR}").writeStream'
         )
     try:
-        query = RunFollower.of(Application.of(session)).start(stream, begin, watermark_holds(plan))
+        query = RunFollower.of(application).start(stream, begin, watermark_holds(plan))
     except PySparkException as error:
-        is_of_mode = (error.getCondition() or "").startswith(_REAL_TIME)
-        if not (is_of_mode or isinstance(error, UnsupportedOperationException)):
+        is_real_time = (error.getCondition() or "").startswith(_REAL_TIME)
+        if not is_real_time and not isinstance(error, UnsupportedOperationException):
             raise
         raise UsageError(f"Spark refuses the query ({error}); {_MICRO_BATCHES}") from error
     except Py4JJavaError as error:
@@ -90,10 +96,12 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
         if _NO_SUCH_SINK not in text:
             raise
         raise UsageError(
-            f"{text.strip()}: give Spark the sink's jars when it starts (spark.jars, or spark.jars.packages),"
-            f" made for Spark {session.version}"
+            f"{text.strip()}: give Spark the sink's jars when it starts (spark.jars, or"
+            f" spark.jars.packages), made for Spark {session.version}"
         ) from error
-    if (trigger := trigger_of(query)) in _NOT_MICRO_BATCHES:
+    # only a query that was started tells its trigger
+    trigger = trigger_of(query)
+    if trigger in _NOT_MICRO_BATCHES:
         query.stop()
         raise UsageError(f"{trigger}: {_MICRO_BATCHES}")
     return query

@@ -29,39 +29,48 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
-    """A batch of a query that has ended; the name of `lane` is the query's id."""
+    """A batch of a query that has ended.
+
+    The name of `lane` is the query's id, its `seq` the batch's.
+    """
 
     application: Application
     lane: BatchLane
 
     def stream(self, reports: Reports) -> Stream | None:
-        """Return and remember the one tracked stream of a batch; None if there is nothing to publish."""
-        tracked = self.application.streams
-        streams = [tracked[name] for name in reports.streams if name in tracked]
-        for stream in streams:
+        """Find the one tracked stream of a batch; None if there is nothing to publish.
+
+        The streams that have reported remember the query as theirs.
+        """
+        known_streams = self.application.streams
+        reported = [known_streams[name] for name in reports.streams if name in known_streams]
+        for stream in reported:
             stream.queries.add(self.lane.name)
-        if streams:
+        if reported:
+            # executors may have come or gone during the batch
             self.application.tell_cores()
         if not reports.evaluations:
             return None
-        streams = [stream for stream in streams if stream.tracked]
-        if len(streams) != 1:
+        tracked = [stream for stream in reported if stream.tracked]
+        if len(tracked) != 1:
             raise TrackingError(
-                f"batch {self.lane.seq} reads {len(streams)} tracked streams; a query publishes one: write"
-                " the others in queries of their own, or read several inputs by one read_stream"
+                f"batch {self.lane.seq} reads {len(tracked)} tracked streams; a query publishes"
+                " one: write the others in queries of their own, or read several inputs by one"
+                " read_stream"
             )
-        return streams[0]
+        return tracked[0]
 
     def settle(self, stream: Stream, reports: Reports) -> BatchOutcome:
         """Log what the bolts raised, and compute the outcome of the batch by `spout.publishing.settle`."""
-        raised = first_of_each(each for one in reports.evaluations for each in one.report.raised)
+        task_reports = [evaluation.report for evaluation in reports.evaluations]
+        raised = first_of_each(error for report in task_reports for error in report.raised)
         stream.traceback_log.tell(raised, self.lane.seq)
-        holds = any(len(each.report.held.indices) for each in reports.evaluations)
+        has_held = any(report.holds for report in task_reports)
         moment = None
-        if holds or reports.plan is None:
-            found = logged(self.application, self.lane)
-            moment = None if found is None else moment_of(stream, found)
-        if any(each.report.settles_held for each in reports.evaluations):
+        if has_held or reports.plan is None:
+            batch = logged(self.application, self.lane)
+            moment = None if batch is None else moment_of(stream, batch)
+        if any(report.settles_held for report in task_reports):
             refuse_repeats(self.application, self.lane)
         outcome = settle(reports.evaluations, stream.loose, self.application.tasks_of, moment)
         stream.left_open.warn(self.lane.name, reports.evaluations, outcome, stream.inputs)
@@ -72,6 +81,28 @@ class BatchEnd:
 
         `dropped`: what Spark counted of the batch.
         """
+        self._log_losses(stream, outcome)
+        # a checkpoint that is reset has a new session, and counts its batches from 0 again
+        session_lane = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
+        leave_sigint_to_the_main_thread()
+        held_longer_ms_by_input = {input.id: input.held_longer_ms for input in stream.inputs}
+        late_note = self._late_note(stream, outcome, dropped)
+        publication = publication_of(outcome, session_lane, held_longer_ms_by_input, late_note)
+        stream.publisher.publish(publication, outcome.plan.partitions)
+        if late_note is not None:
+            # rows without a record to say it by wait for a batch that has one
+            stream.watermarks.unsaid_rows = 0 if publication.too_late else late_note.rows
+            stream.too_late_log.report(stream.group, outcome.late, late_note, stream.inputs)
+        stream.late += outcome.late
+        stream.dropped += dropped.rows_beside(outcome.late)
+        stream.work.add(outcome.counts, outcome.errors, counted(outcome))
+        self._log_isolated(stream, outcome)
+        damaged = outcome.damaged if outcome.stops_for_damage else ()
+        link = self.application.link(stream)
+        link.put_published(outcome.plan, not_acked(outcome), damaged, held_runs(outcome))
+
+    def _log_losses(self, stream: Stream, outcome: BatchOutcome) -> None:
+        """Log what the read tasks could not read, and calls of bolts that passed only when made again."""
         if outcome.lost:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
         for run in outcome.damaged:
@@ -87,26 +118,18 @@ class BatchEnd:
             )
         for call in islice(outcome.passed, LOGGED_MAX):
             _LOGGER.warning(
-                "call_passed_again bolt=%s error=%s how=%r batch=%d records=%s: a call of the bolt for these"
-                " records ended so, and passed when it was made again for fewer of them; none fails for it",
+                "call_passed_again bolt=%s error=%s how=%r batch=%d records=%s: a call of the"
+                " bolt for these records ended so, and passed when it was made again for fewer"
+                " of them; none fails for it",
                 UntrustedName(call.bolt),
                 UntrustedName(call.error),
                 call.how,
                 self.lane.seq,
                 run_places(call.runs, stream.inputs),
             )
-        named = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
-        leave_sigint_to_the_main_thread()
-        longer_ms = {one.id: one.held_longer_ms for one in stream.inputs}
-        late = self._late(stream, outcome, dropped)
-        publication = publication_of(outcome, named, longer_ms, late)
-        stream.publisher.publish(publication, outcome.plan.partitions)
-        if late is not None:
-            stream.watermarks.unsaid_rows = 0 if publication.too_late else late.rows
-            stream.too_late_log.report(stream.group, outcome.late, late, stream.inputs)
-        stream.late += outcome.late
-        stream.dropped += dropped.rows_beside(outcome.late)
-        stream.work.add(outcome.counts, outcome.errors, counted(outcome))
+
+    def _log_isolated(self, stream: Stream, outcome: BatchOutcome) -> None:
+        """Log the records that killed or hung a process, of `LOGGED_MAX` at most."""
         for record in islice(isolated_records(outcome, stream.inputs), LOGGED_MAX):
             bolt, error, how = record.cause
             _LOGGER.error(
@@ -117,17 +140,17 @@ class BatchEnd:
                 how,
                 self.lane.seq,
             )
-        damaged = outcome.damaged if outcome.stops_for_damage else ()
-        link = self.application.link(stream)
-        link.put_published(outcome.plan, not_acked(outcome), damaged, held_runs(outcome))
 
-    def _late(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
-        """Return what to say of a watermark; None: nothing came too late."""
+    def _late_note(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped) -> LateNote | None:
+        """Raise the stream's watermarks.
+
+        Return what to report of one, or None: nothing came too late.
+        """
         stream.watermarks.rise(outcome, dropped.watermarks)
         rows = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late)
-        if not (rows or outcome.late):
+        if not rows and not outcome.late:
             return None
-        found = logged(self.application, self.lane)
-        watermark_ms = 0 if found is None else found.watermark_before_ms
+        batch = logged(self.application, self.lane)
+        watermark_ms = 0 if batch is None else batch.watermark_before_ms
         now_ms = time.time_ns() // 1_000_000
         return LateNote(now_ms, watermark_ms, rows, stream.watermarks.mover(watermark_ms))

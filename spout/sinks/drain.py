@@ -1,10 +1,11 @@
 """How a sink finds out that its function has read all rows that Spark shuffled behind the last bolt.
 
-Behind a shuffle, a function that takes one row leaves the same reports of bolts as one that writes all of
-them. So the rows pass one more operator, the drain, whose tasks report the partitions that were read to their
-end. Only the partition's number goes through Python, in a filter that keeps every row. It travels with the
-rows, since a function may coalesce, join and repeat them in other tasks. A partition without rows cannot
-report its number, so those that nobody reported are checked for rows. Reports of several jobs count together.
+Behind a shuffle, a function that takes one row leaves the same reports of bolts as one that
+writes all of them. So the rows pass one more operator, the drain, whose tasks report the
+partitions that were read to their end. Only the partition's number goes through Python, in a
+filter that keeps every row. It travels with the rows, since a function may coalesce, join and
+repeat them in other tasks. A partition without rows cannot report its number, so those that
+nobody reported are checked for rows. Reports of several jobs count together.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -32,10 +33,10 @@ _LANE: Final = "drain of "
 
 
 class Unread(NamedTuple):
-    """How many partitions of a batch have rows that were not read to their end, and how many there are."""
+    """How many partitions of a batch have rows that were not read to their end, and how many it has."""
 
     partitions: int
-    of: int
+    all_partitions: int
 
 
 class Drain:
@@ -52,48 +53,63 @@ class Drain:
         # Spark derives the kind of the function from its type hints.
         condition = follower(self._ledger.accumulator, self._batch, self._run)
         # Spark would have the JVM read the name "boolean"; the stub requires the kind
-        followed = arrow_udf(condition, BooleanType())  # type: ignore[call-overload]
+        keeps_all = arrow_udf(condition, BooleanType())  # type: ignore[call-overload]
         # Not deterministic: otherwise Spark would merge it with other conditions, or move it.
-        keeps = followed.asNondeterministic()
-        # In a column, which has the batch's partition; as an argument of the function it would be the task's.
+        keeps_all = keeps_all.asNondeterministic()
+        # In a column, which has the batch's partition; as an argument of the function it would
+        # be the task's.
         numbered = rows.withColumn(PARTITION, sql.spark_partition_id())
-        return numbered.filter(keeps(sql.col(PARTITION))).drop(PARTITION)
+        return numbered.filter(keeps_all(sql.col(PARTITION))).drop(PARTITION)
 
     @property
     def ended(self) -> frozenset[int]:
-        return ended(list(self._ledger.accumulator.value.get(self._batch, {}).values()), self._run)
+        """The partitions that this run of the function has read to their end."""
+        reports_by_task = self._ledger.accumulator.value.get(self._batch, {})
+        # copied: Spark's thread adds to it meanwhile
+        return ended(list(reports_by_task.values()), self._run)
 
     def unread(self, rows: DataFrame) -> Unread:
-        """Return how much of a batch was not read to its end; what was read may have fewer columns."""
-        count = partitions_of(rows)
-        left = sorted(set(range(count)) - self.ended)
-        if not left:
-            return Unread(0, count)
+        """Return how much of a batch was not read to its end.
+
+        What was read may have fewer columns.
+        """
+        all_partitions = partitions_of(rows)
+        unreported = sorted(set(range(all_partitions)) - self.ended)
+        if not unreported:
+            return Unread(0, all_partitions)
+        # a partition without rows reports nothing: one that has a row was not read
         evaluated = rows.select(sql.lit(1)).rdd
-        have_rows = evaluated.context.runJob(evaluated, lambda rows: [any(True for _ in rows)], left)
-        return Unread(sum(have_rows), count)
+        have_rows = evaluated.context.runJob(evaluated, lambda rows: [any(True for _ in rows)], unreported)
+        return Unread(sum(have_rows), all_partitions)
 
     def forget(self) -> None:
+        """Forget what was reported of the batch."""
         self._ledger.accumulator.value.pop(self._batch, None)
 
 
-def ended(added: Iterable[Added], run: str) -> frozenset[int]:
+def ended(reports: Iterable[Added], run: str) -> frozenset[int]:
     """Return the partitions that tasks of a run have reported."""
-    return frozenset(partition for _, _, partition, of, _ in added if of == run)
+    return frozenset(partition for _, _, partition, task_run, _ in reports if task_run == run)
 
 
 def follower(
     accumulator: Accumulator[Value], batch: Batch, run: str
 ) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
-    """Return the condition: true for each row; it reports its partition when the last row was taken."""
+    """Return the condition: true for each row.
 
-    def drained(numbers: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    It reports its partition when the last row was taken.
+    """
+
+    def keep_all(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        # each column has the partition's number in each row; None: no row has come
         partition: int | None = None
-        for column in numbers:
+        for column in columns:
             if len(column):
                 partition = column[0].as_py()
             yield pa.repeat(pa.scalar(value=True), len(column))
         if partition is not None:
-            accumulator.add({batch: {uuid.uuid4().hex: (0, 0, partition, run, b"")}})
+            # in the place of the stream's id: the run
+            report: Added = (0, 0, partition, run, b"")
+            accumulator.add({batch: {uuid.uuid4().hex: report}})
 
-    return drained
+    return keep_all

@@ -1,8 +1,9 @@
 """What Spark counted of the batch that has just run: rows that a watermark dropped, and what moves it.
 
-Spark's progress says it when the batch is over, which is too late for the batch's own records on the ack
-topics. The nodes of the batch's plan have the same figures as soon as its tasks have ended. They are read
-before a sink evaluates anything once more, since what runs twice counts twice.
+Spark's progress says it when the batch is over, which is too late for the batch's own records
+on the ack topics. The nodes of the batch's plan have the same figures as soon as its tasks have
+ended. They are read before a sink evaluates anything once more, since what runs twice counts
+twice.
 
 Source: docs/design/protocol.md, section 5.2 ("What is too late"); Spark's `StateStoreWriter` and
 `EventTimeWatermarkExec`.
@@ -17,19 +18,19 @@ from spout.spark.private import JavaObject, counts_of_plan
 def dropped_rows(execution: JavaObject, holds: tuple[str, ...]) -> Dropped:
     """Return what the last batch of a query's execution has counted.
 
-    `holds` are those of `watermark_holds`; without one there is no watermark, and Spark is not asked.
+    `holds` are those of `watermark_holds`; without one there is no watermark, and Spark is not
+    asked.
     """
     batch = execution.lastExecution() if holds else None
     if batch is None:
         return Dropped()
     counts = counts_of_plan(batch.executedPlan())
-    seen = counts.watermarks
-    names = holds if len(holds) == len(seen) else ("",) * len(seen)  # Spark may have taken one out
-    return Dropped(
-        counts.dropped,
-        tuple(
-            WatermarkStats(count.column, hold, count.delay_ms, count.highest_ms)
-            for count, hold in zip(seen, names, strict=True)
-            if count is not None
-        ),
-    )
+    # Spark may have taken a watermark out: then nobody can tell which hold is before which
+    hold_names = holds
+    if len(holds) != len(counts.watermarks):
+        hold_names = ("",) * len(counts.watermarks)
+    stats: list[WatermarkStats] = []
+    for count, hold in zip(counts.watermarks, hold_names, strict=True):
+        if count is not None:
+            stats.append(WatermarkStats(count.column, hold, count.delay_ms, count.highest_ms))
+    return Dropped(counts.dropped, tuple(stats))

@@ -1,22 +1,23 @@
 """Publishes the batches of queries that write to Spark's own sinks, once Spark has committed them.
 
-A thread of its own follows each run of a query. It does not listen for Spark's events: all listeners of a
-session share one queue, in which a slow one holds up the others, and which drops events when it is full. The
-thread asks instead:
+A thread of its own follows each run of a query. It does not listen for Spark's events: all
+listeners of a session share one queue, in which a slow one holds up the others, and which drops
+events when it is full. The thread asks instead:
 
 1. Tasks of the next batch have reported: Spark's last progress, every `REPORTED_EVERY_S`. It is in memory,
    and has a batch only behind its entry in the commit log.
 2. Every `COMMITTED_EVERY_S`: whether the commit log has the batch that Spark has planned last. That answers
-   where no progress is remembered, and behind a query that was stopped before it could report its last batch.
-   Until Spark has committed the batch, this costs one look at the checkpoint's store.
+   where no progress is remembered, and behind a query that was stopped before it could report
+   its last batch. Until Spark has committed the batch, this costs one look at the checkpoint's
+   store.
 3. The run has ended: the same once more, then nobody follows it.
 
-Nobody sees what a thread raises. So the planning process hears of it: it waits for the publication of this
-batch before it plans the next one, and fails the query with that error.
+Nobody sees what a thread raises. So the planning process hears of it: it waits for the
+publication of this batch before it plans the next one, and fails the query with that error.
 
-A sink that has written a batch before (files, memory or Delta, after a crash before Spark's commit log) does
-not evaluate it again. The reports of the run that wrote the rows are lost, so its roots are failed, as by
-`spout.skipped`.
+A sink that has written a batch before (files, memory or Delta, after a crash before Spark's
+commit log) does not evaluate it again. The reports of the run that wrote the rows are lost, so
+its roots are failed, as by `spout.skipped`.
 
 Source: docs/design/protocol.md, section 5.2 ("For sinks without foreachBatch").
 """
@@ -57,7 +58,8 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("windhover.spout")
 
 REPORTED_EVERY_S = 0.01
-"""How often Spark's last progress is asked for while a batch is about to end; two calls to the JVM."""
+"""How often Spark's last progress is asked for while a batch is about to end; two calls to the
+JVM."""
 
 COMMITTED_EVERY_S = 0.2
 """How often the commit log is asked; on an object store that is a request of some 20 ms."""
@@ -94,36 +96,41 @@ class CommittedBatches:
         self.next_batch: int | None = None
 
     def reported(self) -> range:
-        """Return what Spark has reported since."""
+        """Return the batches of which Spark has reported the progress since the last call."""
         if self.next_batch is None and not self._find_first():
             return range(0)
-        return self._through(self._batches.last_reported())
+        return self._take_to(self._batches.last_reported())
 
     def committed(self) -> range:
-        """Return what Spark has committed since, by whatever shows it."""
+        """Return the batches that Spark has committed since the last call, by its progress or its log."""
         if self.next_batch is None and not self._find_first():
             return range(0)
         planned = self._batches.last_planned()
-        last = self._batches.last_reported()
-        if planned is not None and (last is None or last < planned):
+        last_batch = self._batches.last_reported()
+        if planned is not None and (last_batch is None or last_batch < planned):
             # Spark runs one batch at a time: where batch 7 is planned, batch 6 is committed
-            last = planned if self._batches.is_committed(planned) else planned - 1
-        return self._through(last)
+            last_batch = planned if self._batches.is_committed(planned) else planned - 1
+        return self._take_to(last_batch)
 
     def _find_first(self) -> bool:
-        # in this order: a batch that is planned in between is later than the one that is found
+        """Set `next_batch` to the first batch of the run.
+
+        Return False if it has planned none yet.
+        """
+        # in this order: a batch that is planned in between is later than the one that is reported
         planned = self._batches.last_planned()
         if planned is None:
             return False
-        first = self._batches.first_reported()
-        self.next_batch = planned if first is None else min(first, planned)
+        first_batch = self._batches.first_reported()
+        self.next_batch = planned if first_batch is None else min(first_batch, planned)
         return True
 
-    def _through(self, last: int | None) -> range:
-        if self.next_batch is None or last is None or last < self.next_batch:
+    def _take_to(self, last_batch: int | None) -> range:
+        """Return the batches from `next_batch` to the last one, which is included, and go on behind them."""
+        if self.next_batch is None or last_batch is None or last_batch < self.next_batch:
             return range(0)
-        batches = range(self.next_batch, last + 1)
-        self.next_batch = last + 1
+        batches = range(self.next_batch, last_batch + 1)
+        self.next_batch = last_batch + 1
         return batches
 
 
@@ -154,7 +161,7 @@ class BatchesOfExecution:
 class FollowedRun:
     """A run of a query, the stream that it reads, and whether it has ended a batch.
 
-    `holds` are those of `watermark_holds`.
+    `holds` are those of `watermark_holds`. `thread` follows the run; None: it was not started yet.
     """
 
     query: StreamingQuery
@@ -169,7 +176,7 @@ class RunFollower:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._runs: dict[str, FollowedRun] = {}
+        self._runs: dict[str, FollowedRun] = {}  # by the run's id, of which a query has several
         self._registering = threading.Lock()
 
     @staticmethod
@@ -199,15 +206,18 @@ class RunFollower:
     def register(
         self, stream: Stream, begin: Callable[[], StreamingQuery], holds: tuple[str, ...] = ()
     ) -> FollowedRun:
-        """Start a query, and note its run; the end of an older run of the stream waits meanwhile."""
+        """Start a query, and note its run.
+
+        The end of an older run of the stream waits meanwhile.
+        """
         link = self._application.link(stream)
         with self._registering:
-            before = link.follower
-            link.set_follower("")
+            former_message = link.follower
+            link.set_follower("")  # the stream has a follower, which has nothing to complain about
             try:
                 query = begin()
             except BaseException:
-                link.set_follower(before)  # a run that was started before may be followed
+                link.set_follower(former_message)  # a run that was started before may be followed
                 raise
             run = FollowedRun(query, stream, holds)
             self._runs[query.runId] = run
@@ -216,9 +226,10 @@ class RunFollower:
         return run
 
     def publish(self, run: FollowedRun, batches: range) -> None:
-        """Publish batches that Spark has committed; what cannot be published is said to the planning process.
+        """Publish batches that Spark has committed, up to the first that cannot be published.
 
-        Those behind it are left: the query ends, and their records come again.
+        The planning process is told of that one, and ends the query; the records of the batches
+        from there on come again.
         """
         for batch in batches:
             try:
@@ -240,12 +251,13 @@ class RunFollower:
                 self._application.link(run.stream).set_follower(None)
 
     def _finish_ended(self, group: str) -> None:
-        """Let runs of a group that have ended publish their last batch, before another run takes over."""
+        """Wait until runs of a group that have ended publish their last batch, before another takes over."""
         for run in tuple(self._runs.values()):
             if run.stream.group == group and run.thread is not None and not run.query.isActive:
                 run.thread.join(FINISHING_S)
 
     def _run(self, run: FollowedRun) -> None:
+        """Follow a run until it ends; a thread's top."""
         leave_sigint_to_the_main_thread()
         try:
             for batches in self._committed(run):
@@ -254,8 +266,8 @@ class RunFollower:
             return  # the JVM has ended, and all of its queries
         except Py4JError as error:
             message = (
-                f"Spark does not say which batches of group {run.stream.group} it has committed ({error});"
-                " what is not published comes again when the query is started again"
+                f"Spark does not say which batches of group {run.stream.group} it has committed"
+                f" ({error}); what is not published comes again when the query is started again"
             )
             _LOGGER.error("%s", message)
             self._application.link(run.stream).set_follower(message)
@@ -263,23 +275,27 @@ class RunFollower:
         self.forget(run)
 
     def _committed(self, run: FollowedRun) -> Iterator[range]:
-        """Yield what Spark has committed of a run, as soon as that is seen, until the run has ended."""
+        """Yield what Spark has committed of a run, as soon as that is seen, until the run has ended.
+
+        The steps are those of the module's list.
+        """
         batches = CommittedBatches(BatchesOfExecution(java_query(run.query)))
         ledger = self._application.ledger
         is_active = True
         while is_active:
-            # asked first: what was committed before the run ended is found below
+            # asked first: what was committed before the run ended is seen below
             is_active = run.query.isActive
-            yield batches.committed()
-            ask_log_at = time.monotonic() + COMMITTED_EVERY_S
-            while is_active and time.monotonic() < ask_log_at:
+            yield batches.committed()  # steps 2 and 3
+            ask_log_at_s = time.monotonic() + COMMITTED_EVERY_S
+            while is_active and time.monotonic() < ask_log_at_s:
                 time.sleep(REPORTED_EVERY_S)
                 if ledger.has_reports(run.query.id, since=batches.next_batch or 0):
-                    yield batches.reported()
+                    yield batches.reported()  # step 1
 
     def _publish_batch(self, run: FollowedRun, batch: int) -> None:
+        """Settle and publish one batch, unless a sink of ours within the query has done it."""
         if run.query.runId in self._application.sunk:
-            return  # a spout.sink within the query has published it
+            return
         lane = BatchLane(run.query.id, batch)
         reports = self._application.reports(*lane)
         end = BatchEnd(self._application, lane)
@@ -294,19 +310,23 @@ class RunFollower:
         run.has_ended_a_batch = True
 
     def _publish_unread(self, run: FollowedRun, end: BatchEnd) -> None:
-        """Publish a batch of which no tracked task has reported: the sink may have written it before."""
-        planned = logged(self._application, end.lane)
-        if planned is None or planned.emitted_nothing:
+        """Publish a batch of which no tracked task has reported: the sink may have written it before.
+
+        Its records fail, and come again; of a batch without records there is nothing to publish.
+        """
+        batch = logged(self._application, end.lane)
+        if batch is None or batch.emitted_nothing:
             return
         if run.has_ended_a_batch:  # only the first batch of a run may have run before
             raise TrackingError(
-                "none of its records was read: the query drops its source unread (limit(0), a condition that"
-                " is never true); take that out"
+                "none of its records was read: the query drops its source unread (limit(0), a"
+                " condition that is never true); take that out"
             )
-        plan = plan_between(planned.start, planned.end, run.stream.group, run.stream.partitions)
+        plan = plan_between(batch.start, batch.end, run.stream.group, run.stream.partitions)
         end.publish(run.stream, publish.skipped_outcome(plan))
 
     def _fail(self, stream: Stream, batch: int, error: Exception) -> None:
+        """Log that a batch could not be published, and tell the planning process, which ends the query."""
         message = (
             f"batch {batch} of group {stream.group} was written, and could not be published"
             f" ({type(error).__name__}: {error}); its records come again"

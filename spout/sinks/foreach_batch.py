@@ -1,7 +1,8 @@
 """The sink's wrapper: run the user's function, then publish the acks and fails of the batch.
 
-A batch may run several times; only the run whose rows the sink keeps is published. After a crash before
-Spark's commit log, the batch runs again under the same id, and the ackers recognise its records.
+A batch may run several times; only the run whose rows the sink keeps is published. After a
+crash before Spark's commit log, the batch runs again under the same id, and the ackers
+recognise its records.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger that is published").
 """
@@ -59,11 +60,11 @@ def skipped(batch_id: int) -> None:
     >>> query.awaitTermination()
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    The roots of the batch are failed, and so replayed, since their bolts may have emitted something else this
-    time; with ``deterministic=True`` the sink promises that they did not. A fresh checkpoint counts its
-    batches from 0 again, so keep its query's id beside the batch's:
-    ``batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")``. A batch that this query
-    cannot have written before is failed and replayed in any case.
+    The roots of the batch are failed, and so replayed, since their bolts may have emitted
+    something else this time; with ``deterministic=True`` the sink promises that they did not. A
+    fresh checkpoint counts its batches from 0 again, so keep its query's id beside the batch's:
+    ``batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")``. A batch that
+    this query cannot have written before is failed and replayed in any case.
 
     Raises `UsageError` if it was not called within the function of a `spout.sink`.
     """
@@ -76,17 +77,18 @@ def skipped(batch_id: int) -> None:
 class RunPlan(NamedTuple):
     """What the plan of a run of a query shows.
 
-    `may_shuffle` says whether it may shuffle behind the last bolt; `holds` are those of `watermark_holds`.
+    `may_shuffle` says whether it may shuffle behind the last bolt; `holds` are those of
+    `watermark_holds`.
     """
 
     may_shuffle: bool = False
     holds: tuple[str, ...] = ()
 
 
-class Ran(NamedTuple):
+class WriteResult(NamedTuple):
     """What a function has done with a batch: whether it skipped it, and what Spark counted of it."""
 
-    skips: bool
+    has_skipped: bool
     dropped: Dropped
 
 
@@ -102,17 +104,18 @@ class Sink:
     def __init__(self, write: WriteBatch, *, deterministic: bool = False) -> None:
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
-        self._deterministic = deterministic
-        self._plans: dict[str, RunPlan] = {}
+        self._is_deterministic = deterministic
+        self._plans: dict[str, RunPlan] = {}  # by the run's id: a query may change between two runs
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch and publish it.
 
         Raises:
             TrackingError: the batch was not evaluated to its end, so nothing of it may be acked.
-            UsageError: `limit` is applied to a tracked stream, two operators of the query have the same name,
-                or nothing acks the rows of `spout.hold`.
-            Unreachable: Kafka does not answer; the query stops, and runs the batch again when restarted.
+            UsageError: `limit` is applied to a tracked stream, two operators of the query have
+                the same name, or nothing acks the rows of `spout.hold`.
+            Unreachable: Kafka does not answer; the query stops, and runs the batch again when
+                restarted.
         """
         context = rows.sparkSession.sparkContext
         lane = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
@@ -126,82 +129,105 @@ class Sink:
                 refuse_query(plan)
                 name_unfit_rules_of(plan, end.application)
                 self._plans[run] = RunPlan(is_wide(plan), watermark_holds(plan))
-            found = self._plans.get(run, RunPlan())
+            run_plan = self._plans.get(run, RunPlan())
             end.application.sunk.add(run)
-            drain = self._drain(end, rows) if found.may_shuffle else None
+            drain = self._drain(end, rows) if run_plan.may_shuffle else None
             if drain is not None:
                 stack.callback(drain.forget)
-            self._publish(end, rows, self._run(end, rows, found, drain))
+            result = self._write_batch(end, rows, run_plan, drain)
+            self._publish(end, rows, result)
 
-    def _run(self, end: BatchEnd, rows: DataFrame, plan: RunPlan, drain: Drain | None) -> Ran:
-        """Call the function; return whether it skipped the batch, and what Spark counted of it."""
-        application, lane = end.application, end.lane
+    def _write_batch(self, end: BatchEnd, rows: DataFrame, plan: RunPlan, drain: Drain | None) -> WriteResult:
+        """Call the function; return whether it skipped the batch, and what Spark counted of it.
+
+        Raises `TrackingError`: it has read a part of the rows.
+        """
+        application = end.application
+        lane = end.lane
         # With a shuffle, Spark evaluates the stages before it by itself, before it calls this sink.
-        arrived = application.ledger.count(*lane)
+        reports_before = application.ledger.count(*lane)
         context = rows.sparkSession.sparkContext
         run = context.getLocalProperty(RUN_PROPERTY) or ""
-        jobs = _jobs(context, run)
-        visible = rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
-        batches: set[int] = set()
-        token = _SKIPPED.set(batches)
-        try:
-            self._write(visible if drain is None else drain.through(visible), lane.seq)
-        finally:
-            _SKIPPED.reset(token)
+        jobs_before = _jobs(context, run)
+        has_skipped = self._call(rows, drain, lane.seq)
         dropped = NOTHING_DROPPED
         if plan.holds:  # now: what is evaluated below, to find what was not read, is counted once more
             dropped = dropped_rows(running(rows.sparkSession, lane.name), plan.holds)
-        if lane.seq in batches:
-            return Ran(skips=True, dropped=dropped)
-        if drain is None and application.ledger.count(*lane) > arrived:
-            return Ran(skips=False, dropped=dropped)
+        if has_skipped:
+            return WriteResult(has_skipped=True, dropped=dropped)
+        written = WriteResult(has_skipped=False, dropped=dropped)
+        if drain is None and application.ledger.count(*lane) > reports_before:
+            return written
         if application.reports(*lane).nothing_to_publish:
-            return Ran(skips=False, dropped=dropped)
-        has_run = _jobs(context, run) != jobs
+            return written
+        has_run = _jobs(context, run) != jobs_before
         if drain is not None and _has_drained(drain, rows, lane.seq, has_run=has_run):
-            return Ran(skips=False, dropped=dropped)
-        found = logged(application, lane)
-        if found is None or found.emitted_nothing:
-            return Ran(skips=False, dropped=dropped)
+            return written
+        batch = logged(application, lane)
+        if batch is None or batch.emitted_nothing:
+            return written
         if has_run:
             raise TrackingError(
                 f"batch {lane.seq} was evaluated in part only (take, limit, first, show): {_CURE}"
             )
-        return Ran(skips=True, dropped=dropped)
+        # it has read nothing of a batch that has records, without a word: as if it had called
+        # `skipped`
+        return WriteResult(has_skipped=True, dropped=dropped)
+
+    def _call(self, rows: DataFrame, drain: Drain | None, batch_id: int) -> bool:
+        """Call the user's function with a batch; return whether it called `skipped` for that."""
+        visible = rows.drop(ANCHOR) if ANCHOR in rows.columns else rows
+        if drain is not None:
+            visible = drain.through(visible)
+        skipped_batches: set[int] = set()
+        token = _SKIPPED.set(skipped_batches)
+        try:
+            self._write(visible, batch_id)
+        finally:
+            _SKIPPED.reset(token)
+        return batch_id in skipped_batches
 
     def _drain(self, end: BatchEnd, rows: DataFrame) -> Drain | None:
-        """Return the drain of a batch that Spark shuffled behind the last bolt; None: it did not."""
-        if not crosses_stages(running(rows.sparkSession, end.lane.name).lastExecution().executedPlan()):
+        """Return the drain of a batch that Spark shuffled behind the last bolt.
+
+        None: it did not.
+        """
+        execution = running(rows.sparkSession, end.lane.name)
+        if not crosses_stages(execution.lastExecution().executedPlan()):
             return None
         if not stays(rows):
             raise TrackingError(
-                f"batch {end.lane.seq} was shuffled by its query and again before spout.sink got it, where"
-                " nobody can tell what was read: shuffle it within the function that spout.sink was given"
+                f"batch {end.lane.seq} was shuffled by its query and again before spout.sink"
+                " got it, where nobody can tell what was read: shuffle it within the function"
+                " that spout.sink was given"
             )
         return Drain(end.application.ledger, *end.lane)
 
-    def _publish(self, end: BatchEnd, rows: DataFrame, ran: Ran) -> None:
-        skips = ran.skips
+    def _publish(self, end: BatchEnd, rows: DataFrame, result: WriteResult) -> None:
+        """Publish what became of a batch that the function has written or skipped."""
+        has_skipped = result.has_skipped
         reports = end.application.reports(*end.lane)
-        if skips and (self._deterministic or reports.plan is None):
-            # What has arrived is kept: stages before a shuffle do not run again.
+        if has_skipped and (self._is_deterministic or reports.plan is None):
+            # Evaluate it without writing it. What has arrived is kept: stages before a shuffle
+            # do not run again.
             if partitions_of(rows):
                 rows.write.format("noop").mode("overwrite").save()
             reports = end.application.reports(*end.lane)
         stream = end.stream(reports)
         if stream is None:
             return
-        # An earlier run of the query planned what is run again, and may have written it. What a sink has of a
-        # batch that this run planned is another query's, or of a later state of the checkpoint.
+        # An earlier run of the query planned what is run again, and may have written it. What a
+        # sink has of a batch that this run planned is another query's, or of a later state of
+        # the checkpoint.
         plan = reports.plan
-        if skips and plan is not None and not self._is_the_same(end.application.link(stream), plan):
+        if has_skipped and plan is not None and not self._emits_the_same(end.application.link(stream), plan):
             end.publish(stream, publish.skipped_outcome(plan, reports.absent))
         else:
-            end.publish(stream, end.settle(stream, reports), ran.dropped)
+            end.publish(stream, end.settle(stream, reports), result.dropped)
 
-    def _is_the_same(self, link: PlannerLink, plan: BatchPlan) -> bool:
+    def _emits_the_same(self, link: PlannerLink, plan: BatchPlan) -> bool:
         """Return whether the bolts emit what they did when the sink wrote this batch."""
-        return self._deterministic and link.runs_again(plan)
+        return self._is_deterministic and link.runs_again(plan)
 
 
 def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
@@ -216,10 +242,10 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
     >>> query.awaitTermination()
     ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
 
-    The function gets the batch's rows, without the hidden column, and the batch's id. After it has returned,
-    the acks and fails of the bolts are published. On a tracked stream the function must write all rows of a
-    batch, and either append them or upsert them by row identity (the record's origin and the bolt's own
-    ordinal, emitted as fields).
+    The function gets the batch's rows, without the hidden column, and the batch's id. After it
+    has returned, the acks and fails of the bolts are published. On a tracked stream the
+    function must write all rows of a batch, and either append them or upsert them by row
+    identity (the record's origin and the bolt's own ordinal, emitted as fields).
 
     Args:
         write: called once for each micro-batch, and again with the same id after a crash.
@@ -229,19 +255,25 @@ def sink(write: WriteBatch, *, deterministic: bool = False) -> Sink:
 
 
 def _has_drained(drain: Drain, rows: DataFrame, batch_id: int, *, has_run: bool) -> bool:
-    """Return whether a function has read all rows of a batch; False: it has read none, and run no job."""
+    """Return whether a function has read all rows of a batch.
+
+    False: it has read none, and run no job. Raises `TrackingError`: it has read some.
+    """
     if not has_run and not drain.ended and partitions_of(rows):
         return False
     unread = drain.unread(rows)
     if unread.partitions:
         raise TrackingError(
-            f"batch {batch_id} was evaluated in part only (take, limit, first, show): {unread.partitions} of"
-            f" the {unread.of} partitions behind its last shuffle were not read to their end: {_CURE}"
+            f"batch {batch_id} was evaluated in part only (take, limit, first, show):"
+            f" {unread.partitions} of the {unread.all_partitions} partitions behind its last"
+            f" shuffle were not read to their end: {_CURE}"
         )
     return True
 
 
 def _jobs(context: SparkContext, run: str) -> tuple[int, ...]:
     """Return what changes when a run of a query runs a job: how many Spark has, the first and last id."""
-    ids = jobs_of(context, run or None)
-    return (len(ids), ids[0], ids[len(ids) - 1]) if len(ids) else ()
+    job_ids = jobs_of(context, run or None)
+    if not len(job_ids):
+        return ()
+    return len(job_ids), job_ids[0], job_ids[len(job_ids) - 1]

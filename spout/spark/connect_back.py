@@ -1,7 +1,8 @@
 """Tries a call of Spark once more if Spark's Python process was too slow to start, and names that as a cause.
 
-Spark gives each Python process 10 s to start, and has no setting for that. A process is slow where the
-machine reads its files for the first time; the second time they are in memory, and it is quick.
+Spark gives each Python process 10 s to start, and has no setting for that. A process is slow
+where the machine reads its files for the first time; the second time they are in memory, and it
+is quick.
 
 Source: Spark's PythonWorkerFactory, "Python worker failed to connect back".
 """
@@ -20,7 +21,8 @@ _LOGGER = logging.getLogger("windhover.spout")
 T = TypeVar("T")
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
-"""What a call of Spark raises: PySpark's own exceptions, and those of the JVM that it has no class for."""
+"""What a call of Spark raises: PySpark's own exceptions, and those of the JVM that it has no
+class for."""
 
 _TOO_SLOW: Final = "failed to connect back"
 """A part of Spark's message: the process did not connect to the JVM within the 10 s."""
@@ -29,8 +31,9 @@ _TOO_SLOW: Final = "failed to connect back"
 _WHY: Final = "Spark gives a Python process 10 s to start, and this machine needed longer"
 
 _CURE: Final = (
-    "fewer processes on the machine, or a SPARK_HOME without pyspark.zip, as docs/operate/faq.md has it;"
-    " nothing is lost, so the query can start again from its checkpoint"
+    "fewer processes on the machine, or a SPARK_HOME without pyspark.zip, as"
+    " docs/operate/faq.md has it; nothing is lost, so the query can start again from its"
+    " checkpoint"
 )
 
 
@@ -40,9 +43,10 @@ def is_too_slow(error: Exception) -> bool:
 
 
 def tried_twice(doing: str, call: Callable[[], T]) -> T:
-    """Call Spark, and return what it returns; call it once more if a Python process was too slow to start.
+    """Call Spark, and return what it returns.
 
-    `doing` names the call in the log. What the second call raises is raised.
+    Call it once more if a Python process was too slow to start. `doing` names the call in the
+    log. What the second call raises is raised.
     """
     try:
         return call()
@@ -50,7 +54,10 @@ def tried_twice(doing: str, call: Callable[[], T]) -> T:
         if not is_too_slow(error):
             raise
     _LOGGER.warning(
-        "worker_too_slow: %s: %s; it is tried once more. If that fails too: %s", doing, _WHY, _CURE
+        "worker_too_slow: %s: %s; it is tried once more. If that fails too: %s",
+        doing,
+        _WHY,
+        _CURE,
     )
     return call()
 
@@ -69,21 +76,26 @@ class RunningQuery(Protocol):
 
 
 class SlowStarts:
-    """Says of each query that has ended by a Python process that was too slow, by which and what helps.
+    """Logs each query that has ended by a Python process that was too slow, with what helps.
 
-    A query's first worker is tried twice. One that Spark starts later, for another query of the session or in
-    the midst of one, is Spark's own affair: the query ends by it.
+    A query's first worker is tried twice. One that Spark starts later, for another query of the
+    session or in the midst of one, is Spark's own affair: the query ends by it.
     """
 
     def __init__(self) -> None:
-        self._running: dict[str, RunningQuery] = {}
+        self._running: dict[str, RunningQuery] = {}  # by the run's id, as of the last look
 
     def look(self, active: Iterable[RunningQuery]) -> None:
-        """Compare the queries that run with those of the last look; log a line for each that ended so."""
+        """Log those queries of the last look that have ended since because a process was too slow.
+
+        `active` are the queries that run now; the next look compares with them.
+        """
         running = {query.runId: query for query in active}
-        ended = [query for run_id, query in self._running.items() if run_id not in running]
+        former = self._running
         self._running = running
-        for query in ended:
+        for run_id, query in former.items():
+            if run_id in running:
+                continue
             error = query.exception()
             if error is not None and is_too_slow(error):
                 _LOGGER.warning("worker_too_slow: query %s has ended: %s. Cure: %s", query.id, _WHY, _CURE)

@@ -1,7 +1,7 @@
 """What PySpark and Spark may change without notice: underscore names, Catalyst's nodes, Arrow types.
 
-No other file uses them. Each function returns plain values, or Java objects that are passed to another
-function of this file. If a name is missing, the error has the name and the cure.
+No other file uses them. Each function returns plain values, or Java objects that are passed to
+another function of this file. If a name is missing, the error has the name and the cure.
 """
 
 from __future__ import annotations
@@ -53,30 +53,32 @@ _TASKS_MAX: Final = 1_000
 
 
 @contextmanager
-def _there(name: str) -> Iterator[None]:
+def _requiring(name: str) -> Iterator[None]:
     """Turn a missing name of PySpark into an error with the cure."""
     try:
         yield
     except (AttributeError, ImportError) as error:
         raise TrackingError(
-            f"PySpark {pyspark.__version__} has no {name} ({error}); Windhover was run on {RUN_ON}: install"
-            " one of them"
+            f"PySpark {pyspark.__version__} has no {name} ({error}); Windhover was run on"
+            f" {RUN_ON}: install one of them"
         ) from error
 
 
 def logical_plan(rows: DataFrame) -> JavaObject:
-    with _there("DataFrame._jdf"):
+    """Return the analyzed plan of rows, as it was written."""
+    with _requiring("DataFrame._jdf"):
         return rows._jdf.queryExecution().analyzed()
 
 
 def physical_plan(rows: DataFrame) -> JavaObject:
-    with _there("DataFrame._jdf"):
+    """Return the plan by which Spark runs rows, with its shuffles; to make it takes some ms."""
+    with _requiring("DataFrame._jdf"):
         return rows._jdf.queryExecution().executedPlan()
 
 
 def partitions_of(rows: DataFrame) -> int:
     """Return how many partitions rows have; `rows.rdd` would plan them anew for Python."""
-    with _there("DataFrame._jdf"):
+    with _requiring("DataFrame._jdf"):
         execution = rows._jdf.queryExecution()
         plan = execution.analyzed()
         # rows of foreachBatch are an RDD already; to plan them takes 5 ms of a batch
@@ -87,10 +89,12 @@ def partitions_of(rows: DataFrame) -> int:
 def execution_of(session: SparkSession, query: str) -> JavaObject | None:
     """Return the execution of a running query, by its id; None: Spark has no such query.
 
-    The rows of foreachBatch do not show the query's plan, and their session is a clone, without queries.
+    The rows of foreachBatch do not show the query's plan, and their session is a clone, without
+    queries.
     """
-    with _there("SparkSession._jsparkSession or SparkContext._jvm"):
-        # by its full name: the JVM would be asked for `java`, `java.util` and the class, for every batch
+    with _requiring("SparkSession._jsparkSession or SparkContext._jvm"):
+        # by its full name: the JVM would be asked for `java`, `java.util` and the class, for
+        # every batch
         jvm: Any = session.sparkContext._jvm
         uuid = JavaClass("java.util.UUID", jvm._gateway_client)
         queries = session._jsparkSession.sharedState().activeStreamingQueries()
@@ -98,18 +102,22 @@ def execution_of(session: SparkSession, query: str) -> JavaObject | None:
 
 
 def rows_of(writer: DataStreamWriter) -> DataFrame:
-    with _there("DataStreamWriter._df"):
+    """Return the rows that a writer would write."""
+    with _requiring("DataStreamWriter._df"):
         return writer._df
 
 
 def java_query(query: StreamingQuery) -> JavaObject:
     """Return the execution behind a query's handle."""
-    with _there("StreamingQuery._jsq"):
+    with _requiring("StreamingQuery._jsq"):
         return query._jsq.streamingQuery()
 
 
 def last_planned_batch(execution: JavaObject) -> int | None:
-    """Return the id of the batch that a query's execution runs, or ran last; None: it has planned none."""
+    """Return the id of the batch that a query's execution runs, or ran last.
+
+    None: it has planned none.
+    """
     batch = execution.lastExecution()
     return None if batch is None else int(batch.currentBatchId())
 
@@ -137,24 +145,29 @@ def trigger_of(query: StreamingQuery) -> str:
 
 
 def session_uuid(session: SparkSession) -> str:
-    """Return the id of a Spark session in its application; all Python objects of a session share it."""
-    with _there("SparkSession._jsparkSession"):
+    """Return the id of a Spark session in its application.
+
+    All Python objects of a session share it.
+    """
+    with _requiring("SparkSession._jsparkSession"):
         return str(session._jsparkSession.sessionUUID())
 
 
 def has_ended(context: SparkContext) -> bool:
     """Return whether a SparkContext was stopped."""
-    with _there("SparkContext._jsc"):
+    with _requiring("SparkContext._jsc"):
         return context._jsc is None
 
 
 def most_tasks(context: SparkContext, stage: int) -> int:
     """Return how many tasks the largest attempt of a stage had."""
-    with _there("SparkContext._jsc"):
+    with _requiring("SparkContext._jsc"):
         store = context._jsc.sc().statusStore()
-    # Scala's default arguments, which py4j does not fill in.
-    left_out = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
-    return max(int(each.numTasks()) for each in sequence(store.stageData(stage, *left_out)))
+    # py4j does not fill in Scala's default arguments; Scala has a method for each:
+    # stageData$default$2 and on
+    defaults = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
+    attempts = sequence(store.stageData(stage, *defaults))
+    return max(int(attempt.numTasks()) for attempt in attempts)
 
 
 class WatermarkCount(NamedTuple):
@@ -170,7 +183,8 @@ class PlanCounts(NamedTuple):
 
     Attributes:
         dropped: rows that a watermark dropped, over all operators with state.
-        watermarks: one for each `withWatermark` in the plan, from its top; None where it saw no row.
+        watermarks: one for each `withWatermark` in the plan, from its top; None where it saw no
+            row.
     """
 
     dropped: int
@@ -179,11 +193,13 @@ class PlanCounts(NamedTuple):
 
 def counts_of_plan(plan: JavaObject) -> PlanCounts:
     """Return what a batch's physical plan has counted so far; what ran twice counts twice."""
-    dropped, watermarks = 0, list[WatermarkCount | None]()
-    todo = [plan]
-    while todo:
-        node = todo.pop()
-        todo += reversed(planned_children(node))
+    dropped = 0
+    watermarks: list[WatermarkCount | None] = []
+    unvisited = [plan]
+    while unvisited:
+        node = unvisited.pop()
+        # reversed: the last one is taken next, and it should be the first child
+        unvisited += reversed(planned_children(node))
         if node.nodeName() == WATERMARK:
             watermarks.append(_watermark_count(node))
         elif node.metrics().contains(_DROPPED):
@@ -192,7 +208,8 @@ def counts_of_plan(plan: JavaObject) -> PlanCounts:
 
 
 def _watermark_count(node: JavaObject) -> WatermarkCount | None:
-    with _there("EventTimeWatermarkExec.eventTimeStats"):
+    """Return what a watermark's node saw; None: it saw no row."""
+    with _requiring("EventTimeWatermarkExec.eventTimeStats"):
         stats = node.eventTimeStats().value()
         if not int(stats.count()):
             return None
@@ -217,25 +234,35 @@ class TaskEnd(NamedTuple):
 
 def executors_of(context: SparkContext) -> list[SparkExecutor]:
     """Return the living executors; with a local master the driver is the only one."""
-    with _there("SparkContext._jsc"):
-        listed = context._jsc.sc().statusStore().executorList(True)
-    every = [
-        SparkExecutor(each.id(), each.hostPort().rpartition(":")[0], int(each.totalCores()))
-        for each in sequence(listed)
-    ]
+    with _requiring("SparkContext._jsc"):
+        java_executors = context._jsc.sc().statusStore().executorList(True)
+    drivers: list[SparkExecutor] = []
+    executors: list[SparkExecutor] = []
+    for java_executor in sequence(java_executors):
+        host = java_executor.hostPort().rpartition(":")[0]
+        executor = SparkExecutor(java_executor.id(), host, int(java_executor.totalCores()))
+        if executor.id == "driver":
+            drivers.append(executor)
+        else:
+            executors.append(executor)
     is_local = (context.master or "").startswith("local")
-    return [each for each in every if each.id != "driver"] or (every if is_local else [])
+    if not executors and is_local:
+        return drivers
+    return executors
 
 
 def task_ends_of(context: SparkContext, stage: int) -> list[TaskEnd]:
     """Return the tasks of a stage that have ended, as far as Spark has noted it yet."""
-    with _there("SparkContext._jsc"):
+    with _requiring("SparkContext._jsc"):
         tasks = context._jsc.sc().statusStore().taskList(stage, 0, _TASKS_MAX)
-    errors = [(task, task.errorMessage()) for task in sequence(tasks) if task.status() != "RUNNING"]
-    return [
-        TaskEnd(task.executorId(), task.host(), str(error.get()) if error.isDefined() else "")
-        for task, error in errors
-    ]
+    task_ends: list[TaskEnd] = []
+    for task in sequence(tasks):
+        if task.status() == "RUNNING":
+            continue
+        message = task.errorMessage()
+        error = str(message.get()) if message.isDefined() else ""
+        task_ends.append(TaskEnd(task.executorId(), task.host(), error))
+    return task_ends
 
 
 def jobs_of(context: SparkContext, group: str | None) -> JavaObject:
@@ -243,24 +270,25 @@ def jobs_of(context: SparkContext, group: str | None) -> JavaObject:
 
     A Python list would need a call to the JVM for each id.
     """
-    with _there("StatusTracker._jtracker"):
+    with _requiring("StatusTracker._jtracker"):
         return context.statusTracker()._jtracker.getJobIdsForGroup(group)
 
 
-def sequence(found: JavaObject) -> list[JavaObject]:
-    """Return the elements of one of Scala's sequences."""
-    return [found.apply(place) for place in range(found.size())]
+def sequence(elements: JavaObject) -> list[JavaObject]:
+    """Return the elements of one of Scala's sequences; each is a call to the JVM."""
+    return [elements.apply(place) for place in range(elements.size())]
 
 
 def plan_children(node: JavaObject) -> list[JavaObject]:
+    """Return the children of a node of a logical plan."""
     return sequence(node.children())
 
 
 def planned_children(node: JavaObject) -> list[JavaObject]:
     """Return the children of a node of a physical plan.
 
-    Adaptive execution hides what it has run, and may have replaced all of it by "no rows"; its initial plan
-    has every exchange.
+    Adaptive execution hides what it has run, and may have replaced all of it by "no rows"; its
+    initial plan has every exchange.
     """
     name = node.nodeName()
     if name == _ADAPTIVE:
@@ -269,14 +297,14 @@ def planned_children(node: JavaObject) -> list[JavaObject]:
 
 
 def nodes(
-    plan: JavaObject, below: Callable[[JavaObject], list[JavaObject]] = plan_children
+    plan: JavaObject, children_of: Callable[[JavaObject], list[JavaObject]] = plan_children
 ) -> Iterator[JavaObject]:
-    """Yield a plan's nodes, from the top."""
-    todo = [plan]
-    while todo:
-        node = todo.pop()
+    """Yield a plan's nodes, from the top; of a physical plan with `planned_children`."""
+    unvisited = [plan]
+    while unvisited:
+        node = unvisited.pop()
         yield node
-        todo += below(node)
+        unvisited += children_of(node)
 
 
 def is_exchange(node: JavaObject) -> bool:
@@ -285,24 +313,31 @@ def is_exchange(node: JavaObject) -> bool:
 
 
 def is_alias(expression: JavaObject) -> bool:
+    """Return whether an expression gives another one a name."""
     return str(expression.getClass().getSimpleName()) == _ALIAS
 
 
 def option_of(source: JavaObject, name: str) -> str:
     """Return an option of a source; empty if it has none of that name."""
-    found: str | None = source.extraOptions().get(name)
-    return found or ""
+    option: str | None = source.extraOptions().get(name)
+    return option or ""
 
 
 def function_of(node: JavaObject) -> str:
-    """Return the name of the Python function on whole rows, or of the last column; empty: there is none."""
+    """Return the name of the Python function on whole rows, or of the last column.
+
+    Empty: there is none.
+    """
     if node.nodeName() == OPERATOR:
         return str(node.functionExpr().name())
-    last = node.projectList().lastOption() if node.nodeName() == _PROJECT else None
-    if last is None or last.isEmpty() or not is_alias(last.get()):
+    if node.nodeName() != _PROJECT:
         return ""
-    computed = last.get().child()
-    return str(computed.name()) if computed.getClass().getSimpleName() == _FUNCTION else ""
+    last_column = node.projectList().lastOption()
+    if last_column.isEmpty() or not is_alias(last_column.get()):
+        return ""
+    expression = last_column.get().child()
+    is_function = expression.getClass().getSimpleName() == _FUNCTION
+    return str(expression.name()) if is_function else ""
 
 
 def planned_function_of(operator: JavaObject) -> str:
@@ -311,7 +346,9 @@ def planned_function_of(operator: JavaObject) -> str:
 
 
 def columns_read(operator: JavaObject) -> set[str]:
-    return {str(each.name()) for each in sequence(operator.children().apply(0).output())}
+    """Return the names of the columns that an operator gets from the node below it."""
+    attributes = operator.children().apply(0).output()
+    return {str(attribute.name()) for attribute in sequence(attributes)}
 
 
 def arrow_schema_of(schema: StructType, zone: str = "UTC") -> pa.Schema:
@@ -325,16 +362,19 @@ def arrow_type_of(kind: DataType, zone: str = "UTC") -> pa.DataType:
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
-    found: StructType = _conversion("from_arrow_schema")(schema)
-    return found
+    """Return the Spark schema for an Arrow schema."""
+    spark_schema: StructType = _conversion("from_arrow_schema")(schema)
+    return spark_schema
 
 
 def spark_type_of(kind: pa.DataType) -> DataType:
-    found: DataType = _conversion("from_arrow_type")(kind)
-    return found
+    """Return the Spark type for an Arrow type."""
+    spark_type: DataType = _conversion("from_arrow_type")(kind)
+    return spark_type
 
 
 def _conversion(name: str) -> Callable[..., Any]:
-    with _there(f"pyspark.sql.pandas.types.{name}"):
-        found: Callable[..., Any] = getattr(import_module("pyspark.sql.pandas.types"), name)
-    return found
+    """Return one of PySpark's functions between its own types and Arrow's."""
+    with _requiring(f"pyspark.sql.pandas.types.{name}"):
+        conversion: Callable[..., Any] = getattr(import_module("pyspark.sql.pandas.types"), name)
+    return conversion

@@ -11,6 +11,6 @@ items, client       what a user holds
 kafka_spout         the group: Storm's spout, and where clients come from
 ==================  ====================================================================================
 
-Planning, the pending window and the way to the ackers are those of the Spark source
-(``spout.planning_process.planner``, ``spout.publishing.publish``).
+Planning, the pending window and the way to the ackers are those of the Spark
+source (``spout.planning_process.planner``, ``spout.publishing.publish``).
 """

@@ -27,11 +27,12 @@ class Client:
     ...     print(worker.confirm(items[0]), worker.fail(items[1], "the service is busy"))
     1 1
 
-    When it is closed, left by an exception or garbage-collected, other clients get its open items, the oldest
-    first. `KafkaSpout.client` returns one.
+    When it is closed, left by an exception or garbage-collected, other clients
+    get its open items, the oldest first. `KafkaSpout.client` returns one.
     """
 
-    def __init__(self, runner: Engine, limits: ClientLimits, closed: Callable[[str], None]) -> None:
+    def __init__(self, runner: Engine, limits: ClientLimits, on_close: Callable[[str], None]) -> None:
+        """Begin without an open item; `on_close` is called with the client's name once it is closed."""
         self._runner = runner
         self._limits = limits
         self._name = limits.client
@@ -39,9 +40,9 @@ class Client:
         self._lock = runner.lock
         self._guard = runner.guard
         self._is_closed = self._is_forked = False
-        self._turn = 0
-        self._closed = closed
-        self._finalizer = weakref.finalize(self, runner.orphan, limits.client, closed)
+        self._turn = 0  # of `open_any`: which input is looked at first
+        self._on_close = on_close
+        self._finalizer = weakref.finalize(self, runner.orphan, limits.client, on_close)
         self._finalizer.atexit = False
         tell_of_forks(self)
 
@@ -64,54 +65,59 @@ class Client:
             wait_ms: how long to wait for the first one; 0: not at all.
 
         Returns:
-            The items; empty when no record came in time, when the client has `max_open` of the input open
-            already, or while the spout is deactivated.
+            The items; empty when no record came in time, when the client has
+            `max_open` of the input open already, or while the spout is
+            deactivated.
 
         Raises:
             UsageError: no such input, or the client is closed.
-            Damaged: a batch cannot be read, and `on_data_loss` is fail; all else that was read was opened
-                before, and can be settled. Another spout goes on behind it.
+            Damaged: a batch cannot be read, and `on_data_loss` is fail; all
+                else that was read was opened before, and can be settled.
+                Another spout goes on behind it.
             WindhoverError: the error that stopped the spout.
         """
         with self._guard:
-            return self._open([self._checked().queue(input_name)], count, wait_ms)
+            queue = self._usable_queues().queue(input_name)
+            return self._open([queue], count, wait_ms)
 
     def open_any(self, count: int = 1, *, wait_ms: int = 0) -> Items:
         """Do as `open`, with the inputs in turn; all returned items are of one input."""
         with self._guard:
-            queues = list(self._checked().by_name.values())
+            queues = list(self._usable_queues().by_name.values())
             self._turn = (self._turn + 1) % len(queues)
             return self._open(queues[self._turn :] + queues[: self._turn], count, wait_ms)
 
     def peek(self, input_name: str | None = None) -> Item | None:
         """Return the item that would be opened next, to be read but not settled; None without one."""
         with self._guard:
-            queues = self._checked()
+            queues = self._usable_queues()
             return queues.peek(queues.queue(input_name))
 
     def confirm(self, what: Settleable, *, wait_ms: int | None = None) -> int:
         """Confirm items or parts of items: their work is done, and their roots are acked.
 
         Args:
-            what: the whole result of `open`, or items of it, or parts; of a list all or none are confirmed.
-            wait_ms: how long to wait until the confirmation is durable in Kafka; None: not at all, it is sent
-                within some milliseconds.
+            what: the whole result of `open`, or items of it, or parts; of a
+                list all or none are confirmed.
+            wait_ms: how long to wait until the confirmation is durable in
+                Kafka; None: not at all, it is sent within some milliseconds.
 
         Returns:
-            How many were open and are confirmed now; an item that was confirmed before, has timed out, or is
-            of a closed spout counts 0.
+            How many were open and are confirmed now; an item that was
+            confirmed before, has timed out, or is of a closed spout counts 0.
 
         Raises:
             UsageError: an argument is no item.
-            TupleError: another client, of this spout or another, has the item open; or parts of it are open;
-                or it comes from `peek`.
-            Unreachable: the confirmation was not durable in time; it is sent all the same.
+            TupleError: another client, of this spout or another, has the item
+                open; or parts of it are open; or it comes from `peek`.
+            Unreachable: the confirmation was not durable in time; it is sent
+                all the same.
             WindhoverError: the error that stopped the spout.
         """
         runner = self._runner
         with self._lock:  # the bare lock: the guard would cost as much as all the rest
             if self._is_closed or not runner.is_fit:
-                self._checked()
+                self._usable_queues()
             count = self._queues.confirm(self._name, what)
             if wait_ms is not None:
                 self._publish(wait_ms)
@@ -122,22 +128,24 @@ class Client:
     def confirm_oldest(self, count: int, input_name: str | None = None, *, wait_ms: int | None = None) -> int:
         """Confirm the `count` oldest open items of this client, or none; it raises as `confirm` does."""
         with self._guard:
-            queues = self._checked()
-            done = queues.confirm_oldest(self._name, queues.queue(input_name), count)
+            queues = self._usable_queues()
+            confirmed_count = queues.confirm_oldest(self._name, queues.queue(input_name), count)
             self._publish(wait_ms)
-            return done
+            return confirmed_count
 
     def abort(self, what: Settleable) -> int:
         """Put items back: the next `open` of any client returns them first, the oldest before the others.
 
-        The ackers do not notice: it is the same emission, and its timeout goes on. Use `fail` for items that
-        should be replayed after a back-off, or become dead letters after some attempts.
+        The ackers do not notice: it is the same emission, and its timeout goes
+        on. Use `fail` for items that should be replayed after a back-off, or
+        become dead letters after some attempts.
 
         Returns:
-            How many were open; errors as in `confirm`, but open parts do not matter.
+            How many were open; errors as in `confirm`, but open parts do not
+            matter.
         """
         with self._guard:
-            count = self._checked().abort(self._name, what)
+            count = self._usable_queues().abort(self._name, what)
             if count:
                 self._guard.notify_all()
             return count
@@ -149,32 +157,37 @@ class Client:
 
         Args:
             what: as in `confirm`.
-            why: the cause in the verdict, in the copy's headers and in the dead letter.
+            why: the cause in the verdict, in the copy's headers and in the
+                dead letter.
             wait_ms: as in `confirm`.
 
         Returns:
-            How many were open; errors as in `confirm`, but open parts do not matter.
+            How many were open; errors as in `confirm`, but open parts do not
+            matter.
         """
         with self._guard:
-            count = self._checked().fail(self._name, what, cause_of(self._name, why))
+            count = self._usable_queues().fail(self._name, what, cause_of(self._name, why))
             if count or wait_ms is not None:
                 self._publish(wait_ms)
             return count
 
     def reset_timeout(self, what: Settleable) -> int:
-        """Say that the work on items goes on: their timeouts begin anew, as after Storm's `resetTimeout`.
+        """Begin the timeouts of items anew, since the work on them goes on, as Storm's `resetTimeout`.
 
-        Call it a few times within each timeout, for example after each page of a long document.
+        Call it a few times within each timeout, for example after each page of
+        a long document.
 
-        It is sent within some milliseconds. Where `auto_abort_ms` puts items back after some time, that
-        begins anew as well, for all items that were opened with these.
+        It is sent within some milliseconds. Where `auto_abort_ms` puts items
+        back after some time, that begins anew as well, for all items that were
+        opened with these.
 
         Returns:
-            How many were open; 0 for an item that was settled, put back, or has timed out: then its record is
-            replayed, and another client may have it. Errors as in `confirm`, but open parts do not matter.
+            How many were open; 0 for an item that was settled, put back, or
+            has timed out: then its record is replayed, and another client may
+            have it. Errors as in `confirm`, but open parts do not matter.
         """
         with self._guard:
-            count = self._checked().reset_timeout(self._limits, what, self._runner.now_ms())
+            count = self._usable_queues().reset_timeout(self._limits, what, self._runner.now_ms())
             if count:
                 self._runner.wake()
             return count
@@ -186,10 +199,11 @@ class Client:
 
         Raises:
             UsageError: it is no item, or `parts` is below 1.
-            TupleError: another client has it open, it was split before, or it comes from `peek`.
+            TupleError: another client has it open, it was split before, or it
+                comes from `peek`.
         """
         with self._guard:
-            return self._checked().split(self._name, item, parts)
+            return self._usable_queues().split(self._name, item, parts)
 
     def open_count(self, input_name: str | None = None) -> int:
         """Return how many items of an input this client has open."""
@@ -208,10 +222,10 @@ class Client:
                 return 0
             self._is_closed = True
             self._finalizer.detach()
-            returned = self._queues.leave(self._name)
-            self._closed(self._name)
+            returned_count = self._queues.leave(self._name)
+            self._on_close(self._name)
             self._guard.notify_all()
-            return returned
+            return returned_count
 
     def __reduce__(self) -> NoReturn:
         raise UsageError(f"client {self._name!r} cannot be sent to another process. {FORK_CURE}")
@@ -225,50 +239,62 @@ class Client:
         if error is None or not self._is_forked:  # what ends a forked child is not hidden by a second error
             self.close()
 
-    def _checked(self) -> QueueCollection:
+    def _usable_queues(self) -> QueueCollection:
+        """Return the queues; refuse it to a client that is closed, or whose spout has stopped or is not open.
+
+        Raises `UsageError`, or the error that stopped the spout.
+        """
         if self._is_closed:
             raise UsageError(f"client {self._name!r} is closed; make another one")
         self._runner.check()
         return self._queues
 
     def _open(self, queues: Sequence[Queue], count: int, wait_ms: int) -> Items:
+        """Open items of the first of some queues that has any; wait for that, at most `wait_ms`."""
         if count < 1 or wait_ms < 0:
             raise UsageError(f"open({count}, wait_ms={wait_ms}): a count of 1 or more, a wait of 0 or more")
-        items = self._open_first(queues, count)
+        items = self._open_at_once(queues, count)
         if items or not wait_ms:
             self._runner.wake()
             return items
-        until_ms, wait = self._runner.now_ms() + wait_ms, LongWait()
-        while not items and (left_ms := until_ms - self._runner.now_ms()) > 0:
-            requested = [(queue, queue.room(self._limits, count)) for queue in queues]
-            for queue, room in requested:
+        until_ms = self._runner.now_ms() + wait_ms
+        long_wait = LongWait()
+        while not items and (remaining_ms := until_ms - self._runner.now_ms()) > 0:
+            # records are planned for what clients that wait request; who waits
+            # no more requests nothing
+            requests = [(queue, queue.room(self._limits, count)) for queue in queues]
+            for queue, room in requests:
                 queue.requested += room
             try:
                 self._runner.wake()
-                self._guard.wait(min(left_ms, LOGGED_EVERY_MS) / 1000)
+                self._guard.wait(min(remaining_ms, LOGGED_EVERY_MS) / 1000)
             finally:
-                for queue, room in requested:
+                for queue, room in requests:
                     queue.requested -= room
-            items = self._open_first(queues, count)
+            items = self._open_at_once(queues, count)
             if not items:
-                self._say(wait, queues)
+                self._log_long_wait(long_wait, queues)
         return items
 
-    def _say(self, wait: LongWait, queues: Sequence[Queue]) -> None:
-        """Note that this client waits for an item; write each minute why there is none."""
-        waited_ms = wait.look("items", self._runner.now_ms())
+    def _log_long_wait(self, long_wait: LongWait, queues: Sequence[Queue]) -> None:
+        """Write each minute why there is no item for this client, which waits for one."""
+        waited_ms = long_wait.look("items", self._runner.now_ms())
         if waited_ms is None:
             return
-        whys = [f"{queue.name}: {queue.why_none(self._limits)}" for queue in queues]
-        if not self._queues.is_active:
+        if self._queues.is_active:
+            whys = [f"{queue.name}: {queue.why_none(self._limits)}" for queue in queues]
+        else:
             whys = ["the spout is deactivated; activate() it"]
-        # no record for an hour is nothing to worry about: whoever wonders looks here
+        # no record for an hour is nothing to worry about: whoever wonders
+        # looks here
         _LOGGER.info(
             "waits_for_items client=%s waited_s=%d: %s", self._name, waited_ms // 1000, "; ".join(whys)
         )
 
-    def _open_first(self, queues: Sequence[Queue], count: int) -> Items:
-        collection, now_ms = self._checked(), self._runner.now_ms()
+    def _open_at_once(self, queues: Sequence[Queue], count: int) -> Items:
+        """Open items of the first of some queues that has any; none if there is none."""
+        collection = self._usable_queues()
+        now_ms = self._runner.now_ms()
         for queue in queues:
             items = collection.open(self._limits, queue, count, now_ms)
             if items:
@@ -276,19 +302,27 @@ class Client:
         return Items()
 
     def _publish(self, wait_ms: int | None) -> None:
+        """Have what was settled published, and wait until it is durable, at most `wait_ms`.
+
+        None: do not wait; it is sent within some milliseconds.
+
+        Raises `Unreachable`: it was not durable in time.
+        """
         publication = self._queues.publication
-        number = publication.number if publication else publication.number - 1
+        # an empty one is not published: then all that was settled is in the
+        # one before, or is durable
+        awaited_number = publication.number if publication else publication.number - 1
         self._runner.publish_soon(at_once=wait_ms is not None)
         if wait_ms is None:
             return
         until_ms = self._runner.now_ms() + wait_ms
-        while self._runner.durable < number:
-            left_ms = until_ms - self._runner.now_ms()
-            if left_ms <= 0:
+        while self._runner.durable < awaited_number:
+            remaining_ms = until_ms - self._runner.now_ms()
+            if remaining_ms <= 0:
                 raise Unreachable(
                     f"the broker did not have the confirmation within {wait_ms} ms; it is on its way, and"
                     " what was confirmed stays so; wait longer, or look at the broker"
                 )
-            self._guard.wait(left_ms / 1000)
-            if self._runner.durable < number:
+            self._guard.wait(remaining_ms / 1000)
+            if self._runner.durable < awaited_number:
                 self._runner.check()

@@ -1,7 +1,7 @@
 """The only module of the standalone spout with threads, a lock and a clock.
 
-One thread plans, the other publishes what was settled. Clients call from any thread. An error in a thread
-stops the spout, and every later call raises it.
+One thread plans, the other publishes what was settled. Clients call from any
+thread. An error in a thread stops the spout, and every later call raises it.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -52,37 +52,52 @@ _LOGGER = logging.getLogger("windhover.spout")
 class Engine:
     """A service with its threads; `KafkaSpout` and its clients share it.
 
-    `lock` protects the queues; `guard` is a condition on it, notified when something has changed for clients.
-    Under the guard `is_fit` means that `check` raises nothing, `is_idle` that nothing is to publish. `behind`
-    stands in the place of both in a process that was forked from this one; None: this process was not.
+    Attributes:
+        lock: protects the queues, and all that is shared here.
+        guard: a condition on `lock`, notified when something has changed for
+            clients.
+        is_fit: whether `check` raises nothing; only under the guard.
+        is_idle: whether the publishing thread waits for something to publish;
+            only under the guard.
+        behind: stands in the place of lock and guard in a process that was
+            forked from this one; None: this process was not.
     """
 
     behind: Behind | None = None
 
     def __init__(self, make: Callable[[threading.Condition], SpoutService]) -> None:
+        """Make the service, with the guard; no thread begins before `start`."""
         lock = threading.Lock()
         self.lock: AbstractContextManager[object] = lock
         self.guard = threading.Condition(lock)
+        # two more conditions on the lock: the planning thread and the
+        # publishing thread wait for them
         self._requested = threading.Condition(lock)
-        self._work = threading.Condition(lock)
+        self._to_publish = threading.Condition(lock)
         self._service = make(self.guard)
         self._threads: list[threading.Thread] = []
+        # garbage-collected clients that are not removed yet: the name, and
+        # whom to call with it then
         self._orphans: deque[tuple[str, Callable[[str], None]]] = deque()
         self.is_fit = False
-        self._error: BaseException | None = None
-        self._trace: TracebackType | None = None
-        self._is_stopping = self._is_urgent = self._is_requested = self._is_raised = False
+        self._error: BaseException | None = None  # that stopped a thread
+        self._error_trace: TracebackType | None = None
+        self._was_error_raised = False  # whether a call of the user has raised it
+        self._is_stopping = False
+        self._is_urgent = False  # a client waits until what it settled is durable
+        self._is_requested = False  # clients may request records
         self.is_idle = False
         self._status: PlannerStatus | None = None
-        self._status_ms = 0
+        self._status_ms = 0  # when it was made
         self._epoch_ms = (time.time_ns() - time.monotonic_ns()) // 1_000_000
         tell_of_forks(self)
 
     def forked(self) -> None:
         """Refuse every further call: in a forked child nothing plans, and nothing publishes."""
         self.behind = Behind("this KafkaSpout", FORK_CURE)
-        # a thread of the parent may have held the lock when it was forked, and nobody opens it here
-        self.lock = self.guard = self._requested = self._work = self.behind  # type: ignore[assignment]
+        # a thread of the parent may have held the lock when it was forked, and
+        # nobody opens it here
+        self.lock = self.guard = self._requested = self._to_publish = self.behind  # type: ignore[assignment]
         self.is_fit = False
         keep_for_good(self._service)
 
@@ -111,19 +126,19 @@ class Engine:
             self._threads.append(thread)
             thread.start()
         with self.guard:
-            ready = self.guard.wait_for(
+            is_decided = self.guard.wait_for(
                 lambda: self._error is not None or self._service.is_ready, wait_ms / 1000
             )
             self.check()
-            waits_for = "" if ready else self._service.waits_for()
-        if not ready:
+            waits_for = "" if is_decided else self._service.waits_for()
+        if not is_decided:
             raise Unreachable(f"the group was not taken within {wait_ms} ms: it waits for {waits_for}")
 
     def check(self) -> None:
         """Raise the error that stopped a thread, or `UsageError` if the spout is not open."""
         if self._error is not None:
-            self._is_raised = True
-            raise self._error.with_traceback(self._trace)  # else each call would add its frames to it
+            self._was_error_raised = True
+            raise self._error.with_traceback(self._error_trace)  # else each call would add its frames to it
         if self._is_stopping:
             raise UsageError("the spout is closed; make another one")
         if not self._threads:
@@ -139,11 +154,11 @@ class Engine:
         self._is_urgent = self._is_urgent or at_once
         if self.is_idle or at_once:
             self.is_idle = False
-            self._work.notify()
+            self._to_publish.notify()
 
-    def orphan(self, client: str, closed: Callable[[str], None]) -> None:
-        """Put back the open items of a garbage-collected client; the garbage collector calls this."""
-        self._orphans.append((client, closed))  # no lock: the collector may run in a thread that has it
+    def orphan(self, client: str, on_close: Callable[[str], None]) -> None:
+        """Have the open items of a client put back, soon; the garbage collector calls this."""
+        self._orphans.append((client, on_close))  # no lock: the collector may run in a thread that has it
 
     def status(self) -> SpoutStatus:
         """Return the status; its planner's part is at most a quarter of a second old."""
@@ -159,18 +174,18 @@ class Engine:
         """Publish what was settled, end the threads, commit and leave the group.
 
         Raises:
-            Unreachable: what was settled is not durable in time; nothing is committed then.
-            WindhoverError: the error that stopped a thread, unless a call raised it before.
+            Unreachable: what was settled is not durable in time; nothing is
+                committed then.
+            WindhoverError: the error that stopped a thread, unless a call
+                raised it before.
         """
         with self.guard:
             self._is_stopping = True
             self.is_fit = False
-            self._requested.notify_all()
-            self._work.notify_all()
-            self.guard.notify_all()
-        until = time.monotonic() + CLOSE_MS / 1000
+            self._notify_everybody()
+        until_s = time.monotonic() + CLOSE_MS / 1000
         for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, until_s - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
             raise Unreachable(
                 f"what was settled is not durable after {CLOSE_MS // 1000} s; the next session replays what"
@@ -179,51 +194,68 @@ class Engine:
         try:
             self._service.close()
         finally:
-            if self._error is not None and not self._is_raised:
+            if self._error is not None and not self._was_error_raised:
                 self.check()
 
+    def _notify_everybody(self) -> None:
+        """Wake up both threads, and all clients that wait; called under the guard."""
+        for condition in (self.guard, self._requested, self._to_publish):
+            condition.notify_all()
+
     def _run(self, loop: Callable[[], None]) -> None:
+        """Run the loop of a thread; an error of it stops the spout, and every later call raises it."""
         try:
             loop()
         except BaseException as error:  # noqa: BLE001 - a thread's top: every later call raises it
             with self.guard:
                 if self._error is None:
-                    self._error, self._trace = error, error.__traceback__
+                    self._error = error
+                    self._error_trace = error.__traceback__
                 self._is_stopping = True
                 self.is_fit = False
                 self.queues.close()
                 _LOGGER.error("spout stopped: %s", error)
-                for each in (self.guard, self._requested, self._work):
-                    each.notify_all()
+                self._notify_everybody()
 
     def _plan(self) -> None:
+        """Read, plan and settle verdicts until the spout stops: the planning thread."""
         while not self._is_stopping:
-            waited = self._service.read(self.now_ms(), READ_MS)
+            is_unread = self._service.read(self.now_ms(), READ_MS)
             now_ms = self.now_ms()
             was_ready = self._service.is_ready
-            came = self._service.step(now_ms)
+            has_new_items = self._service.step(now_ms)
             with self.guard:
-                while self._orphans:
-                    client, closed = self._orphans.popleft()
-                    self.queues.leave(client)
-                    closed(client)
-                    self.guard.notify_all()
+                self._remove_orphans()
                 if now_ms - self._status_ms >= STATUS_EVERY_MS:
-                    self._status, self._status_ms = self._service.status(now_ms), now_ms
+                    self._status = self._service.status(now_ms)
+                    self._status_ms = now_ms
                 if self._service.is_ready != was_ready:
                     self.guard.notify_all()
-                if not (came or waited or self._is_stopping or self._is_requested):
+                is_idle = not has_new_items and not is_unread
+                if is_idle and not self._is_stopping and not self._is_requested:
                     self._requested.wait(IDLE_MS / 1000)
                 self._is_requested = False
 
+    def _remove_orphans(self) -> None:
+        """Put back the open items of clients that were garbage-collected; called under the guard."""
+        while self._orphans:
+            client, on_close = self._orphans.popleft()
+            self.queues.leave(client)
+            on_close(client)
+            self.guard.notify_all()
+
     def _publish(self) -> None:
+        """Publish what clients settle, until the spout stops and nothing is left: the publishing thread."""
         while True:
             with self.guard:
                 self.is_idle = True
-                self._work.wait_for(lambda: self._is_stopping or self.queues.publication, WATCH_MS / 1000)
+                self._to_publish.wait_for(
+                    lambda: self._is_stopping or self.queues.publication, WATCH_MS / 1000
+                )
                 self.is_idle = False
+                # so that others are published with the first one
                 if not self._is_urgent and not self._is_stopping:
-                    self._work.wait_for(lambda: self._is_urgent or self._is_stopping, LINGER_MS / 1000)
+                    self._to_publish.wait_for(lambda: self._is_urgent or self._is_stopping, LINGER_MS / 1000)
                 self._is_urgent = False
                 is_last = self._is_stopping
             if self._service.publish() is None and is_last:

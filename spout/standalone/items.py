@@ -32,6 +32,7 @@ class Item(Tuple):
     __slots__ = ("lease", "serial")
 
     def __init__(self, rows: MessageRows, row: int, lease: Lease, serial: int) -> None:
+        """Be the item of a row, which a lease has, or had, under a serial."""
         self._rows = rows
         self._row = row
         self.lease = lease
@@ -82,6 +83,7 @@ class Items(Sequence[Item]):
     __slots__ = ("_segments", "lease")
 
     def __init__(self, lease: Lease | None = None, segments: Sequence[Segment] = ()) -> None:
+        """Hold the items of a lease; None, for no items: nobody has them."""
         self.lease = lease
         self._segments = segments
 
@@ -95,11 +97,13 @@ class Items(Sequence[Item]):
         return sum(len(segment.messages) for segment in self._segments)
 
     def __iter__(self) -> Iterator[Item]:
-        if self.lease is not None:
-            for segment in self._segments:
-                rows, first, lease = segment.rows(), segment.first, self.lease
-                for row in range(len(segment.messages)):
-                    yield Item(rows, row, lease, first + row)
+        lease = self.lease
+        if lease is None:
+            return
+        for segment in self._segments:
+            rows = segment.rows()
+            for row in range(len(segment.messages)):
+                yield Item(rows, row, lease, segment.start + row)
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -108,11 +112,11 @@ class Items(Sequence[Item]):
     def __getitem__(self, index: int | slice) -> Item | list[Item]:
         if isinstance(index, slice):
             return list(self)[index]
-        at = range(len(self))[index]
+        row = range(len(self))[index]  # a negative index counts from the end
         for segment in self._segments:
-            if at < len(segment.messages) and self.lease is not None:
-                return Item(segment.rows(), at, self.lease, segment.first + at)
-            at -= len(segment.messages)
+            if row < len(segment.messages) and self.lease is not None:
+                return Item(segment.rows(), row, self.lease, segment.start + row)
+            row -= len(segment.messages)  # its place from the start of the next segment
         raise IndexError(index)
 
     def __repr__(self) -> str:

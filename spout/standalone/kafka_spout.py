@@ -1,6 +1,7 @@
 """`KafkaSpout`: reads a group without Spark, like Storm's ``ISpout``, and creates Kestrel's clients.
 
-Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, section H.
+Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md,
+section H.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _LOGGER = logging.getLogger("windhover.spout")
 class KafkaSpout:
     """Reads inputs of one group, without Spark; every record is acked, or replayed, or becomes a dead letter.
 
-    Use Kestrel's verbs with any number of clients in one process, or Storm's methods tuple by tuple:
+    Use Kestrel's verbs with any number of clients in one process, or Storm's
+    methods tuple by tuple:
 
     >>> with spout.KafkaSpout(topics, "sentences") as lines:
     ...     with lines.client("worker-1") as client:
@@ -61,10 +63,12 @@ class KafkaSpout:
     1
     True False
 
-    One process owns a group, and each start is a new session. While another process owns the group and is
-    alive, `open` is refused; a process that is silent for 10 s counts as dead. ``take_over=True`` takes the
-    group from a live process too: its open records are replayed here, the oldest first, and every call there
-    raises `SessionSuperseded`. All methods may be called from several threads.
+    One process owns a group, and each start is a new session. While another
+    process owns the group and is alive, `open` is refused; a process that is
+    silent for 10 s counts as dead. ``take_over=True`` takes the group from a
+    live process too: its open records are replayed here, the oldest first, and
+    every call there raises `SessionSuperseded`. All methods may be called from
+    several threads.
 
     Args:
         topics: topics.yaml, as `spout.load` returns it.
@@ -73,8 +77,9 @@ class KafkaSpout:
         runner: what drives it; None: two threads of its own.
 
     Raises:
-        UsageError: no such input, inputs of several groups, an input with ``ackers: 0``, one with an
-            ``ordering``, or one that is stopped on purpose.
+        UsageError: no such input, inputs of several groups, an input with
+            ``ackers: 0``, one with an ``ordering``, or one that is stopped on
+            purpose.
     """
 
     def __init__(
@@ -88,17 +93,18 @@ class KafkaSpout:
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         if not names:
             raise UsageError(f"KafkaSpout needs the name of an input: {', '.join(topics.inputs)}")
-        found = [topics.input(name) for name in names]
-        for own in found:
-            own.require_not_stopped()
-        if ordered := [one.name for one in found if one.ordered]:
-            raise UsageError(
-                f"input {ordered[0]} has an ordering, which KafkaSpout does not keep: clients confirm as they"
-                " like; read it by read_stream, or set ordering: none"
-            )
-        self._runner = runner or _threads_for(topics, found, take_over=take_over)
-        self._names: set[str] = set()
-        self._tuples: dict[Root, Item] = {}
+        chosen_inputs = [topics.input(name) for name in names]
+        for input in chosen_inputs:
+            input.require_not_stopped()
+        for input in chosen_inputs:
+            if input.ordered:
+                raise UsageError(
+                    f"input {input.name} has an ordering, which KafkaSpout does not keep: clients confirm as"
+                    " they like; read it by read_stream, or set ordering: none"
+                )
+        self._runner = runner or _engine_for(topics, chosen_inputs, take_over=take_over)
+        self._client_names: set[str] = set()
+        self._tuples: dict[Root, Item] = {}  # those that `next_tuple` returned, as long as they are open
         self._client = self.client(TUPLES)
         self._is_open = False
 
@@ -124,13 +130,13 @@ class KafkaSpout:
     def next_tuple(self, *, wait_ms: int = 0) -> Item | None:
         """Emit the oldest record that no client has open, from the inputs in turn.
 
-        Pass the tuple's `message_id` to `ack` or `fail`. None: no record came in time, or the spout is
-        deactivated.
+        Pass the tuple's `message_id` to `ack` or `fail`. None: no record came
+        in time, or the spout is deactivated.
         """
         items = self._client.open_any(1, wait_ms=wait_ms)
         if not items:
             return None
-        self._forget_some()
+        self._forget_timed_out()
         item = items[0]
         self._tuples[item.message_id.root] = item
         return item
@@ -139,25 +145,26 @@ class KafkaSpout:
         """Ack a tuple that `next_tuple` returned; return whether it was pending.
 
         Args:
-            message_id: the tuple's, or the root in it, or the tuple itself. An id of a tuple that
-                `next_tuple` did not return, or that is settled or timed out, changes nothing.
+            message_id: the tuple's, or the root in it, or the tuple itself. An
+                id of a tuple that `next_tuple` did not return, or that is
+                settled or timed out, changes nothing.
             wait_ms: as in `Client.confirm`.
 
         Raises:
             UsageError: it is none of these.
             TupleError: a client has the tuple open, or it is of another spout.
         """
-        item = self._taken("ack", message_id)
+        item = self._take_tuple("ack", message_id)
         return item is not None and self._client.confirm(item, wait_ms=wait_ms) > 0
 
     def fail(self, message_id: MessageId | Root | Item, why: BaseException | str | None = None) -> bool:
         """Fail a tuple: it is FAILED, and replayed after a back-off; return whether it was pending."""
-        item = self._taken("fail", message_id)
+        item = self._take_tuple("fail", message_id)
         return item is not None and self._client.fail(item, why) > 0
 
     def reset_timeout(self, message_id: MessageId | Root | Item) -> bool:
-        """Say that the work on a tuple goes on: its timeout begins anew; return whether it was pending."""
-        item = self._named("reset_timeout", message_id)
+        """Begin a tuple's timeout anew, since the work on it goes on; return whether it was pending."""
+        item = self._tuple_of("reset_timeout", message_id)
         return item is not None and self._client.reset_timeout(item) > 0
 
     def deactivate(self) -> None:
@@ -176,8 +183,10 @@ class KafkaSpout:
         """Publish what was settled, commit, and leave; the group's next session gets the open records.
 
         Raises:
-            Unreachable: what was settled is not durable in time; what does not become so is replayed.
-            WindhoverError: the error that stopped the spout, unless a call has raised it before.
+            Unreachable: what was settled is not durable in time; what does not
+                become so is replayed.
+            WindhoverError: the error that stopped the spout, unless a call has
+                raised it before.
         """
         if self._is_open:
             with self._runner.guard:
@@ -192,24 +201,27 @@ class KafkaSpout:
         """Return a new client.
 
         Args:
-            name: unique among the open clients; it is the operator in the causes of items that the client
-                fails. None: a random name.
-            max_open: how many records of one input it may have open at once; 1 or more.
-            auto_abort_ms: items that it has not settled after this time are put back; None: it keeps them
-                until the root times out.
+            name: unique among the open clients; it is the operator in the
+                causes of items that the client fails. None: a random name.
+            max_open: how many records of one input it may have open at once; 1
+                or more.
+            auto_abort_ms: items that it has not settled after this time are
+                put back; None: it keeps them until the root times out.
 
-        Raises `UsageError`: an open client has this name, or a number is below 1.
+        Raises `UsageError`: an open client has this name, or a number is below
+        1.
         """
         if max_open < 1 or (auto_abort_ms is not None and auto_abort_ms < 1):
             raise UsageError(f"max_open={max_open}, auto_abort_ms={auto_abort_ms}: each is 1 or more")
         with self._runner.guard:
-            called = name or f"client-{uuid.uuid4().hex[:8]}"
-            if called in self._names:
+            client_name = name or f"client-{uuid.uuid4().hex[:8]}"
+            if client_name in self._client_names:
                 raise UsageError(
-                    f"there is a client {called!r} already; close it, or give this one another name"
+                    f"there is a client {client_name!r} already; close it, or give this one another name"
                 )
-            self._names.add(called)
-        return Client(self._runner, ClientLimits(called, max_open, auto_abort_ms), self._names.discard)
+            self._client_names.add(client_name)
+        limits = ClientLimits(client_name, max_open, auto_abort_ms)
+        return Client(self._runner, limits, on_close=self._client_names.discard)
 
     def status(self) -> SpoutStatus:
         """Return the current status: pending roots, verdicts, waiting and open items."""
@@ -219,12 +231,14 @@ class KafkaSpout:
         """Serve the metrics of this spout to Prometheus, until the process ends.
 
         Args:
-            port: 1 to 65,535; or an address with a port, such as ``"127.0.0.1:9100"``, to limit who can reach
-                it.
-            allow_hosts: names of this machine by which others ask for the metrics; its own name,
-                ``localhost`` and addresses in numbers need none.
+            port: 1 to 65,535; or an address with a port, such as
+                ``"127.0.0.1:9100"``, to limit who can reach it.
+            allow_hosts: names of this machine by which others ask for the
+                metrics; its own name, ``localhost`` and addresses in numbers
+                need none.
 
-        Raises `UsageError`: the port is in use, the address is not of this machine, or a host is none.
+        Raises `UsageError`: the port is in use, the address is not of this
+        machine, or a host is none.
         """
         self._refuse_behind_fork()
         serve(
@@ -246,38 +260,47 @@ class KafkaSpout:
             self.close()
 
     def _refuse_behind_fork(self) -> None:
+        """Refuse a call in a process that was forked from the one that made this spout."""
         if self._runner.behind is not None:
             self._runner.behind.refuse()
 
-    def _named(self, verb: str, message_id: object) -> Item | None:
-        """Return the tuple that is meant; None: `next_tuple` did not return it, or it is settled."""
+    def _tuple_of(self, verb: str, message_id: object) -> Item | None:
+        """Return the tuple that is meant; None: `next_tuple` did not return it, or it is settled.
+
+        Raises `UsageError`: it is no message id; `verb` is the method that was
+        called with it.
+        """
         self._refuse_behind_fork()
         if isinstance(message_id, Item):
             return message_id
-        named = message_id.root if isinstance(message_id, MessageId) else message_id
-        if not isinstance(named, Root):
+        root = message_id.root if isinstance(message_id, MessageId) else message_id
+        if not isinstance(root, Root):
             raise UsageError(
                 f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple"
                 " itself, of what `next_tuple` returned"
             )
-        return self._tuples.get(named)
+        return self._tuples.get(root)
 
-    def _taken(self, verb: str, message_id: object) -> Item | None:
-        """Return the tuple that is meant, and forget it, since it is settled now."""
-        item = self._named(verb, message_id)
-        if item is not None and self._tuples.get(root := item.message_id.root) == item:
-            self._tuples.pop(root, None)  # another thread may have acked it in the meantime
+    def _take_tuple(self, verb: str, message_id: object) -> Item | None:
+        """Do as `_tuple_of`, and forget the tuple, since it is settled now."""
+        item = self._tuple_of(verb, message_id)
+        if item is not None:
+            root = item.message_id.root
+            if self._tuples.get(root) == item:
+                self._tuples.pop(root, None)  # another thread may have acked it in the meantime
         return item
 
-    def _forget_some(self) -> None:
+    def _forget_timed_out(self) -> None:
+        """Forget tuples that are open no more, such as timed-out ones, once there are many of them."""
         if len(self._tuples) > 2 * self._client.open_total() + 1_000:
             for root, item in list(self._tuples.items()):
                 if not item.is_open:
                     self._tuples.pop(root, None)
 
 
-def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> Engine:
-    name = uuid.uuid4().hex[:16]
+def _engine_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> Engine:
+    """Return an engine that reads inputs from the cluster of topics.yaml, as a new session."""
+    session_id = uuid.uuid4().hex[:16]
     who = Who.here(f"KafkaSpout of {Path(sys.argv[0]).name}", time.time_ns() // 1_000_000)
 
     def connect() -> KafkaLog:
@@ -290,7 +313,7 @@ def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) ->
             topics,
             inputs,
             guard,
-            new_id=name,
+            new_id=session_id,
             report=_report,
             take_over=take_over,
             who=who,
@@ -301,6 +324,7 @@ def _threads_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) ->
 
 
 def _report(event: str, fields: Mapping[str, object]) -> None:
+    """Write an event of the spout to the log."""
     levels = {"partition_stands": logging.ERROR, "session_began": logging.INFO}
     level = levels.get(event, logging.WARNING)
     _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))
@@ -313,12 +337,12 @@ def spout_metrics(status: SpoutStatus, now_ms: int) -> Iterator[Metric]:
     """Yield the metrics of a spout; wall time now. Clients, whose names may be random, count together."""
     group = status.group.group
     yield from root_metrics(_PREFIX, {(group,): status.group}, now_ms)
-    open_items = {name: sum(clients.values()) for name, clients in status.open.items()}
-    for name, text, found in (
+    open_by_input = {name: sum(open_by_client.values()) for name, open_by_client in status.open.items()}
+    for metric_name, text, count_by_input in (
         ("waiting_records", "records that are ready to be opened", status.waiting),
-        ("open_records", "records that clients have open", open_items),
+        ("open_records", "records that clients have open", open_by_input),
     ):
-        samples = {(each, group): float(count) for each, count in found.items()}
-        yield gauge(f"{_PREFIX}_{name}", text, samples, ["input", "group"])
+        samples = {(input_name, group): float(count) for input_name, count in count_by_input.items()}
+        yield gauge(f"{_PREFIX}_{metric_name}", text, samples, ["input", "group"])
     text = "records that were settled after their root had timed out"
     yield counter(f"{_PREFIX}_settled_late", text, {(group,): status.late}, ["group"])

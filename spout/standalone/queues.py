@@ -1,6 +1,7 @@
 """The items for the clients of a group, and what clients did with them; pure.
 
-Each input has a queue with its own items; all share the records and the next publication.
+Each input has a queue with its own items; all share the records and the next
+publication.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from acker.wire.events import Lost, PositionRun, SourceRun, positions
 from spout.planning_process.status import PlannerStatus
 from spout.standalone.item_records import ItemRecords, NextPublication
 from spout.standalone.items import Item, Items, Part, shortened
-from spout.standalone.store import NOBODY, Demand, Lease, PendingStore, own, refuse_parts
+from spout.standalone.store import NOBODY, Demand, Lease, PendingStore, refuse_parts, require_own
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
 
@@ -31,7 +32,10 @@ Settleable = Item | Part | Items | Iterable[Item | Part]
 
 @dataclass(slots=True)
 class Queue:
-    """One input: its items, how many records to keep ready, and how many clients wait for now."""
+    """One input: its items, how many records to keep ready, and how many clients wait for now.
+
+    `requested` is the number of items, not that of clients.
+    """
 
     name: str
     store: PendingStore
@@ -40,15 +44,16 @@ class Queue:
 
     def room(self, limits: ClientLimits, count: int) -> int:
         """Return how many of `count` items a client may open; what it may not open would only time out."""
-        return max(0, min(count, limits.max_open - self.store.open_of(limits.client)))
+        may_open = limits.max_open - self.store.open_of(limits.client)
+        return max(0, min(count, may_open))
 
     def why_none(self, limits: ClientLimits) -> str:
         """Return why a client that waits gets no item."""
-        own = self.store.open_of(limits.client)
-        if own >= limits.max_open:
-            return f"this client has {own} items open, as many as its max_open"
-        held = sum(self.store.open_by_client().values())
-        return f"no record is ready, and {held} are open with clients"
+        open_count = self.store.open_of(limits.client)
+        if open_count >= limits.max_open:
+            return f"this client has {open_count} items open, as many as its max_open"
+        open_of_all = sum(self.store.open_by_client().values())
+        return f"no record is ready, and {open_of_all} are open with clients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,10 @@ class ClientLimits:
 class SpoutStatus:
     """A spout as it is now; `group` has the session, its pending roots, verdicts and commits.
 
-    `waiting` are records ready to be opened, by input, `open` those of each client, by input; `late` were
-    settled after their root had timed out.
+    Attributes:
+        waiting: by an input's name, how many records are ready to be opened.
+        open: by an input's name, then a client's, how many items it has open.
+        late: how many records were settled after their root had timed out.
     """
 
     group: PlannerStatus
@@ -75,12 +82,27 @@ class SpoutStatus:
 
 
 class QueueCollection:
-    """Gives items to clients and takes their settlements."""
+    """Gives items to clients and takes their settlements.
+
+    Attributes:
+        by_name: the queues, by the names of their inputs.
+        is_active: whether clients may open items.
+        damage: a batch that cannot be read: no more is planned, and raised
+            once nothing is left to open.
+        late_count: how many items were settled after they had been taken away.
+        late_names: the names of their roots, with the reasons, for the next
+            report.
+        touched: roots whose timeouts are to begin anew.
+    """
 
     def __init__(self, inputs: Sequence[Input]) -> None:
-        self.by_name = {
-            found.name: Queue(found.name, PendingStore(), Demand(found.timeout_ms)) for found in inputs
-        }
+        """Begin with an empty queue for each input."""
+        self.by_name: dict[str, Queue] = {}
+        self._by_input_id: dict[int, Queue] = {}
+        for input in inputs:
+            queue = Queue(input.name, PendingStore(), Demand(input.timeout_ms))
+            self.by_name[input.name] = queue
+            self._by_input_id[input.id] = queue
         self.records = ItemRecords()
         self.publication = NextPublication()
         self.is_active = True
@@ -88,7 +110,6 @@ class QueueCollection:
         self.late_count = 0
         self.late_names: list[str] = []
         self.touched: list[SourceRun] = []
-        self._by_id = {found.id: self.by_name[found.name] for found in inputs}
         self._stores = frozenset(queue.store for queue in self.by_name.values())
 
     def close(self) -> None:
@@ -110,29 +131,33 @@ class QueueCollection:
         """Return, for each input with too few records, how many more to plan."""
         if not self.is_active or self.damage is not None:
             return {}
-        lacking = {
-            name: queue.requested + queue.demand.ahead(now_ms) - queue.store.waiting
-            for name, queue in self.by_name.items()
-        }
-        return {name: count for name, count in lacking.items() if count > 0}
+        lacking: dict[str, int] = {}
+        for name, queue in self.by_name.items():
+            count = queue.requested + queue.demand.ahead(now_ms) - queue.store.waiting
+            if count > 0:
+                lacking[name] = count
+        return lacking
 
-    def put(self, source: int, messages: list[Message], at: I64, topic_id: str = "") -> None:
+    def put(self, source: int, messages: list[Message], positions: I64, topic_id: str = "") -> None:
         """Add records, one or more, as waiting items; the positions are ascending and initialised."""
-        items = self.records.put(source, messages, at, topic_id)
-        self._by_id[input_id_of(source)].store.add(*items)
+        items = self.records.put(source, messages, positions, topic_id)
+        self._by_input_id[input_id_of(source)].store.add(*items)
 
     def lose(self, lost: Lost) -> bool:
         """Take away items whose roots were lost, such as TIMED_OUT; return whether any was here."""
-        queue = self._by_id.get(input_id_of(lost.source))
+        source = lost.source
+        queue = self._by_input_id.get(input_id_of(source))
         if queue is None:
             return False
-        at = positions(lost.positions)
-        reasons = {
-            serial: f"{queue.name}/{partition_of(lost.source)}@{offset_of(position)} {lost.reason}"
-            for run in self.records.serials(lost.source, at)
-            for serial, position in zip(range(*run), self.records.positions([run])[lost.source], strict=True)
-        }
-        gone = queue.store.lose(reasons)
+        why_by_serial: dict[int, str] = {}
+        for run in self.records.serials(source, positions(lost.positions)):
+            # serials of a run are of one segment, in which positions ascend
+            # with the serials
+            positions_of_run = self.records.positions([run])[source]
+            for serial, position in zip(range(*run), positions_of_run, strict=True):
+                place = f"{queue.name}/{partition_of(source)}@{offset_of(position)}"
+                why_by_serial[serial] = f"{place} {lost.reason}"
+        gone = queue.store.lose(why_by_serial)
         self.records.let_go(gone)
         return bool(gone)
 
@@ -145,37 +170,41 @@ class QueueCollection:
     def open(self, limits: ClientLimits, queue: Queue, count: int, now_ms: int) -> Items:
         """Give waiting items to a client, as many as it may still open.
 
-        Raises `Damaged`: a batch could not be read, and all that was read beside it is given out.
+        Raises `Damaged`: a batch could not be read, and all that was read
+        beside it is given out.
         """
         room = queue.room(limits, count)
         if not room or not self.is_active:
             return Items()
         until_ms = None if limits.auto_abort_ms is None else now_ms + limits.auto_abort_ms
         lease = queue.store.open(limits.client, room, until_ms)
-        if lease is None and self.damage is not None:
-            raise self.damage
         if lease is None:
+            if self.damage is not None:
+                raise self.damage
             queue.demand.missed(room, now_ms)
             return Items()
         queue.demand.opened(len(lease), now_ms)
         if len(lease) < room:
-            # else who once got few of many gets as few at each call, whatever waits: 3 of 500, then 3
+            # else who once got few of many gets as few at each call, whatever
+            # waits: 3 of 500, then 3
             queue.demand.missed(room, now_ms)
         return Items(lease, self.records.segments(lease.runs))
 
     def peek(self, queue: Queue) -> Item | None:
-        first = queue.store.peek()
-        if first is None:
+        """Return the item that would be opened next, which nobody has open; None if none waits."""
+        serial = queue.store.peek()
+        if serial is None:
             return None
-        run = PositionRun(first, first + 1)
-        return Items(Lease(queue.store, NOBODY, (), None), self.records.segments([run]))[0]
+        lease = Lease(queue.store, NOBODY, runs=(), until_ms=None)
+        segments = self.records.segments([PositionRun(serial, serial + 1)])
+        return Items(lease, segments)[0]
 
     def confirm(self, client: str, what: Settleable) -> int:
         """Confirm items; return how many of them were open."""
         if type(what) is Item:  # the common case, called for every record
             lease = what.lease
             store = lease.store
-            if store not in self._stores and not self._has(client, lease):
+            if store not in self._stores and not self._is_of_this_spout(client, lease):
                 return 0
             if store.settle(client, lease, what.serial):
                 self.publication.confirmed.append(what.serial)
@@ -183,120 +212,145 @@ class QueueCollection:
             self._note_late(lease, what.serial)
             return 0
         if isinstance(what, Items):
-            if what.lease is None or not self._has(client, what.lease):
+            if what.lease is None or not self._is_of_this_spout(client, what.lease):
                 return 0
             runs = what.lease.store.settle_all(client, what.lease)
             self.publication.runs += runs
             self._note_all_late(what.lease)
-            return sum(end - start for start, end in runs)
+            return _item_count(runs)
         if isinstance(what, Part):
             lease, serial = what.item.lease, what.item.serial
-            if not self._has(client, lease):
+            if not self._is_of_this_spout(client, lease):
                 return 0
             if not lease.store.settle_part(client, lease, serial, what.number):
                 self._note_late(lease, serial)
                 return 0
             self.publication.confirmed.append(serial)
             return 1
-        listed = self._owned("confirm", client, what)
-        _check_parts(client, listed)
-        return sum([self.confirm(client, each) for each in listed])
+        items_and_parts = self._owned("confirm", client, what)
+        _refuse_open_parts(client, items_and_parts)  # before the first is confirmed: all of them, or none
+        confirmed_count = 0
+        for item_or_part in items_and_parts:
+            confirmed_count += self.confirm(client, item_or_part)
+        return confirmed_count
 
     def confirm_oldest(self, client: str, queue: Queue, count: int) -> int:
-        """Confirm a client's oldest open items, whole ones only; none if it has fewer than `count` open."""
-        held = queue.store.oldest(client, count)
-        if len(held) < count:
+        """Confirm a client's oldest open items, whole ones only; none if it has fewer than `count` open.
+
+        Return how many are confirmed.
+        """
+        oldest = queue.store.oldest(client, count)
+        if len(oldest) < count:
             return 0
-        for lease, serial in held:
+        for lease, serial in oldest:
             refuse_parts(client, lease, serial)
-        settled = [serial for lease, serial in held if queue.store.settle(client, lease, serial)]
+        settled = [serial for lease, serial in oldest if queue.store.settle(client, lease, serial)]
         self.publication.confirmed += settled
         return len(settled)
 
     def abort(self, client: str, what: Settleable) -> int:
         """Put items back; return how many of them were open."""
         if isinstance(what, Items):
-            if what.lease is None or not self._has(client, what.lease):
+            if what.lease is None or not self._is_of_this_spout(client, what.lease):
                 return 0
             return what.lease.store.put_back_all(client, what.lease)
         if isinstance(what, Item | Part):
             item = _item_of(what)
-            if not self._has(client, item.lease):
+            if not self._is_of_this_spout(client, item.lease):
                 return 0
-            return int(item.lease.store.put_back(client, item.lease, item.serial))
-        return sum([self.abort(client, each) for each in self._owned("abort", client, what)])
+            was_open = item.lease.store.put_back(client, item.lease, item.serial)
+            return int(was_open)
+        aborted_count = 0
+        for item_or_part in self._owned("abort", client, what):
+            aborted_count += self.abort(client, item_or_part)
+        return aborted_count
 
     def fail(self, client: str, what: Settleable, cause: Cause) -> int:
         """Fail items: each gets a FAILED verdict; return how many of them were open."""
         if isinstance(what, Items):
-            if what.lease is None or not self._has(client, what.lease):
+            if what.lease is None or not self._is_of_this_spout(client, what.lease):
                 return 0
             runs = what.lease.store.drop_all(client, what.lease)
             if runs:
                 self.publication.fail(runs, cause)
             self._note_all_late(what.lease)
-            return sum(end - start for start, end in runs)
+            return _item_count(runs)
         if isinstance(what, Item | Part):
             item = _item_of(what)
-            if not self._has(client, item.lease):
+            if not self._is_of_this_spout(client, item.lease):
                 return 0
             if not item.lease.store.drop(client, item.lease, item.serial):
                 self._note_late(item.lease, item.serial)
                 return 0
             self.publication.fail([PositionRun(item.serial, item.serial + 1)], cause)
             return 1
-        return sum([self.fail(client, each, cause) for each in self._owned("fail", client, what)])
+        failed_count = 0
+        for item_or_part in self._owned("fail", client, what):
+            failed_count += self.fail(client, item_or_part, cause)
+        return failed_count
 
     def reset_timeout(self, limits: ClientLimits, what: Settleable, now_ms: int) -> int:
-        """Let the timeouts of open items begin anew; return how many of them were open.
+        """Begin the timeouts of open items anew; return how many of them were open.
 
-        Their roots are added to `touched`. Where the client's items are put back after some time, that begins
-        anew as well, for all that was opened with them.
+        Their roots are added to `touched`. Where the client's items are put
+        back after some time, that begins anew as well, for all that was opened
+        with them.
         """
         client = limits.client
         if isinstance(what, Items):
-            if what.lease is None or not self._has(client, what.lease):
+            if what.lease is None or not self._is_of_this_spout(client, what.lease):
                 return 0
             return self._touch(limits, what.lease, what.lease.left(), now_ms)
         if isinstance(what, Item | Part):
             item = _item_of(what)
-            if not self._has(client, item.lease) or item.serial not in item.lease:
+            if not self._is_of_this_spout(client, item.lease) or item.serial not in item.lease:
                 return 0
             return self._touch(limits, item.lease, [PositionRun(item.serial, item.serial + 1)], now_ms)
-        listed = {_item_of(item) for item in self._owned("reset_timeout", client, what)}
-        return sum([self.reset_timeout(limits, item, now_ms) for item in listed])
+        # a set, since several parts may be of one item
+        items = {_item_of(item_or_part) for item_or_part in self._owned("reset_timeout", client, what)}
+        touched_count = 0
+        for item in items:
+            touched_count += self.reset_timeout(limits, item, now_ms)
+        return touched_count
 
-    def _touch(self, limits: ClientLimits, lease: Lease, serials: Sequence[PositionRun], now_ms: int) -> int:
+    def _touch(self, limits: ClientLimits, lease: Lease, runs: Sequence[PositionRun], now_ms: int) -> int:
+        """Begin the timeouts of some open items of a lease anew; return how many they are."""
         if limits.auto_abort_ms is not None:
             lease.store.prolong(limits.client, lease, now_ms + limits.auto_abort_ms)
-        self.touched += RootSet.of_parts(self.records.positions(serials).items()).runs()
-        return sum(end - start for start, end in serials)
+        positions_by_source = self.records.positions(runs)
+        self.touched += RootSet.of_parts(positions_by_source.items()).runs()
+        return _item_count(runs)
 
     def split(self, client: str, item: Item, parts: int) -> list[Part]:
+        """Split an item into so many parts; see `Client.split`."""
         if parts < 1:
             raise UsageError(f"an item is split into 1 part or more, not {parts}")
         if not isinstance(item, Item):
             raise UsageError(f"split: {shortened(item)} is no item; pass one item of what `open` returned")
-        if self._has(client, item.lease):
+        if self._is_of_this_spout(client, item.lease):
             item.lease.store.split(client, item.lease, item.serial, parts)
         return [Part(item, number) for number in range(parts)]
 
     def leave(self, client: str) -> int:
+        """Put the open items of a client back; return how many there were."""
         return sum(queue.store.leave(client) for queue in self.by_name.values())
 
     def status(self, group: PlannerStatus) -> SpoutStatus:
-        """Join the numbers of the queues and the planner's status."""
+        """Return the status of the spout: the numbers of the queues beside the planner's status."""
         waiting = {name: queue.store.waiting for name, queue in self.by_name.items()}
-        opened = {name: queue.store.open_by_client() for name, queue in self.by_name.items()}
-        return SpoutStatus(group, waiting, opened, self.late_count)
+        open_by_client = {name: queue.store.open_by_client() for name, queue in self.by_name.items()}
+        return SpoutStatus(group, waiting, open_by_client, self.late_count)
 
-    def _has(self, client: str, lease: Lease) -> bool:
+    def _is_of_this_spout(self, client: str, lease: Lease) -> bool:
         """Return whether a lease is of this spout; False: its spout is closed.
 
         The store decides, since clients of two spouts may have the same name.
+
+        Raises `TupleError`: another client has its items open, nobody has, or
+        they are of another spout that is not closed.
         """
         if lease.store in self._stores or lease.client == NOBODY:
-            own(client, lease)
+            require_own(client, lease)
             return True
         if lease.store.is_closed:
             return False
@@ -306,21 +360,27 @@ class QueueCollection:
         )
 
     def _owned(self, verb: str, client: str, what: object) -> list[Item | Part]:
+        """Return a list of items and parts that a client settles; refuse it as a whole where one is wrong.
+
+        Raises `UsageError`: one is neither an item nor a part; `TupleError` as
+        `_is_of_this_spout`.
+        """
         if not isinstance(what, Iterable) or isinstance(what, str | bytes | Root | Tuple):
             raise _no_item(verb, what)
-        listed = list(what)
-        for each in listed:
-            if not isinstance(each, Item | Part):
-                raise _no_item(verb, each)
-            self._has(client, _item_of(each).lease)
-        return listed
+        items_and_parts = list(what)
+        for item_or_part in items_and_parts:
+            if not isinstance(item_or_part, Item | Part):
+                raise _no_item(verb, item_or_part)
+            self._is_of_this_spout(client, _item_of(item_or_part).lease)
+        return items_and_parts
 
     def _note_all_late(self, lease: Lease) -> None:
+        """Record a settlement of all items of a lease that were taken away."""
         for serial in list(lease.lost):
             self._note_late(lease, serial)
 
     def _note_late(self, lease: Lease, serial: int) -> None:
-        """Note a settlement of an item that was taken away; a second settlement of it is not noted."""
+        """Record a settlement of an item that was taken away; a second settlement of it is not recorded."""
         why = lease.lost.pop(serial, None)
         if why is not None:
             self.late_count += 1
@@ -328,21 +388,32 @@ class QueueCollection:
                 self.late_names.append(why)
 
 
-def _item_of(what: Item | Part) -> Item:
-    return what.item if isinstance(what, Part) else what
+def _item_of(item_or_part: Item | Part) -> Item:
+    return item_or_part.item if isinstance(item_or_part, Part) else item_or_part
+
+
+def _item_count(runs: Iterable[PositionRun]) -> int:
+    return sum(end - start for start, end in runs)
 
 
 def _no_item(verb: str, what: object) -> UsageError:
+    """Return the error about an argument of a client's method that is no item."""
     return UsageError(
         f"{verb}: {shortened(what)} is no item; pass what `open` returned, an item or a part of it, or a list"
         " of items and parts"
     )
 
 
-def _check_parts(client: str, listed: Iterable[Item | Part]) -> None:
-    done: dict[Item, set[int]] = {}
-    for each in listed:
-        if isinstance(each, Part):
-            done.setdefault(each.item, set()).add(each.number)
-        elif each.lease.parts:
-            refuse_parts(client, each.lease, each.serial, done.get(each, frozenset()))
+def _refuse_open_parts(client: str, items_and_parts: Iterable[Item | Part]) -> None:
+    """Refuse with a `TupleError` to confirm an item of which parts are open that do not stand before it.
+
+    Of an item in two parts, [part 0, part 1, item] is confirmed, and [part 0,
+    item, part 1] refused.
+    """
+    numbers_by_item: dict[Item, set[int]] = {}  # of the parts that stand before
+    for item_or_part in items_and_parts:
+        if isinstance(item_or_part, Part):
+            numbers_by_item.setdefault(item_or_part.item, set()).add(item_or_part.number)
+        elif item_or_part.lease.parts:
+            item = item_or_part
+            refuse_parts(client, item.lease, item.serial, numbers_by_item.get(item, set()))

@@ -1,9 +1,10 @@
 """Reads an input with its replay topic, as far as clients request; the records in its buffers may be planned.
 
-Spark's planning requests the ends of partitions from the broker, and tasks read the ranges later. Here the
-records are read first. So planning needs no request, a new record is planned as soon as it arrives, and the
-ranges of a plan are already read. Reading emits nothing: records leave by `take`, once their `Init` is
-durable.
+Spark's planning requests the ends of partitions from the broker, and tasks
+read the ranges later. Here the records are read first. So planning needs no
+request, a new record is planned as soon as it arrives, and the ranges of a
+plan are already read. Reading emits nothing: records leave by `take`, once
+their `Init` is durable.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ class TakenRun(NamedTuple):
 class _Buffer:
     """What was read of a source and not taken: offsets [begin, end), and the messages in this range.
 
-    `damaged` are offsets of it that cannot be read. `leader_epoch` is that of the last record that was read.
+    Attributes:
+        messages: the messages of each poll, with their offsets, ascending.
+        damaged: offsets in the range that cannot be read.
+        leader_epoch: that of the last record that was read.
     """
 
     spec: SourceSpec
@@ -87,36 +91,46 @@ class _Buffer:
         return sum(len(messages) for messages, _ in self.messages)
 
     def first_position(self) -> int:
+        """Return the position of its first offset."""
         return position_at(self.generation, self.begin)
 
-    def seen(self, records: int) -> Sighting:
+    def seen(self, record_count: int) -> Sighting:
         """Return where the next records are, and at least so many of them, if so many were read."""
-        chunks: list[I64] = []
-        found = 0
+        parts: list[I64] = [np.empty(0, np.int64)]
+        seen_count = 0
         for _, offsets in self.messages:
-            chunks.append(offsets)
-            found += len(offsets)
-            if found > records:  # by the one that follows it is known what is empty before that
-                return Sighting(self.begin, int(offsets[-1]) + 1, np.concatenate(chunks))
-        return Sighting(self.begin, self.end, np.concatenate([np.empty(0, np.int64), *chunks]))
+            parts.append(offsets)
+            seen_count += len(offsets)
+            # one more than requested: the record behind the last one shows
+            # what is empty before it
+            if seen_count > record_count:
+                return Sighting(self.begin, int(offsets[-1]) + 1, np.concatenate(parts))
+        return Sighting(self.begin, self.end, np.concatenate(parts))
 
 
 class ReadAhead:
-    """The records of a topic that were read and not planned; a `Reach` over the sources that are shown,
-    and a `Sight`: what was read tells where there is no record.
+    """The records of a topic that were read and not planned.
+
+    It is a `Reach` over the sources that are shown, and a `Sight`: what was
+    read shows where there is no record.
 
     Attributes:
-        doubt: that a position is not in its log, though the log does not begin behind it: planning finds out
-            whether the log was cut.
+        count: how many records these are.
+        doubt: that a position is not in its log, though the log does not begin
+            behind it: planning finds out whether the log was cut.
     """
 
     def __init__(self, reader: MessageReader, log: Log) -> None:
+        """Begin with nothing to read; see `follow`."""
         self.count = 0
         self._reader = reader
         self._log = log
         self._buffers: dict[TopicPartition, _Buffer] = {}
         self._shown: frozenset[TopicPartition] = frozenset()
+        # where partitions begin of which needed records have left the log
         self._starts: dict[TopicPartition, int] = {}
+        # of the last poll: whether it brought fewer records than it might
+        # have; whether one was made since the last look
         self._is_drained = True
         self._was_polled = False
         self.doubt: OutOfRange | None = None
@@ -125,7 +139,8 @@ class ReadAhead:
     def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
         """Read new sources, too, from their first free positions on, and those that began a new generation.
 
-        What was read of such a one before is thrown away: it is of a log that was cut.
+        What was read of such a one before is thrown away: it is of a log that
+        was cut.
 
         Args:
             sources: all of the topic.
@@ -146,13 +161,14 @@ class ReadAhead:
         self._read_on()
 
     def _is_new(self, place: TopicPartition, generation: int) -> bool:
+        """Return whether this generation of a partition is not read yet."""
         buffer = self._buffers.get(place)
         return buffer is None or buffer.generation != generation
 
     def poll(self, wait_ms: int, records_max: int) -> int:
         """Read more records and return how many came; none while there is a `doubt`."""
         try:
-            found = self._reader.poll_messages(wait_ms, records_max)
+            messages_by_place = self._reader.poll_messages(wait_ms, records_max)
         except OutOfRange:
             self._skip_what_is_gone()
             return 0
@@ -162,28 +178,35 @@ class ReadAhead:
             buffer.damaged.append(self._reader.pass_over(place))
             buffer.end = max(buffer.end, self._reader.position(place))
             return 0
-        for place, messages in found.items():
-            buffer = self._buffers[place]
-            epoch = messages[-1].leader_epoch()
-            buffer.leader_epoch = NO_EPOCH if epoch is None else epoch
-            if too_large := too_large_runs(messages):
-                buffer.damaged += too_large
-                left_out = {run.start for run in too_large}
-                messages = [message for message in messages if message.offset() not in left_out]
-            if messages:
-                offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-                buffer.messages.append((messages, offsets))
-                self.count += len(messages)
+        for place, messages in messages_by_place.items():
+            self._add(self._buffers[place], messages)
+        # a reader goes on over markers of transactions, too, which are no
+        # messages
         for place, buffer in self._buffers.items():
             buffer.end = max(buffer.end, self._reader.position(place))
-        came = sum(map(len, found.values()))
-        self._is_drained, self._was_polled = came < records_max, True
-        return came
+        message_count = sum(map(len, messages_by_place.values()))
+        self._is_drained = message_count < records_max
+        self._was_polled = True
+        return message_count
+
+    def _add(self, buffer: _Buffer, messages: list[Message]) -> None:
+        """Add the messages of one poll, one or more, to a buffer; too large ones count as damaged."""
+        epoch = messages[-1].leader_epoch()
+        buffer.leader_epoch = NO_EPOCH if epoch is None else epoch
+        if too_large := too_large_runs(messages):
+            buffer.damaged += too_large
+            too_large_offsets = {run.start for run in too_large}
+            messages = [message for message in messages if message.offset() not in too_large_offsets]
+        if messages:
+            offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+            buffer.messages.append((messages, offsets))
+            self.count += len(messages)
 
     def look(self, now_ms: int) -> StandingNews:
-        """Look whether partitions stand; return what is to be said.
+        """Look whether partitions stand still; return what is to be reported.
 
-        Without a `poll` since the last look nothing is said: what is not read on purpose does not stand.
+        Without a `poll` since the last look that is nothing: what is not read
+        on purpose does not stand.
         """
         if not self._was_polled:
             return StandingNews()
@@ -192,26 +215,32 @@ class ReadAhead:
         return self._watch.look(positions, now_ms, is_drained=self._is_drained)
 
     def standing(self) -> tuple[StandingPartition, ...]:
+        """Return the partitions that stand still."""
         return self._watch.standing()
 
     def groups(self, partitions: int) -> list[list[int]]:
-        """Return the sources with unplanned records: all copies are a group, of others those of each acker
-        partition.
+        """Return the sources with unplanned records, in groups that are planned together.
 
-        Such a group needs one part of an Init, so it is ready after one write.
+        All copies are a group; of the others those of each acker partition, of
+        which there are so many. Such a group needs one part of an Init, so it
+        is ready after one write.
         """
-        found: dict[int, list[int]] = {}
+        sources_by_group: dict[int, list[int]] = {}
         for buffer in self._buffers.values():
-            if buffer.begin < buffer.end:
-                source = buffer.spec.source
-                owner = acker_partition(source, buffer.first_position(), partitions)
-                found.setdefault(-1 if buffer.spec.is_replay else owner, []).append(source)
-        return [found[owner] for owner in sorted(found)]
+            if buffer.begin >= buffer.end:
+                continue
+            source = buffer.spec.source
+            group = acker_partition(source, buffer.first_position(), partitions)
+            if buffer.spec.is_replay:
+                group = -1  # no acker partition has this number
+            sources_by_group.setdefault(group, []).append(source)
+        return [sources_by_group[group] for group in sorted(sources_by_group)]
 
     def show(self, sources: Iterable[int]) -> None:
         """Allow only these sources to be planned."""
-        shown = set(sources)
-        self._shown = frozenset(p for p, buffer in self._buffers.items() if buffer.spec.source in shown)
+        sources = set(sources)
+        shown = [place for place, buffer in self._buffers.items() if buffer.spec.source in sources]
+        self._shown = frozenset(shown)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return where partitions begin that have lost needed records; 0 for the others."""
@@ -228,115 +257,155 @@ class ReadAhead:
 
     def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Return where the records of partitions are, as far as these were read."""
-        buffers = {place: buffer for place in requests if (buffer := self._buffers.get(place)) is not None}
-        return Looked({place: buffer.seen(requests[place].records) for place, buffer in buffers.items()}, ())
+        sightings: dict[TopicPartition, Sighting] = {}
+        for place, request in requests.items():
+            buffer = self._buffers.get(place)
+            if buffer is not None:
+                sightings[place] = buffer.seen(request.records)
+        return Looked(sightings, ())
 
     def take(self, place: TopicPartition, run: SourceRun) -> TakenRun:
         """Take a run's records out of a partition's buffer, and what of it has no record.
 
         Positions that cannot be read are not among those without a record.
+        What the buffer has before the run is dropped.
         """
         buffer = self._buffers[place]
+        # in one generation all positions are as much above their offsets
         shift = run.start - offset_of(run.start)
-        expected, taken, absent = run.start, list[PlannedRecords](), list[SourceRun]()
-        while buffer.messages:
+        planned: list[PlannedRecords] = []
+        absent: list[SourceRun] = []
+        next_position = run.start  # behind the last record that was taken
+        is_beyond_run = False
+        while buffer.messages and not is_beyond_run:
             messages, offsets = buffer.messages.popleft()
-            at = offsets + shift
-            low, high = np.searchsorted(at, [run.start, run.end]).tolist()
-            if high < len(at):
-                buffer.messages.appendleft((messages[high:], offsets[high:]))
-            self.count -= high
-            if low < high:
-                absent += holes(run.source, expected, at[low:high])
-                expected = int(at[high - 1]) + 1
-                taken.append(
-                    PlannedRecords(run.source, messages[low:high], at[low:high], buffer.spec.topic_id)
+            positions = offsets + shift
+            begin, end = np.searchsorted(positions, [run.start, run.end]).tolist()
+            self.count -= end
+            if end < len(positions):
+                buffer.messages.appendleft((messages[end:], offsets[end:]))
+                is_beyond_run = True
+            if begin < end:
+                taken_positions = positions[begin:end]
+                absent += holes(run.source, next_position, taken_positions)
+                next_position = int(taken_positions[-1]) + 1
+                records = PlannedRecords(
+                    run.source, messages[begin:end], taken_positions, buffer.spec.topic_id
                 )
-            if high < len(at):
-                break
-        if expected < run.end:
-            absent.append(SourceRun(run.source, expected, run.end))
+                planned.append(records)
+        if next_position < run.end:
+            absent.append(SourceRun(run.source, next_position, run.end))
         buffer.begin = offset_of(run.start) + run.end - run.start
-        unreadable = [
-            UnreadableRun(SourceRun(run.source, max(run.start, first), min(run.end, end)), damaged)
-            for damaged in buffer.damaged
-            if (first := damaged.start + shift) < run.end and run.start < (end := damaged.end + shift)
-        ]
+        unreadable = _unreadable_in(run, buffer.damaged, shift)
         buffer.damaged = [damaged for damaged in buffer.damaged if damaged.end > buffer.begin]
         without_record = RootSet.of_runs(absent) - RootSet.of_runs(part.run for part in unreadable)
-        return TakenRun(taken, without_record.runs(), unreadable)
+        return TakenRun(planned, without_record.runs(), unreadable)
 
     def forget_below(self, free: Mapping[int, int]) -> None:
         """Drop records that a former owner initialised: nothing below the first free position is planned.
 
-        Where that lies beyond what was read, what is between is not read: nobody would take it out again.
+        Where that lies beyond what was read, what is between is not read:
+        nobody would take it out again.
         """
-        is_beyond = False
+        must_read_on = False
         for buffer in self._buffers.values():
-            first = free.get(buffer.spec.source, 0)
-            if buffer.first_position() < min(first, position_at(buffer.generation, buffer.end)):
-                self.take(buffer.spec.place, SourceRun(buffer.spec.source, buffer.first_position(), first))
-                if buffer.end < buffer.begin:
+            source = buffer.spec.source
+            begin = buffer.first_position()
+            end = position_at(buffer.generation, buffer.end)
+            first_free = free.get(source, 0)
+            if begin < min(first_free, end):
+                self.take(buffer.spec.place, SourceRun(source, begin, first_free))  # and drop it
+                if buffer.end < buffer.begin:  # the first free position is beyond what was read
                     buffer.end = buffer.begin
-                    is_beyond = True
-        if is_beyond:
+                    must_read_on = True
+        if must_read_on:
             self._read_on()
 
     def close(self) -> None:
         self._reader.close()
 
     def _skip_what_is_gone(self) -> None:
-        """Go on where the log begins; planning notices the lost records, and decides."""
-        starts = self._log.bounds(Bound.START, self._buffers).offsets
-        gone = {place: at for place, at in starts.items() if at > self._buffers[place].end}
-        if not gone:
-            read = {f"{place.topic}/{place.partition}": buffer.end for place, buffer in self._buffers.items()}
+        """Go on where the log begins; planning finds that records are lost, and decides.
+
+        If no log begins behind what was read, set `doubt`.
+        """
+        log_starts = self._log.bounds(Bound.START, self._buffers).offsets
+        later_starts = {
+            place: start for place, start in log_starts.items() if start > self._buffers[place].end
+        }
+        if not later_starts:
+            ends = {f"{place.topic}/{place.partition}": buffer.end for place, buffer in self._buffers.items()}
             self.doubt = OutOfRange(
-                f"a partition no longer reaches to where it was read, one of {read}; if its topic was created"
+                f"a partition no longer reaches to where it was read, one of {ends}; if its topic was created"
                 " anew, see `windhover offsets reset`"
             )
             return
-        for place, at in gone.items():
-            self._starts[place] = self._buffers[place].end = at
+        for place, start in later_starts.items():
+            self._starts[place] = start
+            self._buffers[place].end = start
         self._read_on()
 
     def _read_on(self) -> None:
+        """Assign all partitions to the reader, each from where its buffer ends."""
         self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
+
+
+def _unreadable_in(run: SourceRun, damaged_runs: Iterable[DamagedRun], shift: int) -> list[UnreadableRun]:
+    """Return what of a run lies in damaged offsets; a position is its offset and `shift`."""
+    unreadable: list[UnreadableRun] = []
+    for damaged in damaged_runs:
+        start = max(run.start, damaged.start + shift)
+        end = min(run.end, damaged.end + shift)
+        if start < end:
+            unreadable.append(UnreadableRun(SourceRun(run.source, start, end), damaged))
+    return unreadable
 
 
 class InputAhead(NamedTuple):
     """What was read of an input and of its replay topic.
 
-    Each has a reader of its own: a client fetches megabytes of each partition and returns them in the order
-    in which they came, so new records would wait behind thousands of copies, or copies behind new records.
+    Each has a reader of its own: a client fetches megabytes of each partition
+    and returns them in the order in which they came, so new records would wait
+    behind thousands of copies, or copies behind new records.
     """
 
     copies: ReadAhead
     new: ReadAhead
 
     def poll(self, wait_ms: int, count: int) -> bool:
-        """Read up to `count` of either, waiting at most `wait_ms` for new ones; return whether both together
-        are fewer than that.
+        """Read until there are `count` of either, waiting at most `wait_ms` for new ones.
+
+        Return whether both together were fewer than that, once copies had been
+        read.
         """
         if self.copies.count < count:
             self.copies.poll(0, count - self.copies.count)
-        lacks = self.copies.count + self.new.count < count
+        are_too_few = self.copies.count + self.new.count < count
         if self.new.count < count:
-            self.new.poll(wait_ms if lacks else 0, count - self.new.count)
-        return lacks
+            self.new.poll(wait_ms if are_too_few else 0, count - self.new.count)
+        return are_too_few
 
     def look(self, now_ms: int) -> StandingNews:
-        """Look whether partitions of either stand; see `ReadAhead.look`."""
-        copies, new = self.copies.look(now_ms), self.new.look(now_ms)
-        return StandingNews([*copies.stand, *new.stand], [*copies.go_on, *new.go_on])
+        """Look whether partitions of either stand still; see `ReadAhead.look`."""
+        copies_news = self.copies.look(now_ms)
+        new_news = self.new.look(now_ms)
+        return StandingNews([*copies_news.stand, *new_news.stand], [*copies_news.go_on, *new_news.go_on])
 
     def standing(self) -> tuple[StandingPartition, ...]:
+        """Return the partitions of either that stand still."""
         return (*self.copies.standing(), *self.new.standing())
 
     def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
         """Read new sources of the input, too; see `ReadAhead.follow`."""
-        self.copies.follow({source: spec for source, spec in sources.items() if spec.is_replay}, free)
-        self.new.follow({source: spec for source, spec in sources.items() if not spec.is_replay}, free)
+        replay_sources: dict[int, SourceSpec] = {}
+        new_sources: dict[int, SourceSpec] = {}
+        for source, spec in sources.items():
+            if spec.is_replay:
+                replay_sources[source] = spec
+            else:
+                new_sources[source] = spec
+        self.copies.follow(replay_sources, free)
+        self.new.follow(new_sources, free)
 
     def doubt(self) -> OutOfRange | None:
         """Return why it is not certain that a log is the one that was read; see `ReadAhead.doubt`."""
@@ -354,14 +423,17 @@ class Reaches:
         self._parts = tuple(parts)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where partitions begin that have lost needed records; 0 for the others."""
         places = list(partitions)
-        return _largest([one.starts(places) for one in self._parts])
+        return _largest([ahead.starts(places) for ahead in self._parts])
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the offsets up to which the shown partitions were read; 0 for the others."""
         places = list(partitions)
-        return _largest([one.stable_ends(places) for one in self._parts])
+        return _largest([ahead.stable_ends(places) for ahead in self._parts])
 
     def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+        """Return where the records of partitions are, as far as these were read."""
         seen: dict[TopicPartition, Sighting] = {}
         for ahead in self._parts:
             seen |= ahead.see(requests).seen
@@ -377,9 +449,12 @@ class Reaches:
         """Return what was read; a partition that is in trouble brings nothing, and no request is needed."""
         if bound is Bound.START:
             return OffsetAnswers(self.starts(partitions), {})
-        epochs = {place: epoch for part in self._parts for place, epoch in part.epochs().items()}
+        epochs: dict[TopicPartition, int] = {}
+        for ahead in self._parts:
+            epochs |= ahead.epochs()
         return OffsetAnswers(self.stable_ends(partitions), {}, epochs)
 
 
-def _largest(found: Sequence[Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
-    return {place: max(each[place] for each in found) for place in found[0]}
+def _largest(answers: Sequence[Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
+    """Return of each partition the largest offset; all answers, one or more, are of the same partitions."""
+    return {place: max(offsets[place] for offsets in answers) for place in answers[0]}

@@ -46,13 +46,17 @@ ERRORS_KEPT = 100
 
 _LOCK = "lock"
 _NO_CONNECT = (
-    "what bolts did comes back through an accumulator, which Spark Connect does not have. Run the driver"
-    ' beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a cluster'
+    "what bolts did comes back through an accumulator, which Spark Connect does not have."
+    ' Run the driver beside Spark: SparkSession.builder.master("local[*]"), or spark-submit on a'
+    " cluster"
 )
 
 
 def classic(session: object) -> SparkSession:
-    """Return a session that runs in its driver's process; `UsageError`: Spark Connect, or no session."""
+    """Return a session that runs in its driver's process.
+
+    Raises `UsageError`: Spark Connect, or no session.
+    """
     if isinstance(session, SparkSession):
         return session
     raise UsageError(
@@ -62,33 +66,41 @@ def classic(session: object) -> SparkSession:
 
 def refuse_connect(settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Raise `UsageError` if a setting, or a variable that PySpark reads, turns Spark Connect on."""
+    reasons: list[str] = []
+    if "spark.remote" in settings:
+        reasons.append("spark.remote")
+    variables = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+    reasons += [variable for variable in variables if variable in environ]
     mode = settings.get("spark.api.mode", environ.get("SPARK_API_MODE"))
-    asks = ["spark.remote"] if "spark.remote" in settings else []
-    asks += [name for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED") if name in environ]
-    asks += ["spark.api.mode=connect (or SPARK_API_MODE)"] if str(mode).lower() == "connect" else []
-    if asks:
-        raise UsageError(f"{', '.join(asks)}: this would be no classic Spark session: {_NO_CONNECT}")
+    if str(mode).lower() == "connect":
+        reasons.append("spark.api.mode=connect (or SPARK_API_MODE)")
+    if reasons:
+        raise UsageError(f"{', '.join(reasons)}: this would be no classic Spark session: {_NO_CONNECT}")
 
 
-def refuse_workers(python: str, shipped: str) -> None:
-    """Raise `UsageError` if Spark's Python workers cannot start, or could not import what is `shipped`.
+def refuse_workers(python: str, shipped_files: str) -> None:
+    """Raise `UsageError` if Spark's Python workers cannot start, or could not import what is shipped.
 
-    The planning process on this machine is one of them; `shipped` is as for ``--py-files``.
+    The planning process on this machine is one of them. `shipped_files` are as for
+    ``--py-files``: paths, separated by commas.
     """
-    if wheels := [name for name in shipped.split(",") if name.strip().endswith(".whl")]:
+    wheels = [path for path in shipped_files.split(",") if path.strip().endswith(".whl")]
+    if wheels:
         raise UsageError(
-            f"--py-files {wheels[0]}: Spark puts .zip, .egg, .jar and .py files on the path of its workers,"
-            " and no wheel. Install it into the environment of the workers; or ship its modules, if they are"
-            " all Python, as a zip: `pip install --no-deps --target modules` with it, then"
-            " `cd modules && zip -r ../modules.zip .`"
+            f"--py-files {wheels[0]}: Spark puts .zip, .egg, .jar and .py files on the path of"
+            " its workers, and no wheel. Install it into the environment of the workers; or"
+            " ship its modules, if they are all Python, as a zip: `pip install --no-deps"
+            " --target modules` with it, then `cd modules && zip -r ../modules.zip .`"
         )
+    # a bare name, such as python3, is looked for in the PATH of each machine
     if "/" in python and not os.access(python, os.X_OK):
         raise UsageError(
-            f"{python}, the Python of Spark's workers (PYSPARK_PYTHON, spark.pyspark.python), is no program"
-            f" that this machine can run from {Path.cwd()}: one worker, which plans the batches, runs beside"
-            " the driver. Spark brings --files and --archives to executors alone: put a PEX here too, or the"
-            " unpacked archive, under the same relative path and executable, or name an interpreter that has"
-            " the same path on every machine"
+            f"{python}, the Python of Spark's workers (PYSPARK_PYTHON, spark.pyspark.python),"
+            f" is no program that this machine can run from {Path.cwd()}: one worker, which"
+            " plans the batches, runs beside the driver. Spark brings --files and --archives to"
+            " executors alone: put a PEX here too, or the unpacked archive, under the same"
+            " relative path and executable, or name an interpreter that has the same path on"
+            " every machine"
         )
 
 
@@ -108,7 +120,10 @@ class WorkDone:
     isolated: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, counts: Counts, errors: tuple[Cause, ...], isolated: Mapping[str, int]) -> None:
-        """Add a published batch; `isolated`: number of records that killed or hung a process, by error."""
+        """Add a published batch.
+
+        `isolated`: number of records that killed or hung a process, by error.
+        """
         self.counts = added([self.counts, counts])
         self.errors = (*self.errors, *errors)[-ERRORS_KEPT:]
         self.isolated = Counter(self.isolated) + Counter(isolated)
@@ -122,9 +137,9 @@ class Stream:
         id: identifies the stream in blobs.
         partitions: N, the number of acker partitions.
         carry: how its roots carry their anchors.
-        late: how many tuples that `hold` would have held a watermark has dropped so far.
-        dropped: how many other rows; Spark does not know their records.
-        watermarks: what has moved those of its query.
+        late: how many tuples a watermark has dropped so far that `hold` would have held.
+        dropped: how many other rows a watermark has dropped; Spark does not know their records.
+        watermarks: which partitions have moved the watermarks of its query.
         loose: names of the bolts that run behind Spark's own operators.
         queries: ids of the queries that read it; a query is added with its first batch.
         work: of its bolts, in the batches that were published.
@@ -155,28 +170,38 @@ class Stream:
 
 
 class OwnFolder(TemporaryDirectory[str]):
-    """A temporary folder of this process, locked; the next process removes one that has lost its lock."""
+    """A temporary folder of this process, locked.
+
+    The next process removes one that has lost its lock.
+    """
 
     def __init__(self, prefix: str) -> None:
-        _remove_left(prefix)
+        """Make the folder, and remove those of processes that have ended.
+
+        `prefix` begins their names.
+        """
+        _remove_orphans(prefix)
         super().__init__(prefix=prefix)
-        self._is_here = True
-        self._lock = -1
+        self._is_owner = True  # not of a process that was forked since
+        self._lock_descriptor = -1
         self._claim()
         tell_of_forks(self)
 
     def _claim(self) -> None:
-        claim = Path(self.name) / f"{_LOCK}.new"
-        self._lock = os.open(claim, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        claim.rename(claim.with_name(_LOCK))  # nobody finds it before it is locked
+        """Lock the folder, for as long as this process lives."""
+        new_lock = Path(self.name) / f"{_LOCK}.new"
+        self._lock_descriptor = os.open(new_lock, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX)
+        new_lock.rename(new_lock.with_name(_LOCK))  # nobody sees it before it is locked
 
     def restore(self) -> bool:
         """Make the folder and its lock again, if a cleaner of temporary files has removed them.
 
-        Return whether they are there: not in a process that was forked, nor when this one has cleaned up.
+        Return whether they are there: not in a process that was forked, nor when this one has
+        cleaned up.
         """
-        if not self._is_here or not self._finalizer.alive:  # type: ignore[attr-defined]  # it cleans up
+        has_cleaned_up = not self._finalizer.alive  # type: ignore[attr-defined]  # it cleans up
+        if not self._is_owner or has_cleaned_up:
             return False
         if (Path(self.name) / _LOCK).exists():
             return True
@@ -186,23 +211,28 @@ class OwnFolder(TemporaryDirectory[str]):
         return True
 
     def _release(self) -> None:
-        if self._lock >= 0:
-            lock, self._lock = self._lock, -1
-            os.close(lock)
+        """Give the lock up, if it is held."""
+        if self._lock_descriptor < 0:
+            return
+        descriptor = self._lock_descriptor
+        self._lock_descriptor = -1  # before it is closed: the number may be another file's then
+        os.close(descriptor)
 
     def forked(self) -> None:
         """Leave the folder to the parent, whatever the child drops, and when it ends."""
         self._finalizer.detach()  # type: ignore[attr-defined]  # it removes the folder
-        self._is_here = False
+        self._is_owner = False
 
     def cleanup(self) -> None:
-        if not self._is_here:
+        """Remove the folder, unless it is the parent's."""
+        if not self._is_owner:
             return
         super().cleanup()
         self._release()
 
 
-def _remove_left(prefix: str) -> None:
+def _remove_orphans(prefix: str) -> None:
+    """Remove the folders with a prefix whose processes have ended: nobody holds their locks."""
     for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
         try:
             descriptor = os.open(lock, os.O_RDWR)
@@ -224,21 +254,23 @@ class Application:
     Attributes:
         started: the queries that `spout.start` started, by id, until their end is seen.
         sunk: run ids of the queries whose batches a `spout.sink` publishes.
-        follower: publishes the batches of the other queries; None until `spout.start` is called first.
+        follower: publishes the batches of the other queries; None until `spout.start` is called
+            first.
     """
 
     def __init__(self, context: SparkContext) -> None:
+        """Make the folder and the socket; they serve from the first stream on."""
         self._context = context
         self.ledger = ReportLedger(context)
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, Stream] = {}  # by id
         self._folder = OwnFolder("windhover-sinks-")
         self.started: dict[str, StreamingQuery] = {}
         self.sunk: set[str] = set()
         self.follower: object | None = None
-        self._links: dict[str, PlannerLink] = {}
+        self._links: dict[str, PlannerLink] = {}  # by the stream's id
         self._socket = DriverSocket(self._folder.name, self._links.get, lambda: has_ended(context))
         self._keeper: Keeper | None = None
-        self._sessions: dict[str, int] = {}
+        self._session_numbers: dict[str, int] = {}  # by the session's UUID
         self._owner = Owner(
             "this Spark session",
             "Fork before the session starts, or use it in the driver's own process alone",
@@ -258,38 +290,42 @@ class Application:
         """Return what this driver and the planning processes of a stream tell each other by."""
         link = self._links.get(stream.id)
         if link is None:
-            # of two threads that are the first at once one makes it
-            link = self._links.setdefault(stream.id, PlannerLink(self.sink_folder, stream.id, stream.group))
+            new_link = PlannerLink(self.sink_folder, stream.id, stream.group)
+            # of two threads that come here at once, both get the link of one
+            link = self._links.setdefault(stream.id, new_link)
         return link
 
     def tell_cores(self) -> None:
-        """Tell the planning processes of all streams how many cores there are now."""
+        """Write to the planning processes of all streams how many cores there are now."""
         cores = self.cores
         for stream in self.all_streams():
             self.link(stream).put_cores(cores)
 
     def _keep(self) -> None:
-        """Let a thread serve the planning processes, from the first stream on."""
+        """Start the thread that serves the planning processes, if it does not run yet."""
         with _MAKING:
             if self._keeper is None:
                 self._socket.start()
-                keeper = Keeper(self._folder, self._kept)
+                keeper = Keeper(self._folder, self._kept_streams)
                 keeper.run(lambda: has_ended(self._context))
                 self._keeper = keeper
 
-    def _kept(self) -> list[KeptStream]:
+    def _kept_streams(self) -> list[KeptStream]:
+        """Return the streams that the keeper serves."""
         return [KeptStream(self.link(stream), stream.session) for stream in self.all_streams()]
 
     @staticmethod
     def of(session: SparkSession) -> Application:
         """Return the application of a session's SparkContext; the first call creates it.
 
-        Raises `UsageError`: the session is of Spark Connect, or of the process that this one was forked from.
+        Raises `UsageError`: the session is of Spark Connect, or of the process that this one
+        was forked from.
         """
         context = classic(session).sparkContext
         application = _APPLICATIONS.get(context)
         if application is None:
             with _MAKING:
+                # again, with the lock: another thread may have created it
                 if context not in _APPLICATIONS:
                     _APPLICATIONS[context] = Application(context)
                 application = _APPLICATIONS[context]
@@ -299,76 +335,111 @@ class Application:
     def number_of(self, session: SparkSession) -> int:
         """Return the number of a Spark session among those that read streams, from 1."""
         with _MAKING:
-            return self._sessions.setdefault(session_uuid(session), len(self._sessions) + 1)
+            next_number = len(self._session_numbers) + 1
+            return self._session_numbers.setdefault(session_uuid(session), next_number)
 
     def new_stream(
-        self, session: SparkSession, topics: Topics, group: str, *, tracked: bool, carry: Carry = Carry.PACKED
+        self,
+        session: SparkSession,
+        topics: Topics,
+        group: str,
+        *,
+        tracked: bool,
+        carry: Carry = Carry.PACKED,
     ) -> Stream:
-        """Register a `read_stream` call; `UsageError`: a running query here reads the group already."""
+        """Register a `read_stream` call.
+
+        Raises `UsageError`: a running query here reads the group already.
+        """
         if tracked:
             self.refuse_second(group)
-            for stream in self.all_streams():
-                if stream.group == group and stream.tracked:
-                    stream.publisher.close()  # its query has ended; a restart of it opens this again
+            for older in self._tracked_streams(group):
+                # its query has ended; a restart of the query opens the publisher again
+                older.publisher.close()
         publisher = Publisher(
             lambda: KafkaLog(topics.kafka, client_id=f"windhover-bolts-{group}"),
             topics.ack_topics,
             durable_ms=longest_unreachable_ms(topics.inputs_of(group)),
         )
         stream = Stream(
-            uuid.uuid4().hex[:12], group, tracked, topics.acker.partitions, publisher, session, carry
+            id=uuid.uuid4().hex[:12],
+            group=group,
+            tracked=tracked,
+            partitions=topics.acker.partitions,
+            publisher=publisher,
+            session=session,
+            carry=carry,
         )
         self.streams[stream.id] = stream
         self._keep()
         return stream
 
+    def _tracked_streams(self, group: str) -> list[Stream]:
+        """Return the tracked streams of a group, in the order in which they were read."""
+        streams = self.all_streams()
+        return [stream for stream in streams if stream.group == group and stream.tracked]
+
     def refuse_second(self, group: str) -> None:
         """Raise `UsageError` if a running query of this application, in any session, reads a group."""
-        # A Spark session lists only its own queries, and a query runs in the session that read its stream.
-        if any(
-            stream.queries & {query.id for query in stream.session.streams.active}
-            for stream in self.all_streams()
-            if stream.group == group and stream.tracked and stream.queries
-        ):
-            raise UsageError(
-                f"group {group!r} is read by a query of this application already; read several inputs of"
-                " a group by one read_stream, or stop that query first"
-            )
+        for stream in self._tracked_streams(group):
+            if not stream.queries:
+                continue
+            # A session lists only its own queries, and a query runs in the session that read
+            # its stream.
+            active_queries = {query.id for query in stream.session.streams.active}
+            if stream.queries & active_queries:
+                raise UsageError(
+                    f"group {group!r} is read by a query of this application already; read"
+                    " several inputs of a group by one read_stream, or stop that query first"
+                )
 
     def reports(self, query: str, batch: int) -> Reports:
-        """Return what tasks reported about a batch in its newest run; `TrackingError`: some may be missing.
+        """Return what tasks reported about a batch in its newest run.
 
-        A run that ended between its tasks and its publication leaves its reports behind, and the next run
-        evaluates the batch again under the same id. A group has one run at a time, so if two streams of one
-        group have reports, those of the stream that was read later count.
+        Raises `TrackingError`: some may be missing. A run that ended between its tasks and its
+        publication leaves its reports behind, and the next run evaluates the batch again under
+        the same id. A group has one run at a time, so if two streams of one group have reports,
+        those of the stream that was read later count.
         """
-        names = self.ledger.streams(query, batch)
-        present = [stream for stream in self.all_streams() if stream.id in names]
-        newest = {(stream.group, stream.tracked): stream.id for stream in present}
-        return self.ledger.read(query, batch, without={each.id for each in present} - set(newest.values()))
+        reported_ids = self.ledger.streams(query, batch)
+        reported = [stream for stream in self.all_streams() if stream.id in reported_ids]
+        # of streams with one key the last one stays
+        newest_ids = {(stream.group, stream.tracked): stream.id for stream in reported}
+        outdated_ids = {stream.id for stream in reported} - set(newest_ids.values())
+        return self.ledger.read(query, batch, without=outdated_ids)
 
     @property
     def cores(self) -> int:
-        """How many tasks the executors can run at once at this moment; on a cluster executors come and go."""
+        """How many tasks the executors can run at once at this moment.
+
+        On a cluster executors come and go.
+        """
         return self._context.defaultParallelism
 
     def tasks_of(self, stage: int) -> int | None:
         """Return how many tasks a stage had; None when Spark has forgotten the stage.
 
-        A later attempt of a stage, after an executor was lost, runs only the tasks whose output was lost.
+        A later attempt of a stage, after an executor was lost, runs only the tasks whose output
+        was lost.
         """
         info = self._context.statusTracker().getStageInfo(stage)
         if info is None:
             return None
-        return most_tasks(self._context, stage) if info.currentAttemptId else int(info.numTasks)
+        if info.currentAttemptId:
+            return most_tasks(self._context, stage)
+        return int(info.numTasks)
 
     def all_streams(self) -> tuple[Stream, ...]:
-        """Return the streams as they are now; another thread may read one meanwhile, or end a batch."""
+        """Return the streams as they are now.
+
+        Another thread may read one meanwhile, or end a batch.
+        """
         return tuple(self.streams.values())
 
 
 _APPLICATIONS: Final[dict[SparkContext, Application]] = {}
-"""By context. A process has few contexts, and one at a time; an application knows its own to the end."""
+"""By context. A process has few contexts, and one at a time; an application knows its own to
+the end."""
 
 _MAKING: Final = threading.RLock()
 """Held where the first of several threads makes what an application has one of."""

@@ -1,7 +1,7 @@
 """Read from Spark's offset log what was planned for a micro-batch: its offsets, its watermark and its start.
 
-It is read for batches without input records (Spark runs one to evict state after the watermark has moved) and
-for batches with tuples that are held.
+It is read for batches without input records (Spark runs one to evict state after the watermark
+has moved) and for batches with tuples that are held.
 
 Source: docs/design/protocol.md, section 5.2; Spark's `OffsetSeqLog` and `OffsetSeqMetadata`.
 """
@@ -26,7 +26,7 @@ _APPEND = "Append"
 class Logged(NamedTuple):
     """What the offset log has about a batch: the offsets before and behind it, and the watermark before it.
 
-    `began_ms` is wall time.
+    `began_ms` is when Spark began it, in wall time.
     """
 
     start: Journal
@@ -42,29 +42,40 @@ class Logged(NamedTuple):
     def now(self) -> int:
         """The session clock when the batch began, in ms; it is the `touched_at` of its acks.
 
-        A batch that emits nothing has no Init of its own. While roots are open, the session clock follows
-        wall time and is never faster, so a timeout that is reset never counts from too early a time. While
-        the query is down it stops: until the next Init, a timeout that is reset then ends later by that.
+        A batch that emits nothing has no Init of its own. While roots are open, the session
+        clock follows wall time and is never faster, so a timeout that is reset never counts
+        from too early a time. While the query is down it stops: until the next Init, a timeout
+        that is reset then ends later by that.
         """
-        since_ms = self.end.at_ms if self.emitted_nothing else 0
-        return self.end.now + (max(0, self.began_ms - since_ms) if since_ms else 0)
+        # at_ms 0: unknown
+        if not self.emitted_nothing or not self.end.at_ms:
+            return self.end.now
+        # negative where the wall clock was set back
+        waited_ms = max(0, self.began_ms - self.end.at_ms)
+        return self.end.now + waited_ms
 
 
 def logged(application: Application, lane: BatchLane) -> Logged | None:
-    """Return what is logged about a batch of a running query; None when the query reads no tracked stream."""
+    """Return what is logged about a batch of a running query.
+
+    None when the query reads no tracked stream.
+    """
     query = _running(application, lane.name)
     if query is None:
         return None
     log = query.offsetLog()
-    end, _, began_ms = _entry(log, lane.seq)
-    start, watermark_ms, _ = _entry(log, lane.seq - 1)
-    return None if end is None else Logged(start or BEGINNING, end, watermark_ms, began_ms)
+    entry = _entry(log, lane.seq)
+    if entry.offset is None:
+        return None
+    entry_before = _entry(log, lane.seq - 1)
+    start = entry_before.offset or BEGINNING
+    return Logged(start, entry.offset, entry_before.watermark_ms, entry.began_ms)
 
 
-def moment_of(stream: Stream, found: Logged) -> Moment:
+def moment_of(stream: Stream, batch: Logged) -> Moment:
     """Return what `settle` needs from a batch's log entry."""
-    plan = plan_between(found.start, found.end, stream.group, stream.partitions)
-    return Moment(replace(plan, now=found.now), found.watermark_before_ms)
+    plan = plan_between(batch.start, batch.end, stream.group, stream.partitions)
+    return Moment(replace(plan, now=batch.now), batch.watermark_before_ms)
 
 
 def refuse_repeats(application: Application, lane: BatchLane) -> None:
@@ -73,36 +84,63 @@ def refuse_repeats(application: Application, lane: BatchLane) -> None:
     mode = _APPEND if query is None else str(query.outputMode())
     if mode != _APPEND:
         raise TrackingError(
-            f"output mode {mode.lower()} writes a row of an aggregate again and again, and would ack its"
-            ' anchors as often; delayed acks need outputMode("append")'
+            f"output mode {mode.lower()} writes a row of an aggregate again and again, and"
+            ' would ack its anchors as often; delayed acks need outputMode("append")'
         )
 
 
-def _running(application: Application, query: str) -> Any:
-    """Find a query that `spout.start` started, or that runs in a session in which a stream was read."""
-    if query in application.started:
-        return java_query(application.started[query])
-    for session in {id(each.session): each.session for each in application.all_streams()}.values():
-        found = session.streams.get(query)
-        if found is not None:
-            return java_query(found)
+def _running(application: Application, query_id: str) -> Any:
+    """Return the Java side of a query that `spout.start` started, or that runs where a stream was read.
+
+    None: no session in which a stream was read has such a query.
+    """
+    if query_id in application.started:
+        return java_query(application.started[query_id])
+    sessions = {id(stream.session): stream.session for stream in application.all_streams()}
+    for session in sessions.values():
+        query = session.streams.get(query_id)
+        if query is not None:
+            return java_query(query)
     return None
 
 
-def _entry(log: Any, batch: int) -> tuple[Journal | None, int, int]:
-    """Read an entry: the tracked stream's offset (None without one), the batch's watermark and start."""
+class _Entry(NamedTuple):
+    """An entry of the offset log: of a batch the offset behind it, its watermark, and its start in wall time.
+
+    `offset` is the tracked stream's; None: there is no entry, or no tracked stream in it.
+    """
+
+    offset: Journal | None
+    watermark_ms: int = 0
+    began_ms: int = 0
+
+
+def _entry(log: Any, batch: int) -> _Entry:
+    """Read the entry of a batch; of one that the log does not have, `offset` is None."""
     entry = log.get(batch) if batch >= 0 else None
     if entry is None or entry.isEmpty():
-        return None, 0, 0
-    offsets, metadata = entry.get().offsets(), entry.get().metadataOpt()
-    found = [batch_offset(one.get().json()) for one in sequence(offsets) if one.isDefined()]
-    tracked = next((each for each in found if each is not None and each.session), None)
+        return _Entry(None)
+    tracked_offset: Journal | None = None
+    for reported in sequence(entry.get().offsets()):
+        offset = batch_offset(reported.get().json()) if reported.isDefined() else None
+        if offset is not None and offset.session:
+            # a query has one tracked stream; offsets of untracked ones have no session
+            tracked_offset = offset
+            break
+    metadata = entry.get().metadataOpt()
     if not metadata.isDefined():
-        return tracked, 0, 0
-    return tracked, int(metadata.get().batchWatermarkMs()), int(metadata.get().batchTimestampMs())
+        return _Entry(tracked_offset)
+    watermark_ms = int(metadata.get().batchWatermarkMs())
+    began_ms = int(metadata.get().batchTimestampMs())
+    return _Entry(tracked_offset, watermark_ms, began_ms)
 
 
 def batch_offset(reported: object) -> Journal | None:
-    """Parse an offset of a source; None when there is none, or when another kind of source wrote it."""
+    """Parse an offset of a source.
+
+    None when there is none, or when another kind of source wrote it.
+    """
     value = json.loads(reported) if isinstance(reported, str) else reported
-    return journal_of(value) if isinstance(value, dict) and "session" in value and "ranges" in value else None
+    if isinstance(value, dict) and "session" in value and "ranges" in value:
+        return journal_of(value)
+    return None

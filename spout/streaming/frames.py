@@ -1,14 +1,15 @@
 """How a DataFrame with bolts was built, kept beside it, so that one more bolt can be added to the same chain.
 
-A `Node` describes a DataFrame that this package built, for as long as that object lives. An operator of Spark
-returns a new object without a node; behind it, the metadata of the hidden column describes the anchors.
+A `Node` describes a DataFrame that this package built, for as long as that object lives. An
+operator of Spark returns a new object without a node; behind it, the metadata of the hidden
+column describes the anchors.
 
 Source: docs/design/protocol.md, section 5.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
@@ -51,7 +52,7 @@ class Node:
         options: the source with the chain inside it, when the rows come directly from the source.
         base: the rows that `chain` works on, when they come from elsewhere.
         chain: the last bolts; None for a bare source.
-        names: those of all bolts up to here.
+        names: the names of all bolts up to this node.
         id: distinguishes its chain from others, so that no two chains of a query have one name.
     """
 
@@ -64,92 +65,124 @@ class Node:
     id: str = field(default_factory=new_identity)
 
     def frame(self, *, anchored: bool = False) -> DataFrame:
+        """Build the DataFrame.
+
+        `anchored`: its rows have the hidden column, if anything is tracked.
+        """
         node = self.carrying() if anchored else self
         rows = node.read()
         if anchored and node.stream is not None and ANCHOR in rows.columns:
+            carry = node.stream.carry
+            subscriptions: tuple[int, ...] = ()
+            if node.chain is not None:
+                carry = node.chain.carry
+                subscriptions = node.chain.leaving
             about = {
                 "stream": node.stream.id,
-                "carry": str(node.stream.carry if node.chain is None else node.chain.carry),
+                "carry": str(carry),
                 # As text, since Spark stores numbers in metadata as doubles in some places.
-                "subscriptions": ",".join(map(str, () if node.chain is None else node.chain.leaving)),
+                "subscriptions": ",".join(map(str, subscriptions)),
             }
             rows = rows.withMetadata(ANCHOR, {_METADATA: about})
+        # the node as it was: the next bolt extends a chain that carries nothing yet
         _NODES[rows] = self
         return rows
 
     def carrying(self, consumer: str = "") -> Node:
-        """Let the rows carry their anchors; `consumer` is the bolt, if any, that receives them directly."""
+        """Return a node whose rows carry their anchors; the same node where nothing is tracked.
+
+        `consumer` is the bolt that receives the rows directly; empty: Spark's own operators do.
+        """
         if self.stream is None:
             return self
         if self.chain is None:
             return replace(self, options=self.options and replace(self.options, anchored=True))
-        packed = not self.chain.rich and self.chain.roots_arrive
-        # A row that may be held needs only its root, no path: `spout.hold` computes a new edge for each row.
-        has_root = not self.chain.rich and self.chain.arrives is not Carry.HOPS
-        wide = self.stream.carry is Carry.WIDE and has_root and not consumer
-        carry = self.stream.carry if packed or wide else Carry.HOPS
+        has_packed_roots = not self.chain.has_rich_bolts and self.chain.roots_arrive
+        # A row that may be held needs only its root, no path: `spout.hold` computes a new edge
+        # for each row.
+        has_roots = not self.chain.has_rich_bolts and self.chain.arrives is not Carry.HOPS
+        may_be_held = self.stream.carry is Carry.WIDE and has_roots and not consumer
+        carry = Carry.HOPS
+        if has_packed_roots or may_be_held:
+            carry = self.stream.carry
         node = self.with_chain(replace(self.chain, carry=carry, consumer=consumer))
+        # one DataFrame may go to several consumers: each way is a chain of its own
         return replace(node, id=new_identity()) if consumer else node
 
     def with_chain(self, chain: Chain) -> Node:
+        """Return a node with another chain, which runs within the source if its rows come from there."""
         if self.options is None:
             return replace(self, chain=chain)
         return replace(self, chain=chain, options=narrowed(self.options, chain.stage))
 
     def extended(self, step: Step) -> Node:
+        """Return a node with one more bolt, in the same Python pass."""
         if self.chain is None:
-            chain = Chain((step,), arrives=Carry.NONE if self.stream is None else self.stream.carry)
-            return replace(self.with_chain(chain), names=(step.name,))
+            carry = Carry.NONE if self.stream is None else self.stream.carry
+            first_chain = Chain((step,), arrives=carry)
+            return replace(self.with_chain(first_chain), names=(step.name,))
+        longer_chain = replace(self.chain, steps=(*self.chain.steps, step))
         return replace(
-            self.with_chain(replace(self.chain, steps=(*self.chain.steps, step))),
+            self.with_chain(longer_chain),
             names=(*self.names, step.name),
             id=new_identity(),
         )
 
     def grouped(self, step: Step, grouping: Grouping) -> Node:
-        """Put a bolt behind a shuffle; behind another bolt the rows cross it in bundles."""
-        before = self.carrying(step.name)
-        chain = before.chain
-        if chain is None:
+        """Return a node with one more bolt behind a shuffle.
+
+        Behind another bolt rows cross it in bundles.
+        """
+        producer = self.carrying(step.name)
+        producer_chain = producer.chain
+        if producer_chain is None:
+            # behind a bare source Spark shuffles its rows one by one
             return loose(grouping.apply(self.frame(anchored=True)), step)
-        grouping.check(chain.steps[-1].schema.names)
+        grouping.check(producer_chain.steps[-1].schema.names)
         tasks = grouping.tasks(self.session)
-        rows = before.with_chain(replace(chain, bundling=Bundling(tasks, grouping.fields))).read()
-        behind = Chain(
+        bundling = Bundling(tasks, grouping.fields)
+        bundles = producer.with_chain(replace(producer_chain, bundling=bundling)).read()
+        is_tracked = self.stream is not None
+        consumer_chain = Chain(
             (step,),
-            upstream="" if self.stream is None else chain.name,
-            arrives=chain.carry,
-            subscriptions=() if self.stream is None else chain.leaving,
-            arriving=chain.schema,
+            upstream=producer_chain.name if is_tracked else "",
+            arrives=producer_chain.carry,
+            subscriptions=producer_chain.leaving if is_tracked else (),
+            arriving=producer_chain.schema,
         )
-        base = rows.repartitionById(tasks, sql.col(TASK))
-        return Node(self.session, self.stream, base=base, chain=behind, names=(*self.names, step.name))
+        # a bundle has the number of its task, which is that of its partition then
+        base = bundles.repartitionById(tasks, sql.col(TASK))
+        names = (*self.names, step.name)
+        return Node(self.session, self.stream, base=base, chain=consumer_chain, names=names)
 
     def read(self) -> DataFrame:
-        """Let the chain work, within the source or behind other rows."""
+        """Return the rows of the chain, which runs within the source or behind other rows."""
         if self.options is None:
             return self._mapped()
-        source = WindhoverSource if self.stream is not None else UntrackedSource
-        source = source.of(self.options, Application.of(self.session).number_of(self.session))
+        source_kind = WindhoverSource if self.stream is not None else UntrackedSource
+        session_number = Application.of(self.session).number_of(self.session)
+        source = source_kind.of(self.options, session_number)
         self.session.dataSource.register(source)
         reader = self.session.readStream.format(source.name())
         if self.stream is None:
             return tried_twice("loading the source", reader.load)
         if self.chain is not None:
-            # all reads of one stream share this label: a source that is read twice is refused when its batch
-            # is settled
+            # all reads of one stream share this label: a source that is read twice is refused
+            # when its batch is settled
             reader = reader.option(BOLTS_OPTION, label(self.chain.name, "source"))
-        return tried_twice("loading the source", reader.option(STREAM_OPTION, self.stream.id).load)
+        reader = reader.option(STREAM_OPTION, self.stream.id)
+        return tried_twice("loading the source", reader.load)
 
     def _mapped(self) -> DataFrame:
+        """Return the rows of a chain that works on other rows."""
         if self.base is None or self.chain is None:
             raise UsageError("these rows do not come from a bolt")
-        task = MapTask(self.chain.stage)
-        if self.stream is not None:
-            ledger = Application.of(self.session).ledger.accumulator
-            task = MapTask(self.chain.stage, self.stream.id, ledger, self.stream.safety)
-        named = "" if self.stream is None else label(self.chain.name, self.id)
-        return through(self.base, task, self.chain.stage.leaving, named)
+        stage = self.chain.stage
+        if self.stream is None:
+            return through(self.base, MapTask(stage), stage.leaving)
+        ledger = Application.of(self.session).ledger.accumulator
+        task = MapTask(stage, self.stream.id, ledger, self.stream.safety)
+        return through(self.base, task, stage.leaving, label(self.chain.name, self.id))
 
 
 _NODES: WeakKeyDictionary[DataFrame, Node] = WeakKeyDictionary()
@@ -159,22 +192,25 @@ def through(
     rows: DataFrame,
     task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
-    named: str = "",
+    plan_label: str = "",
 ) -> DataFrame:
-    """Run a task over rows; `named`: its name in plans (`label`), empty where nothing is tracked."""
+    """Return what a task makes of rows; `schema` is that of its results.
+
+    `plan_label`: its name in plans (`label`), empty where nothing is tracked.
+    """
 
     # mapInArrow needs a function; plans show it under its name
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batches)
 
-    if named:
-        run.__name__ = named
+    if plan_label:
+        run.__name__ = plan_label
     return rows.mapInArrow(run, spark_schema_of(schema))
 
 
 def narrowed(options: SourceOptions, stage: StagePass) -> SourceOptions:
     """Return source options with which a stage runs inside the source's read task."""
-    return replace(options, narrow=SealedStage(stage), schema=spark_schema_of(stage.leaving))
+    return replace(options, sealed_stage=SealedStage(stage), schema=spark_schema_of(stage.leaving))
 
 
 def node_of(rows: DataFrame) -> Node | None:
@@ -185,20 +221,21 @@ def node_of(rows: DataFrame) -> Node | None:
 def streams_behind(rows: DataFrame) -> list[Stream]:
     """Return the tracked streams of this application that a DataFrame reads."""
     streams = Application.of(rows.sparkSession).streams
-    return [streams[each] for each in streams_read(rows) if each in streams]
+    return [streams[stream_id] for stream_id in streams_read(rows) if stream_id in streams]
 
 
 def loose(rows: DataFrame, step: Step) -> Node:
-    """Put a bolt on any DataFrame: behind Spark's own operators, or on rows of another source.
+    """Return a node for a bolt on any DataFrame: behind Spark's own operators, or rows of another source.
 
-    Raises `UsageError`: the rows come from a tracked stream, and the hidden column was dropped on the way.
+    Raises `UsageError`: the rows come from a tracked stream, and the hidden column was dropped
+    on the way.
     """
     session = rows.sparkSession
     if ANCHOR not in rows.columns:
         if rows.isStreaming and streams_read(rows):
             raise UsageError(
-                f"bolt {step.name!r} stands behind operators that dropped the hidden column {ANCHOR!r}, so"
-                " what it fails could not be replayed: select it too"
+                f"bolt {step.name!r} stands behind operators that dropped the hidden column"
+                f" {ANCHOR!r}, so what it fails could not be replayed: select it too"
                 f' (.select("value", "{ANCHOR}")), make the bolt before it with bolt(..., anchored=True), or'
                 " put this bolt directly behind that one"
             )
@@ -210,22 +247,25 @@ def loose(rows: DataFrame, step: Step) -> Node:
     return Node(session, stream, base=rows, chain=chain, names=(step.name,))
 
 
-def hidden_column(rows: DataFrame, name: str) -> tuple[Stream, Carry, tuple[int, ...]]:
+def hidden_column(rows: DataFrame, operator: str) -> tuple[Stream, Carry, tuple[int, ...]]:
     """Read the hidden column's metadata: the stream, how anchors arrive, the subscriptions on their paths.
 
-    Raises `UsageError`, for the `name` of an operator: the metadata is missing, or the rows are held.
+    Raises `UsageError`, which names the operator: the metadata is missing, or the rows are held.
     """
     if {HELD, ANCHORS}.intersection(kinds_of(rows)):
         raise UsageError(
-            f"{name!r} stands behind spout.hold, where tuples wait for a later batch: give a bolt to what"
-            " acks them, .transform(spout.ack_anchors(bolt)), or put it before the hold"
+            f"{operator!r} stands behind spout.hold, where tuples wait for a later batch: give"
+            " a bolt to what acks them, .transform(spout.ack_anchors(bolt)), or put it before"
+            " the hold"
         )
-    about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {}) if ANCHOR in rows.columns else {}
+    about: Mapping[str, str] = {}
+    if ANCHOR in rows.columns:
+        about = (rows.schema[ANCHOR].metadata or {}).get(_METADATA, {})
     stream = Application.of(rows.sparkSession).streams.get(about.get("stream", ""))
     if stream is None:
         raise UsageError(
-            f"bolt {name!r}: the column {ANCHOR!r} lost what describes it; keep it as it is, neither"
-            " computed nor renamed"
+            f"bolt {operator!r}: the column {ANCHOR!r} lost what describes it; keep it as it"
+            " is, neither computed nor renamed"
         )
     subscriptions = tuple(int(key) for key in about["subscriptions"].split(",") if key)
     return stream, Carry(about["carry"]), subscriptions

@@ -1,9 +1,9 @@
 """A thread of the driver that serves its planning processes as long as the SparkContext lives.
 
-It makes the application's folder again where a cleaner of temporary files has removed it, and lets Spark run
-a first task for a planning process that asks for workers. The planning process emits nothing before: a root's
-timeout begins when it is emitted, and Spark may look for executors, or start Python on a busy machine, for
-minutes.
+It makes the application's folder again where a cleaner of temporary files has removed it, and
+lets Spark run a first task for a planning process that asks for workers. The planning process
+emits nothing before: a root's timeout begins when it is emitted, and Spark may look for
+executors, or start Python on a busy machine, for minutes.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from pyspark import InheritableThread
 
 from spout.link.planner_link import PlannerLink
-from spout.spark.connect_back import SPARK_ERRORS, SlowStarts, tried_twice
+from spout.spark.connect_back import SPARK_ERRORS, RunningQuery, SlowStarts, tried_twice
 from spout.spark.threads import leave_sigint_to_the_main_thread
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ KEEP_EVERY_S = 0.1
 """How often the thread looks: for one file, which nobody notices."""
 
 QUERIES_EVERY_S = 1.0
-"""How often it asks Spark for the queries that run: some calls of the JVM; a slow start takes 10 s."""
+"""How often it asks Spark for the queries that run: some calls of the JVM; a slow start takes
+10 s."""
 
 _JOB = "windhover: waits for Spark's first worker"
 
@@ -41,7 +42,10 @@ class Folder(Protocol):
     """The folder of the application."""
 
     def restore(self) -> bool:
-        """Make it again where it is gone; return whether it is there, and not removed for good."""
+        """Make the folder again if it is gone.
+
+        Return whether it is there. False: it is removed for good.
+        """
 
 
 class KeptStream(NamedTuple):
@@ -64,8 +68,8 @@ class Keeper:
         self._folder = folder
         self._streams = streams
         self._start_worker = start_worker or start_a_worker
-        self._answered: set[str] = set()
-        self._is_broken = False
+        self._answered_processes: set[str] = set()
+        self._has_warned = False  # that the folder cannot be restored
         self._slow_starts = SlowStarts()
 
     def run(self, is_over: Callable[[], bool]) -> None:
@@ -73,34 +77,34 @@ class Keeper:
 
         def serve() -> None:
             leave_sigint_to_the_main_thread()
-            next_at = time.monotonic()
+            ask_queries_at_s = time.monotonic()
             while not is_over():
                 self.step()
-                if time.monotonic() >= next_at:
+                if time.monotonic() >= ask_queries_at_s:
                     self.name_slow_starts()
-                    next_at = time.monotonic() + QUERIES_EVERY_S
+                    ask_queries_at_s = time.monotonic() + QUERIES_EVERY_S
                 time.sleep(KEEP_EVERY_S)
 
         threading.Thread(target=serve, name="windhover-keeper", daemon=True).start()
 
     def step(self) -> None:
-        """Make the folder again where it is missing, and answer who asks for workers."""
+        """Make the folder again if it is gone, and answer the processes that ask for workers."""
         try:
             if not self._folder.restore():
                 return
+            self._has_warned = False
         except OSError as error:
-            if not self._is_broken:  # once: it is tried again in a moment
+            if not self._has_warned:  # once: it is tried again in a moment
                 _LOGGER.warning("folder_cannot_be_restored: %s", error)
-            self._is_broken = True
-        else:
-            self._is_broken = False
+            self._has_warned = True
         for stream in self._streams():
             for process in stream.link.asks_for_workers():
-                if process not in self._answered:
+                if process not in self._answered_processes:
                     self._start_answer(stream, process)
 
     def _start_answer(self, stream: KeptStream, process: str) -> None:
-        self._answered.add(process)
+        """Answer a planning process in a thread: the first worker may take minutes."""
+        self._answered_processes.add(process)
         try:
             # Spark's kind of thread: it gives its connection to the JVM back
             InheritableThread(target=self._answer, args=(stream, process), daemon=True).start()
@@ -109,14 +113,22 @@ class Keeper:
             stream.link.put_workers(process)
 
     def name_slow_starts(self) -> None:
-        """Say of queries that have ended since if a Python process was too slow for them."""
+        """Log the queries that have ended since because a Python process was too slow for them."""
+        # several streams may be of one session
         sessions = {id(stream.session): stream.session for stream in self._streams()}
         try:
-            self._slow_starts.look([query for one in sessions.values() for query in one.streams.active])
+            active_queries: list[RunningQuery] = []
+            for session in sessions.values():
+                active_queries += session.streams.active
+            self._slow_starts.look(active_queries)
         except (*SPARK_ERRORS, ConnectionError) as error:  # the JVM ends
             _LOGGER.debug("the queries cannot be listed: %s", error)
 
     def _answer(self, stream: KeptStream, process: str) -> None:
+        """Run a first task, and write to a planning process that Spark has workers.
+
+        Also if it has none.
+        """
         try:
             tried_twice("starting a first worker", lambda: self._start_worker(stream.session))
         except SPARK_ERRORS as error:
@@ -128,7 +140,10 @@ class Keeper:
 
 
 def start_a_worker(session: SparkSession) -> None:
-    """Let Spark run one task in Python, which also imports what a read task needs."""
+    """Run one task of Spark in Python, which also imports what a read task needs.
+
+    Return when it has run.
+    """
     session.sparkContext.setJobDescription(_JOB)
     session.range(0, 1, 1, 1).mapInArrow(_import_reading, "id long").collect()
 

@@ -28,7 +28,10 @@ from spout.tuples.rows import ArrowRows
 
 @dataclass(frozen=True, slots=True)
 class MapTask:
-    """The function that Spark's `mapInArrow` calls; without `stream` and `ledger` nothing is tracked."""
+    """The function that Spark's `mapInArrow` calls.
+
+    Without `stream` and `ledger` nothing is tracked.
+    """
 
     stage: StagePass
     stream: str = ""
@@ -36,14 +39,20 @@ class MapTask:
     safety: Safety = field(default_factory=Safety)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the bolts over the rows of one task; report after the last row was taken."""
+        """Run the bolts over the rows of one task, and yield what they emit.
+
+        Adds its report after the last row was taken.
+        """
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
             frame = self.stage.frame
             received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
             for batch, places, *_ in chain.from_iterable(map(self.stage.rows_of, batches)):
-                rows, anchors = (
-                    (ArrowRows(batch, places=places), None) if frame is None else self._split(frame, batch)
-                )
+                anchors: Anchors | None = None
+                if frame is None:
+                    # of a topology: each tuple has its place in its trees beside it
+                    rows = ArrowRows(batch, places=places)
+                else:
+                    rows, anchors = self._split(frame, batch)
                 if received is not None and anchors is not None:
                     received.mark(anchors.roots())
                 yield run.feed(rows, anchors)
@@ -53,44 +62,63 @@ class MapTask:
                 add(self.ledger, self.stream, replace(run.report(), received=marks))
 
     def _split(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
-        place = batch.schema.get_field_index(ANCHOR)
-        if place < 0:
+        """Return the rows without the hidden column, and their anchors.
+
+        None: nothing is tracked.
+        """
+        column_index = batch.schema.get_field_index(ANCHOR)
+        if column_index < 0:
             return ArrowRows(batch, came_from=frame.came_from), None
-        column = batch.column(place)
-        rows = ArrowRows(batch.remove_column(place), came_from=frame.came_from)
+        column = batch.column(column_index)
+        rows = ArrowRows(batch.remove_column(column_index), came_from=frame.came_from)
         if frame.arrives is Carry.NONE:
             return rows, None
         if frame.arrives is not Carry.HOPS and column.null_count:
             raise TrackingError(
-                f"bolt {self.stage.name!r} received rows without anchors. Where an outer join or a union with"
-                " another stream stands before it, put the bolt before that; where the query ran with"
-                " tracked=False and ended in this batch, run it so once more until the batch is written"
+                f"bolt {self.stage.name!r} received rows without anchors. Where an outer join"
+                " or a union with another stream stands before it, put the bolt before that;"
+                " where the query ran with tracked=False and ended in this batch, run it so"
+                " once more until the batch is written"
             )
         return rows, Anchors(frame.arrives, column, frame.subscriptions)
 
 
 class Received:
-    """Which roots a first bolt received in one task."""
+    """Which roots a first bolt received in one task.
+
+    A root is its index in the plan of the batch.
+    """
 
     def __init__(self, operator: str) -> None:
+        """`operator` is the bolt's name, for errors."""
         self._operator = operator
+        # by root; grows as higher ones come
         self._marks: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def mark(self, roots: I64) -> None:
-        """Mark roots as received; `TrackingError`: one of them was received before."""
+        """Mark roots, `(n,) int64`, as received.
+
+        Raises `TrackingError`: one of them was received before.
+        """
         if not len(roots):
             return
-        if int(roots.max()) >= len(self._marks):
-            size = max(int(roots.max()) + 1, 2 * len(self._marks))
-            self._marks = np.concatenate([self._marks, np.zeros(size - len(self._marks), np.bool_)])
+        highest = int(roots.max())
+        if highest >= len(self._marks):
+            # at least twice as long: else each batch would copy all marks
+            size = max(highest + 1, 2 * len(self._marks))
+            new_marks = np.zeros(size - len(self._marks), np.bool_)
+            self._marks = np.concatenate([self._marks, new_marks])
         if self._marks[roots].any() or len(distinct(roots)) != len(roots):
             raise TrackingError(
-                f"bolt {self._operator!r} received a root twice: explode, union or two branches stand before"
-                " it; put the bolt directly behind read_stream, and the operator behind the bolt"
+                f"bolt {self._operator!r} received a root twice: explode, union or two branches"
+                " stand before it; put the bolt directly behind read_stream, and the operator"
+                " behind the bolt"
             )
         self._marks[roots] = True
 
     def marks(self) -> npt.NDArray[np.bool_]:
-        """Return a mark for each index up to the highest that was received."""
-        held = np.flatnonzero(self._marks)
-        return self._marks[: int(held[-1]) + 1 if len(held) else 0]
+        """Return a mark for each root up to the highest that was received; empty: none was."""
+        marked_roots = np.flatnonzero(self._marks)
+        if not len(marked_roots):
+            return self._marks[:0]
+        return self._marks[: int(marked_roots[-1]) + 1]

@@ -1,8 +1,8 @@
 """What a source needs, as one value that travels inside the data source's class.
 
-Spark pickles the class of the source for the planning process and for every read task, and they find the
-value there. Spark's own options do not serve: they are strings, and Spark shows them in its plans, which may
-be stored anywhere, while Kafka's client settings have secrets.
+Spark pickles the class of the source for the planning process and for every read task, and they
+find the value there. Spark's own options do not serve: they are strings, and Spark shows them
+in its plans, which may be stored anywhere, while Kafka's client settings have secrets.
 """
 
 from __future__ import annotations
@@ -41,25 +41,30 @@ BOLTS_OPTION = "windhover_bolts"
 class SealedStage:
     """A stage that travels as bytes: the planning process, which passes it on, imports nothing of it.
 
-    That would be a user's modules, and what runs bolts, while the query waits for its first batch.
+    Else it would import a user's modules, and what runs bolts, while the query waits for its
+    first batch.
     """
 
-    __slots__ = ("_bytes", "_stage")
+    __slots__ = ("_pickled", "_stage")
 
-    def __init__(self, stage: StagePass | None, sealed: bytes = b"") -> None:
+    def __init__(self, stage: StagePass | None, pickled: bytes = b"") -> None:
+        """Give one of both: the stage, or its bytes."""
         self._stage = stage
-        self._bytes = sealed
+        self._pickled = pickled
 
     @property
     def stage(self) -> StagePass:
+        """The stage, which the first call unpickles."""
         if self._stage is None:
-            self._stage = loads(self._bytes)
+            self._stage = loads(self._pickled)
         return self._stage
 
     def __reduce__(self) -> tuple[type[SealedStage], tuple[None, bytes]]:
         """Pickle the stage apart, unless it is bytes still."""
-        sealed = self._bytes or dumps(self._stage)  # type: ignore[no-untyped-call]  # the package's stubs
-        return SealedStage, (None, sealed)
+        pickled = self._pickled
+        if not pickled:
+            pickled = dumps(self._stage)  # type: ignore[no-untyped-call]  # the package's stubs
+        return SealedStage, (None, pickled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +74,24 @@ class SourceOptions:
     Attributes:
         stream: id of this `read_stream` call within its application; blobs refer to it.
         starting_offsets: None: the `start` of each input.
-        parallelism: cores that ran tasks when the stream was read, or None for those of the driver's machine;
-            `spout.streaming.options.tasks_now` counts those that came since.
+        parallelism: cores that ran tasks when the stream was read, or None for those of the
+            driver's machine; `spout.streaming.options.tasks_now` counts those that came since.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
-        application: name and id of the Spark application, which others that try to take the group are shown.
+        application: name and id of the Spark application, which others that try to take the
+            group are shown.
         status_path: file to which the planning process writes its status, or None.
         sink_folder: the folder of the application; empty: there is none.
         driver: where the planning process finds the driver; None: nobody tells it anything.
-        schema: what a read task returns: Spark's DDL, or a schema, whose names and nulls need no DDL.
+        schema: what a read task returns: Spark's DDL, or a schema, whose names and nulls need
+            no DDL.
         zone: the zone that the times of records have for bolts: the Spark session's.
         columns: columns that the source returns when no bolt runs inside it.
         anchored: whether each row ends with the hidden anchor column.
         traced: whether read tasks report the trace contexts of records.
-        narrow: the bolts that run inside the read task, or None.
+        sealed_stage: the bolts that run inside the read task, or None.
         ledger: the accumulator to which a tracked read task adds its blob, or None.
-        awaits_workers: whether nothing is emitted before Spark has run a task since the query began.
+        awaits_workers: whether nothing is emitted before Spark has run a task since the query
+            began.
     """
 
     topics: Topics
@@ -108,19 +116,23 @@ class SourceOptions:
     traced: bool = False
     tracked_when: Callable[[Tuple], object] | None = None
     safety: Safety = field(default_factory=Safety)
-    narrow: SealedStage | None = None
+    sealed_stage: SealedStage | None = None
     ledger: Any = field(default=None, repr=False)
     awaits_workers: bool = False
 
     @property
     def read(self) -> tuple[Input, ...]:
+        """The inputs that are read; at least one."""
         return tuple(self.topics.inputs[name] for name in self.inputs)
 
     def input_of(self, source: int) -> Input:
-        return next(one for one in self.read if one.id == input_id_of(source))
+        """Return the input that a source is of, among those that are read."""
+        input_id = input_id_of(source)
+        return next(input for input in self.read if input.id == input_id)
 
     @property
     def group(self) -> str:
+        """The consumer group, which all of the inputs have."""
         return self.read[0].group
 
 
@@ -128,23 +140,37 @@ def batch_tasks(options: SourceOptions, start: Journal, end: Journal) -> list[Re
     """Return the read tasks of the batch between two offsets: a pure function of its arguments."""
     spec = planner_spec(options)
     plan = plan_between(start, end, options.group, spec.partitions, spec.timeout_ms)
-    # A batch without positions has one task too: its report proves that no report is missing.
-    topics = topic_names(spec.inputs, plan.ranges)
+    topics_by_source = topic_names(spec.inputs, plan.ranges)
     order = end.order if plan.ranges else {}
-    tasks = read_tasks(plan, topics, end.tasks, order) or [ReadTask(plan, (), {})]
+    tasks = read_tasks(plan, topics_by_source, end.tasks, order)
+    if not tasks:
+        # A batch without positions has one task too: its report proves that no report is missing.
+        tasks = [ReadTask(plan, (), {})]
     return [replace(task, topic_ids=dict(end.topics)) for task in tasks]
 
 
 def plan_between(start: Journal, end: Journal, group: str, partitions: int, timeout_ms: int = 0) -> BatchPlan:
-    """Return the plan of the batch between two offsets; without a session it is not tracked."""
-    ranges = batch_ranges(start, end)
-    is_tracked = bool(end.session)
-    return BatchPlan(group, end.session, end.epoch, partitions, end.now, timeout_ms, is_tracked, ranges)
+    """Return the plan of the batch between two offsets; without a session it is not tracked.
+
+    `partitions` is the number of acker partitions. `timeout_ms` 0: no timeout.
+    """
+    return BatchPlan(
+        group,
+        end.session,
+        end.epoch,
+        partitions,
+        end.now,
+        timeout_ms,
+        tracked=bool(end.session),
+        ranges=batch_ranges(start, end),
+    )
 
 
 def planner_spec(options: SourceOptions) -> PlannerSpec:
+    """Return what the planner needs of the options; a time to start at becomes ms."""
     start: str | int | None = options.starting_offsets
-    if start is not None and start not in ("earliest", "latest", "committed"):
+    is_time = start is not None and start not in ("earliest", "latest", "committed")
+    if is_time:
         start = time_ms(str(start))
     return PlannerSpec(
         inputs=options.read,
@@ -162,7 +188,8 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
 def tasks_now(options: SourceOptions, cores: int | None = None) -> int:
     """Return how many read tasks a batch that is planned now may have at most: one for each core.
 
-    On a cluster executors register after the query was built, and come and go; the driver tells after each
-    batch how many `cores` there are. None: no batch has ended yet.
+    On a cluster executors register after the query was built, and come and go; the driver tells
+    after each batch how many `cores` there are. None: no batch has ended yet.
     """
-    return max(cores or options.parallelism or os.cpu_count() or 1, options.min_partitions or 1)
+    known_cores = cores or options.parallelism or os.cpu_count() or 1
+    return max(known_cores, options.min_partitions or 1)

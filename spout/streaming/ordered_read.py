@@ -1,7 +1,7 @@
 """How a read task puts the records of one partition in order: the copies first, sorted by their origins.
 
-The batch has all copies that are not settled (`spout.planning_process.order_watch`), and everything that was
-emitted before has a lower origin than what is new.
+The batch has all copies that are not settled (`spout.planning_process.order_watch`), and
+everything that was emitted before has a lower origin than what is new.
 
 Source: docs/design/protocol.md, section 5.1; `spout.planning.order`.
 """
@@ -20,8 +20,8 @@ from spout.tuples.failures import Cause
 from spout.tuples.messages import record_key
 
 COPIES_BYTES_MAX: Final = 256 << 20
-"""Memory for the copies that a task keeps while it sorts them; copies that come later in order fail, and come
-again.
+"""Memory for the copies that a task keeps while it sorts them; copies that come later in order
+fail, and come again.
 """
 
 RECORD_BYTES: Final = 600
@@ -43,52 +43,82 @@ class Copy(NamedTuple):
 def origin_of(headers: Headers, topic: str, partition: int) -> int | None:
     """Return the offset of a copy's first emission; None where that was not in this partition."""
     value = our_values(headers).get(ORIGIN, b"")
-    found = parse_location(value.decode("utf-8", "replace"))
-    return found[2] if found is not None and found[:2] == (topic, partition) else None
+    location = parse_location(value.decode("utf-8", "replace"))
+    if location is None:
+        return None
+    origin_topic, origin_partition, offset = location
+    return offset if (origin_topic, origin_partition) == (topic, partition) else None
+
+
+class LeftCopy(NamedTuple):
+    """A copy for which there was no room, without its value.
+
+    `origin` and `key` None: it has none.
+    """
+
+    origin: int | None
+    position: int
+    key: bytes | None
 
 
 class Copies:
-    """Copies of one partition, sorted in limited memory."""
+    """Copies of one partition, sorted in limited memory.
+
+    Attributes:
+        left_over: those for which there was no room, which are behind all others in order.
+    """
 
     def __init__(self, bytes_max: int = COPIES_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._kept: list[Copy] = []
-        self._first_left: tuple[int, int] | None = None
-        self.left_over: list[tuple[int | None, int, bytes | None]] = []
+        self._copies: list[Copy] = []
+        self._lowest_rank_left: tuple[int, int] | None = None  # of `left_over`
+        self.left_over: list[LeftCopy] = []
 
     def add(self, copies: Iterable[Copy]) -> None:
-        """Add copies; where memory ends, the last in order go to `left_over`, but one copy stays."""
+        """Add copies.
+
+        Where memory ends, the last in order go to `left_over`, but one copy stays.
+        """
         for copy in copies:
-            if self._first_left is not None and _rank(copy) > self._first_left:
+            if self._lowest_rank_left is not None and _rank(copy) > self._lowest_rank_left:
                 self._leave(copy)  # though there may be room: it would overtake those that are left over
             else:
-                self._kept.append(copy)
+                self._copies.append(copy)
                 self._bytes += copy.bytes
         if self._bytes <= self._bytes_max:
             return
-        self._kept.sort(key=_rank)
-        while self._bytes > self._bytes_max and len(self._kept) > 1:
-            last = self._kept.pop()
-            self._bytes -= last.bytes
-            self._first_left = _rank(last)
-            self._leave(last)
+        self._copies.sort(key=_rank)
+        while self._bytes > self._bytes_max and len(self._copies) > 1:
+            highest = self._copies.pop()
+            self._bytes -= highest.bytes
+            self._lowest_rank_left = _rank(highest)
+            self._leave(highest)
 
     def _leave(self, copy: Copy) -> None:
-        self.left_over.append((copy.origin, copy.position, record_key(copy.message)))
+        """Drop the message of a copy, and keep what is needed to refuse it."""
+        self.left_over.append(LeftCopy(copy.origin, copy.position, record_key(copy.message)))
 
-    def in_order(self, size: int) -> Iterator[Sequence[Copy]]:
-        """Yield the kept copies in order, in lists of at most `size`."""
-        self._kept.sort(key=_rank)
-        for begin in range(0, len(self._kept), size):
-            yield self._kept[begin : begin + size]
+    def in_order(self, copies_max: int) -> Iterator[Sequence[Copy]]:
+        """Yield the copies that are kept in order, in lists of at most `copies_max`."""
+        self._copies.sort(key=_rank)
+        for begin in range(0, len(self._copies), copies_max):
+            yield self._copies[begin : begin + copies_max]
 
-    def refuse_left_over(self, gate: Gate, index: Callable[[int], int]) -> list[tuple[int, Cause]]:
-        """Refuse copies that are left over, and block what comes behind them; return roots with causes."""
+    def refuse_left_over(self, gate: Gate, index_of: Callable[[int], int]) -> list[tuple[int, Cause]]:
+        """Refuse copies that are left over, and block what comes behind them.
+
+        Return roots with causes. `index_of` takes a position; roots are indices in the plan.
+        """
         why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.place}"
-        named = [(index(position), key, origin) for origin, position, key in self.left_over]
-        return [(at, gate.refuse(at, key, origin, why)) for at, key, origin in named]
+        causes: list[tuple[int, Cause]] = []
+        for origin, position, key in self.left_over:
+            index = index_of(position)
+            causes.append((index, gate.refuse(index, key, origin, why)))
+        return causes
 
 
 def _rank(copy: Copy) -> tuple[int, int]:
-    return -1 if copy.origin is None else copy.origin, copy.position
+    """Return what copies are sorted by: the origin, of another partition first, then the position."""
+    origin = -1 if copy.origin is None else copy.origin
+    return origin, copy.position

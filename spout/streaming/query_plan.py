@@ -36,12 +36,17 @@ from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
 
 _LABEL = "windhover "
-_BETWEEN_STAGES = frozenset({TO, TASK, ANCHOR}), frozenset({TASK, BUNDLE})
+"""Begins the name that a plan shows for an operator of this package: ``windhover split+count
+#1f``."""
+
+_COLUMNS_BETWEEN_STAGES = frozenset({TO, TASK, ANCHOR}), frozenset({TASK, BUNDLE})
+"""Tuples cross from one stage of a topology to the next one by one, or in bundles."""
 
 
 def streams_read(rows: DataFrame) -> frozenset[str]:
     """Return the ids of the tracked `read_stream` calls that a DataFrame reads."""
-    return frozenset(filter(None, map(stream_of, nodes(logical_plan(rows)))))
+    stream_ids = map(stream_of, nodes(logical_plan(rows)))
+    return frozenset(filter(None, stream_ids))
 
 
 def refuse_limit(plan: JavaObject) -> None:
@@ -49,15 +54,17 @@ def refuse_limit(plan: JavaObject) -> None:
     for node in nodes(plan):
         if node.nodeName() in CUT_SHORT and any(map(stream_of, nodes(node))):
             raise UsageError(
-                f"{node.nodeName()} stands behind a tracked stream: records that it cuts off would be acked"
-                " without having been written. Filter by a condition, take the limit within the function"
-                " given to spout.sink from rows that were evaluated whole, or read with tracked=False"
+                f"{node.nodeName()} stands behind a tracked stream: records that it cuts off"
+                " would be acked without having been written. Filter by a condition, take the"
+                " limit within the function given to spout.sink from rows that were evaluated"
+                " whole, or read with tracked=False"
             )
 
 
 def stays(rows: DataFrame) -> bool:
     """Return whether rows come from a batch without a shuffle since: then their partitions are fixed."""
-    if logical_plan(rows).nodeName() == BATCH_ROWS:  # a physical plan takes 7 ms of a batch
+    if logical_plan(rows).nodeName() == BATCH_ROWS:
+        # the usual case; the physical plan takes 7 ms of a batch
         return True
     return not any(map(is_exchange, nodes(physical_plan(rows), planned_children)))
 
@@ -68,47 +75,56 @@ def new_identity() -> str:
 
 
 def label(operator: str, identity: str = "") -> str:
-    """Return the function name that plans show for an operator; `identity`: a new one, if it is not given."""
+    """Return the function name that plans show for an operator.
+
+    `identity` tells operators of one name apart; empty: a new one.
+    """
     return f"{_LABEL}{operator} #{identity or new_identity()}"
 
 
 def is_wide(plan: JavaObject) -> bool:
     """Return whether Spark may shuffle some batch of a query, of a logical plan, behind its last bolt."""
-    todo = [plan]
-    while todo:
-        node = todo.pop()
+    unvisited = [plan]
+    while unvisited:
+        node = unvisited.pop()
         if operator_of(node) or stream_of(node) or is_stage(node):
+            # what is below is before the last bolt
             continue
-        if node.nodeName() not in NEVER_SHUFFLED and any(map(stream_of, nodes(node))):
+        reads_stream = any(map(stream_of, nodes(node)))
+        if reads_stream and node.nodeName() not in NEVER_SHUFFLED:
             return True
-        todo += plan_children(node)
+        unvisited += plan_children(node)
     return False
 
 
 def crosses_stages(plan: JavaObject) -> bool:
-    """Return whether rows leave the stage of the last bolt, or of the source without one."""
-    todo = [(plan, False)]
-    while todo:
-        node, has_crossed = todo.pop()
+    """Return whether rows leave the stage of the last bolt, or of the source without one.
+
+    `plan` is the physical plan of a batch: from the top, an exchange comes before the bolt.
+    """
+    unvisited = [(plan, False)]
+    while unvisited:
+        node, has_crossed = unvisited.pop()
         name = node.nodeName()  # each call takes a fraction of a ms, of every batch
-        if name == SCAN or (name == OPERATOR and (_works(node) or is_stage(node))):
+        is_last_bolt = name == OPERATOR and (_is_ours(node) or is_stage(node))
+        if name == SCAN or is_last_bolt:
             if has_crossed:
                 return True
-        else:
-            has_crossed = has_crossed or is_exchange(node)
-            todo += [(child, has_crossed) for child in planned_children(node)]
+            continue
+        has_crossed = has_crossed or is_exchange(node)
+        unvisited += [(child, has_crossed) for child in planned_children(node)]
     return False
 
 
 def running(session: SparkSession, query: str) -> JavaObject:
     """Return the execution of a running query, by its id; `TrackingError`: Spark has none."""
-    found = execution_of(session, query)
-    if found is None:
+    execution = execution_of(session, query)
+    if execution is None:
         raise TrackingError(
-            f"Spark does not know query {query}, so nobody can tell whether its plan would ack records"
-            " without work"
+            f"Spark does not know query {query}, so nobody can tell whether its plan would ack"
+            " records without work"
         )
-    return found
+    return execution
 
 
 def refuse_namesakes(labels: Iterable[str]) -> None:
@@ -116,29 +132,36 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
 
     The same label may occur twice, since Spark's plan repeats a DataFrame that is used twice.
     """
-    identities: dict[str, str] = {}
-    for each in labels:
-        identity = each.rpartition(" #")[2]
-        for name in operators_in(each):
-            if identities.setdefault(name, identity) != identity:
+    identities_by_name: dict[str, str] = {}
+    for operator_label in labels:
+        identity = operator_label.rpartition(" #")[2]
+        for name in operators_in(operator_label):
+            if identities_by_name.setdefault(name, identity) != identity:
                 raise UsageError(namesakes(name))
 
 
 def operators_in(label: str) -> list[str]:
-    """Return the names of the bolts that a label has, in the order in which tuples pass them."""
+    """Return the names of the bolts that a label has, in the order in which tuples pass them.
+
+    ``windhover split+count #1f`` has `split` and `count`; an empty label has none.
+    """
     operator = label.removeprefix(_LABEL).rpartition(" #")[0]
     return operator.split("+") if operator else []
 
 
 def operator_of(node: JavaObject) -> str:
-    """Return the label of an operator of this package, or of the source's bolts; empty for any other node."""
+    """Return the label of an operator of this package, or of the source's bolts.
+
+    Empty for any other node.
+    """
     if node.nodeName() == SOURCE:
         return option_of(node, BOLTS_OPTION)
-    found = function_of(node)
-    return found if found.startswith(_LABEL) else ""
+    function_name = function_of(node)
+    return function_name if function_name.startswith(_LABEL) else ""
 
 
-def _works(node: JavaObject) -> bool:
+def _is_ours(node: JavaObject) -> bool:
+    """Return whether a node of a physical plan runs bolts of this package."""
     return node.nodeName() == OPERATOR and planned_function_of(node).startswith(_LABEL)
 
 
@@ -146,7 +169,8 @@ def is_stage(node: JavaObject) -> bool:
     """Return whether a node is a later stage of a topology, by the columns that it reads."""
     if node.nodeName() != OPERATOR:
         return False
-    return any(columns_read(node) >= columns for columns in _BETWEEN_STAGES)
+    columns_of_node = columns_read(node)
+    return any(columns_of_node >= columns for columns in _COLUMNS_BETWEEN_STAGES)
 
 
 def stream_of(node: JavaObject) -> str:

@@ -5,11 +5,11 @@ Source: docs/design/protocol.md, sections 5.1 ("Executors read exact ranges") an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +33,9 @@ from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import HighestTime
-from spout.publishing.fold import TaskReport, failures_of, not_done
+from spout.publishing.fold import TaskReport, not_done
 from spout.publishing.report_accumulator import add
-from spout.publishing.root_marks import RootMark, RootMarks
+from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
 from spout.streaming.options import SourceOptions
@@ -50,338 +50,481 @@ from spout.tuples.raised import Tracebacks, first_of_each
 from spout.tuples.tuple import Tuple
 
 TRACED_MAX: Final = 10_000
-"""A task reports the traces of so many records at most, in 400 kB: a report is to stay below a megabyte."""
+"""A task reports the traces of this many records at most, in 400 kB: a report is to stay below
+a megabyte."""
 
-
-_A_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_UNITS_IN_A_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """How many of Arrow's units of time are in a second."""
 
 
-def read(task: ReadTask, options: SourceOptions, *, again: bool = False) -> Iterator[pa.RecordBatch]:
-    """Read a task's share of a batch, and return the rows that its bolts emit.
+def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) -> Iterator[pa.RecordBatch]:
+    """Read a task's share of a batch, and yield the rows that its bolts emit.
 
-    The report is added after the last row was taken: an evaluation that stops early reports nothing. `again`:
-    the batch runs again, because its query ended in it.
+    The report is added after the last row was taken: an evaluation that stops early reports
+    nothing. `runs_again`: another process had planned the batch, and the query ended in it.
     """
-    running: AbstractContextManager[TaskRun | _Bare] = nullcontext(_Bare(options))
-    if options.narrow is not None:
-        running = running_stage(options.narrow.stage, options.safety, again=again)
+    running: AbstractContextManager[TaskRun | _BareSource] = nullcontext(_BareSource(options))
+    if options.sealed_stage is not None:
+        running = running_stage(options.sealed_stage.stage, options.safety, again=runs_again)
     with running as worker:
         with closing(_Reading(task, options, worker)) as reading, no_garbage_collection():
-            # a Python source hands its times out in UTC: Spark compares the types, names of zones included
-            for batch in _rows(task, reading, worker):
+            # a Python source hands its times out in UTC: Spark compares the types, names of
+            # zones included
+            for batch in _batches(task, reading, worker):
                 yield in_zone(batch, "UTC")
         if options.ledger is not None:
             add(options.ledger, options.stream, reading.report() if reading.tracked else None)
 
 
 UNTRACKED_CURE: Final = (
-    "set on_data_loss: skip for the input to go on without such batches; a query that is tracked goes on"
-    " behind them when it is started again"
+    "set on_data_loss: skip for the input to go on without such batches; a query that is"
+    " tracked goes on behind them when it is started again"
 )
 
 
-def _rows(task: ReadTask, reading: _Reading, worker: TaskRun | _Bare) -> Iterator[pa.RecordBatch]:
+class _Chunk(NamedTuple):
+    """Records of one source that are read together.
+
+    Of each its message, its position and its index. The index is the root's number within the
+    plan of the batch.
+    """
+
+    source: int
+    messages: Sequence[Message]
+    positions: I64
+    indices: I64
+
+    def at_rows(self, rows: Sequence[int]) -> _Chunk:
+        """Return some of the records, in the order of the rows given."""
+        messages = [self.messages[row] for row in rows]
+        return _Chunk(self.source, messages, self.positions[rows], self.indices[rows])
+
+    def without(self, rows: Collection[int]) -> _Chunk:
+        """Return the records but those of some rows."""
+        if not rows:
+            return self
+        return self.at_rows([row for row in range(len(self.messages)) if row not in rows])
+
+
+def _batches(task: ReadTask, reading: _Reading, worker: TaskRun | _BareSource) -> Iterator[pa.RecordBatch]:
+    """Yield what the bolts emit for all ranges of a task: first of the inputs without an order."""
     for share in task.ranges:
         if first_source(share.source) not in task.order:
-            yield from reading.share(share)
+            yield from reading.unordered(share)
     for source, line_up in sorted(task.order.items()):
         yield from reading.in_order(source, line_up)
     yield from worker.finish()
 
 
 class _Reading:
-    """A task at work."""
+    """A read task at work: reads its ranges, feeds the bolts, and keeps what goes into the report.
 
-    def __init__(self, task: ReadTask, options: SourceOptions, worker: TaskRun | _Bare) -> None:
+    Attributes:
+        tracked: whether the batch has roots.
+        worker: runs the bolts behind the source.
+    """
+
+    def __init__(self, task: ReadTask, options: SourceOptions, worker: TaskRun | _BareSource) -> None:
+        """Prepare; nothing is read yet. `worker` has the bolts."""
         self.tracked = options.tracked and task.plan.tracked
         self.worker = worker
         self._task = task
         self._options = options
         self._index = task.plan.index()
-        self._absent: list[SourceRun] = []
-        self._unreadable: list[tuple[SourceRun, Cause]] = []
-        self._damaged_seen = 0
-        self._emitted = 0
-        self._untracked = [np.empty(0, np.int64)]
-        self._held: list[tuple[int, Cause]] = []
+        # what the log did not have, and what nobody can read, with the cause of its failure
+        self._absent_runs: list[SourceRun] = []
+        self._unreadable_runs: list[tuple[SourceRun, Cause]] = []
+        self._damage_noted = 0  # runs of `TaskReader.damaged` that are among them
+        self._emitted_count = 0
+        self._best_effort_indices = [np.empty(0, np.int64)]
+        # records that no bolt received, by index: blocked, or `tracked_when` raised
+        self._failures: list[tuple[int, Cause]] = []
         self._gates: list[Gate] = []
         self._tracebacks = Tracebacks()
         self._first_emissions: list[RootMarks] = []
+        # of each traced record source, position and the three numbers of `trace_ids`
         self._traces: list[tuple[int, int, int, int, int]] = []
-        self._newest: dict[str, HighestTime] = {}
-        self._times: Sequence[str] | None = None
+        self._highest_times: dict[str, HighestTime] = {}  # by column
+        self._time_column_names: Sequence[str] | None = None
         in_turn = sorted(task.ranges, key=self._turn_of)
-        self._log = TaskReader(options.topics.kafka, [self._exact(run) for run in in_turn])
+        shares = [self._share_of(run) for run in in_turn]
+        self._task_reader = TaskReader(options.topics.kafka, shares)
 
     def close(self) -> None:
-        self._log.close()
+        """Close the consumers of what was not read."""
+        self._task_reader.close()
 
-    def share(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
-        first = self._index_of(share.source, share.start)
+    def unordered(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
+        """Read a range of an input without an order; yield what the bolts emit for it."""
+        first_index = self._index_of(share.source, share.start)
         for messages, positions in self._read(share):
-            indices = positions - share.start + first
-            free, refused = self._apply_tracked_when(messages, share.source, positions)
-            if refused:
-                self._held += [(int(indices[row]), cause) for row, cause in refused.items()]
-            kept = [row for row in range(len(messages)) if row not in refused] if refused else None
-            yield from self._feed_kept(messages, share.source, positions, indices, kept, free)
+            # a range has neighbouring indices: no search for each record
+            indices = positions - share.start + first_index
+            chunk = _Chunk(share.source, messages, positions, indices)
+            best_effort, causes_by_row = self._apply_tracked_when(chunk)
+            yield from self._feed(chunk, best_effort, causes_by_row)
 
     def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
-        """Read a partition of an ordered input: its copies, sorted by their origins, then what is new."""
-        task = self._task
-        ordered = self._options.input_of(source)
-        place = ordered.topic, partition_of(source)
-        gate = Gate(f"{ordered.topic}/{partition_of(source)}", ordered.name, line_up)
-        copies = Copies()
-        of_copies = copies_source(source)
-        for share in (run for run in task.ranges if run.source == of_copies):
-            for messages, positions in self._read(share, gate):
-                pairs = zip(messages, positions.tolist(), strict=True)
-                copies.add(Copy(origin_of(headers_of(m), *place), position, m) for m, position in pairs)
+        """Read a partition of an ordered input: its copies, sorted by their origins, then what is new.
+
+        Yields what the bolts emit. While they work, the worker's `gate` learns of each record
+        that fails, and blocks those behind it.
+        """
+        ordered_input = self._options.input_of(source)
+        gate = Gate(f"{ordered_input.topic}/{partition_of(source)}", ordered_input.name, line_up)
+        replay_source = copies_source(source)
+        # all of them first: a copy that is read last may be the first in order
+        copies = self._read_copies(source, gate)
         self.worker.gate = gate
-        for some in copies.in_order(CHUNK_RECORDS):
-            messages, origins = [copy.message for copy in some], [copy.origin for copy in some]
-            positions = np.array([copy.position for copy in some], np.int64)
-            yield from self._feed_in_order(gate, messages, of_copies, positions, origins)
-        self._held += copies.refuse_left_over(gate, partial(self._index_of, of_copies))
+        for sorted_copies in copies.in_order(CHUNK_RECORDS):
+            messages = [copy.message for copy in sorted_copies]
+            origins = [copy.origin for copy in sorted_copies]
+            positions = np.array([copy.position for copy in sorted_copies], np.int64)
+            chunk = _Chunk(replay_source, messages, positions, self._index.of(replay_source, positions))
+            yield from self._feed_in_order(gate, chunk, origins)
+        self._failures += copies.refuse_left_over(gate, partial(self._index_of, replay_source))
         gate.begin_new()
-        for share in (run for run in task.ranges if run.source == source):
+        for share in self._task.ranges:
+            if share.source != source:
+                continue
             for messages, positions in self._read(share, gate):
+                # of what is new the origin is its own offset
                 offsets = positions - share.start + offset_of(share.start)
-                yield from self._feed_in_order(gate, messages, source, positions, offsets)
+                chunk = _Chunk(source, messages, positions, self._index.of(source, positions))
+                yield from self._feed_in_order(gate, chunk, offsets)
         self.worker.gate = None
+        # the report has the lines of its records
         self._gates.append(gate)
 
+    def _read_copies(self, source: int, gate: Gate) -> Copies:
+        """Read all copies that the task has of an ordered partition.
+
+        `source` is that of its new records.
+        """
+        ordered_input = self._options.input_of(source)
+        place = ordered_input.topic, partition_of(source)
+        copies = Copies()
+        for share in self._task.ranges:
+            if share.source != copies_source(source):
+                continue
+            for messages, positions in self._read(share, gate):
+                records = zip(messages, positions.tolist(), strict=True)
+                copies.add(
+                    Copy(origin_of(headers_of(message), *place), position, message)
+                    for message, position in records
+                )
+        return copies
+
     def report(self) -> TaskReport:
-        done = self.worker.report()
-        unreadable = [(cause, self._indices_of(run)) for run, cause in self._unreadable]
-        done = replace(done, failures=(*done.failures, *failures_of(self._held), *unreadable))
-        # where tuples go on, they may fail in other tasks
-        narrow = self._options.narrow
-        stops = not_done(done) if narrow is not None and narrow.stage.carry is Carry.NONE else None
+        """Return what the task did, once all of its rows were taken."""
+        bolts_report = self.worker.report()
+        unreadable = [
+            RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, self._indices_of(run)), cause=cause)
+            for run, cause in self._unreadable_runs
+        ]
+        refused = RootMarks.of_failures(PLANNED, self._failures)
+        marks = RootMarks.together([bolts_report.marks, refused, *unreadable])
+        bolts_report = replace(bolts_report, marks=marks)
+        # None: where tuples go on, they may fail in other tasks, so each line goes with the report
+        sealed_stage = self._options.sealed_stage
+        ends_here = sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE
+        stopped_indices = not_done(bolts_report) if ends_here else None
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
-        traced = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
-        left_out = RootSet.of_runs(run for run, _ in self._unreadable)
+        trace_marks = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
+        untracked = roots_of(PLANNED, np.concatenate(self._best_effort_indices))
+        best_effort = RootMarks.of_roots(RootMark.UNTRACKED, untracked)
+        # what cannot be read fails, so it is not absent too
+        failed_set = RootSet.of_runs(run for run, _ in self._unreadable_runs)
+        absent_set = RootSet.of_runs(self._absent_runs) - failed_set
         return replace(
-            done,
+            bolts_report,
             plan=self._task.plan,
             ranges=self._task.ranges,
-            absent=tuple((RootSet.of_runs(self._absent) - left_out).runs()),
-            lost=self._log.lost,
-            damaged=tuple(self._log.damaged),
-            untracked=np.concatenate(self._untracked),
-            lined=tuple(gate.lined(stops) for gate in self._gates),
-            raised=first_of_each((*done.raised, *self._tracebacks)),
-            counts=added([_of_source(self._options, self._emitted), done.counts]),
-            marks=RootMarks.together([*self._first_emissions, traced]),
-            newest=tuple(self._newest.values()),
+            absent=tuple(absent_set.runs()),
+            lost=self._task_reader.lost,
+            damaged=tuple(self._task_reader.damaged),
+            lined=tuple(gate.lined(stopped_indices) for gate in self._gates),
+            raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
+            counts=added([_source_counts(self._options, self._emitted_count), bolts_report.counts]),
+            marks=RootMarks.together([marks, best_effort, *self._first_emissions, trace_marks]),
+            newest=tuple(self._highest_times.values()),
         )
 
     def _turn_of(self, run: SourceRun) -> tuple[bool, int, bool]:
         """Return a key that sorts ranges as they are read: ordered inputs last, of each the copies first."""
         source = first_source(run.source)
-        return (True, source, not is_replay(run.source)) if source in self._task.order else (False, 0, False)
+        if source not in self._task.order:
+            # all equal: they stay in the order of the task
+            return False, 0, False
+        return True, source, not is_replay(run.source)
 
     def _index_of(self, source: int, position: int) -> int:
+        """Return the index of one root within the plan."""
         return int(self._index.of(source, np.array([position]))[0])
 
     def _indices_of(self, run: SourceRun) -> I64:
+        """Return the indices of the roots of a run within the plan."""
         return self._index.of(run.source, np.arange(run.start, run.end, dtype=np.int64))
 
     def _read(self, share: SourceRun, gate: Gate | None = None) -> Iterator[tuple[list[Message], I64]]:
-        """Read a range; return its records with their positions, and note those that there are not.
+        """Read a range; yield its records with their positions, and note those that there are not.
 
-        What cannot be read fails, or is absent where the input's `on_data_loss` is skip. Behind it the `gate`
-        of an ordered partition lets nothing pass, since nobody knows whose record it is.
+        What cannot be read fails, or is absent where the input's `on_data_loss` is skip. Behind
+        it the `gate` of an ordered partition lets nothing pass, since nobody knows whose record
+        it is.
         """
         expected = share.start
-        for messages in self._log.chunks(self._exact(share)):
+        for messages in self._task_reader.chunks(self._share_of(share)):
             self._note_damage(share, gate)
-            positions = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-            positions += share.start - offset_of(share.start)
-            self._absent += holes(share.source, expected, positions)
+            offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+            positions = offsets + (share.start - offset_of(share.start))
+            self._absent_runs += holes(share.source, expected, positions)
             expected = int(positions[-1]) + 1
             yield messages, positions
         self._note_damage(share, gate)
         if expected < share.end:
-            self._absent.append(SourceRun(share.source, expected, share.end))
+            self._absent_runs.append(SourceRun(share.source, expected, share.end))
 
     def _note_damage(self, share: SourceRun, gate: Gate | None) -> None:
-        """Note what of a range could not be read since the last call.
+        """Fail what of a range could not be read since the last call.
 
-        Raises `Damaged`: nobody would learn of it, since nothing of the stream is tracked.
+        Stop what is behind it at the `gate`. Where the input's `on_data_loss` is skip, nothing
+        fails: `_read` finds it absent. Raises `Damaged`: nobody would be told, since nothing of
+        the stream is tracked.
         """
-        found = self._log.damaged[self._damaged_seen :]
-        self._damaged_seen += len(found)
-        if self._exact(share).skips_loss:
+        damaged_runs = self._task_reader.damaged[self._damage_noted :]
+        self._damage_noted += len(damaged_runs)
+        if self._share_of(share).skips_loss:
             return
-        shift = share.start - offset_of(share.start)
-        for run in found:
+        shift = share.start - offset_of(share.start)  # from offsets to positions
+        for run in damaged_runs:
             place = f"{run.topic}/{run.partition}"
             if not self.tracked:
                 raise Damaged(run.topic, run.partition, run.start, run.why, UNTRACKED_CURE)
             text = f"offsets {run.start} to {run.end} of {place} cannot be read: {run.why}"
+            cause = Cause.of("", unreadable_kind(run.why).value, text)
             unreadable = SourceRun(share.source, run.start + shift, run.end + shift)
-            self._unreadable.append((unreadable, Cause.of("", unreadable_kind(run.why).value, text)))
+            self._unreadable_runs.append((unreadable, cause))
             if gate is not None:
                 # of a copy the offset is not that of its first emission, which may be any
                 origin = -1 if is_replay(share.source) else run.start
                 gate.stop_all(origin, f"waits for {place}@{run.start}, which cannot be read")
 
-    def _exact(self, share: SourceRun) -> Share:
-        first = offset_of(share.start)
-        place = self._task.topics[share.source], partition_of(share.source)
-        offsets = first, first + share.end - share.start
-        skips_loss = not self._options.input_of(share.source).fails_on_loss(self._options.fail_on_data_loss)
-        return Share(*place, *offsets, skips_loss, is_replay(share.source))
+    def _share_of(self, run: SourceRun) -> Share:
+        """Return the offsets of a range, and how they are read."""
+        source_input = self._options.input_of(run.source)
+        fails_on_loss = source_input.fails_on_loss(self._options.fail_on_data_loss)
+        first_offset = offset_of(run.start)
+        return Share(
+            topic=self._task.topics[run.source],
+            partition=partition_of(run.source),
+            start=first_offset,
+            end=first_offset + run.end - run.start,
+            skips_loss=not fails_on_loss,
+            of_copies=is_replay(run.source),
+        )
 
-    def _feed_kept(
-        self,
-        messages: Sequence[Message],
-        source: int,
-        positions: I64,
-        indices: I64,
-        kept: Sequence[int] | None,
-        free: Collection[int],
+    def _feed(
+        self, chunk: _Chunk, best_effort: Collection[int], causes_by_row: Mapping[int, Cause]
     ) -> Iterator[pa.RecordBatch]:
-        """Pass records to the bolts: the rows `kept` (None: all); the rows in `free` are best effort."""
-        if free:
-            self._untracked.append(indices[sorted(free)])
-        if kept is not None:
-            messages, positions, indices = [messages[row] for row in kept], positions[kept], indices[kept]
-        if messages:
-            self._emitted += len(messages)
-            rows = self._rows(messages, source, positions)
-            if self.tracked and is_replay(source):
-                copies, wall_ms = rows.first_emissions()
-                roots = np.full(len(copies), source, np.int64), copies
-                self._first_emissions.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
-            if self.tracked and self._options.traced:
-                for message, position in zip(messages, positions.tolist(), strict=True):
-                    if len(self._traces) < TRACED_MAX and (ids := trace_ids(headers_of(message))) is not None:
-                        self._traces.append((source, position, *ids))
-            batch = self.worker.feed(rows, self._anchors(rows.source, positions, indices))
-            if self.tracked:
-                self._note_times(batch, source, positions)
-            yield batch
+        """Pass records to the bolts, and yield what these emit.
+
+        Rows that have a cause fail instead. The rows of `best_effort` are acked with the batch,
+        whatever the bolts do.
+        """
+        if best_effort:
+            self._best_effort_indices.append(chunk.indices[sorted(best_effort)])
+        self._failures += [(int(chunk.indices[row]), cause) for row, cause in causes_by_row.items()]
+        passed = chunk.without(causes_by_row)
+        if not passed.messages:
+            return
+        self._emitted_count += len(passed.messages)
+        rows = self._message_rows(passed)
+        if self.tracked and is_replay(chunk.source):
+            self._note_first_emissions(chunk.source, rows)
+        if self.tracked and self._options.traced:
+            self._note_traces(passed)
+        batch = self.worker.feed(rows, self._anchors(passed))
+        # behind the bolts: a watermark sees the times of the rows that leave
+        if self.tracked:
+            self._note_times(batch, chunk.source, passed.positions)
+        yield batch
+
+    def _note_first_emissions(self, source: int, rows: MessageRows) -> None:
+        """Record when the record of each copy was first emitted, if its headers have that."""
+        copies, wall_ms = rows.first_emissions()
+        roots = np.full(len(copies), source, np.int64), copies
+        self._first_emissions.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
+
+    def _note_traces(self, chunk: _Chunk) -> None:
+        """Record the traces of records that belong to one, of `TRACED_MAX` in the task at most."""
+        for message, position in zip(chunk.messages, chunk.positions.tolist(), strict=True):
+            if len(self._traces) >= TRACED_MAX:
+                return
+            ids = trace_ids(headers_of(message))
+            if ids is not None:
+                self._traces.append((chunk.source, position, *ids))
 
     def _note_times(self, batch: pa.RecordBatch, source: int, positions: I64) -> None:
-        """Note the highest time of each column of rows that leave, and which of the records has it.
+        """Record the highest time of each column of rows that leave, and which of the records has it.
 
-        Bolts may emit any number of rows for a record, so behind them it is known of a chunk of records.
+        Bolts may emit any number of rows for a record, so behind them it is known of a chunk of
+        records.
         """
         for name in self._time_columns(batch.schema):
             column = batch.column(name)
             highest = pc.max(column)
             if not highest.is_valid:
                 continue
-            at_ms = highest.value * 1_000 // _A_SECOND[column.type.unit]
-            newest = self._newest.get(name)
-            if newest is None or at_ms > newest.at_ms:
-                first, last = int(positions.min()), int(positions.max())
-                if self._options.narrow is None:
-                    first = last = int(positions[pc.index(column, highest).as_py()])
-                self._newest[name] = HighestTime(name, at_ms, SourceRun(source, first, last + 1))
+            at_ms = highest.value * 1_000 // _UNITS_IN_A_SECOND[column.type.unit]
+            former = self._highest_times.get(name)
+            if former is not None and at_ms <= former.at_ms:
+                continue
+            records_with_it = positions
+            if self._options.sealed_stage is None:
+                # no bolt: row by row these are the records
+                row = pc.index(column, highest).as_py()
+                records_with_it = positions[row : row + 1]
+            first_position = int(records_with_it.min())
+            last_position = int(records_with_it.max())
+            records = SourceRun(source, first_position, last_position + 1)
+            self._highest_times[name] = HighestTime(name, at_ms, records)
 
     def _time_columns(self, schema: pa.Schema) -> Sequence[str]:
-        if self._times is None:
-            self._times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
-        return self._times
+        """Return the names of the columns of times; all batches of a task have one schema."""
+        if self._time_column_names is None:
+            fields = [field for field in schema if pa.types.is_timestamp(field.type)]
+            self._time_column_names = [field.name for field in fields]
+        return self._time_column_names
 
-    def _rows(self, messages: Sequence[Message], source: int, positions: I64) -> MessageRows:
-        rows = MessageRows(messages, source, positions, self._options.zone)
-        rows.topic_id = self._task.topic_ids.get(self._task.topics[source], "")
+    def _message_rows(self, chunk: _Chunk) -> MessageRows:
+        """Return the records as rows that bolts can read."""
+        rows = MessageRows(chunk.messages, chunk.source, chunk.positions, self._options.zone)
+        rows.topic_id = self._task.topic_ids.get(self._task.topics[chunk.source], "")
         return rows
 
     def _feed_in_order(
+        self, gate: Gate, chunk: _Chunk, origins: I64 | Sequence[int | None]
+    ) -> Iterator[pa.RecordBatch]:
+        """Pass records to the bolts, and fail the blocked ones; best effort is never blocked.
+
+        `origins` has of each record the offset of its first emission; None: it was in another
+        partition.
+        """
+        best_effort, refused = self._apply_tracked_when(chunk)
+        if not best_effort and not refused:
+            # the usual case: all at once
+            causes_by_row = gate.admit_all(chunk.indices, record_keys(chunk.messages), origins)
+        else:
+            causes_by_row = self._admit_each(gate, chunk, origins, best_effort, refused)
+        yield from self._feed(chunk, best_effort, causes_by_row)
+
+    def _admit_each(
         self,
         gate: Gate,
-        messages: Sequence[Message],
-        source: int,
-        positions: I64,
+        chunk: _Chunk,
         origins: I64 | Sequence[int | None],
-    ) -> Iterator[pa.RecordBatch]:
-        """Pass records to the bolts, and fail the blocked ones; best effort is never blocked."""
-        indices = self._index.of(source, positions)
-        free, refused = self._apply_tracked_when(messages, source, positions)
-        if not free and not refused:
-            held = gate.admit_all(indices, record_keys(messages), origins)
-        else:
-            held = {}
-            records = zip(indices.tolist(), messages, list_of(origins), strict=True)
-            for row, (index, message, origin) in enumerate(records):
-                cause = None if row in free else gate.admit(index, record_key(message), origin)
-                if cause is None and row in refused:
-                    cause = refused[row]
-                    gate.fail(index)
-                if cause is not None:
-                    held[row] = cause
-        self._held += [(int(indices[row]), cause) for row, cause in held.items()]
-        kept = [row for row in range(len(messages)) if row not in held] if held else None
-        yield from self._feed_kept(messages, source, positions, indices, kept, free)
+        best_effort: Collection[int],
+        refused: Mapping[int, Cause],
+    ) -> dict[int, Cause]:
+        """Take records through the gate one by one; return the causes of the rows that do not pass.
 
-    def _apply_tracked_when(
-        self, messages: Sequence[Message], source: int, positions: I64
-    ) -> tuple[set[int], dict[int, Cause]]:
+        A record that `tracked_when` has `refused` fails at its place in the line, and blocks
+        those behind it.
+        """
+        causes_by_row: dict[int, Cause] = {}
+        records = zip(chunk.indices.tolist(), chunk.messages, list_of(origins), strict=True)
+        for row, (index, message, origin) in enumerate(records):
+            if row in best_effort:
+                continue
+            cause = gate.admit(index, record_key(message), origin)
+            if cause is None and row in refused:
+                cause = refused[row]
+                gate.fail(index)
+            if cause is not None:
+                causes_by_row[row] = cause
+        return causes_by_row
+
+    def _apply_tracked_when(self, chunk: _Chunk) -> tuple[set[int], dict[int, Cause]]:
         """Call `tracked_when`: return the rows that are best effort, and causes of those for which it raised.
 
         Rows for which it raised are tracked, since they may need it.
         """
         predicate = self._options.tracked_when
-        free: set[int] = set()
-        refused: dict[int, Cause] = {}
+        best_effort: set[int] = set()
+        causes_by_row: dict[int, Cause] = {}
         if predicate is None or not self.tracked:
-            return free, refused
-        rows = self._rows(messages, source, positions)
-        for row in range(len(messages)):
+            return best_effort, causes_by_row
+        rows = self._message_rows(chunk)
+        for row in range(len(chunk.messages)):
             try:
                 if not predicate(Tuple(rows, row)):
-                    free.add(row)
+                    best_effort.add(row)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
-                name = self._options.input_of(source).name  # the operator of what arises before any bolt
-                cause = cause_of(name, error, self._tracebacks)
-                refused[row] = Cause.of(cause.operator, cause.error, f"tracked_when: {cause.message}")
-        return free, refused
+                # the operator of what arises before any bolt is the input
+                operator = self._options.input_of(chunk.source).name
+                cause = cause_of(operator, error, self._tracebacks)
+                text = f"tracked_when: {cause.message}"
+                causes_by_row[row] = Cause.of(cause.operator, cause.error, text)
+        return best_effort, causes_by_row
 
-    def _anchors(self, source: int, positions: I64, indices: I64) -> Anchors | None:
+    def _anchors(self, chunk: _Chunk) -> Anchors | None:
+        """Return the anchors of records as the stream's roots carry them.
+
+        None: nothing is tracked.
+        """
         if not self.tracked:
             return None
         carry = self._options.roots_carry
-        anchors = Anchors(carry, pa.array(indices << ORDINAL_BITS))
+        # index and ordinal in one number; a record is its root's first tuple, of ordinal 0
+        packed = pa.array(chunk.indices << ORDINAL_BITS)
         if carry is not Carry.WIDE:
-            return anchors
-        sources = pa.array(np.full(len(positions), source))
-        return Anchors(Carry.WIDE, wide_column(anchors.column, sources, pa.array(positions)))
+            return Anchors(carry, packed)
+        sources = pa.array(np.full(len(chunk.positions), chunk.source))
+        return Anchors(Carry.WIDE, wide_column(packed, sources, pa.array(chunk.positions)))
 
 
-def _of_source(options: SourceOptions, emitted: int) -> Counts:
-    """Count what `read_stream` emitted; a topology counts the emissions of its spouts in its first stage."""
-    is_topology = options.narrow is not None and options.narrow.stage.frame is None
+def _source_counts(options: SourceOptions, emitted: int) -> Counts:
+    """Return how many records `read_stream` emitted.
+
+    Empty: none, or the first stage has counted them. A topology counts the emissions of its
+    spouts in its first stage.
+    """
+    sealed_stage = options.sealed_stage
+    is_topology = sealed_stage is not None and sealed_stage.stage.frame is None
     if not emitted or is_topology:
         return {}
-    whats = (What.EMITTED,) if options.narrow is None else (What.EMITTED, What.TRANSFERRED)
-    return {Counted(what, SPOUT.component, SPOUT): Measure(emitted) for what in whats}
+    measures = {Counted(What.EMITTED, SPOUT.component, SPOUT): Measure(emitted)}
+    if sealed_stage is not None:
+        # each record has gone to a bolt
+        measures[Counted(What.TRANSFERRED, SPOUT.component, SPOUT)] = Measure(emitted)
+    return measures
 
 
-class _Bare:
+class _BareSource:
     """Returns the source's own columns, with the anchors if the options say so."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.gate: Gate | None = None  # only the driver sees failures behind Spark's operators
         self._columns = options.columns
-        self._anchored = options.anchored
+        self._is_anchored = options.anchored
         self._carry = options.roots_carry
 
     def feed(self, rows: MessageRows, anchors: Anchors | None) -> pa.RecordBatch:
+        """Return the records' columns.
+
+        Without `anchors`, nothing is tracked, and that column has nulls.
+        """
         batch = rows.arrow(self._columns)
-        if not self._anchored:
+        if not self._is_anchored:
             return batch
         column = pa.nulls(len(rows), self._carry.type) if anchors is None else anchors.column
         return pa.RecordBatch.from_arrays([*batch.columns, column], names=[*self._columns, ANCHOR])
 
     def finish(self) -> list[pa.RecordBatch]:
+        """Return nothing: no bolt holds rows back."""
         return []
 
     def report(self) -> TaskReport:
+        """Return an empty report, to which `_Reading.report` adds."""
         return TaskReport(operator="read_stream")

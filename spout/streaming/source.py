@@ -1,9 +1,10 @@
 """The streaming source as Spark sees it: a thin shell around the planner, with one thread and one lock.
 
-Spark's source runner calls `latestOffset`, `partitions` and the others one after another in one thread. A
-second thread, a daemon, reads verdicts, ticks and commits all the time, since the session clock must move
-while a batch runs. The first callback with a session starts it; for a batch that runs again after a crash
-that is `partitions`. An error in the thread is raised by the next `latestOffset`, so that the query fails.
+Spark's source runner calls `latestOffset`, `partitions` and the others one after another in one
+thread. A second thread, a daemon, reads verdicts, ticks and commits all the time, since the
+session clock must move while a batch runs. The first callback with a session starts it; for a
+batch that runs again after a crash that is `partitions`. An error in the thread is raised by
+the next `latestOffset`, so that the query fails.
 
 The reader is pickled for the workers that read; only its options go with it.
 
@@ -50,42 +51,50 @@ POLL_MS = 50
 """How long the thread waits for verdicts before it checks the clock again."""
 
 IDLE_POLL_MS = TICK_EVERY_MS
-"""The same where nothing is pending: the session's clock stands still, and a tick may come so long after the
-first Init, as after any other tick.
+"""How long it waits where nothing is pending: then the session's clock stands still. The first
+tick may come this long after the first Init, as it may come this long after any other tick.
 """
 
 DRIVER_WAIT_MS = 1_000
-"""How long a callback waits for the driver before it looks at the clock again; a message wakes it at once."""
+"""How long a callback waits for the driver before it looks at the clock again; a message wakes
+it at once."""
 
 IDLE_MS = 50
-"""How long `latestOffset` waits when there is nothing to do: with the default trigger Spark calls again at
-once.
+"""How long `latestOffset` waits when there is nothing to do: with the default trigger Spark
+calls again at once.
 """
 
 ASKING_SECONDS = 1.0
-"""So long `latestOffset` asks for the ends of all partitions when it is called; then it waits until a record
-comes. Not sooner: see `Arrivals.wait`.
+"""After the last batch `latestOffset` asks for the ends of all partitions for this long, at
+each call. After that it waits until a record comes (`Arrivals.wait` has the reason for not
+doing so at once).
 """
 
 ARRIVAL_MS = 500
-"""How long it waits then, before it returns to Spark, which may want to end the query. Each return costs some
-1 ms of CPU."""
+"""How long `latestOffset` waits for a record before it returns to Spark, which may want to end
+the query. Each return costs some 1 ms of CPU."""
 
 ENDING_MS_MAX = 600_000
-"""How long Spark gets no batches while somebody ends the query, at most; that process may have died."""
+"""How long Spark gets no batches while somebody ends the query, at most; that process may have
+died."""
 
 WORKERS_MS_MAX = 600_000
 """How long the first batch waits for Spark's first task, at most: then timeouts may run."""
 
 STATUS_EVERY_MS = 250
+"""The status file is written at most this often."""
 
 JOIN_SECONDS = 5.0
+"""How long `stop` waits for the thread to end, and then for the lock."""
 
 _LOGGER = logging.getLogger("windhover.spout")
 
 
 class WindhoverSource(DataSource):
-    """The data source ``windhover``; `spout.read_stream` registers a class of its own for each stream."""
+    """The data source ``windhover``.
+
+    `spout.read_stream` registers a class of its own for each stream.
+    """
 
     FORMAT: ClassVar[str] = "windhover"
     source_options: ClassVar[SourceOptions | None] = None
@@ -95,7 +104,8 @@ class WindhoverSource(DataSource):
     def of(cls, options: SourceOptions, session: int) -> type[WindhoverSource]:
         """Return a subclass with options; it is pickled as a whole, since no module defines it.
 
-        It is for one Spark `session`, numbered from 1: a format name is registered in only one session.
+        It is for one Spark `session`, numbered from 1: a format name is registered in only one
+        session.
         """
         return type(cls.__name__, (cls,), {"source_options": options, "session": session})
 
@@ -122,9 +132,10 @@ class WindhoverSource(DataSource):
 class SparkTask(InputPartition):
     """A read task as the type that Spark requires."""
 
-    def __init__(self, task: ReadTask, *, again: bool) -> None:
+    def __init__(self, task: ReadTask, *, runs_again: bool) -> None:
+        """`runs_again`: another process had planned the task's batch, and the query ended in it."""
         self.task = task
-        self.again = again
+        self.runs_again = runs_again
 
 
 class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -144,8 +155,10 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit that `maxOffsetsPerTrigger` sets."""
-        most = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        rows_max = self._options.max_offsets_per_trigger
+        if rows_max is None:
+            return ReadAllAvailable()
+        return ReadMaxRows(rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read the inputs and their replays up to the ends that they have now."""
@@ -155,23 +168,32 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
         """Plan the next batch and return its end; `start` itself when there is nothing to do."""
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        begin = journal_of(start)
-        end = self._running().plan(begin, most)
-        return start if end == begin else end.to_json()
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        start_journal = journal_of(start)
+        end_journal = self._running().plan(start_journal, rows_max)
+        if end_journal == start_journal:
+            return start
+        return end_journal.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SparkTask]:
-        """Return the tasks of the batch between two offsets: a pure function of them."""
-        last = journal_of(end)
-        again = self._running().begin_again(last)
-        return [SparkTask(task, again=again) for task in batch_tasks(self._options, journal_of(start), last)]
+        """Return the tasks of the batch between two offsets: a pure function of them.
+
+        Spark's first call may be this one: for a batch that the process before had planned.
+        """
+        start_journal = journal_of(start)
+        end_journal = journal_of(end)
+        runs_again = self._running().begin_batch(end_journal)
+        tasks = batch_tasks(self._options, start_journal, end_journal)
+        return [SparkTask(task, runs_again=runs_again) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a task's records in a worker; return the rows that its bolts emit."""
+        # a worker imports this; the planning process, which pickles the reader, needs none of it
         from spout.streaming.read_task import read
 
         if not isinstance(partition, SparkTask):
             raise TypeError(f"the source was given a {type(partition).__name__} to read, not its own task")
-        return read(partition.task, self._options, again=partition.again)
+        return read(partition.task, self._options, runs_again=partition.runs_again)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: offsets are committed when their records are settled, not when a batch has ended."""
@@ -182,6 +204,7 @@ class WindhoverReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._runner.stop()
 
     def _running(self) -> Runner:
+        """Return the runner, which the first call creates."""
         if self._runner is None:
             self._runner = Runner(self._options)
         return self._runner
@@ -206,10 +229,11 @@ class Runner:
             report=_report,
             who=Who.here(options.application, _now_ms()),
         )
+        # guards the planner; notified after each step of it
         self._lock = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="windhover-planner", daemon=True)
-        self._error: BaseException | None = None
+        self._error: BaseException | None = None  # ends the query at the next callback
         self._driver = DriverLink(
             options.driver,
             Hello(options.stream, uuid.uuid4().hex[:16]),
@@ -219,24 +243,34 @@ class Runner:
         self._driver.start()
         self._sink = SinkWatch(self._driver, durable_ms=longest_unreachable_ms(options.read))
         self._stops_at_ends = False
-        self._published_ms = 0
+        self._status_written_ms = 0  # wall time
         self._has_planned = False
         self._has_workers = not options.awaits_workers
         self._clock_s = clock_s
-        self._idle_since: float | None = None
+        # since when there was nothing to plan, by clock_s; None: the last call planned a batch
+        self._idle_since_s: float | None = None
 
-    def begin_again(self, journal: Journal) -> bool:
-        """Begin; return whether another process had planned the batch, and mark the batch if so."""
+    def begin_batch(self, end: Journal) -> bool:
+        """Take the group for a batch that Spark is about to run.
+
+        Return whether another process had planned the batch; then the batch is marked as one
+        that runs again.
+        """
         self._driver.require()
         if not self._planner.is_open:
-            self._wait_for_workers()  # first: the clock of its roots moves when the group is taken
-        self.begin(journal, runs_again=not self._has_planned)
-        if not self._has_planned:
-            self._driver.put_again(journal.session, journal.ranges)
-        return not self._has_planned
+            # first: the clock of the batch's roots moves as soon as the group is taken
+            self._wait_for_workers()
+        runs_again = not self._has_planned
+        self.begin(end, runs_again=runs_again)
+        if runs_again:
+            self._driver.put_again(end.session, end.ranges)
+        return runs_again
 
     def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
-        """Take the group for the session of an offset, unless that is done already; see `Planner.open`."""
+        """Take the group for the session of an offset, unless that is done already.
+
+        See `Planner.open`.
+        """
         with self._lock:
             if self._planner.is_open or self._error is not None:
                 return
@@ -252,111 +286,145 @@ class Runner:
         self._stops_at_ends = True
         self._planner.stop_at_ends()
 
-    def plan(self, start: Journal, limit: int | None) -> Journal:
-        """Plan the next batch; before the first one, wait until the ackers are ready."""
+    def plan(self, start: Journal, rows_max: int | None) -> Journal:
+        """Plan the next batch and return its end.
+
+        `start`: there is nothing to do, or the driver ends us. Waits until the ackers are ready
+        and until the batch before is published. `rows_max` None: no limit.
+        """
         self._driver.require()
         self._driver.catch_up()
         if start.session:
-            self._wait_for_workers()  # first: the clock of open roots moves when the group is taken
+            # first: the clock of roots that are pending moves as soon as the group is taken
+            self._wait_for_workers()
         self.begin(start)
         self._has_planned = True
         self._driver.drop_again()
-        if self._stays_idle():
+        if self._waits_in_vain():
             return start
         self._wait_for_workers()
         with self._lock:
             while not self._planner.is_ready:
                 self._wait(POLL_MS)
-        self._wait_for_sink(start)  # without the lock: the thread goes on meanwhile
+        # without the lock: the thread goes on meanwhile
+        self._wait_for_sink(start)
         with self._lock:
-            self._note_held()
-            if (damage := self._sink.damage()) is not None:
-                self._error = damage
-                self._publish(_now_ms(), force=True)
-                self._raise_error()
+            self._pass_on_held_roots()
+            self._raise_damage()
             if self._sink.not_acked is not None:
                 self._planner.note_published(start, self._sink.not_acked)
                 self._sink.not_acked = None
-            end = self._plan(start, limit)
-            if end == start and self._stops_at_ends:
-                end = self._plan_last(start, limit)
-            elif end == start:
-                self._wait(IDLE_MS)
-                end = self._plan(start, limit)
-            if end != start:
-                self._idle_since = None
-                self._sink.planned(end)
-            elif self._idle_since is None:
-                self._idle_since = self._clock_s()
-            if end == start and not self._stops_at_ends:
-                self._planner.note_nothing_to_plan(_now_ms())
+            end = self._plan_or_wait(start, rows_max)
+            self._note_planned(start, end)
             return end
+
+    def _plan_or_wait(self, start: Journal, rows_max: int | None) -> Journal:
+        """Plan a batch.
+
+        With nothing to plan, wait once and try again, or wait for the end of the query.
+        """
+        end = self._plan(start, rows_max)
+        if end != start:
+            return end
+        if self._stops_at_ends:
+            return self._plan_last(start, rows_max)
+        self._wait(IDLE_MS)
+        return self._plan(start, rows_max)
+
+    def _note_planned(self, start: Journal, end: Journal) -> None:
+        """Record whether a batch was planned, and since when there is nothing to plan."""
+        if end != start:
+            self._idle_since_s = None
+            self._sink.planned(end)
+            return
+        if self._idle_since_s is None:
+            self._idle_since_s = self._clock_s()
+        if not self._stops_at_ends:
+            self._planner.note_nothing_to_plan(_now_ms())
+
+    def _raise_damage(self) -> None:
+        """End the query if a part of the last batch could not be read, and its input is not to skip that."""
+        damage = self._sink.damage()
+        if damage is not None:
+            self._error = damage
+            self._write_status(_now_ms(), force=True)
+            self._raise_error()
 
     def _wait_for_workers(self) -> None:
         """Wait until Spark has run a task since this process began: what is emitted before would only age."""
         if self._has_workers:
             return
-        event, wait = "waits_for_workers", LongWait()
+        event = "waits_for_workers"
+        wait = LongWait()
         wait.look(event, self._clock_ms())
         while wait.waited_ms(self._clock_ms()) < WORKERS_MS_MAX:
-            changes = self._driver.changes
+            changes_seen = self._driver.changes  # before the look: a message after it ends the wait below
             if self._driver.has_workers:
                 break
             self._driver.ask_for_workers()
-            self._wait_for_driver(changes)
-            self._say(
+            self._wait_for_driver(changes_seen)
+            self._warn_of_wait(
                 wait,
                 event,
-                "Spark has run no task yet. Nothing is emitted and no timeout runs; see in Spark's UI whether"
-                " it has executors, and what they do",
+                "Spark has run no task yet. Nothing is emitted and no timeout runs; see in"
+                " Spark's UI whether it has executors, and what they do",
             )
         self._has_workers = True
 
     def _clock_ms(self) -> int:
         return int(self._clock_s() * 1000)
 
-    def _say(self, wait: LongWait, event: str, text: str) -> None:
-        """Note that this process waits; write it each minute, with what helps."""
+    def _warn_of_wait(self, wait: LongWait, event: str, text: str) -> None:
+        """Count this look at a wait; log `text`, which has the cure, once in each minute of it."""
         waited_ms = wait.look(event, self._clock_ms())
         if waited_ms is not None:
             waited_s = waited_ms // 1000
             _LOGGER.warning("%s group=%s waited_s=%d: %s", event, self._options.group, waited_s, text)
 
-    def _stays_idle(self) -> bool:
-        """Wait for a record where there was nothing to plan for a while; return whether none came."""
-        if self._idle_since is None or self._clock_s() - self._idle_since < ASKING_SECONDS:
+    def _waits_in_vain(self) -> bool:
+        """Wait for a record, if there was nothing to plan for `ASKING_SECONDS`.
+
+        Return whether none came. False also where it did not wait: then the caller asks for the
+        ends of all partitions.
+        """
+        if self._idle_since_s is None or self._clock_s() - self._idle_since_s < ASKING_SECONDS:
             return False
         if self._stops_at_ends or self._driver.is_inactive:
             return False
-        if self._planner.wait_for_records(ARRIVAL_MS):  # without the lock: the thread goes on meanwhile
-            self._idle_since = None
+        # without the lock: the thread goes on meanwhile
+        has_come = self._planner.wait_for_records(ARRIVAL_MS)
+        if has_come:
+            self._idle_since_s = None
             return False
         self._raise_error()
         return True
 
-    def _plan_last(self, start: Journal, limit: int | None) -> Journal:
-        """Wait for a replay to plan, or until nothing is pending or due; then the query ends.
+    def _plan_last(self, start: Journal, rows_max: int | None) -> Journal:
+        """Wait for a replay to plan, or until nothing is pending or due.
 
-        Spark kills this process when the query ends, so the last status is written here.
+        Return `start` when the query ends. Spark kills this process when the query ends, so the
+        last status is written here.
         """
-        end = start
-        while end == start and not self._planner.is_drained():
+        while not self._planner.is_drained():
             self._wait(IDLE_MS)
-            end = self._plan(start, limit)
-        if end == start:
-            self._planner.leave()
-            self._publish(_now_ms(), force=True)
-        return end
+            end = self._plan(start, rows_max)
+            if end != start:
+                return end
+        self._planner.leave()
+        self._write_status(_now_ms(), force=True)
+        return start
 
     def stop(self) -> None:
+        """End the thread, close the planner and leave the driver; each wait has an end."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
+        # a thread that hangs may hold the lock: then the process ends without a last status
         if self._lock.acquire(timeout=JOIN_SECONDS):
             try:
                 if self._planner.is_open and not self._thread.is_alive():
                     self._planner.close()
-                self._publish(_now_ms())
+                self._write_status(_now_ms())
             finally:
                 self._lock.release()
         else:
@@ -364,51 +432,79 @@ class Runner:
         self._driver.close()
         self._log.close()
 
-    def _plan(self, start: Journal, limit: int | None) -> Journal:
+    def _plan(self, start: Journal, rows_max: int | None) -> Journal:
+        """Plan a batch once; return its end, or `start`. The lock is held.
+
+        A driver that is ending the query gets no more batches.
+        """
         self._raise_error()
         if self._driver.is_inactive:
-            self._driver.put_idle()
-            deadline_ms, wait = self._clock_ms() + ENDING_MS_MAX, LongWait()
-            while self._driver.is_for_good and self._clock_ms() < deadline_ms:
-                self._wait(IDLE_MS)
-                self._driver.put_idle()  # also in a pause that began meanwhile
-                self._say(wait, "waits_for_its_end", "the driver ends the query; no batch is planned")
+            self._wait_for_the_end()
             return start
-        return self._planner.plan(start, limit, _now_ms(), tasks_now(self._options, self._driver.cores))
+        tasks_max = tasks_now(self._options, self._driver.cores)
+        return self._planner.plan(start, rows_max, _now_ms(), tasks_max)
+
+    def _wait_for_the_end(self) -> None:
+        """Report to the driver that no batch will be planned.
+
+        Wait as long as it ends the query for good.
+        """
+        self._driver.put_idle()
+        deadline_ms = self._clock_ms() + ENDING_MS_MAX
+        wait = LongWait()
+        while self._driver.is_for_good and self._clock_ms() < deadline_ms:
+            self._wait(IDLE_MS)
+            # again and again: a pause may have begun meanwhile
+            self._driver.put_idle()
+            self._warn_of_wait(wait, "waits_for_its_end", "the driver ends the query; no batch is planned")
 
     def _wait_for_sink(self, start: Journal) -> None:
         """Wait until the batch that ends at `start` is published; `TrackingError` if it was not."""
-        late_at, wait = time.monotonic() + self._sink.late_ms / 1000, LongWait()
-        changes = self._driver.changes  # before the look: what is said after it ends the wait
-        while (failure := self._sink.failure()) or self._sink.is_owed(start):
-            left_s = late_at - time.monotonic()
-            if failure or left_s <= 0:
+        late_at_s = time.monotonic() + self._sink.late_ms / 1000
+        wait = LongWait()
+        changes_seen = self._driver.changes  # before the look: a message after it ends the wait below
+        while True:
+            failure = self._sink.failure()
+            if failure is None and not self._sink.is_owed(start):
+                return
+            left_s = late_at_s - time.monotonic()
+            if failure is not None or left_s <= 0:
+                # `_wait_for_driver` raises it
                 with self._lock:
                     self._error = failure or self._sink.refusal()
-                    self._publish(_now_ms(), force=True)
-            self._wait_for_driver(changes, int(left_s * 1000) + 1)
-            changes = self._driver.changes
-            self._say(
+                    self._write_status(_now_ms(), force=True)
+            self._wait_for_driver(changes_seen, int(left_s * 1000) + 1)
+            changes_seen = self._driver.changes
+            self._warn_of_wait(
                 wait,
                 "waits_for_publication",
-                "Spark has ended a batch, and the driver has not published yet what it acked and failed; see"
-                " the driver's log, and whether the broker answers",
+                "Spark has ended a batch, and the driver has not published yet what it acked"
+                " and failed; see the driver's log, and whether the broker answers",
             )
 
-    def _note_held(self) -> None:
-        """Let the planner know when a batch is published, where Spark's state may hold some of it."""
+    def _pass_on_held_roots(self) -> None:
+        """Pass to the planner what Spark's state may hold of the batch under way, once that is published."""
         batch = self._planner.under_way
-        published = None if batch is None else self._driver.published(batch.session, batch.ranges)
+        if batch is None:
+            return
+        published = self._driver.published(batch.session, batch.ranges)
         if published is not None:
             self._planner.note_held(published.held)
 
-    def _wait_for_driver(self, changes: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
-        """Wait until the driver says more than it had at `changes`; do not hold the lock."""
+    def _wait_for_driver(self, changes_seen: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
+        """Wait for a message of the driver beyond the `changes_seen` first ones.
+
+        Do not hold the lock.
+        """
         self._raise_error()
-        self._driver.wait(changes, min(wait_ms, DRIVER_WAIT_MS))
+        self._driver.wait(changes_seen, min(wait_ms, DRIVER_WAIT_MS))
         self._raise_error()
 
     def _wait(self, wait_ms: int) -> None:
+        """Wait for a step of the thread, and raise its error.
+
+        The lock, which is held, is free meanwhile.
+        """
         self._raise_error()
         self._lock.wait(wait_ms / 1000)
         self._raise_error()
@@ -422,35 +518,40 @@ class Runner:
         try:
             while not self._stopping.is_set():
                 wait_ms = IDLE_POLL_MS if self._planner.is_idle else POLL_MS
-                records = self._planner.poll(wait_ms)
+                verdict_records = self._planner.poll(wait_ms)
                 if not self._planner.is_reading:
+                    # then `poll` returned at once
                     self._stopping.wait(wait_ms / 1000)
                 with self._lock:
                     now_ms = _now_ms()
                     if not self._stopping.is_set():
-                        self._note_held()
-                        self._planner.step(records, now_ms)
-                    self._publish(now_ms)
+                        self._pass_on_held_roots()
+                        self._planner.step(verdict_records, now_ms)
+                    self._write_status(now_ms)
                     self._driver.keep_mark()
                     self._lock.notify_all()
         except BaseException as error:  # noqa: BLE001 - a thread's top: it surfaces at the next latestOffset
             with self._lock:
                 self._error = error
                 _LOGGER.error("planner stopped: %s", error)
-                self._publish(_now_ms(), force=True)
+                self._write_status(_now_ms(), force=True)
                 self._lock.notify_all()
             self._driver.wake()
 
-    def _publish(self, now_ms: int, *, force: bool = False) -> None:
+    def _write_status(self, now_ms: int, *, force: bool = False) -> None:
         """Write the status file, at most every `STATUS_EVERY_MS` unless `force`.
 
-        A driver that ends the query once nothing is pending reads this status, and then Spark kills this
-        process; so the settled offsets are committed before.
+        A driver that ends the query once nothing is pending reads this status, and then Spark
+        kills this process; so the settled offsets are committed before.
         """
         path = self._options.status_path
-        if path is None or (not force and 0 <= now_ms - self._published_ms < STATUS_EVERY_MS):
+        if path is None:
             return
-        self._published_ms = now_ms
+        # negative where the wall clock was set back: then it is written, and counts anew
+        is_recent = 0 <= now_ms - self._status_written_ms < STATUS_EVERY_MS
+        if is_recent and not force:
+            return
+        self._status_written_ms = now_ms
         status = self._planner.status(now_ms, str(self._error or ""))
         if status.state == "running" and not status.pending and self._driver.is_inactive:
             self._planner.leave()
@@ -466,10 +567,12 @@ def _now_ms() -> int:
 
 
 def _report(event: str, fields: Mapping[str, object]) -> None:
+    """Log an event of the planner: its name first, then its fields."""
     levels = {
         "batch_over_timeout": logging.ERROR,
         "partition_stands": logging.ERROR,
         "session_began": logging.INFO,
     }
     level = levels.get(event, logging.WARNING)
-    _LOGGER.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in fields.items()))
+    fields_text = " ".join(f"{name}={value}" for name, value in fields.items())
+    _LOGGER.log(level, "%s %s", event, fields_text)

@@ -1,8 +1,9 @@
 """The public entry: from topics to DataFrames, and from DataFrames to bolts.
 
-A bolt directly behind `read_stream`, or directly behind another bolt, joins it: the DataFrame is built again
-with one more bolt in the same Python pass, inside the source's read task where possible. Behind Spark's own
-operators a bolt runs in its own `mapInArrow`, and finds its roots by the hidden column ``_windhover``.
+A bolt directly behind `read_stream`, or directly behind another bolt, joins it: the DataFrame
+is built again with one more bolt in the same Python pass, inside the source's read task where
+possible. Behind Spark's own operators a bolt runs in its own `mapInArrow`, and finds its roots
+by the hidden column ``_windhover``.
 
 Source: docs/design/protocol.md, sections 5.1 and 5.2.
 """
@@ -21,7 +22,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.config import topics as topics_yaml
-from acker.config.topics import Topics
+from acker.config.topics import Input, Topics
 from acker.errors import UsageError
 from acker.units import time_ms
 from spout.bolts.bolts import (
@@ -59,7 +60,10 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 class ReadOptions(TypedDict, total=False):
-    """Options of `read_stream`; an option of Spark's Kafka connector has the same name and meaning here."""
+    """Options of `read_stream`.
+
+    An option of Spark's Kafka connector has the same name and meaning here.
+    """
 
     startingOffsets: str
     maxOffsetsPerTrigger: int
@@ -80,15 +84,19 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Topics:
     >>> topics.kafka["bootstrap.servers"], topics.input("sentences").group
     ('kafka-1:9092', 'word-count')
 
-    `environ` has the values for ``${NAME}`` in the file; None: the environment of this process. Raises
-    `ConfigError`: a value is not possible; the message has the file, the key, the value and the cure.
+    `environ` has the values for ``${NAME}`` in the file; None: the environment of this process.
+    Raises `ConfigError`: a value is not possible; the message has the file, the key, the value
+    and the cure.
     """
     environ = os.environ if environ is None else environ
     return topics_yaml.load_topics(Path(path), environ, _LOGGER.warning)
 
 
 def read_stream(
-    spark: SparkSession, topics: Topics, inputs: str | Sequence[str], **options: Unpack[ReadOptions]
+    spark: SparkSession,
+    topics: Topics,
+    inputs: str | Sequence[str],
+    **options: Unpack[ReadOptions],
 ) -> DataFrame:
     """Read inputs of one group as a stream.
 
@@ -100,51 +108,55 @@ def read_stream(
         spark: the session; a classic one, not Spark Connect.
         topics: topics.yaml, as `load` returns it.
         inputs: name of an input, or of several of one group.
-        options: ``startingOffsets`` (earliest, latest or an ISO 8601 time, for a group without history),
-            ``maxOffsetsPerTrigger``, ``minPartitions``, ``includeHeaders``, ``failOnDataLoss``; ``tracked``
-            (False: this query takes no part in the guarantee), ``tracked_when`` (a function of a tuple: a
-            record for which it is false is best effort, as Storm's emit without a message id: whatever its
-            bolts do, it is acked with its micro-batch; one for which it raises fails), ``delayed_acks``
-            (True: rows may be held across micro-batches by `spout.hold`; 16 bytes more per row),
-            ``take_over`` (True: take the group even from a query that is alive, which then ends; and go on
-            with a new session from a checkpoint that is refused, or older than what its query did),
-            ``status_path`` (a file for the planner's status; without it only `spout.stream_status` finds the
-            status).
+        options: ``startingOffsets`` (earliest, latest or an ISO 8601 time, for a group without
+            history), ``maxOffsetsPerTrigger``, ``minPartitions``, ``includeHeaders``,
+            ``failOnDataLoss``; ``tracked`` (False: this query takes no part in the guarantee),
+            ``tracked_when`` (a function of a tuple: a record for which it is false is best
+            effort, as Storm's emit without a message id: whatever its bolts do, it is acked
+            with its micro-batch; one for which it raises fails), ``delayed_acks`` (True: rows
+            may be held across micro-batches by `spout.hold`; 16 bytes more per row),
+            ``take_over`` (True: take the group even from a query that is alive, which then
+            ends; and go on with a new session from a checkpoint that is refused, or older than
+            what its query did), ``status_path`` (a file for the planner's status; without it
+            only `spout.stream_status` finds the status).
 
     Returns:
-        A DataFrame with the columns of Spark's Kafka connector, and the hidden column ``_windhover``. Write
-        it by ``foreachBatch(spout.sink(...))``, or start it with `spout.start`: a query that ends a batch
-        without one of them is stopped with an error.
+        A DataFrame with the columns of Spark's Kafka connector, and the hidden column
+        ``_windhover``. Write it by ``foreachBatch(spout.sink(...))``, or start it with
+        `spout.start`: a query that ends a batch without one of them is stopped with an error.
 
     Raises:
-        UsageError: no such input, inputs of several groups, an unknown option, or a running query of this
-            application reads the group already; or Spark would end a worker before `bolt_timeout`.
+        UsageError: no such input, inputs of several groups, an unknown option, or a running
+            query of this application reads the group already; or Spark would end a worker
+            before `bolt_timeout`.
     """
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    group, tracked = _source_options(topics, names, options)
+    group, tracked = _group_and_tracked(topics, names, options)
     context = spark.sparkContext
     let_workers_be_this_python(context)
     application = Application.of(spark)
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
     read_inputs = tuple(topics.input(name) for name in names)
-    idle_ms = idle_limit_ms(spark.conf.getAll)
-    refuse_idle_limit(limit_ms(read_inputs), idle_ms)
-    if text := idle_warning(idle_ms):
-        _LOGGER.warning(text)
+    _check_idle_limit(spark, read_inputs)
     carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
     stream = application.new_stream(spark, topics, group, tracked=tracked, carry=carry)
     link = application.link(stream)
     stream.inputs = read_inputs
     stream.safety = Safety(limit_ms(stream.inputs), str(link.mark))
+    stream.status_path = Path(options.get("status_path") or link.status_path)
     if tracked and tried_once(context.master or ""):
         _LOGGER.warning(
-            "tasks_are_tried_once master=%s: a record that kills or hangs the worker ends the query, and is"
-            " isolated when it is started again; with local[2,3], or on a cluster, it is isolated at once",
+            "tasks_are_tried_once master=%s: a record that kills or hangs the worker ends the"
+            " query, and is isolated when it is started again; with local[2,3], or on a"
+            " cluster, it is isolated at once",
             context.master,
         )
-    columns = dict(SOURCE_COLUMNS) | ({"headers": HEADERS_TYPE} if options.get("includeHeaders") else {})
-    schema = {**columns, ANCHOR: spark_type_of(carry.type).simpleString()} if tracked else columns
-    stream.status_path = Path(options.get("status_path") or link.status_path)
+    types_by_column = dict(SOURCE_COLUMNS)
+    if options.get("includeHeaders"):
+        types_by_column["headers"] = HEADERS_TYPE
+    columns = tuple(types_by_column)  # without the hidden one
+    if tracked:
+        types_by_column[ANCHOR] = spark_type_of(carry.type).simpleString()
     source = SourceOptions(
         topics=topics,
         inputs=names,
@@ -161,8 +173,8 @@ def read_stream(
         status_path=os.fspath(stream.status_path),
         sink_folder=os.fspath(application.sink_folder),
         driver=application.address,
-        schema=", ".join(f"{name} {kind}" for name, kind in schema.items()),
-        columns=tuple(columns),
+        schema=", ".join(f"{column} {kind}" for column, kind in types_by_column.items()),
+        columns=columns,
         anchored=tracked,
         zone=zone_or_utc(spark),
         roots_carry=carry,
@@ -174,8 +186,20 @@ def read_stream(
     return Node(spark, stream if tracked else None, options=source).frame(anchored=True)
 
 
+def _check_idle_limit(spark: SparkSession, read_inputs: Sequence[Input]) -> None:
+    """Raise `UsageError` if Spark would end a worker before `bolt_timeout`.
+
+    Warn if it may end one later.
+    """
+    idle_ms = idle_limit_ms(spark.conf.getAll)
+    refuse_idle_limit(limit_ms(read_inputs), idle_ms)
+    warning = idle_warning(idle_ms)
+    if warning:
+        _LOGGER.warning(warning)
+
+
 def let_workers_be_this_python(context: SparkContext) -> None:
-    """Let Spark's workers on this machine run this Python, unless a setting chooses another.
+    """Set the Python of Spark's workers on this machine to this one, unless a setting chooses another.
 
     Without `PYSPARK_PYTHON` Spark runs the `python3` of the PATH, which may not have this package.
     """
@@ -183,67 +207,93 @@ def let_workers_be_this_python(context: SparkContext) -> None:
     is_set = "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python") is not None
     if not is_local or is_set or context.pythonExec == sys.executable:
         return
-    found = shutil.which(context.pythonExec)
-    if found is None or Path(found).parent != Path(sys.executable).parent:
+    default_python = shutil.which(context.pythonExec)
+    if default_python is None or Path(default_python).parent != Path(sys.executable).parent:
         _LOGGER.warning(
             "workers_run_this_python path=%s: PYSPARK_PYTHON is not set, and %s is %s, not of this"
             " environment; set PYSPARK_PYTHON to choose one",
             sys.executable,
             context.pythonExec,
-            found or "not there",
+            default_python or "not there",
         )
     context.pythonExec = sys.executable
 
 
-def _source_options(topics: Topics, names: Sequence[str], options: ReadOptions) -> tuple[str, bool]:
-    """Return the group of some inputs, and whether they are tracked; check the options of `read_stream`."""
-    found: object = topics
-    if not isinstance(found, Topics):
-        raise UsageError(f'read_stream reads {found!r}; give it what spout.load("topics.yaml") returns')
+def _group_and_tracked(topics: Topics, names: Sequence[str], options: ReadOptions) -> tuple[str, bool]:
+    """Return the group of some inputs, and whether they are tracked.
+
+    Check the options of `read_stream`.
+    """
+    argument: object = topics
+    if not isinstance(argument, Topics):
+        raise UsageError(f'read_stream reads {argument!r}; give it what spout.load("topics.yaml") returns')
+    _check_options(options)
+    if not names:
+        raise UsageError(f"read_stream needs the name of an input: {', '.join(topics.inputs)}")
+    read_inputs = [topics.input(name) for name in names]
+    for read_input in read_inputs:
+        read_input.require_not_stopped()
+    groups = sorted({read_input.group for read_input in read_inputs})
+    if len(groups) > 1:
+        raise UsageError(f"{', '.join(names)} belong to groups {', '.join(groups)}; one call reads one group")
+    _check_values(options)
+    # `ackers` is 0 for an input whose records nobody tracks
+    ackers = {read_input.ackers for read_input in read_inputs}
+    if len(ackers) > 1:
+        raise UsageError(f"{', '.join(names)}: some have ackers: 0, some have not; read them by two groups")
+    _check_ordering(read_inputs, options)
+    is_tracked = bool(options.get("tracked", True)) and ackers != {0}
+    return groups[0], is_tracked
+
+
+def _check_options(options: ReadOptions) -> None:
+    """Raise `UsageError` if there is no such option, or `tracked_when` would never run."""
     unknown = sorted(set(options) - set(ReadOptions.__annotations__))
     if unknown:
         allowed = ", ".join(ReadOptions.__annotations__)
         raise UsageError(f"read_stream has no option {', '.join(unknown)}; it has {allowed}")
     if options.get("tracked_when") is not None:
         check_runs("tracked_when", options["tracked_when"])
-    if not names:
-        raise UsageError(f"read_stream needs the name of an input: {', '.join(topics.inputs)}")
-    read = [topics.input(name) for name in names]
-    for own in read:
-        own.require_not_stopped()
-    groups = sorted({each.group for each in read})
-    if len(groups) > 1:
-        raise UsageError(f"{', '.join(names)} belong to groups {', '.join(groups)}; one call reads one group")
+
+
+def _check_values(options: ReadOptions) -> None:
+    """Raise `UsageError` if an option has a value of the wrong kind, or no possible one."""
     for option in ("maxOffsetsPerTrigger", "minPartitions"):
-        value = options.get(option)
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise UsageError(f"{option}={value!r}: it is a number of at least 1")
+        number = options.get(option)
+        if number is not None and (not isinstance(number, int) or number < 1):
+            raise UsageError(f"{option}={number!r}: it is a number of at least 1")
     for option in ("includeHeaders", "failOnDataLoss", "tracked", "delayed_acks", "take_over"):
-        if not isinstance(value := options.get(option), bool | None):
-            raise UsageError(f"{option}={value!r}: it is True or False")
+        flag = options.get(option)
+        if not isinstance(flag, bool | None):
+            raise UsageError(f"{option}={flag!r}: it is True or False")
     start = options.get("startingOffsets")
-    if start not in (None, "earliest", "latest", "committed"):
-        try:
-            time_ms(str(start))
-        except ValueError as error:
-            raise UsageError(
-                f"startingOffsets={start!r}: {error}; give earliest, latest, or a time such as"
-                " 2026-07-01T00:00:00Z, for all partitions"
-            ) from error
-    ackers = {each.ackers for each in read}
-    if len(ackers) > 1:
-        raise UsageError(f"{', '.join(names)}: some have ackers: 0, some have not; read them by two groups")
-    if ordered := [each.name for each in read if each.ordered]:
-        for option, is_so in (
-            ("tracked=False", not options.get("tracked", True)),
-            ("delayed_acks=True", options.get("delayed_acks")),
-        ):
-            if is_so:
-                raise UsageError(
-                    f"input {ordered[0]} has an ordering, which does not go with {option}: its next batch"
-                    " waits for the verdicts of the one before; leave the option out, or set ordering: none"
-                )
-    return groups[0], bool(options.get("tracked", True)) and ackers != {0}
+    if start in (None, "earliest", "latest", "committed"):
+        return
+    try:
+        time_ms(str(start))
+    except ValueError as error:
+        raise UsageError(
+            f"startingOffsets={start!r}: {error}; give earliest, latest, or a time such as"
+            " 2026-07-01T00:00:00Z, for all partitions"
+        ) from error
+
+
+def _check_ordering(read_inputs: Sequence[Input], options: ReadOptions) -> None:
+    """Raise `UsageError` if an input is read in order, and an option does not go with that."""
+    ordered_names = [read_input.name for read_input in read_inputs if read_input.ordered]
+    if not ordered_names:
+        return
+    wrong_option = ""
+    if not options.get("tracked", True):
+        wrong_option = "tracked=False"
+    elif options.get("delayed_acks"):
+        wrong_option = "delayed_acks=True"
+    if wrong_option:
+        raise UsageError(
+            f"input {ordered_names[0]} has an ordering, which does not go with {wrong_option}:"
+            " its next batch waits for the verdicts of the one before; leave the option out, or"
+            " set ordering: none"
+        )
 
 
 def bolt(
@@ -264,32 +314,37 @@ def bolt(
 
     Args:
         instance: the bolt; every task works on a copy of it.
-        grouping: `fields` or `shuffle` to send tuples to other tasks first; None: they stay where they are.
+        grouping: `fields` or `shuffle` to send tuples to other tasks first; None: they stay
+            where they are.
         name: the bolt's name in causes and metrics, unique in the topology; None: its class's name.
-        anchored: whether its rows keep the hidden column, for another bolt behind Spark's own operators.
-        hooks: observers of the bolt, called for each tuple; every task works on copies of them. Its counts
-            need no hook: see `spout.stream_status`.
+        anchored: whether its rows keep the hidden column, for another bolt behind Spark's own
+            operators.
+        hooks: observers of the bolt, called for each tuple; every task works on copies of them.
+            Its counts need no hook: see `spout.stream_status`.
 
     Raises:
-        UsageError: `instance` is no bolt, one of its methods would never run (a generator, `async`), or the
-            name is not allowed.
+        UsageError: `instance` is no bolt, one of its methods would never run (a generator,
+            `async`), or the name is not allowed.
     """
-    called = bolt_name(instance, name)
-    check_bolt(called, instance)
+    name_of_bolt = bolt_name(instance, name)
+    check_bolt(name_of_bolt, instance)
     if not isinstance(instance, BasicBolt | Bolt | ArrowBolt):
-        raise UsageError(f"{called} is no BasicBolt, Bolt or ArrowBolt; derive it from one of them")
-    if not called or "+" in called or "/" in called:
-        raise UsageError(f"a bolt cannot be called {called!r}: not empty, without + and /")
-    watching = check_hooks(called, hooks)
+        raise UsageError(f"{name_of_bolt} is no BasicBolt, Bolt or ArrowBolt; derive it from one of them")
+    if not name_of_bolt or "+" in name_of_bolt or "/" in name_of_bolt:
+        raise UsageError(f"a bolt cannot be called {name_of_bolt!r}: not empty, without + and /")
+    task_hooks = check_hooks(name_of_bolt, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
         zone = zone_of_session(rows.sparkSession)
-        step = Step(called, instance, output_schema(called, instance, zone), watching)
+        schema = output_schema(name_of_bolt, instance, zone)
+        step = Step(name_of_bolt, instance, schema, task_hooks)
         node = node_of(rows)
         if node is None:
             node = loose(rows if grouping is None else grouping.apply(rows), step)
-        elif called in node.names:
-            raise UsageError(f"two bolts are called {called!r}; give one of them a name: bolt(..., name=...)")
+        elif name_of_bolt in node.names:
+            raise UsageError(
+                f"two bolts are called {name_of_bolt!r}; give one of them a name: bolt(..., name=...)"
+            )
         elif grouping is None:
             node = node.extended(step)
         else:

@@ -1,7 +1,7 @@
 """Names the rules of `causes` that can fit nothing, when a query starts: a bolt's name may be misspelt.
 
-Whether a class of exceptions exists, nobody knows before it is raised. Which bolts a query has, its plan
-says.
+Whether a class of exceptions exists, nobody knows before it is raised. Which bolts a query has,
+its plan says.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ def unfit_rules(source: Input, operators: Collection[str]) -> Iterator[str]:
     for number, rule in enumerate(source.retry.causes):
         if rule.operator is None or rule.operator in operators:
             continue
-        near = get_close_matches(rule.operator, sorted(operators), n=1)
-        names = ", ".join(str(UntrustedName(name)) for name in sorted(operators)) or "none"
-        cure = f"did you mean {UntrustedName(near[0])}?" if near else f"the query's bolts are: {names}"
+        near_names = get_close_matches(rule.operator, sorted(operators), n=1)
+        if near_names:
+            cure = f"did you mean {UntrustedName(near_names[0])}?"
+        else:
+            names = ", ".join(str(UntrustedName(name)) for name in sorted(operators)) or "none"
+            cure = f"the query's bolts are: {names}"
         yield (
             f"inputs.{source.name}.retry.causes.{number}: no bolt of the query is called"
             f" {UntrustedName(rule.operator)}, so the rule fits nothing; {cure}"
@@ -44,20 +47,19 @@ def name_unfit_rules(stream: Stream, operators: Collection[str]) -> None:
 
 
 def name_unfit_rules_of(plan: JavaObject, application: Application) -> None:
-    """Do so for the streams of a query, by its logical plan.
+    """Log the rules that can fit nothing, of the streams of a query, by its logical plan.
 
-    A topology has named them before: the plan does not show the bolts of its later stages.
+    A topology has logged them before: the plan does not show the bolts of its later stages.
     """
-    all_nodes = list(nodes(plan))
-    if any(map(is_stage, all_nodes)):
+    plan_nodes = list(nodes(plan))
+    if any(map(is_stage, plan_nodes)):
         return
-    operators = {
-        name
-        for node in all_nodes
-        for operator in operators_in(operator_of(node))
-        for name in (operator, operator.partition("/")[0])
-    }
-    for node in all_nodes:
+    operators: set[str] = set()
+    for node in plan_nodes:
+        for operator in operators_in(operator_of(node)):
+            # a plan shows "count/hold" where tuples go to the keyed bolt "count"
+            operators |= {operator, operator.partition("/")[0]}
+    for node in plan_nodes:
         stream = application.streams.get(stream_of(node))
         if stream is not None:
             name_unfit_rules(stream, operators)

@@ -1,8 +1,9 @@
 """A topology as a graph: spouts, bolts, their streams, and who subscribes to what; pure.
 
-`Graph.checked` refuses what cannot run, naming the component and the cure: an unknown producer, stream or
-field, a cycle (with its path), a direct grouping of a stream that is not direct, and two subscriptions whose
-names have one CRC-32, since the edges of a tree are distinguished by it.
+`Graph.checked` refuses what cannot run, naming the component and the cure: an unknown producer,
+stream or field, a cycle (with its path), a direct grouping of a stream that is not direct, and
+two subscriptions whose names have one CRC-32, since the edges of a tree are distinguished by
+it.
 
 Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2; Storm's ``TopologyBuilder``.
 """
@@ -88,8 +89,11 @@ class Graph:
     """Names of the components, every producer before its consumers; `checked` finds it."""
 
     def checked(self) -> Graph:
-        """Return the graph in order; `UsageError`: it cannot run; the message names what, and the cure."""
-        if not any(each.is_spout for each in self.components.values()):
+        """Return the graph in order.
+
+        Raises `UsageError`: it cannot run; the message names what, and the cure.
+        """
+        if not any(component.is_spout for component in self.components.values()):
             raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
         for subscription in self.subscriptions:
             self.check(subscription)
@@ -103,110 +107,150 @@ class Graph:
         return Graph(self.components, self.subscriptions, tuple(self._ordered()))
 
     def inputs_of(self, bolt: str) -> tuple[Subscription, ...]:
-        return tuple(each for each in self.subscriptions if each.consumer == bolt)
+        """Return what a bolt subscribes to; empty for a spout."""
+        subscriptions = self.subscriptions
+        return tuple(subscription for subscription in subscriptions if subscription.consumer == bolt)
 
     @property
     def keyed(self) -> str:
         """The name of the keyed bolt; empty without one."""
-        return next((each.name for each in self.components.values() if each.is_keyed), "")
+        for component in self.components.values():
+            if component.is_keyed:
+                return component.name
+        return ""
 
     def behind(self, bolt: str) -> frozenset[str]:
-        """Return the components that read what a bolt emits, directly or not; the graph must be in order."""
-        found = {bolt}
+        """Return the components that read what a bolt emits, directly or not.
+
+        The graph must be in order.
+        """
+        reached = {bolt}
         for name in self.order:
-            if any(each.producer.component in found for each in self.inputs_of(name)):
-                found.add(name)
-        return frozenset(found - {bolt})
+            producers = {subscription.producer.component for subscription in self.inputs_of(name)}
+            if producers & reached:
+                reached.add(name)
+        return frozenset(reached - {bolt})
 
     def stream(self, name: StreamId, reader: str) -> OutputStream:
         """Return a stream; `UsageError`: there is none of this name, and `reader` reads it."""
         component = self.components.get(name.component)
         if component is None:
-            near = _nearest(name.component, self.components)
-            raise UsageError(f"{reader} reads from {name.component!r}, which was never set{near}")
-        found = component.streams.get(name.stream)
-        if found is None:
+            hint = _nearest(name.component, self.components)
+            raise UsageError(f"{reader} reads from {name.component!r}, which was never set{hint}")
+        stream = component.streams.get(name.stream)
+        if stream is None:
             kind = "spout" if component.is_spout else "bolt"
-            near = _nearest(name.stream, component.streams)
+            hint = _nearest(name.stream, component.streams)
             raise UsageError(
                 f"{reader} reads stream {name.stream!r}, which {kind} {name.component!r} does"
-                f" not declare{near}"
+                f" not declare{hint}"
             )
-        return found
+        return stream
 
     def unread(self) -> tuple[StreamId, ...]:
         """Return the streams of bolts that no bolt subscribes to, in order."""
-        read = {each.producer for each in self.subscriptions}
-        bolts = (each for each in self.components.values() if not each.is_spout)
-        every = (StreamId(each.name, stream) for each in bolts for stream in each.streams)
-        return tuple(stream for stream in every if stream not in read)
+        read = {subscription.producer for subscription in self.subscriptions}
+        unread: list[StreamId] = []
+        for component in self.components.values():
+            if component.is_spout:
+                continue
+            stream_ids = [StreamId(component.name, stream) for stream in component.streams]
+            unread += [stream_id for stream_id in stream_ids if stream_id not in read]
+        return tuple(unread)
 
     def check(self, subscription: Subscription) -> None:
         """Raise `UsageError` if there is no such stream, or it is not read so."""
         bolt = f"bolt {subscription.consumer!r}"
-        found = self.stream(subscription.producer, bolt)
-        missing = [name for name in subscription.fields if name not in found.fields]
-        if missing:
-            names = ", ".join(found.fields) or "none"
+        stream = self.stream(subscription.producer, bolt)
+        unknown_fields = [name for name in subscription.fields if name not in stream.fields]
+        if unknown_fields:
+            names = ", ".join(stream.fields) or "none"
             raise UsageError(
-                f"{bolt} groups {subscription.producer} by {', '.join(missing)}; its fields are: {names}"
+                f"{bolt} groups {subscription.producer} by {', '.join(unknown_fields)};"
+                f" its fields are: {names}"
             )
         if subscription.kind in BY_FIELDS and not subscription.fields:
             raise UsageError(f"{bolt} groups {subscription.producer} by fields and names none")
-        if found.direct and subscription.kind is not Kind.DIRECT:
+        if stream.direct and subscription.kind is not Kind.DIRECT:
             raise UsageError(
-                f"{bolt} reads {subscription.producer} by {subscription.kind}; it is a direct stream, whose"
-                " emitter names the task: read it by direct_grouping"
+                f"{bolt} reads {subscription.producer} by {subscription.kind}; it is a direct"
+                " stream, whose emitter names the task: read it by direct_grouping"
             )
-        if subscription.kind is Kind.DIRECT and not found.direct:
+        if subscription.kind is Kind.DIRECT and not stream.direct:
             raise UsageError(
-                f"{bolt} reads {subscription.producer} by direct grouping, and its emitter names no task:"
-                " declare the stream with direct=True and emit by emit_direct"
+                f"{bolt} reads {subscription.producer} by direct grouping, and its emitter"
+                " names no task: declare the stream with direct=True and emit by emit_direct"
             )
 
     def _check_pairs(self) -> None:
-        keys: dict[int, Subscription] = {}
-        for each in self.subscriptions:
-            other = keys.setdefault(each.key, each)
-            if other is each:
+        """Raise `UsageError` if edges of two subscriptions could not be told apart."""
+        subscriptions_by_key: dict[int, Subscription] = {}
+        for subscription in self.subscriptions:
+            # the key is a CRC-32 of the names, so two pairs of names may have one
+            earlier = subscriptions_by_key.setdefault(subscription.key, subscription)
+            if earlier is subscription:
                 continue
-            if (other.producer, other.consumer) == (each.producer, each.consumer):
+            is_same_pair = (earlier.producer, earlier.consumer) == (
+                subscription.producer,
+                subscription.consumer,
+            )
+            if is_same_pair:
                 raise UsageError(
-                    f"bolt {each.consumer!r} subscribes to {each.producer} twice, by {other.kind} and by"
-                    f" {each.kind}; keep one"
+                    f"bolt {subscription.consumer!r} subscribes to {subscription.producer}"
+                    f" twice, by {earlier.kind} and by {subscription.kind}; keep one"
                 )
             raise UsageError(
-                f"the subscriptions {other} and {each} have one CRC-32 ({each.key:#010x}), so their edges"
-                f" could not be distinguished; rename {each.consumer!r}"
+                f"the subscriptions {earlier} and {subscription} have one CRC-32"
+                f" ({subscription.key:#010x}), so their edges could not be distinguished;"
+                f" rename {subscription.consumer!r}"
             )
 
     def _ordered(self) -> Iterator[str]:
-        """Yield the components, every producer before its consumers; `UsageError`: there is a cycle."""
-        left = {name: {each.producer.component for each in self.inputs_of(name)} for name in self.components}
-        while left:
-            free = [name for name, before in left.items() if not before & left.keys()]
-            if not free:
-                path = " -> ".join(_cycle(left))
+        """Yield the components, every producer before its consumers.
+
+        Raises `UsageError`: there is a cycle.
+        """
+        producers_by_name: dict[str, set[str]] = {}
+        for name in self.components:
+            subscriptions = self.inputs_of(name)
+            producers_by_name[name] = {subscription.producer.component for subscription in subscriptions}
+        while producers_by_name:
+            # those whose producers were all yielded before
+            ready = [
+                name
+                for name, producers in producers_by_name.items()
+                if not producers & producers_by_name.keys()
+            ]
+            if not ready:
+                path = " -> ".join(_cycle(producers_by_name))
                 raise UsageError(
-                    f"the topology has a cycle: {path}; a tree that never ends cannot be acked. Write what"
-                    " goes round to a topic, and read it by a spout"
+                    f"the topology has a cycle: {path}; a tree that never ends cannot be acked."
+                    " Write what goes round to a topic, and read it by a spout"
                 )
-            for name in free:
-                del left[name]
+            for name in ready:
+                del producers_by_name[name]
                 yield name
 
 
-def _cycle(producers: Mapping[str, Collection[str]]) -> list[str]:
-    """Return a cycle, in the direction of the tuples, its first component again at the end."""
-    path = [next(iter(producers))]
+def _cycle(producers_by_name: Mapping[str, Collection[str]]) -> list[str]:
+    """Return a cycle, in the direction of the tuples, its first component again at the end.
+
+    Each component has a producer among the others, so going from producer to producer ends in a
+    cycle.
+    """
+    path = [next(iter(producers_by_name))]  # against the direction of the tuples
     while True:
-        before = next(name for name in producers[path[-1]] if name in producers)
-        if before in path:
-            return [before, *reversed(path[path.index(before) :])]
-        path.append(before)
+        producers = producers_by_name[path[-1]]
+        producer = next(name for name in producers if name in producers_by_name)
+        if producer in path:
+            cycle = path[path.index(producer) :]
+            return [producer, *reversed(cycle)]
+        path.append(producer)
 
 
 def _nearest(name: str, names: Collection[str]) -> str:
-    if near := get_close_matches(name, names, n=1):
-        return f"; did you mean {near[0]!r}?"
+    """Return the end of a message about a name that is unknown: the nearest known one, or all of them."""
+    near_names = get_close_matches(name, names, n=1)
+    if near_names:
+        return f"; did you mean {near_names[0]!r}?"
     return f"; there are: {', '.join(names) or 'none'}"

@@ -1,9 +1,9 @@
 """Which task a tuple goes to: Storm's groupings over a batch of rows; pure.
 
-A choice depends on the tuple alone (its fields, or its place in its trees), never on what was sent before:
-Spark may run a task again, and its tuples must take the same ways, or some would be lost and others doubled.
-Storm's partial key grouping looks at the load instead; here a tuple's place in its tree decides between its
-two tasks, which splits a hot key evenly as well.
+A choice depends on the tuple alone (its fields, or its place in its trees), never on what was
+sent before: Spark may run a task again, and its tuples must take the same ways, or some would
+be lost and others doubled. Storm's partial key grouping looks at the load instead; here a
+tuple's place in its tree decides between its two tasks, which splits a hot key evenly as well.
 
 Source: docs/design/protocol.md, section 2 ("Ids are deterministic"); Storm's ``FieldsGrouper``,
 ``PartialKeyGrouping``.
@@ -30,28 +30,36 @@ _NULL = np.uint64(zlib.crc32(b"None"))
 
 
 def tasks_for(
-    kind: Kind, tasks: int, keys: U64 | None, deliveries: Sequence[tuple[Delivery, ...]], first: int = 0
+    kind: Kind,
+    tasks: int,
+    keys: U64 | None,
+    deliveries: Sequence[tuple[Delivery, ...]],
+    rows_before: int = 0,
 ) -> I64:
     """Return the task of each row, 0 up to `tasks`, one for one.
 
     Args:
         kind: the grouping; ALL and DIRECT name their tasks themselves.
-        keys: `value_keys` the grouping's fields, for groupings that have some.
+        keys: `value_keys` of the grouping's fields, for groupings that have some.
         deliveries: each row's place in its trees; a row without one is dealt out by turns.
-        first: rows without a place that were dealt out before.
+        rows_before: rows without a place that were dealt out before.
     """
     rows = len(deliveries)
     if kind is Kind.GLOBAL or tasks == 1:
         return np.zeros(rows, np.int64)
     if keys is None:
-        return modulo(_places(deliveries, first), tasks)
+        return modulo(_place_numbers(deliveries, rows_before), tasks)
     if kind is Kind.FIELDS:
         return modulo(keys, tasks)
-    other = keys + _SECOND
-    mix64_in_place(other)
-    one, two = modulo(keys, tasks), modulo(other, tasks - 1)
-    two += two >= one  # among the tasks that are not the first choice
-    chosen: I64 = np.where(_places(deliveries, first) & np.uint64(1), one, two)
+    # PARTIAL_KEY: a key has two tasks, and a tuple's place decides between them
+    other_keys = keys + _SECOND
+    mix64_in_place(other_keys)
+    first_choice = modulo(keys, tasks)
+    second_choice = modulo(other_keys, tasks - 1)
+    # among the tasks that are not the first choice: with 2 as first, 0, 1, 2 become 0, 1, 3
+    second_choice += second_choice >= first_choice
+    is_odd = _place_numbers(deliveries, rows_before) & np.uint64(1)
+    chosen: I64 = np.where(is_odd, first_choice, second_choice)
     return chosen
 
 
@@ -59,13 +67,13 @@ def value_keys(batch: pa.RecordBatch, fields: Iterable[str]) -> U64:
     """Return a number for the values of fields in each row: equal values have one number, in any batch."""
     keys = np.zeros(batch.num_rows, np.uint64)
     for name in fields:
-        keys += _values(batch.column(name))
+        keys += _value_numbers(batch.column(name))
         mix64_in_place(keys)
     return keys
 
 
-def _values(column: pa.Array) -> U64:
-    """Number the values of a column by their text, each distinct one once where Arrow can tell."""
+def _value_numbers(column: pa.Array) -> U64:
+    """Return a number for each value of a column, by its text: of each distinct one once, where Arrow can."""
     if pa.types.is_integer(column.type):
         numbers = np.asarray(column.fill_null(0)).astype(np.uint64)
         if column.null_count:
@@ -76,41 +84,53 @@ def _values(column: pa.Array) -> U64:
     try:
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     except pa.ArrowNotImplementedError:  # lists and structs
-        return _numbers(column)
+        return _text_numbers(column)
+    # null has the index behind the last value
     indices = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)
-    found: U64 = np.append(_numbers(coded.dictionary), _NULL)[indices]
-    return found
+    distinct_numbers = np.append(_text_numbers(coded.dictionary), _NULL)
+    numbers_by_row: U64 = distinct_numbers[indices]
+    return numbers_by_row
 
 
-def _numbers(column: pa.Array) -> U64:
+def _text_numbers(column: pa.Array) -> U64:
+    """Return the CRC-32 of each value's text, as Python writes it."""
     try:
         values = column.to_pylist()
-    except (ValueError, OverflowError):  # one has no form in Python, and one tuple must not end the query
-        values = [_value_or_none(each) for each in column]
+    except (ValueError, OverflowError):
+        # one has no form in Python, and one tuple must not end the query
+        values = [_value_or_none(scalar) for scalar in column]
     return np.fromiter((zlib.crc32(repr(value).encode()) for value in values), np.uint64, len(values))
 
 
 def _value_or_none(scalar: pa.Scalar) -> object:
+    """Return a value; None: it has no form in Python, such as a time after the year 9999."""
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):
         return None
 
 
-def _places(deliveries: Sequence[tuple[Delivery, ...]], first: int) -> U64:
-    """Number each row by the first of its places; one without a place is dealt out by turns."""
+def _place_numbers(deliveries: Sequence[tuple[Delivery, ...]], rows_before: int) -> U64:
+    """Return a number for each row by the first of its places.
+
+    One without a place is dealt out by turns.
+    """
     if isinstance(deliveries, Places):
-        mixed = deliveries.numbers()
-        mix64_in_place(mixed)
-        return mixed
-    turns = iter(range(first, first + len(deliveries)))
-    numbers = (mix64(number_of(each[0])) if each else next(turns) for each in deliveries)
-    return np.fromiter(numbers, np.uint64, len(deliveries))
+        numbers = deliveries.numbers()
+        mix64_in_place(numbers)
+        return numbers
+    turns = iter(range(rows_before, rows_before + len(deliveries)))
+    row_numbers = (mix64(number_of(places[0])) if places else next(turns) for places in deliveries)
+    return np.fromiter(row_numbers, np.uint64, len(deliveries))
 
 
 def modulo(numbers: U64, tasks: int) -> I64:
-    """Take the remainders; NumPy divides by one number many at a time, and takes remainders one by one."""
-    whole = numbers // np.uint64(tasks)
-    whole *= np.uint64(tasks)
-    found: I64 = np.subtract(numbers, whole, out=whole).view(np.int64)
-    return found
+    """Return the remainders of numbers by `tasks`, below 2**63.
+
+    NumPy divides many numbers by one at a time, and takes remainders one by one: so each is the
+    number less the multiple.
+    """
+    multiples = numbers // np.uint64(tasks)
+    multiples *= np.uint64(tasks)
+    remainders: I64 = np.subtract(numbers, multiples, out=multiples).view(np.int64)
+    return remainders

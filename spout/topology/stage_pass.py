@@ -1,6 +1,7 @@
 """One stage as its tasks get it: bolts, streams, ways, and the columns between two stages.
 
-A chain of bolts on a DataFrame is a stage too (`spout.topology.chain`), with the DataFrame's own columns.
+A chain of bolts on a DataFrame is a stage too (`spout.topology.chain`), with the DataFrame's
+own columns.
 
 Between two stages a row is one delivery (or one tuple for the sink). Rows travel in bundles
 (`spout.topology.bundles`), those before a keyed bolt one by one:
@@ -11,19 +12,18 @@ Between two stages a row is one delivery (or one tuple for the sink). Rows trave
     The task that it goes to.
 ``_windhover``
     Its places in its trees (`spout.tuples.anchors.hops_column`).
-``_root``
-    Before a keyed bolt: source and position of the root, which mean something behind the batch too. Null
-    where the row has no root, or several.
+``_root`` Before a keyed bolt: source and position of the root, which mean something behind the
+    batch too. Null where the row has no root, or several.
 ``s0``, ``s1``, …
     One struct for each stream that goes on; null in all rows of other streams.
 
-The last stage returns the rows of the sink: bare columns where it gets one stream, else ``_to`` and a struct
-for each.
+The last stage returns the rows of the sink: bare columns where it gets one stream, else ``_to``
+and a struct for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,7 +47,8 @@ class StreamPass:
     Attributes:
         id: component and name.
         schema: its fields, as Arrow types.
-        column: the column that holds its tuples on their way to a later stage, or to one of several outputs.
+        column: the column that holds its tuples on their way to a later stage, or to one of
+            several outputs.
         routes: who reads it.
         outputs: the sink's outputs that it is.
         direct: whether its emitter names the task.
@@ -67,7 +68,7 @@ class StreamPass:
     @property
     def emits(self) -> Emits:
         """What the collector needs of it."""
-        outlets = tuple(Outlet(r.subscription.key, r.tasks, r.copies) for r in self.routes)
+        outlets = tuple(Outlet(route.subscription.key, route.tasks, route.copies) for route in self.routes)
         return Emits(tuple(self.schema.names), outlets, self.direct, self.on_frame)
 
     @property
@@ -114,9 +115,10 @@ class Frame:
     Attributes:
         came_from: the component of which the rows are.
         arrives: this, the next two and `carry`: as in `spout.topology.chain.Chain`.
-        entry: key of the subscription on which Spark's operators deliver tuples, which they may drop or
-            repeat; 0: what arrives is of the source, or of another chain of bolts.
-        by_row: whether every bolt settles a tuple when it is called, so that a row's own place is enough.
+        entry: key of the subscription on which Spark's operators deliver tuples, which they may
+            drop or repeat; 0: what arrives is of the source, or of another chain of bolts.
+        by_row: whether every bolt settles a tuple when it is called, so that a row's own place
+            is enough.
     """
 
     came_from: StreamId
@@ -138,7 +140,8 @@ class StagePass:
         spouts: in the first stage the spouts' streams, by the id of each input.
         arriving: schema of the rows that arrive in bundles; None: they arrive one by one.
         bundling: how the rows that leave are put into bundles; None: they leave one by one.
-        keyed: in the stage of a keyed bolt the stream of what it emits; the other bolts are behind it.
+        keyed: in the stage of a keyed bolt the stream of what it emits; the other bolts are
+            behind it.
         is_behind_keyed: whether roots are numbered by `spout.publishing.delayed.KeyedRoots`.
         arrivals: in a later one what arrives for its own bolts, by number.
         passing: outputs that arrive in the last stage from an earlier one, by number.
@@ -174,7 +177,10 @@ class StagePass:
         return self.schema if self.bundling is None else BUNDLES
 
     def rows_of(self, batch: pa.RecordBatch) -> Iterator[PlacedRows]:
-        """Yield the rows that arrive in a batch of Spark's; those of a DataFrame have a column of anchors."""
+        """Yield the rows that arrive in a batch of Spark's.
+
+        Those of a DataFrame have a column of anchors.
+        """
         if self.arriving is None:
             return iter((PlacedRows(batch),))
         if self.frame is not None:
@@ -201,7 +207,14 @@ class StagePass:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a layout is made into passes with. `inputs`: the ids of each spout's; `hooks` watch every bolt."""
+    """What a layout is made into passes with.
+
+    Attributes:
+        bolts: by name.
+        schemas: the fields of each stream.
+        inputs: by spout, the ids of the inputs that it reads.
+        hooks: what watches every bolt.
+    """
 
     bolts: Mapping[str, AnyBolt]
     schemas: Mapping[StreamId, pa.Schema]
@@ -211,89 +224,145 @@ class Parts:
 
 
 def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
-    """Make what the tasks of each stage do; that of a keyed bolt begins behind Spark's operator."""
-    streams = {id_: _stream(plan, parts, id_, n) for n, id_ in enumerate(parts.schemas)}
-    names = ["+".join(stage) for stage in plan.stages]
-    heads = [entry_of(stage[0]) if stage[0] == plan.keyed else stage[0] for stage in plan.stages]
-    tasks = {
-        name: plan.tasks[name] or plan.partitions[stage]
-        for stage, names_ in enumerate(plan.stages)
-        for name in names_
-        if name in parts.bolts
+    """Return what the tasks of each stage do.
+
+    That of a keyed bolt begins behind Spark's operator.
+    """
+    streams = {
+        stream_id: _stream(plan, parts, stream_id, number) for number, stream_id in enumerate(parts.schemas)
     }
-    found: list[StagePass] = []
+    stage_names = ["+".join(components) for components in plan.stages]
+    tasks = _tasks_of_bolts(plan, parts)
+    passes: list[StagePass] = []
     for stage, components in enumerate(plan.stages):
         is_last = stage + 1 == len(plan.stages)
         is_keyed = stage == plan.keyed_stage
-        meets_keyed = is_last or stage + 1 == plan.keyed_stage
-        found.append(
+        # rows for a keyed bolt leave one by one
+        is_before_keyed = stage + 1 == plan.keyed_stage
+        arrives_in_bundles = stage > 0 and not is_keyed
+        bundling = None
+        if not is_last and not is_before_keyed:
+            bundling = Bundling(plan.partitions[stage + 1])
+        passes.append(
             StagePass(
-                name=names[stage],
-                bolts=tuple(
-                    BoltPass(
-                        name,
-                        parts.bolts[name],
-                        {id_.stream: stream for id_, stream in streams.items() if id_.component == name},
-                        plan.tasks[name],
-                        parts.hooks,
-                    )
-                    for name in components
-                    if name in parts.bolts
-                ),
-                spouts={
-                    input_id: streams[StreamId(name)]
-                    for name in components
-                    for input_id in parts.inputs.get(name, ())
-                },
-                arrivals={
-                    route.number: Arrival(route.subscription.consumer, streams[route.subscription.producer])
-                    for route in plan.routes
-                    if route.first < stage == route.last
-                },
-                passing={o.number: streams[o.stream] for o in plan.outputs if o.first < stage and is_last},
+                name=stage_names[stage],
+                bolts=tuple(_bolts(plan, parts, streams, components)),
+                spouts=_spouts(parts, streams, components),
+                arrivals=_arrivals(plan, streams, stage),
+                passing=_passing(plan, streams, stage) if is_last else {},
                 schema=_leaving(plan, streams, stage),
                 tasks=tasks,
                 tracked=parts.tracked,
                 is_last=is_last,
-                upstream=names[stage - 1] if stage and not is_keyed else "",
-                consumer="" if is_last else heads[stage + 1],
-                arriving=found[-1].schema if stage and not is_keyed else None,
-                bundling=None if meets_keyed else Bundling(plan.partitions[stage + 1]),
+                upstream=stage_names[stage - 1] if arrives_in_bundles else "",
+                consumer="" if is_last else _consumer(plan, stage + 1),
+                arriving=passes[-1].schema if arrives_in_bundles else None,
+                bundling=bundling,
                 keyed=streams[StreamId(plan.keyed)] if is_keyed else None,
                 is_behind_keyed=0 <= plan.keyed_stage <= stage,
             )
         )
-    return tuple(found)
+    return tuple(passes)
+
+
+def _tasks_of_bolts(plan: Layout, parts: Parts) -> dict[str, int]:
+    """Return the tasks of each bolt.
+
+    One that runs in all tasks of its stage has as many as that.
+    """
+    tasks: dict[str, int] = {}
+    for stage, components in enumerate(plan.stages):
+        for name in components:
+            if name in parts.bolts:
+                tasks[name] = plan.tasks[name] or plan.partitions[stage]
+    return tasks
+
+
+def _bolts(
+    plan: Layout, parts: Parts, streams: Mapping[StreamId, StreamPass], components: Iterable[str]
+) -> Iterator[BoltPass]:
+    """Yield the bolts of a stage."""
+    for name in components:
+        if name not in parts.bolts:
+            continue
+        own_streams = {
+            stream_id.stream: stream for stream_id, stream in streams.items() if stream_id.component == name
+        }
+        yield BoltPass(name, parts.bolts[name], own_streams, plan.tasks[name], parts.hooks)
+
+
+def _spouts(
+    parts: Parts, streams: Mapping[StreamId, StreamPass], components: Iterable[str]
+) -> dict[int, StreamPass]:
+    """Return the streams of a stage's spouts, by the id of each input."""
+    spouts: dict[int, StreamPass] = {}
+    for name in components:
+        for input_id in parts.inputs.get(name, ()):
+            spouts[input_id] = streams[StreamId(name)]
+    return spouts
+
+
+def _arrivals(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> dict[int, Arrival]:
+    """Return what arrives for the bolts of a stage from earlier ones, by number."""
+    arrivals: dict[int, Arrival] = {}
+    for route in plan.routes:
+        if route.first_stage < stage == route.last_stage:
+            subscription = route.subscription
+            arrivals[route.number] = Arrival(subscription.consumer, streams[subscription.producer])
+    return arrivals
+
+
+def _passing(plan: Layout, streams: Mapping[StreamId, StreamPass], last_stage: int) -> dict[int, StreamPass]:
+    """Return the sink's outputs that earlier stages emit, by number: the last stage only passes them on."""
+    outputs = plan.outputs
+    return {output.number: streams[output.stream] for output in outputs if output.stage < last_stage}
+
+
+def _consumer(plan: Layout, stage: int) -> str:
+    """Return the operator to which rows of the stage before go: the first component of a stage."""
+    component = plan.stages[stage][0]
+    return entry_of(component) if component == plan.keyed else component
 
 
 def entry_of(bolt: str) -> str:
-    """Name the operator that hands tuples to a keyed bolt; no component can be called so."""
+    """Return the name of the operator that hands tuples to a keyed bolt.
+
+    No component can be called so.
+    """
     return f"{bolt}/hold"
 
 
-def _stream(plan: Layout, parts: Parts, id_: StreamId, number: int) -> StreamPass:
-    routes = tuple(route for route in plan.routes if route.subscription.producer == id_)
-    beside = (parts.bolts.get(route.subscription.consumer) for route in routes if route.stays)
+def _stream(plan: Layout, parts: Parts, stream_id: StreamId, number: int) -> StreamPass:
+    """Return a stream as the stage that emits it knows it; `number` names its column."""
+    routes = tuple(route for route in plan.routes if route.subscription.producer == stream_id)
+    # bolts of the same stage
+    readers = [parts.bolts.get(route.subscription.consumer) for route in routes if route.stays]
+    output_stream = plan.graph.components[stream_id.component].streams[stream_id.stream]
     return StreamPass(
-        id_,
-        parts.schemas[id_],
+        stream_id,
+        parts.schemas[stream_id],
         COLUMN.format(number),
         routes,
-        tuple(output for output in plan.outputs if output.stream == id_),
-        plan.graph.components[id_.component].streams[id_.stream].direct,
-        batched=any(isinstance(bolt, ArrowBolt) for bolt in beside),
+        outputs=tuple(output for output in plan.outputs if output.stream == stream_id),
+        direct=output_stream.direct,
+        batched=any(isinstance(reader, ArrowBolt) for reader in readers),
     )
 
 
 def _leaving(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> pa.Schema:
+    """Return the schema of the rows that leave a stage; the module's docstring has its columns."""
     is_last = stage + 1 == len(plan.stages)
     if is_last and len(plan.outputs) == 1:
+        # the sink's own columns, and no more
         return streams[plan.outputs[0].stream].schema
+    leaving = plan.crossing(stage)
+    if is_last:
+        leaving = tuple(output.stream for output in plan.outputs)
+    structs: list[pa.Field] = []
+    for stream_id in dict.fromkeys(leaving):
+        stream = streams[stream_id]
+        structs.append(pa.field(stream.column, pa.struct(list(stream.schema))))
     to = pa.field(TO, pa.int32())
-    leaving = [output.stream for output in plan.outputs] if is_last else plan.crossing(stage)
-    structs = [
-        pa.field(streams[id_].column, pa.struct(list(streams[id_].schema))) for id_ in dict.fromkeys(leaving)
-    ]
     if is_last:
         return pa.schema([to, *structs])
     root = [pa.field(ROOT, ROOT_TYPE)] if stage < plan.keyed_stage else []

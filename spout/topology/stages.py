@@ -1,17 +1,19 @@
 """Which bolts share a Python pass: a topology cut into stages, one behind the other; pure.
 
-A stage is what one task runs. Stage 0 runs inside the spout's own read task; between a stage and the next
-Spark shuffles once, whatever the groupings: each tuple names the task that it goes to. A bolt whose groupings
-all let tuples stay where they are joins the stage of what it reads; any other one stands behind a shuffle.
-What a later stage or the sink reads passes through those between. So every batch is one chain of stages:
-nothing is read twice, however the graph branches and joins. Nothing passes by Spark's state store: so a keyed
-bolt stands behind every bolt that does not read from it, and at the head of its stage are those that do.
+A stage is what one task runs. Stage 0 runs inside the spout's own read task; between a stage
+and the next Spark shuffles once, whatever the groupings: each tuple names the task that it goes
+to. A bolt whose groupings all let tuples stay where they are joins the stage of what it reads;
+any other one stands behind a shuffle. What a later stage or the sink reads passes through those
+between. So every batch is one chain of stages: nothing is read twice, however the graph
+branches and joins. Nothing passes by Spark's state store: so a keyed bolt stands behind every
+bolt that does not read from it, and at the head of its stage are those that do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from spout.topology.graph import Graph, Kind, Subscription
 from spout.tuples.tuple import StreamId
@@ -19,21 +21,26 @@ from spout.tuples.tuple import StreamId
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A subscription as it is run: from stage `first` to stage `last`, to one or all of so many `tasks`.
+    """A subscription as it is run.
 
-    Which task of a keyed bolt a tuple goes to Spark decides by its key: such a route has one.
+    Attributes:
+        number: tells its rows from others between two stages.
+        first_stage: the stage that emits its tuples.
+        last_stage: the stage that reads them; the same one if they stay in their task.
+        tasks: to one or all of how many tasks they go. Of a keyed bolt it is 1: Spark decides
+            by the key.
     """
 
     number: int
     subscription: Subscription
-    first: int
-    last: int
+    first_stage: int
+    last_stage: int
     tasks: int
 
     @property
     def stays(self) -> bool:
         """Whether its tuples never leave their task."""
-        return self.first == self.last
+        return self.first_stage == self.last_stage
 
     @property
     def copies(self) -> int:
@@ -43,11 +50,14 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class SinkOutput:
-    """A stream that the sink gets, and the stage that emits it. `number` tells its rows from others."""
+    """A stream that the sink gets, and the stage that emits it.
+
+    `number` tells its rows from others.
+    """
 
     number: int
     stream: StreamId
-    first: int
+    stage: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +65,10 @@ class Layout:
     """A topology in stages.
 
     Attributes:
-        stages: the components of each stage, producers before their consumers; spouts are in stage 0.
-        partitions: tasks of each stage; 0 for the first, which has as many as a batch has read tasks, and for
-            that of a keyed bolt, which has ``spark.sql.shuffle.partitions``.
+        stages: the components of each stage, producers before their consumers; spouts are in
+            stage 0.
+        partitions: tasks of each stage; 0 for the first, which has as many as a batch has read
+            tasks, and for that of a keyed bolt, which has ``spark.sql.shuffle.partitions``.
         tasks: tasks of each bolt; 0: as many as its stage has, wherever its tuples are.
         routes: how each subscription is run, in order.
         outputs: what the sink gets, in order.
@@ -78,12 +89,33 @@ class Layout:
     @property
     def keyed_stage(self) -> int:
         """Number of the keyed bolt's stage; -1 without one."""
-        return next((n for n, names in enumerate(self.stages) if self.keyed in names), -1)
+        for number, components in enumerate(self.stages):
+            if self.keyed in components:
+                return number
+        return -1
 
     def crossing(self, stage: int) -> tuple[StreamId, ...]:
         """Return the streams with tuples that go from a stage to the next one, in order."""
-        read = [r.subscription.producer for r in self.routes if r.first <= stage < r.last]
-        return tuple(dict.fromkeys([*read, *(o.stream for o in self.outputs if o.first <= stage)]))
+        streams = [
+            route.subscription.producer
+            for route in self.routes
+            if route.first_stage <= stage < route.last_stage
+        ]
+        # the sink reads behind the last stage
+        streams += [output.stream for output in self.outputs if output.stage <= stage]
+        return tuple(dict.fromkeys(streams))
+
+
+class _Placement(NamedTuple):
+    """Of each component the stage in which it runs, and its own tasks; 0: as many as its stage has.
+
+    `order` has the components, producers before their consumers, and the keyed bolt as late as
+    it can be.
+    """
+
+    order: tuple[str, ...]
+    stage_by_name: dict[str, int]
+    tasks_by_name: dict[str, int]
 
 
 def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
@@ -93,45 +125,80 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
         outputs: the streams that the sink gets.
         cores: tasks of a bolt behind a shuffle that says nothing of its parallelism.
     """
-    at: dict[str, int] = {}
-    tasks: dict[str, int] = {}
-    behind = graph.behind(graph.keyed)
-    order = sorted(graph.order, key=lambda name: (name in behind, graph.components[name].is_keyed))
+    placement = _placement(graph, cores)
+    stage_by_name = placement.stage_by_name
+    tasks_by_name = placement.tasks_by_name
+    stages: list[list[str]] = [[] for _ in range(max(stage_by_name.values()) + 1)]
+    for name in placement.order:
+        stages[stage_by_name[name]].append(name)
+    partitions: list[int] = []
+    for number, names in enumerate(stages):
+        tasks_of_bolts = [tasks_by_name[name] for name in names]
+        has_keyed_bolt = graph.keyed in names
+        partitions.append(_partitions(number, tasks_of_bolts, cores, is_keyed=has_keyed_bolt))
+    routes: list[Route] = []
+    for subscription in graph.subscriptions:
+        consumer = subscription.consumer
+        last_stage = stage_by_name[consumer]
+        tasks = tasks_by_name[consumer] or partitions[last_stage]
+        if consumer == graph.keyed:
+            tasks = 1
+        first_stage = stage_by_name[subscription.producer.component]
+        routes.append(Route(len(routes), subscription, first_stage, last_stage, tasks))
+    # they are numbered on from the routes
+    sink_outputs = [
+        SinkOutput(number, stream, stage_by_name[stream.component])
+        for number, stream in enumerate(outputs, start=len(routes))
+    ]
+    return Layout(
+        graph,
+        stages=tuple(map(tuple, stages)),
+        partitions=tuple(partitions),
+        tasks=tasks_by_name,
+        routes=tuple(routes),
+        outputs=tuple(sink_outputs),
+    )
+
+
+def _placement(graph: Graph, cores: int) -> _Placement:
+    """Find the stage of each component: that of its producers, or the next one behind a shuffle."""
+    stage_by_name: dict[str, int] = {}
+    tasks_by_name: dict[str, int] = {}
+    # the keyed bolt after all bolts that do not read from it, and before those that do
+    behind_keyed = graph.behind(graph.keyed)
+    order = sorted(graph.order, key=lambda name: (name in behind_keyed, graph.components[name].is_keyed))
     for name in order:
         component = graph.components[name]
-        inputs = graph.inputs_of(name)
-        stays = not component.is_spout and all(_may_stay(each, component.parallelism) for each in inputs)
-        before = [at[each.producer.component] for each in inputs]
+        subscriptions = graph.inputs_of(name)
+        producers = [subscription.producer.component for subscription in subscriptions]
+        stages_before = [stage_by_name[producer] for producer in producers]
         if component.is_keyed:
-            before = list(at.values())
-        at[name] = max(before, default=0) if stays or component.is_spout else max(before) + 1
-        has_own = not (stays or component.is_spout or component.is_keyed)
-        tasks[name] = (component.parallelism or cores) if has_own else 0
-    count = max(at.values()) + 1
-    stages = tuple(tuple(name for name in order if at[name] == stage) for stage in range(count))
-    partitions = tuple(
-        0 if not number or graph.keyed in names else max(tasks[name] for name in names) or cores
-        for number, names in enumerate(stages)
-    )
-    routes = [
-        Route(
-            n,
-            each,
-            at[each.producer.component],
-            at[each.consumer],
-            1 if each.consumer == graph.keyed else tasks[each.consumer] or partitions[at[each.consumer]],
-        )
-        for n, each in enumerate(graph.subscriptions)
-    ]
-    ends = [SinkOutput(len(routes) + n, stream, at[stream.component]) for n, stream in enumerate(outputs)]
-    return Layout(graph, stages, partitions, tasks, tuple(routes), tuple(ends))
+            # nothing passes by it: it is behind all that was placed so far
+            stages_before = list(stage_by_name.values())
+        parallelism = component.parallelism
+        stays = all(_may_stay(subscription, parallelism) for subscription in subscriptions)
+        tasks_by_name[name] = 0
+        if component.is_spout or stays:
+            stage_by_name[name] = max(stages_before, default=0)
+            continue
+        stage_by_name[name] = max(stages_before) + 1
+        if not component.is_keyed:
+            tasks_by_name[name] = parallelism or cores
+    return _Placement(tuple(order), stage_by_name, tasks_by_name)
+
+
+def _partitions(stage: int, bolt_tasks: Sequence[int], cores: int, *, is_keyed: bool) -> int:
+    """Return how many tasks a stage has, as in `Layout.partitions`: as its bolt with the most, or `cores`."""
+    if stage == 0 or is_keyed:
+        return 0
+    return max(bolt_tasks) or cores
 
 
 def _may_stay(subscription: Subscription, parallelism: int | None) -> bool:
-    """Tell whether a grouping lets tuples stay where they are.
+    """Return whether a grouping lets tuples stay where they are.
 
-    A shuffle (and Storm's none, which is one) does where no parallelism is asked for: read tasks are cut to
-    one size, so it would move every tuple and even nothing out.
+    A shuffle (and Storm's none, which is one) does where no parallelism is asked for: read
+    tasks are cut to one size, so it would move every tuple and even nothing out.
     """
     if subscription.kind is Kind.LOCAL_OR_SHUFFLE:
         return True

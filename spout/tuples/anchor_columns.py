@@ -1,8 +1,10 @@
-"""Columns of anchors that stay valid after their batch: one for a held row, an array for a joined row.
+"""Columns of anchors that stay valid after their batch: one for a held row,
+an array for a joined row.
 
-A held row carries one anchor. A row that Spark builds from several held rows carries an array:
-`collect_anchors` builds it from the rows of a group, `join_anchors` from the sides of a join.
-`spout.ack_anchors` acks what is in such an array.
+A held row carries one anchor. A row that Spark builds from several held rows
+carries an array: `collect_anchors` builds it from the rows of a group,
+`join_anchors` from the sides of a join. `spout.ack_anchors` acks what is in
+such an array.
 
 Source: docs/design/protocol.md, section 5.2; ``spout.publishing.delayed``.
 """
@@ -23,7 +25,9 @@ EDGE = "_windhover_edge"
 """The column with the edge of a held row, until its anchor is put together."""
 
 HELD_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64()), ("edge", pa.int64())])
-"""An anchor that stays valid after its batch: 24 bytes, and 16 of Spark's own, a row in Spark's state."""
+"""An anchor that stays valid after its batch: 24 bytes, and 16 of Spark's
+own, a row in Spark's state.
+"""
 
 HELD = "struct<source:bigint,position:bigint,edge:bigint>"
 """The same type, of the anchor of a held row, as Spark DDL."""
@@ -33,7 +37,8 @@ ANCHORS = f"array<{HELD}>"
 
 
 def collect_anchors() -> Column:
-    """Return the aggregate that keeps the anchors of a group's rows, for `groupBy(...).agg(...)`.
+    """Return the aggregate that keeps the anchors of a group's rows, for
+    `groupBy(...).agg(...)`.
 
     >>> lines = spout.read_stream(spark, topics, "sentences", delayed_acks=True)
     >>> held = lines.transform(spout.hold(None))
@@ -41,10 +46,12 @@ def collect_anchors() -> Column:
     >>> counts.columns
     ['key', 'lines', '_windhover']
 
-    Such an aggregate can also join several topics: read them by one `read_stream` of one group, and group by
-    what they share; the row is then anchored on the tuples of all of them (``examples/stream_join.py``). For
-    Spark's own joins see `join_anchors`. Put each array into only one row of the result: an anchor that two
-    batches ack counts as never acked, or as acked by the first of them.
+    Such an aggregate can also join several topics: read them by one
+    `read_stream` of one group, and group by what they share; the row is then
+    anchored on the tuples of all of them (``examples/stream_join.py``). For
+    Spark's own joins see `join_anchors`. Put each array into only one row of
+    the result: an anchor that two batches ack counts as never acked, or as
+    acked by the first of them.
     """
     return sql.collect_list(ANCHOR).alias(ANCHOR)
 
@@ -60,13 +67,16 @@ def join_anchors(*sides: DataFrame) -> Column:
     >>> both.transform(spout.ack_anchors()).columns
     ['line']
 
-    Each side is held by itself, under its own name. So a record that goes into both sides is done when both
-    have acked it. A side that an outer join leaves empty adds no anchor. You need this function only where a
-    third side or an aggregate follows: `ack_anchors` directly behind a join calls it by itself.
+    Each side is held by itself, under its own name. So a record that goes
+    into both sides is done when both have acked it. A side that an outer join
+    leaves empty adds no anchor. You need this function only where a third
+    side or an aggregate follows: `ack_anchors` directly behind a join calls
+    it by itself.
 
     Args:
-        sides: the DataFrames that were joined. Each is a result of `hold`, or has the column of
-            `collect_anchors` or of this function; `withWatermark`, `alias` and filters may follow on it.
+        sides: the DataFrames that were joined. Each is a result of `hold`, or
+            has the column of `collect_anchors` or of this function;
+            `withWatermark`, `alias` and filters may follow on it.
 
     Raises `UsageError`: there are no sides, or one of them was not held.
     """
@@ -77,39 +87,59 @@ def join_anchors(*sides: DataFrame) -> Column:
 
 
 def joined_anchors(columns: list[tuple[Column, str]]) -> Column:
-    """Concatenate columns of anchors, each with its type, into one array; a null adds no anchor."""
-    none = sql.array().cast(ANCHORS)
-    arrays = [
-        sql.coalesce(column, none) if kind == ANCHORS else sql.array_compact(sql.array(column))
-        for column, kind in columns
-    ]
+    """Concatenate columns of anchors, each with its type, into one array; a
+    null adds no anchor.
+    """
+    no_anchors = sql.array().cast(ANCHORS)
+    arrays: list[Column] = []
+    for column, kind in columns:
+        if kind == ANCHORS:
+            arrays.append(sql.coalesce(column, no_anchors))
+        else:  # a single anchor, or null
+            arrays.append(sql.array_compact(sql.array(column)))
     return sql.concat(*arrays).alias(ANCHOR)
 
 
 def gathered(rows: DataFrame, operator: str) -> DataFrame:
-    """Return rows with one column of anchors, an array; without one `UsageError` names `operator`."""
+    """Return rows with one column of anchors, an array; without one
+    `UsageError` names `operator`.
+
+    A join leaves a column of anchors for each side: these are concatenated.
+    """
     kinds = kinds_of(rows)
-    if not kinds or any(kind not in (HELD, ANCHORS) for kind in kinds):
+    if not kinds or not {HELD, ANCHORS}.issuperset(kinds):
         raise UsageError(
             f"{operator!r}: the rows carry no anchors that Spark's state may keep: put spout.hold(...) before"
             " an aggregate with .agg(..., spout.collect_anchors()), or one on each side of a join"
         )
     if kinds == [ANCHORS]:
         return rows
-    # columns of the same name differ only by their places, so each gets the number of its place as a name
-    numbers = [f"{ANCHOR}_{place}" for place in range(len(rows.columns))]
-    named = list(zip(map(sql.col, numbers), rows.columns, strict=True))
-    kept = [column.alias(name) for column, name in named if name != ANCHOR]
-    anchors = [column for column, name in named if name == ANCHOR]
-    return rows.toDF(*numbers).select(*kept, joined_anchors(list(zip(anchors, kinds, strict=True))))
+    # Columns of the same name differ only by their places: so each one is
+    # renamed to the number of its place, and those that are no anchors get
+    # their names back.
+    numbered_names = [f"{ANCHOR}_{place}" for place in range(len(rows.columns))]
+    columns: list[Column] = []
+    anchor_columns: list[Column] = []
+    for numbered_name, name in zip(numbered_names, rows.columns, strict=True):
+        if name == ANCHOR:
+            anchor_columns.append(sql.col(numbered_name))
+        else:
+            columns.append(sql.col(numbered_name).alias(name))
+    anchors = joined_anchors(list(zip(anchor_columns, kinds, strict=True)))
+    return rows.toDF(*numbered_names).select(*columns, anchors)
 
 
 def kinds_of(rows: DataFrame) -> list[str]:
-    """Return the type, as Spark DDL, of each column of anchors; a join may have left several."""
+    """Return the type, as Spark DDL, of each column of anchors; a join may
+    have left several.
+    """
     return [field.dataType.simpleString() for field in rows.schema.fields if field.name == ANCHOR]
 
 
 def _type_of(side: DataFrame) -> str:
+    """Return the type of a side's only column of anchors; `UsageError`: it
+    has none, or several.
+    """
     kinds = kinds_of(side)
     if len(kinds) > 1:
         raise UsageError("join_anchors: a side has several columns of anchors; name the sides of each join")

@@ -12,8 +12,8 @@
     source and position do so afterwards too. For tuples that Spark's state may hold: see
     `spout.publishing.delayed`.
 
-In PACKED and WIDE the subscriptions along the hops are the same for all rows of a stream. So the chain of
-bolts has them, and not the rows.
+In PACKED and WIDE the subscriptions along the hops are the same for all rows
+of a stream. So the chain of bolts has them, and not the rows.
 
 Source: docs/design/protocol.md, sections 2 and 5.2.
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -37,13 +37,17 @@ ORDINALS_MAX = 1 << ORDINAL_BITS
 """Tuples that one pass may emit for one input tuple: 16,777,216."""
 
 WORD_BITS = 32
-"""Of a hop, which is one number: the subscription is in the upper half, the ordinal in the lower."""
+"""Of a hop, which is one number: the subscription is in the upper half, the
+ordinal in the lower.
+"""
 
 WORD_MASK = (1 << WORD_BITS) - 1
 _MASK = (1 << 64) - 1
 
 PATH_WEIGHT = 0x5851F42D4C957F2D
-"""A path is fingerprinted as one number: each of its numbers is added to what is before it times this."""
+"""A path is fingerprinted as one number: each of its numbers is added to what
+is before it times this.
+"""
 
 PATHS_TYPE = pa.list_(pa.list_(pa.int64()))
 WIDE_TYPE = pa.struct([("packed", pa.int64()), ("source", pa.int64()), ("position", pa.int64())])
@@ -59,32 +63,48 @@ class Carry(StrEnum):
 
     @property
     def type(self) -> pa.DataType:
-        return {Carry.HOPS: PATHS_TYPE, Carry.WIDE: WIDE_TYPE}.get(self, pa.int64())
+        """Arrow's type of the column of anchors."""
+        match self:
+            case Carry.HOPS:
+                return PATHS_TYPE
+            case Carry.WIDE:
+                return WIDE_TYPE
+            case Carry.PACKED | Carry.NONE:
+                return pa.int64()
+            case _:
+                assert_never(self)
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows, and the sum of their mixed anchors modulo 2^64, which no order of rows changes."""
+    """The number of rows, and the sum of their mixed anchors modulo 2^64,
+    which no order of rows changes.
+    """
 
     rows: int = 0
     total: int = 0
 
-    def plus(self, other: Fingerprint) -> Fingerprint:
+    def plus(self, summand: Fingerprint) -> Fingerprint:
         """Return the fingerprint of both sets of rows together."""
-        return Fingerprint(self.rows + other.rows, (self.total + other.total) & _MASK)
+        total = (self.total + summand.total) & _MASK
+        return Fingerprint(self.rows + summand.rows, total)
 
 
 def fingerprint(rows: int, anchors: I64 | U64) -> Fingerprint:
-    """Take the fingerprint of `rows` rows that carry these anchor numbers."""
-    mixed = anchors.astype(np.uint64)
+    """Return the fingerprint of `rows` rows that carry these anchor numbers."""
+    mixed = anchors.astype(np.uint64)  # a copy, which is mixed in place
     mix64_in_place(mixed)
     return Fingerprint(rows, int(mixed.sum(dtype=np.uint64)))
 
 
 def pack(indices: I64, ordinals: I64, bolt: str) -> I64:
-    """Pack index and ordinal of each row that a bolt emitted; `TrackingError`: an ordinal does not fit."""
+    """Pack the root's index and the ordinal of each row that a bolt emitted into one number.
+
+    Raises `TrackingError`: an ordinal does not fit into 24 bits.
+    """
     if len(ordinals) and ordinals.max() >= ORDINALS_MAX:
+        tuple_count = int(ordinals.max()) + 1
         raise TrackingError(
-            f"bolt {bolt!r} emitted {int(ordinals.max()) + 1:,} tuples for one input tuple, and there are"
+            f"bolt {bolt!r} emitted {tuple_count:,} tuples for one input tuple, and there are"
             f" numbers for {ORDINALS_MAX:,}: emit fewer and larger ones, or cut the record in its producer"
         )
     packed: I64 = indices << ORDINAL_BITS | ordinals
@@ -97,7 +117,8 @@ class Anchors:
 
     Attributes:
         column: the column; for `Carry.NONE` nulls.
-        subscriptions: keys of the subscriptions along every path of a PACKED or WIDE column.
+        subscriptions: keys of the subscriptions along every path of a PACKED
+            or WIDE column.
     """
 
     carry: Carry
@@ -105,7 +126,9 @@ class Anchors:
     subscriptions: tuple[int, ...] = ()
 
     def roots(self) -> I64:
-        """Return the root's index of each row, `(n,) int64`; this and the next two: of PACKED or WIDE."""
+        """Return the root's index of each row, `(n,) int64`; this and the
+        next two: of PACKED or WIDE.
+        """
         indices: I64 = self.packed() >> ORDINAL_BITS
         return indices
 
@@ -120,12 +143,20 @@ class Anchors:
         return np.asarray(column, dtype=np.int64)
 
     def again(self, parents: I64, packed: I64) -> pa.Array:
-        """Build the column, PACKED or WIDE, of rows that descend from rows `parents`, `(n,) int64`."""
-        column = pa.array(packed)
+        """Build the column, PACKED or WIDE, of rows that descend from these ones.
+
+        Args:
+            parents: `(n,) int64`: the number of the row here that each
+                descends from.
+            packed: `(n,) int64`: index and ordinal of each.
+        """
+        packed_column = pa.array(packed)
         if self.carry is not Carry.WIDE:
-            return column
-        of = self.column.take(pa.array(parents))
-        return wide_column(column, of.field("source"), of.field("position"))
+            return packed_column
+        parent_anchors = self.column.take(pa.array(parents))
+        sources = parent_anchors.field("source")
+        positions = parent_anchors.field("position")
+        return wide_column(packed_column, sources, positions)
 
     def deliveries(self) -> Iterator[tuple[Delivery, ...]]:
         """Yield the deliveries of each row; an unanchored row has none."""
@@ -135,36 +166,60 @@ class Anchors:
                 path = tuple((subscription, ordinal) for subscription in self.subscriptions)
                 yield (Delivery(number >> ORDINAL_BITS, path),)
         else:
-            for row in self.column.to_pylist():
-                yield tuple(
-                    Delivery(index, tuple((hop >> WORD_BITS & WORD_MASK, hop & WORD_MASK) for hop in hops))
-                    for index, *hops in row or ()
-                )
+            for paths in self.column.to_pylist():
+                yield tuple([_delivery_of(path) for path in paths or ()])
 
 
 def wide_column(packed: pa.Array, sources: pa.Array, positions: pa.Array) -> pa.Array:
+    """Build a WIDE column of its three parts."""
     return pa.StructArray.from_arrays([packed, sources, positions], fields=list(WIDE_TYPE))
 
 
 def hops_column(rows: Sequence[tuple[Delivery, ...]]) -> pa.Array:
     """Build a HOPS column from each row's deliveries."""
-    return pa.array([[_path(each) for each in deliveries] for deliveries in rows], PATHS_TYPE)
+    return pa.array([_paths_of(deliveries) for deliveries in rows], PATHS_TYPE)
 
 
-def _path(delivery: Delivery) -> list[int]:
-    hops = (subscription << WORD_BITS | ordinal for subscription, ordinal in delivery.path)
-    return [delivery.root, *(hop - (1 << 64) if hop >> 63 else hop for hop in hops)]
+def _paths_of(deliveries: Sequence[Delivery]) -> list[list[int]]:
+    return [_path_of(delivery) for delivery in deliveries]
+
+
+def _path_of(delivery: Delivery) -> list[int]:
+    """Return a delivery as a path of a HOPS column; `_delivery_of` reads it back."""
+    path = [delivery.root]
+    for subscription, ordinal in delivery.path:
+        hop = subscription << WORD_BITS | ordinal
+        # a column has int64: where the subscription's highest bit is set, the
+        # hop is below 0
+        path.append(hop - (1 << 64) if hop >> 63 else hop)
+    return path
+
+
+def _delivery_of(path: Sequence[int]) -> Delivery:
+    """Return the delivery that a path of a HOPS column names."""
+    root, *hops = path
+    return Delivery(root, tuple([(hop >> WORD_BITS & WORD_MASK, hop & WORD_MASK) for hop in hops]))
 
 
 def fingerprint_of(carry: Carry, column: pa.Array) -> Fingerprint:
+    """Return the fingerprint of the rows that have this column of anchors."""
     if carry is Carry.HOPS:
-        paths = column.flatten()
-        widths = np.asarray(paths.value_lengths())
-        ends = np.cumsum(widths)
-        behind = np.repeat(ends, widths) - np.arange(1, widths.sum() + 1)
-        weights: I64 = np.power(PATH_WEIGHT, behind, dtype=np.int64)
-        numbers = np.asarray(paths.flatten(), dtype=np.int64) * weights
-        if len(ends):
-            numbers = np.add.reduceat(numbers, ends - widths)
-        return fingerprint(len(column), numbers)
+        return fingerprint(len(column), _path_sums(column.flatten()))
     return fingerprint(len(column), Anchors(carry, column).packed())
+
+
+def _path_sums(paths: pa.Array) -> I64:
+    """Return one number for each path, modulo 2^64, `(n,) int64`; see `PATH_WEIGHT`.
+
+    The path [7, 40, 50] is 7 * w^2 + 40 * w + 50: a number counts times w for
+    each one behind it.
+    """
+    widths = np.asarray(paths.value_lengths())
+    ends = np.cumsum(widths)
+    numbers_behind = np.repeat(ends, widths) - np.arange(1, widths.sum() + 1)
+    weights: I64 = np.power(PATH_WEIGHT, numbers_behind, dtype=np.int64)
+    weighted: I64 = np.asarray(paths.flatten(), dtype=np.int64) * weights
+    if not len(ends):  # reduceat needs a path
+        return weighted
+    sums: I64 = np.add.reduceat(weighted, ends - widths)
+    return sums

@@ -1,13 +1,16 @@
-"""Arrow columns that a bolt emits, cast to the types of its fields; what would lose something is refused.
+"""Arrow columns that a bolt emits, cast to the types of its fields; what
+would lose something is refused.
 
-Arrow's own safe cast refuses to cut a number, a digit of a decimal or a unit of time. It still rounds a
-decimal to a float and a float to a decimal, drops the time of a date and the fields that a struct does not
-have, takes 2 for true, numbers for times, and a time without a zone for one in UTC. The rules here are those
-that `spout.tuples.exact` has for values of Python. Beyond these, a decimal becomes a float that becomes the
-same decimal again (15 digits do), a float the decimal of its shortest digits, a text what it says.
+Arrow's own safe cast refuses to cut a number, a digit of a decimal or a unit
+of time. It still rounds a decimal to a float and a float to a decimal, drops
+the time of a date and the fields that a struct does not have, takes 2 for
+true, numbers for times, and a time without a zone for one in UTC. The rules
+here are those that `spout.tuples.exact` has for values of Python. Beyond
+these, a decimal becomes a float that becomes the same decimal again (15
+digits do), a float the decimal of its shortest digits, a text what it says.
 
-`ArrowTypeError` is raised where types do not go together, whatever the values are; `ArrowInvalid` for a
-value.
+`ArrowTypeError` is raised where types do not go together, whatever the values
+are; `ArrowInvalid` for a value.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ _LISTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pa.types.is_list_view,
     pa.types.is_large_list_view,
 )
-"""Arrow's forms of a list. A cast of a view to a list loses all values, so each is taken apart here."""
+"""Arrow's forms of a list. A cast of a view to a list loses all values, so
+each is taken apart here.
+"""
 
 _FAMILIES: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pa.types.is_timestamp,
@@ -55,18 +60,24 @@ _ARROW_KNOWS: Final = (datetime(1970, 1, 1), datetime(2037, 1, 1))
 
 @cache
 def with_zone(kind: pa.DataType, zone: str) -> pa.DataType:
-    """Return a type in which times that have a zone, also within lists, structs and maps, have this one."""
+    """Return a type in which times that have a zone, also within lists,
+    structs and maps, have this one.
+    """
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, zone)
     if pa.types.is_map(kind):
-        key, item = (_field_with_zone(field, zone) for field in (kind.key_field, kind.item_field))
-        return pa.map_(key, item)
+        key_field = _field_with_zone(kind.key_field, zone)
+        item_field = _field_with_zone(kind.item_field, zone)
+        return pa.map_(key_field, item_field)
     if pa.types.is_struct(kind):
         return pa.struct([_field_with_zone(field, zone) for field in kind])
-    return pa.list_(_field_with_zone(kind.value_field, zone)) if pa.types.is_list(kind) else kind
+    if pa.types.is_list(kind):
+        return pa.list_(_field_with_zone(kind.value_field, zone))
+    return kind
 
 
 def _field_with_zone(field: pa.Field, zone: str) -> pa.Field:
+    """Return a field whose type is `with_zone`."""
     return field.with_type(with_zone(field.type, zone))
 
 
@@ -77,7 +88,9 @@ def schema_with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
 
 
 def in_zone(batch: pa.RecordBatch, zone: str) -> pa.RecordBatch:
-    """Return the same instants with another zone; the same batch, where no column has times with a zone."""
+    """Return the same instants with another zone; the same batch, where no
+    column has times with a zone.
+    """
     schema = schema_with_zone(batch.schema, zone)
     if schema.equals(batch.schema):
         return batch
@@ -89,7 +102,8 @@ def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column as an Arrow type.
 
     Raises:
-        ArrowTypeError, ArrowNotImplementedError: no column of this type becomes one of that type.
+        ArrowTypeError, ArrowNotImplementedError: no column of this type
+            becomes one of that type.
         ArrowInvalid: a value would lose something.
     """
     cast = _cast(column, kind)
@@ -99,7 +113,8 @@ def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def cell_text(column: pa.Array, row: int) -> str:
-    """Return one value of a column for an error; as Arrow writes it, where Python has no form of it.
+    """Return one value of a column for an error; as Arrow writes it, where
+    Python has no form of it.
 
     Such are a time of the year 10000, and a text that is no UTF-8.
     """
@@ -110,9 +125,12 @@ def cell_text(column: pa.Array, row: int) -> str:
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as a type, by the rule for its own type and that one; a map may have a key twice."""
+    """Return a column as a type, by the rule for its own type and that one; a
+    map may have a key twice.
+    """
     own_type = column.type
-    # a time of day of the same type may still have nanoseconds, which Spark has not
+    # a time of day of the same type may still have nanoseconds, which Spark
+    # has not
     if own_type == kind and not _contains(pa.types.is_time, kind):
         return column
     if pa.types.is_time(kind) and pa.types.is_time(own_type):
@@ -145,7 +163,9 @@ def _extension(column: pa.ExtensionArray, kind: pa.DataType) -> pa.Array:
 
 
 def _leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column of single values as a type; types that do not go together are refused here."""
+    """Return a column of single values as a type; types that do not go
+    together are refused here.
+    """
     own_type = column.type
     if pa.types.is_timestamp(own_type) and pa.types.is_timestamp(kind):
         return _timestamp(column, kind)
@@ -169,7 +189,8 @@ def _float_of_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
     By their digits: Arrow's own cast makes 63.800000000000004 of 63.8.
     """
     floats = column.cast(pa.string()).cast(kind)
-    # the same number by its value (2 to the power of 60), or by its shortest digits (63.8)
+    # the same number by its value (2 to the power of 60), or by its shortest
+    # digits (63.8)
     same_by_value = pc.fill_null(pc.equal(floats.cast(column.type, safe=False), column), False)
     same_by_digits = pc.fill_null(pc.equal(_decimal_or_null(floats, column.type), column), False)
     is_changed = pc.and_(column.is_valid(), pc.invert(pc.or_(same_by_value, same_by_digits)))
@@ -179,7 +200,9 @@ def _float_of_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decimal_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return floats as decimals of their shortest digits; nulls alone, where one of them has no room."""
+    """Return floats as decimals of their shortest digits; nulls alone, where
+    one of them has no room.
+    """
     try:
         return column.cast(pa.string()).cast(kind)
     except pa.ArrowInvalid:
@@ -203,9 +226,12 @@ def _decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _refuse_vanished(column: pa.Array, written: pa.Array, decimals: pa.Array) -> None:
-    """Raise `ArrowInvalid` if a number became zero: Arrow makes 0 of 5e-324, and refuses 5e-30."""
+    """Raise `ArrowInvalid` if a number became zero: Arrow makes 0 of 5e-324,
+    and refuses 5e-30.
+    """
     is_zero = pc.equal(decimals, pa.scalar(0, decimals.type))
-    # a digit that is no zero, before the exponent; large and viewed texts are searched as plain ones
+    # a digit that is no zero, before the exponent; large and viewed texts are
+    # searched as plain ones
     was_not_zero = pc.match_substring_regex(written.cast(pa.string()), "^[^eE]*[1-9]")
     for row in pc.indices_nonzero(pc.and_(is_zero, was_not_zero)).to_pylist():
         raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(decimals, row)}")
@@ -214,9 +240,10 @@ def _refuse_vanished(column: pa.Array, written: pa.Array, decimals: pa.Array) ->
 def _refuse_wrapped(column: pa.Array, decimals: pa.Array) -> None:
     """Raise `ArrowInvalid` if a number has no room in the decimals that a cast made of it.
 
-    Arrow multiplies a number by the power of ten of its new scale, and does not see that 128 bits overflow:
-    of 2^63 it makes 46826544.815... in a decimal(38, 30). What lies just beyond the range it refuses itself,
-    so a comparison of floats is exact enough here.
+    Arrow multiplies a number by the power of ten of its new scale, and does
+    not see that 128 bits overflow: of 2^63 it makes 46826544.815... in a
+    decimal(38, 30). What lies just beyond the range it refuses itself, so a
+    comparison of floats is exact enough here.
     """
     kind = decimals.type
     range_end = float(10 ** (kind.precision - kind.scale))
@@ -226,10 +253,12 @@ def _refuse_wrapped(column: pa.Array, decimals: pa.Array) -> None:
 
 
 def _refuse_other_family(own_type: pa.DataType, kind: pa.DataType) -> None:
-    """Raise `ArrowTypeError` if one of two types is of times, and the other is not, or of another kind.
+    """Raise `ArrowTypeError` if one of two types is of times, and the other
+    is not, or of another kind.
 
-    Two casts are let through: of a time without a zone to a date, if it is midnight, which is checked by its
-    values; and of what a text says, or as a text.
+    Two casts are let through: of a time without a zone to a date, if it is
+    midnight, which is checked by its values; and of what a text says, or as a
+    text.
     """
     may_be_midnight = pa.types.is_timestamp(own_type) and own_type.tz is None and pa.types.is_date(kind)
     # the text of a duration would be its number, without the unit
@@ -265,8 +294,10 @@ def _timestamp(column: pa.Array, kind: pa.TimestampType) -> pa.Array:
     local = column.cast(pa.timestamp("us"))
     if kind.tz == "UTC":
         return local.cast(kind)
+    first_covered, end_of_covered = _ARROW_KNOWS
     bounds = pc.min_max(local).as_py()
-    if bounds["min"] is not None and _ARROW_KNOWS[0] <= bounds["min"] <= bounds["max"] < _ARROW_KNOWS[1]:
+    has_times = bounds["min"] is not None
+    if has_times and first_covered <= bounds["min"] <= bounds["max"] < end_of_covered:
         try:
             return pc.assume_timezone(local, kind.tz, ambiguous="earliest").cast(kind)
         except pa.ArrowException:
@@ -275,7 +306,9 @@ def _timestamp(column: pa.Array, kind: pa.TimestampType) -> pa.Array:
 
 
 def _time_of_day(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return times of day as a type of them, which Spark has in nanoseconds that are whole microseconds."""
+    """Return times of day as a type of them, which Spark has in nanoseconds
+    that are whole microseconds.
+    """
     times = column.cast(kind)
     nanos = times.cast(pa.int64())
     whole_micros = pc.multiply(pc.divide(nanos, 1_000), 1_000)  # 1,500 ns become 1,000
@@ -285,7 +318,9 @@ def _time_of_day(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _loses_in_silence(own_type: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether Arrow's safe cast may change a value: what it gives is then cast back and compared."""
+    """Return whether Arrow's safe cast may change a value: what it gives is
+    then cast back and compared.
+    """
     if pa.types.is_floating(own_type) or pa.types.is_integer(own_type):
         return bool(pa.types.is_boolean(kind))
     return bool(pa.types.is_date(kind))
@@ -300,15 +335,17 @@ def _refuse_changed(column: pa.Array, cast: pa.Array) -> None:
 
 
 def _refuse_infinite(column: pa.Array, floats: pa.Array) -> None:
-    """Raise `ArrowInvalid` if a float is infinite that was a finite number, or a text of one."""
+    """Raise `ArrowInvalid` if a float is infinite that was a finite number,
+    or a text of one.
+    """
     for row in pc.indices_nonzero(pc.is_inf(floats)).to_pylist():
-        before = str(column[row])
-        if "inf" not in before.lower():
-            raise pa.ArrowInvalid(f"{before} is beyond the range of {floats.type}")
+        number_text = str(column[row])
+        if "inf" not in number_text.lower():
+            raise pa.ArrowInvalid(f"{number_text} is beyond the range of {floats.type}")
 
 
 def _refuse_zero(column: pa.Array, floats: pa.Array) -> None:
-    """Raise `ArrowInvalid` if a float is zero that was another number, or a text of one, as 1e-50."""
+    """Raise `ArrowInvalid` if a float is zero that was another number, as 1e-50."""
     if _is_text(column.type):
         _refuse_vanished(column, column, floats)
     elif pa.types.is_float64(column.type) and pa.types.is_float32(floats.type):
@@ -318,7 +355,9 @@ def _refuse_zero(column: pa.Array, floats: pa.Array) -> None:
 
 
 def _struct(column: pa.Array, kind: pa.StructType) -> pa.Array:
-    """Return structs as a type of them, field by field by name; a field that they lack is null."""
+    """Return structs as a type of them, field by field by name; a field that
+    they lack is null.
+    """
     names = [field.name for field in column.type]
     unknown = sorted(set(names) - {field.name for field in kind})
     if unknown or len(set(names)) < len(names):
@@ -332,11 +371,13 @@ def _struct(column: pa.Array, kind: pa.StructType) -> pa.Array:
 
 
 def _list(column: pa.Array, kind: pa.ListType) -> pa.Array:
+    """Return lists of any form as a type of them, with their elements cast."""
     elements = _cast(column.flatten(), kind.value_type)
     return pa.ListArray.from_arrays(_offsets(column), elements, type=kind, mask=column.is_null())
 
 
 def _map(column: pa.MapArray, kind: pa.MapType) -> pa.Array:
+    """Return maps as a type of them, with keys and items cast."""
     pairs = pairs_of(column)
     keys, items = pairs.flatten().flatten()
     cast_keys, cast_items = _cast(keys, kind.key_type), _cast(items, kind.item_type)
@@ -344,14 +385,18 @@ def _map(column: pa.MapArray, kind: pa.MapType) -> pa.Array:
 
 
 def pairs_of(column: pa.MapArray) -> pa.ListArray:
-    """Return maps as lists of their pairs; a part of an array would have the pairs of the whole one."""
+    """Return maps as lists of their pairs; a part of an array would have the
+    pairs of the whole one.
+    """
     kind = column.type
     fields = [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
     return column.cast(pa.list_(pa.struct(fields)))
 
 
 def _offsets(column: pa.Array) -> pa.Array:
-    """Return where each list of a column begins among the elements of all of them, and where they end."""
+    """Return where each list of a column begins among the elements of all of
+    them, and where they end.
+    """
     ends = np.cumsum(_lengths(column))
     if len(ends) and ends[-1] > np.iinfo(np.int32).max:
         raise pa.ArrowInvalid(f"{ends[-1]:,} elements are more than one column can have")
@@ -359,14 +404,19 @@ def _offsets(column: pa.Array) -> pa.Array:
 
 
 def _lengths(column: pa.Array) -> I64:
-    """Return how many elements each list of a column has; a null has none, whatever lies behind it."""
+    """Return how many elements each list of a column has; a null has none,
+    whatever lies behind it.
+    """
     return np.asarray(pc.fill_null(pc.list_value_length(column), 0), dtype=np.int64)
 
 
 @cache
-def _contains(is_one: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
-    """Return whether a test is true for a type or a part of it: `is_map` is for a list of maps."""
-    return is_one(kind) or any(_contains(is_one, kind.field(n).type) for n in range(kind.num_fields))
+def _contains(is_kind: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+    """Return whether a test is true for a type or a part of it: `is_map` is
+    for a list of maps.
+    """
+    part_types = (kind.field(number).type for number in range(kind.num_fields))
+    return is_kind(kind) or any(_contains(is_kind, part_type) for part_type in part_types)
 
 
 def _refuse_keys_twice(column: pa.Array) -> None:
@@ -382,7 +432,8 @@ def _refuse_keys_twice(column: pa.Array) -> None:
     else:
         pairs = pairs_of(column)
         keys, items = pairs.flatten().flatten()
-        # not Arrow's indices of parents: these count what lies behind a null, which `flatten` leaves out
+        # not Arrow's indices of parents: these count what lies behind a null,
+        # which `flatten` leaves out
         rows = np.repeat(np.arange(len(pairs)), _lengths(pairs))
         if not _are_unlike(rows, keys):
             _refuse_twice(rows.tolist(), keys)
@@ -390,14 +441,18 @@ def _refuse_keys_twice(column: pa.Array) -> None:
 
 
 def _are_unlike(rows: I64, keys: pa.Array) -> bool:
-    """Return whether Arrow knows that no row has a key twice; False: somebody must look at each key."""
-    if not any(is_one(keys.type) for is_one in (pa.types.is_integer, pa.types.is_string, pa.types.is_date)):
+    """Return whether Arrow knows that no row has a key twice; False: somebody
+    must look at each key.
+    """
+    groupable = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
+    if not any(is_kind(keys.type) for is_kind in groupable):
         return False  # it groups no structs, and NaN by its bits
     pairs = pa.table({"row": pa.array(rows), "key": keys})
     return bool(pairs.group_by(["row", "key"]).aggregate([]).num_rows == len(keys))
 
 
 def _refuse_twice(rows: Sequence[int], keys: pa.Array) -> None:
+    """Raise `ArrowInvalid` if two keys of one row are one key; `rows` has the row of each."""
     seen: set[tuple[int, Any]] = set()
     for place, (row, key) in enumerate(zip(rows, map_keys(keys), strict=True)):
         if (row, key) in seen:
@@ -412,27 +467,37 @@ def has_not_null(field: pa.Field) -> bool:
 
 
 def _parts(kind: pa.DataType) -> Sequence[pa.Field]:
-    """Return the fields of a struct, that of a list, or that of a map's values; its keys are never null."""
+    """Return the fields of a struct, that of a list, or that of a map's
+    values; its keys are never null.
+    """
     if pa.types.is_struct(kind):
         return tuple(kind)
     if pa.types.is_map(kind):
         return (kind.item_field,)
-    return (kind.value_field,) if pa.types.is_list(kind) else ()
+    if pa.types.is_list(kind):
+        return (kind.value_field,)
+    return ()
 
 
-def _parted(array: pa.Array) -> Sequence[pa.Array]:
-    """Return what `_parts` describes of a column without nulls."""
+def _columns_of_parts(array: pa.Array) -> Sequence[pa.Array]:
+    """Return the column of each of the `_parts` of a column without nulls."""
     if pa.types.is_struct(array.type):
         return list(array.flatten())
-    return [pairs_of(array).flatten().field("value") if pa.types.is_map(array.type) else array.flatten()]
+    if pa.types.is_map(array.type):
+        return [pairs_of(array).flatten().field("value")]
+    return [array.flatten()]
 
 
 def check_nulls(bolt: str, field: pa.Field, array: pa.Array) -> None:
-    """Raise `ValueError` if there is a null where the field or a part of it is NOT NULL: Spark would fail."""
+    """Raise `ValueError` if there is a null where the field or a part of it
+    is NOT NULL: Spark would fail.
+    """
     if not has_not_null(field):
         return
     if array.null_count and not field.nullable:
         raise ValueError(f"bolt {bolt!r} emitted a null as {field.name!r}, which is NOT NULL")
-    if parts := _parts(field.type):
-        for part, child in zip(parts, _parted(array.drop_null()), strict=True):
-            check_nulls(bolt, part, child)
+    parts = _parts(field.type)
+    if parts:
+        columns = _columns_of_parts(array.drop_null())
+        for part, column in zip(parts, columns, strict=True):
+            check_nulls(bolt, part, column)

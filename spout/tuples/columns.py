@@ -18,7 +18,9 @@ SOURCE_COLUMNS: Mapping[str, str] = {
     "timestamp": "timestamp",
     "timestampType": "int",
 }
-"""Columns of `read_stream`, as Spark's Kafka connector has them; ``headers`` follows on request."""
+"""Columns of `read_stream`, as Spark's Kafka connector has them; ``headers``
+follows on request.
+"""
 
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
@@ -38,7 +40,9 @@ COLUMN = "s{}"
 """Name of the column with the tuples of the stream of this number."""
 
 ROOT = "_root"
-"""Between two stages, where a keyed bolt ends the topology: source and position of each root."""
+"""Between two stages, where a keyed bolt ends the topology: source and
+position of each root.
+"""
 
 ROOT_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64())])
 
@@ -46,26 +50,38 @@ ROOT_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64())])
 class Origins:
     """Sources and positions of the roots of one task's input, by their index.
 
-    Within a batch a root is its index in the batch's plan, and only read tasks have the plan. A keyed bolt
-    holds tuples beyond it, so rows before one also have the source and the position. A task can name those
-    of all roots that it needs: they came with its input, and it emits only on its input.
+    Within a batch a root is its index in the batch's plan, and only read
+    tasks have the plan. A keyed bolt holds tuples beyond it, so rows before
+    one also have the source and the position. A task can name those of all
+    roots that it needs: they came with its input, and it emits only on its
+    input.
     """
 
     def __init__(self) -> None:
-        self._places: dict[int, tuple[int, int]] = {}
+        self._origins: dict[int, tuple[int, int]] = {}  # source and position by index
 
-    def learn(self, indices: I64, named: pa.StructArray) -> None:
-        """Remember roots of the input: their indices, `(n,) int64`, -1: none, and sources and positions."""
-        sources, positions = (named.field(each).fill_null(0).to_pylist() for each in ROOT_TYPE.names)
-        places = zip(sources, positions, strict=True)
-        self._places.update(zip(indices.tolist(), places, strict=True))
+    def learn(self, indices: I64, roots: pa.StructArray) -> None:
+        """Remember roots of the input.
+
+        Args:
+            indices: `(n,) int64`: the index of each in the plan; -1: the row
+                has none, or several.
+            roots: `source` and `position` of each; null where the row has
+                none, or several.
+        """
+        sources = roots.field("source").fill_null(0).to_pylist()
+        positions = roots.field("position").fill_null(0).to_pylist()
+        origins = zip(sources, positions, strict=True)
+        self._origins.update(zip(indices.tolist(), origins, strict=True))
 
     def column(self, indices: I64) -> pa.Array:
         """Return `source` and `position` of each root; null for -1.
 
         Raises `KeyError`: one of them was not in the task's input.
         """
-        found = [self._places[index] if index >= 0 else (0, 0) for index in indices.tolist()]
-        sources, positions = np.array(found, np.int64).reshape(-1, 2).T
+        no_root = (0, 0)  # is never read: the mask makes it null
+        origins = [self._origins[index] if index >= 0 else no_root for index in indices.tolist()]
+        sources, positions = np.array(origins, np.int64).reshape(-1, 2).T
         columns = [pa.array(sources), pa.array(positions)]
-        return pa.StructArray.from_arrays(columns, fields=list(ROOT_TYPE), mask=pa.array(indices < 0))
+        is_null = pa.array(indices < 0)
+        return pa.StructArray.from_arrays(columns, fields=list(ROOT_TYPE), mask=is_null)

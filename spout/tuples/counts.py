@@ -1,7 +1,8 @@
 """What bolts did, counted exactly, by component and stream; pure.
 
-Tasks count, a batch's counts are in its reports, and the driver adds those of the batches that it publishes.
-So a task or a batch that runs again is counted once.
+Tasks count, a batch's counts are in its reports, and the driver adds those of
+the batches that it publishes. So a task or a batch that runs again is counted
+once.
 
 =============  ======================================================  ==========================
 what           counted for                                             `total_ns`
@@ -13,11 +14,12 @@ acked          likewise, when the bolt acked it                        from ``ex
 failed         likewise, when the bolt failed it                       from ``execute`` to fail
 =============  ======================================================  ==========================
 
-A bolt's rows are timed together, so of an executed tuple only the mean of its rows is known. `Measure.times`
-is a histogram of these means, each for as many tuples as it had rows: one slow tuple among many fast ones
-does not show.
+A bolt's rows are timed together, so of an executed tuple only the mean of its
+rows is known. `Measure.times` is a histogram of these means, each for as many
+tuples as it had rows: one slow tuple among many fast ones does not show.
 
-Source: Storm's ``BoltExecutorStats``, which samples one tuple of twenty; nothing is sampled here (S74).
+Source: Storm's ``BoltExecutorStats``, which samples one tuple of twenty;
+nothing is sampled here (S74).
 """
 
 from __future__ import annotations
@@ -31,10 +33,14 @@ from typing import Final, NamedTuple
 from spout.tuples.tuple import StreamId
 
 TIME_BOUNDS_NS: Final = tuple(step * 10**exponent for exponent in range(3, 11) for step in (1, 2, 5))
-"""Upper bounds of the classes of `Measure.times`, 1 us to 50 s; one class more has what took longer."""
+"""Upper bounds of the classes of `Measure.times`, 1 us to 50 s; one class
+more has what took longer.
+"""
 
 Times = tuple[tuple[int, int], ...]
-"""A histogram: ascending numbers of classes, each with how many tuples it has, those with none left out."""
+"""A histogram: ascending numbers of classes, each with how many tuples it
+has, those with none left out.
+"""
 
 
 class What(StrEnum):
@@ -48,7 +54,9 @@ class What(StrEnum):
 
 
 class Counted(NamedTuple):
-    """What is counted, in which component, for which stream: its own, or the one that it reads."""
+    """What is counted, in which component, for which stream: its own, or the
+    one that it reads.
+    """
 
     what: What
     component: str
@@ -56,7 +64,9 @@ class Counted(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """How often, and how long in all, ns; of what was executed also how long for each tuple."""
+    """How many tuples, and how long in all, ns; of what was executed also
+    `times`, a histogram.
+    """
 
     tuples: int = 0
     total_ns: int = 0
@@ -71,62 +81,79 @@ class Measure(NamedTuple):
 Counts = Mapping[Counted, Measure]
 
 
-def added(every: Iterable[Counts]) -> Counts:
+def added(summands: Iterable[Counts]) -> Counts:
     """Return the sum of counts, sorted."""
     total: dict[Counted, Measure] = {}
-    for counts in every:
+    for counts in summands:
         for counted, measure in counts.items():
-            before = total.get(counted)
-            total[counted] = measure if before is None else _sum(before, measure)
+            if counted in total:
+                total[counted] = _sum(total[counted], measure)
+            else:
+                total[counted] = measure
     return dict(sorted(total.items()))
 
 
-def _sum(one: Measure, other: Measure) -> Measure:
-    times = one.times or other.times
-    if one.times and other.times:
-        both = Counter(dict(one.times))
-        both.update(dict(other.times))
-        times = tuple(sorted(both.items()))
-    return Measure(one.tuples + other.tuples, one.total_ns + other.total_ns, times)
+def _sum(measure: Measure, summand: Measure) -> Measure:
+    """Return two measures of the same as one."""
+    times = measure.times or summand.times
+    if measure.times and summand.times:
+        tuples_by_class = Counter(dict(measure.times))
+        tuples_by_class.update(dict(summand.times))
+        times = tuple(sorted(tuples_by_class.items()))
+    return Measure(measure.tuples + summand.tuples, measure.total_ns + summand.total_ns, times)
 
 
 def count_of(counts: Counts, what: What | str, component: str, source: str | None = None) -> int:
-    """Add up the tuples of a component, of all streams or those of `source`; see `TopologyStatus.count`."""
-    return sum(
-        measure.tuples
-        for counted, measure in counts.items()
-        if (counted.what, counted.component) == (what, component)
-        and source in (None, counted.stream.component)
-    )
+    """Return how many tuples of a component are counted; see `TopologyStatus.count`.
+
+    `source`: only those of streams of this component; None: of all streams.
+    """
+    tuples = 0
+    for counted, measure in counts.items():
+        is_of_component = (counted.what, counted.component) == (what, component)
+        if is_of_component and source in (None, counted.stream.component):
+            tuples += measure.tuples
+    return tuples
 
 
 class Tally:
     """Counts in one task."""
 
     def __init__(self) -> None:
-        self._found: dict[Counted, list[int]] = {}
-        self._times: dict[Counted, Counter[int]] = {}
+        self._slots: dict[Counted, list[int]] = {}  # [tuples, total ns]
+        self._times: dict[Counted, Counter[int]] = {}  # tuples by class of `TIME_BOUNDS_NS`
 
     def add(self, counted: Counted, count: int, total_ns: int = 0) -> None:
         """Count tuples that took so long together; `count` is not 0."""
-        found = self.slot(counted)
-        found[0] += count
-        found[1] += total_ns
+        slot = self.slot(counted)
+        slot[0] += count
+        slot[1] += total_ns
         if counted.what is What.EXECUTED:
-            times = self._times.setdefault(counted, Counter())
-            times[bisect_left(TIME_BOUNDS_NS, total_ns / count)] += count
+            tuples_by_class = self._times.setdefault(counted, Counter())
+            mean_ns = total_ns / count
+            tuples_by_class[bisect_left(TIME_BOUNDS_NS, mean_ns)] += count
 
     def slot(self, counted: Counted) -> list[int]:
-        """Return the list [tuples, total ns] of a count; whoever counts each tuple changes it directly."""
-        return self._found.setdefault(counted, [0, 0])
+        """Return the list [tuples, total ns] of a count, which is changed
+        directly by who counts each tuple.
+
+        It stays the same list after `clear`.
+        """
+        return self._slots.setdefault(counted, [0, 0])
 
     def counts(self) -> Counts:
-        return {
-            counted: Measure(tuples, total_ns, tuple(sorted(self._times.get(counted, {}).items())))
-            for counted, (tuples, total_ns) in self._found.items()
-        }
+        """Return what was counted since `clear`; what was counted only before
+        it has 0 tuples.
+        """
+        measures: dict[Counted, Measure] = {}
+        for counted, (tuples, total_ns) in self._slots.items():
+            tuples_by_class = self._times.get(counted, Counter())
+            times = tuple(sorted(tuples_by_class.items()))
+            measures[counted] = Measure(tuples, total_ns, times)
+        return measures
 
     def clear(self) -> None:
+        """Count from 0 again, in the same slots."""
         self._times.clear()
-        for found in self._found.values():
-            found[:] = 0, 0
+        for slot in self._slots.values():
+            slot[:] = 0, 0

@@ -1,34 +1,38 @@
-"""Emitted values as values that PyArrow converts without a loss; what would lose something is refused.
+"""Emitted values as values that PyArrow converts without a loss; what would
+lose something is refused.
 
-PyArrow converts more than it should: 1.5 becomes 1 in a field of whole numbers, a time becomes a date, 1,500
-nanoseconds become one microsecond, a time without a zone counts as one in UTC. Here each value of a column
-either stays what it is, or becomes an equal one of a class that PyArrow converts exactly, or `ArrowInvalid`
-is raised. A value of another kind (a text in a field of numbers) is left to PyArrow, which refuses it.
+PyArrow converts more than it should: 1.5 becomes 1 in a field of whole
+numbers, a time becomes a date, 1,500 nanoseconds become one microsecond, a
+time without a zone counts as one in UTC. Here each value of a column either
+stays what it is, or becomes an equal one of a class that PyArrow converts
+exactly, or `ArrowInvalid` is raised. A value of another kind (a text in a
+field of numbers) is left to PyArrow, which refuses it.
 
 ==============  ==========================================  ==================================================
 field           converted, since nothing is lost            refused
 ==============  ==========================================  ==================================================
 whole number    1.0, Decimal("1"), NumPy's whole numbers    1.5, NaN, a bool, what is beyond the field's range
-float           0.1 (the nearest float is its meaning)      a bool; what is finite and would become
-                                                            infinite; what is not 0 and would become it
+float           0.1 (the nearest float is its meaning)      a bool; what would become infinite, or 0.0
 decimal         whole numbers of Python and NumPy           digits beyond precision or scale; a float
 date            a time at midnight without a zone           any other time; a number
 timestamp       a time without a zone, as local time;       nanoseconds; a number; a date
                 pandas' and NumPy's times
 timestamp_ntz   pandas' and NumPy's times                   a time with a zone; nanoseconds; a number
 interval        pandas' and NumPy's durations               nanoseconds; months; a number
-array           any sequence, also of NumPy                 a text, bytes, an element that is refused
+array           any sequence, also of NumPy                 a text; an element that is refused
 struct          a mapping, or a row, by names;              a name that the struct does not have, or twice
                 a tuple by position
 map             a mapping, or pairs                         a key that is there twice
 ==============  ==========================================  ==================================================
 
-NaT and NA of pandas are nulls. Local time is that of the zone in the field's type: of the Spark session.
-Where a clock is set back, the earlier of the two times is meant, unless the time has ``fold=1``; a time that
-a clock skips counts from before the step. Python's own conversion and Spark's SQL do the same.
+NaT and NA of pandas are nulls. Local time is that of the zone in the field's
+type: of the Spark session. Where a clock is set back, the earlier of the two
+times is meant, unless the time has ``fold=1``; a time that a clock skips
+counts from before the step. Python's own conversion and Spark's SQL do the
+same.
 
-The values of a column are looked at together, by their classes: for a column of `int` this costs 25 ns a
-value.
+The values of a column are looked at together, by their classes: for a column
+of `int` this costs 25 ns a value.
 """
 
 from __future__ import annotations
@@ -53,7 +57,9 @@ import pyarrow.compute as pc
 from spout.tuples.tuple import by_names, short_repr
 
 NO_FORM: Final = (ValueError, OverflowError, LookupError)
-"""What PyArrow raises for a value that Python has no form of, and for a zone that Python does not know."""
+"""What PyArrow raises for a value that Python has no form of, and for a zone
+that Python does not know.
+"""
 
 MIDNIGHT: Final = time()
 
@@ -74,7 +80,8 @@ _DAY_OR_LESS: Final = frozenset({"W", "D", "h", "m", "s", "ms", "us", "ns", "ps"
 
 
 def exact_values(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
-    """Return values that PyArrow converts exactly to an Arrow type; the same object where they all were so.
+    """Return values that PyArrow converts exactly to an Arrow type; the same
+    object where they all were so.
 
     Raises `ArrowException`: one of them would lose something.
     """
@@ -92,6 +99,7 @@ def python_values(column: pa.Array) -> list[Any]:
 
 
 def _python_value(scalar: pa.Scalar) -> Any:
+    """Return a scalar as a value of Python; as it is where Python has no form of it."""
     try:
         return scalar.as_py()
     except NO_FORM:
@@ -112,10 +120,13 @@ def _forms_alike(_kind: pa.DataType) -> list[tuple[pa.DataType, _Form | None]]:
 
 
 def _form_of(kind: pa.DataType) -> _Form | None:
-    """Return the form of a type; None: PyArrow converts all values of it exactly, or refuses them."""
+    """Return the form of a type; None: PyArrow converts all values of it
+    exactly, or refuses them.
+    """
     forms = _forms_alike(kind)
     for type_before, form in forms:
-        # types are equal whatever the metadata of their fields are, by which a variant is marked
+        # types are equal whatever the metadata of their fields are, by which
+        # a variant is marked
         if type_before.equals(kind, check_metadata=True):
             return form
     forms.append((kind, _new_form(kind)))
@@ -123,6 +134,7 @@ def _form_of(kind: pa.DataType) -> _Form | None:
 
 
 def _new_form(kind: pa.DataType) -> _Form | None:
+    """Make the form of a type; None as `_form_of`."""
     form: _Form | None = None
     if pa.types.is_integer(kind):
         form = _Leaf(kind, frozenset({int, NoneType}), _whole_number)
@@ -151,7 +163,8 @@ def _new_form(kind: pa.DataType) -> _Form | None:
 
 @cache
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone by the name that it has in an Arrow type: a region, or an offset as ``+05:00``.
+    """Return a time zone by the name that it has in an Arrow type: a region,
+    or an offset as ``+05:00``.
 
     Raises `ArrowInvalid`: this machine does not know it.
     """
@@ -159,8 +172,9 @@ def zone_of(name: str) -> tzinfo:
         zone: tzinfo = pa.lib.string_to_tzinfo(name)
         if not hasattr(zone, "localize"):
             return zone
-        # PyArrow before 25 prefers pytz. `replace(tzinfo=...)` of a pytz zone takes its first entry, the
-        # local mean time of a century ago: noon in New York would be 11:56.
+        # PyArrow before 25 prefers pytz. `replace(tzinfo=...)` of a pytz zone
+        # takes its first entry, the local mean time of a century ago: noon in
+        # New York would be 11:56.
         offset = zone.utcoffset(None)
         return ZoneInfo(name) if offset is None else timezone(offset)
     except (ValueError, LookupError, OSError) as error:
@@ -169,7 +183,9 @@ def zone_of(name: str) -> tzinfo:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """Single values: those of the `plain` classes stay as they are, all others are made exact one by one."""
+    """Single values: those of the `plain` classes stay as they are,
+    `exact_one` makes all others exact.
+    """
 
     kind: pa.DataType
     plain: frozenset[type]
@@ -185,7 +201,8 @@ class _Leaf:
         if _is_missing(value):
             return None
         if isinstance(value, pa.Scalar):
-            # of the same type it needs no class of Python, which may have none for it
+            # of the same type it needs no class of Python, which may have
+            # none for it
             return value if value.type == self.kind else self.exact([value.as_py()])[0]
         return self.exact_one(value)
 
@@ -236,7 +253,8 @@ class _Times:
             _refuse_number(value, "a time")
             return value
         value = _without_pandas(value)
-        # a zone of somebody's own may have no offset, and then the time counts as one without a zone
+        # a zone of somebody's own may have no offset, and then the time
+        # counts as one without a zone
         has_zone = value.utcoffset() is not None
         if self.zone is None:
             if has_zone:
@@ -255,21 +273,24 @@ class _Lists:
         self._element = element
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return lists as lists of Python, whose elements are exact."""
         lists: Sequence[Any] = values
         if not set(map(type, values)) <= _LISTS:
             lists = [_listed(value) for value in values]
-        filled = [value for value in lists if value is not None]
+        not_null = [elements for elements in lists if elements is not None]
         form = _form_of(self._element)
         if form is None:
             return lists
-        # the most frequent case, for which the elements need no list of their own
-        if isinstance(form, _Leaf) and set(map(type, chain.from_iterable(filled))) <= form.plain:
+        # the most frequent case, for which the elements need no list of their
+        # own
+        if isinstance(form, _Leaf) and set(map(type, chain.from_iterable(not_null))) <= form.plain:
             return lists
-        elements = list(chain.from_iterable(filled))
+        elements = list(chain.from_iterable(not_null))
         exact = exact_values(elements, self._element)
         if exact is elements:
             return lists
-        # cut as before: of [[1], None, [2.0, 3]] the elements 1, 2 and 3 become [1], None and [2, 3]
+        # cut as before: of [[1], None, [2.0, 3]] the elements 1, 2 and 3
+        # become [1], None and [2, 3]
         elements_left = iter(exact)
         return [None if value is None else list(islice(elements_left, len(value))) for value in lists]
 
@@ -284,15 +305,17 @@ class _Structs:
         self._is_variant = any(_VARIANT in (field.metadata or {}) for field in kind)
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return structs as dictionaries, whose values are exact."""
         structs: Sequence[Any] = values
         if not set(map(type, values)) <= _DICTS:
-            structs = [self._named(value) for value in values]
+            structs = [self._as_dictionary(value) for value in values]
         columns = self._columns(structs)
+        # by field, the columns of which a value was not exact
         changed: dict[str, Sequence[Any]] = {}
         for field, column in zip(self._fields, columns, strict=True):
-            exact = exact_values(column, field.type)
-            if exact is not column:
-                changed[field.name] = exact
+            exact_column = exact_values(column, field.type)
+            if exact_column is not column:
+                changed[field.name] = exact_column
         if not changed:
             return structs
         exact_structs: list[Any] = []
@@ -305,7 +328,9 @@ class _Structs:
         return exact_structs
 
     def _columns(self, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """Return the values of each field; `ArrowInvalid`: a struct has a field that its type lacks."""
+        """Return the values of each field; `ArrowInvalid`: a struct has a
+        field that its type lacks.
+        """
         width = len(self._fields)
         if self._pick is not None and None not in structs and set(map(len, structs)) == {width}:
             with suppress(KeyError):  # with as many names as there are fields, all of them are these fields
@@ -317,14 +342,14 @@ class _Structs:
                 raise pa.ArrowInvalid(f"the struct has no field {unknown}; it has {', '.join(self._names)}")
         return [[None if struct is None else struct.get(name) for struct in structs] for name in self._names]
 
-    def _named(self, value: Any) -> Any:
+    def _as_dictionary(self, value: Any) -> Any:
         """Return one struct as a dictionary; None: a null."""
         if value is None or _is_missing(value):
             return None
         if isinstance(value, pa.StructScalar):
             return {field.name: _python_value(value[field.name]) for field in value.type}
         if isinstance(value, pa.Scalar):
-            return self._named(value.as_py())
+            return self._as_dictionary(value.as_py())
         if self._is_variant and hasattr(value, "metadata") and hasattr(value, "value"):
             return {"value": value.value, "metadata": value.metadata}
         if isinstance(value, Mapping):
@@ -337,9 +362,9 @@ class _Structs:
                 )
             return dict(zip(self._names, by_names(value, self._names), strict=True))
         if isinstance(value, list) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
-            named = dict(value)
-            if len(named) == len(value):
-                return named
+            fields = dict(value)
+            if len(fields) == len(value):  # no name is there twice
+                return fields
         raise pa.ArrowTypeError(f"a {type(value).__name__} is no struct: emit a dictionary, or a tuple")
 
 
@@ -351,23 +376,32 @@ class _Maps:
         self._item = item
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return maps as lists of pairs, whose keys and items are exact; as
+        they are where all were so.
+        """
         if set(map(type, values)) <= _DICTS and self._are_exact([value for value in values if value]):
             return values
         maps = [None if _is_missing(value) or value is None else list(_pairs(value)) for value in values]
-        # the keys of all maps are made exact together, and so are their items; then they are cut as before
+        # the keys of all maps are made exact together, and so are their
+        # items; then they are cut as before
         all_pairs = list(chain.from_iterable(pairs for pairs in maps if pairs is not None))
         keys = [key for key, _ in all_pairs]
         items = [item for _, item in all_pairs]
         exact_keys, exact_items = exact_values(keys, self._key), exact_values(items, self._item)
         pairs_left = zip(exact_keys, exact_items, strict=True)
-        exact = [None if pairs is None else list(islice(pairs_left, len(pairs))) for pairs in maps]
-        for before, pairs in zip(values, exact, strict=True):
-            if pairs is not None and len(pairs) > 1 and not (type(before) is dict and _are_unlike(before)):
+        exact_maps = [None if pairs is None else list(islice(pairs_left, len(pairs))) for pairs in maps]
+        for value, pairs in zip(values, exact_maps, strict=True):
+            if pairs is None or len(pairs) < 2:
+                continue
+            are_unlike = type(value) is dict and _are_unlike(value)
+            if not are_unlike:
                 self._refuse_twice([key for key, _ in pairs])
-        return exact
+        return exact_maps
 
     def _are_exact(self, maps: Sequence[dict[Any, Any]]) -> bool:
-        """Return whether dictionaries are maps as they are: keys of one class, which are sure to differ."""
+        """Return whether dictionaries are maps as they are: keys of one
+        class, which are sure to differ.
+        """
         keys = list(chain.from_iterable(maps))
         items = list(chain.from_iterable(map(dict.values, maps)))
         classes = set(map(type, keys))
@@ -379,7 +413,9 @@ class _Maps:
         )
 
     def _refuse_twice(self, keys: Sequence[Any]) -> None:
-        """Raise `ArrowInvalid` if two keys are one in the map: 1 and 1.0, "a" and b"a", 0.1 in two widths."""
+        """Raise `ArrowInvalid` if two keys are one in the map: 1 and 1.0, "a"
+        and b"a", 0.1 in two widths.
+        """
         seen: set[Any] = set()
         for key, as_one in zip(keys, map_keys(pa.array(keys, self._key)), strict=True):
             if as_one in seen:
@@ -387,11 +423,16 @@ class _Maps:
             seen.add(as_one)
 
 
+_COUNTS_OF_TIME: Final = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time)
+"""Types whose values are whole numbers of a unit of time."""
+
+
 def map_keys(keys: pa.Array) -> list[Any]:
     """Return keys of maps as values that are equal where Spark takes two of them for one key.
 
-    NaN is one key, whatever its bits, and so are 0.0 and -0.0. A time is its number and a text its bytes,
-    since Python has no form of a time of the year 10000, or of a text that is no UTF-8.
+    NaN is one key, whatever its bits, and so are 0.0 and -0.0. A time is its
+    number and a text its bytes, since Python has no form of a time of the
+    year 10000, or of a text that is no UTF-8.
     """
     kind = keys.type
     if pa.types.is_struct(kind):
@@ -399,7 +440,8 @@ def map_keys(keys: pa.Array) -> list[Any]:
         structs = list(zip(*children, strict=True)) if children else [()] * len(keys)
         return _where_valid(keys, structs)
     if pa.types.is_map(kind):
-        return map_keys(keys.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
+        pair_type = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        return map_keys(keys.cast(pa.list_(pair_type)))
     if pa.types.is_list(kind):
         # of a null it takes nothing, whatever lies behind it
         elements = iter(map_keys(keys.flatten()))
@@ -410,9 +452,11 @@ def map_keys(keys: pa.Array) -> list[Any]:
         return ["NaN" if number != number else number for number in keys.to_pylist()]
     if pa.types.is_date(kind):
         return list(keys.cast(pa.int32()).to_pylist())
-    if any(is_one(kind) for is_one in (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time)):
+    if any(is_kind(kind) for is_kind in _COUNTS_OF_TIME):
         return list(keys.cast(pa.int64()).to_pylist())
-    return list((keys.cast(pa.binary()) if pa.types.is_string(kind) else keys).to_pylist())
+    if pa.types.is_string(kind):
+        keys = keys.cast(pa.binary())
+    return list(keys.to_pylist())
 
 
 def _where_valid(column: pa.Array, values: Sequence[Any]) -> list[Any]:
@@ -425,10 +469,12 @@ _ALWAYS_UNLIKE: Final = frozenset({str, bytes, int, bool, date, Decimal})
 """Classes of whose values two different ones stay different in a map."""
 
 
-def _are_unlike(named: dict[Any, Any]) -> bool:
-    """Return whether keys of a dictionary are sure to differ as keys of a map: all are of one such class."""
-    kinds = set(map(type, named))
-    return len(kinds) == 1 and kinds.pop() in _ALWAYS_UNLIKE
+def _are_unlike(items: dict[Any, Any]) -> bool:
+    """Return whether keys of a dictionary are sure to differ as keys of a
+    map: all are of one such class.
+    """
+    classes = set(map(type, items))
+    return len(classes) == 1 and classes.pop() in _ALWAYS_UNLIKE
 
 
 def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -455,7 +501,9 @@ def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _listed(value: Any) -> Any:
-    """Return the elements of a list in a list; None: a null. Those of NumPy are numbers of Python."""
+    """Return the elements of a list in a list; None: a null. Those of NumPy
+    are numbers of Python.
+    """
     if value is None or _is_missing(value):
         return None
     if isinstance(value, np.ndarray):
@@ -479,7 +527,10 @@ def _listed(value: Any) -> Any:
 
 
 def _double(value: Any) -> Any:
-    """Return a number for a field of floats: of a bool PyArrow makes 1.0, of NumPy's 1e4000 infinity."""
+    """Return a number for a field of floats; `ArrowException`: a bool, or beyond it.
+
+    Of a bool PyArrow makes 1.0, and of NumPy's 1e4000 infinity.
+    """
     if isinstance(value, bool | np.bool_):
         raise pa.ArrowTypeError(f"{short_repr(value)} is a bool, no number: emit float(value)")
     if isinstance(value, np.longdouble):
@@ -490,6 +541,7 @@ def _double(value: Any) -> Any:
 
 
 def _whole_number(value: Any) -> Any:
+    """Return a number as an `int`; `ArrowException`: it is none, or not whole."""
     if isinstance(value, bool | np.bool_):
         raise pa.ArrowTypeError(f"{short_repr(value)} is a bool, no number: emit int(value)")
     if isinstance(value, np.datetime64 | np.timedelta64):  # a count of some unit, by NumPy's own conversion
@@ -499,20 +551,22 @@ def _whole_number(value: Any) -> Any:
     if not hasattr(value, "__int__"):
         return value
     try:
-        whole = int(value)
-        is_whole = bool(whole == value)
+        number = int(value)
+        is_whole = bool(number == value)
     except (TypeError, ValueError, OverflowError):  # a complex number, an array, NaN, infinity
         is_whole = False
     if not is_whole:
         raise pa.ArrowInvalid(f"{short_repr(value)} is no whole number: emit round(value), or int(value)")
-    return whole
+    return number
 
 
 def _decimal(value: Any) -> Any:
+    """Return a whole number of NumPy as Python's; all others PyArrow converts, or refuses."""
     return int(value) if isinstance(value, np.integer) else value
 
 
 def _date(value: Any) -> Any:
+    """Return a time at midnight as a date; `ArrowException`: another time, or a number."""
     if isinstance(value, np.datetime64):
         value = _datetime_of(value)
     if not isinstance(value, datetime):
@@ -525,6 +579,7 @@ def _date(value: Any) -> Any:
 
 
 def _time_of_day(value: Any) -> Any:
+    """Return a time of day as it is; `ArrowException`: it has a zone, or is a number."""
     if isinstance(value, time):
         if value.tzinfo is not None:
             raise pa.ArrowInvalid(f"{short_repr(value)} has a zone, which a time of day has not")
@@ -534,6 +589,9 @@ def _time_of_day(value: Any) -> Any:
 
 
 def _duration(value: Any) -> Any:
+    """Return a duration as a `timedelta`; `ArrowException`: it has
+    nanoseconds, or is a number.
+    """
     if isinstance(value, np.timedelta64):
         return _timedelta_of(value)
     if isinstance(value, timedelta):
@@ -545,7 +603,9 @@ def _duration(value: Any) -> Any:
 
 
 def _refuse_number(value: Any, what: str) -> None:
-    """Raise `ArrowTypeError` for a number in a field of times, which PyArrow takes as microseconds."""
+    """Raise `ArrowTypeError` for a number in a field of times, which PyArrow
+    takes as microseconds.
+    """
     if hasattr(value, "__int__") or isinstance(value, np.generic):
         raise pa.ArrowTypeError(f"{short_repr(value)}, a {type(value).__name__}, is not {what}")
 
@@ -559,19 +619,24 @@ def _without_pandas(value: datetime) -> datetime:
 
 
 def _datetime_of(value: np.datetime64) -> datetime | None:
-    """Return NumPy's time as Python's; `ArrowInvalid`: it has nanoseconds, or is beyond the year 9999."""
+    """Return NumPy's time as Python's; `ArrowInvalid`: it has nanoseconds, or
+    is beyond the year 9999.
+    """
     if np.isnat(value):
         return None
     micros = value.astype("datetime64[us]")
     moment = micros.item()  # beyond the year 9999 NumPy gives a number
-    # in the value's own unit again: a number that is too large for microseconds wraps around
+    # in the value's own unit again: a number that is too large for
+    # microseconds wraps around
     if micros.astype(value.dtype) != value or not isinstance(moment, datetime):
         raise pa.ArrowInvalid(f"{short_repr(value)} is no time of whole microseconds up to the year 9999")
     return moment
 
 
 def _timedelta_of(value: np.timedelta64) -> timedelta | None:
-    """Return NumPy's duration as Python's; `ArrowInvalid`: it has nanoseconds or months, or is too long."""
+    """Return NumPy's duration as Python's; `ArrowInvalid`: it has nanoseconds
+    or months, or is too long.
+    """
     if np.isnat(value):
         return None
     unit, _ = np.datetime_data(value.dtype)
@@ -583,7 +648,9 @@ def _timedelta_of(value: np.timedelta64) -> timedelta | None:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is NaT or NA of pandas, which is not imported for it, or a null of Arrow."""
+    """Return whether a value is NaT or NA of pandas, which is not imported
+    for it, or a null of Arrow.
+    """
     if isinstance(value, pa.Scalar):
         return not value.is_valid
     kind = type(value)

@@ -30,7 +30,8 @@ class FailTuple(Exception):
 
 
 class RejectTuple(FailTuple):
-    """Raise it, or fail with it, when no replay can help: the record becomes a dead letter at once.
+    """Raise it, or fail with it, when no replay can help: the record becomes
+    a dead letter at once.
 
     >>> class Order(spout.BasicBolt):
     ...     output = "id int"
@@ -46,7 +47,8 @@ class RejectTuple(FailTuple):
 
 
 class Undecodable(RejectTuple):
-    """Raise it when a bolt cannot decode a record: it becomes a dead letter at once, which keeps the bytes.
+    """Raise it when a bolt cannot decode a record: it becomes a dead letter
+    at once, which keeps the bytes.
 
     >>> import json
     >>> class Parse(spout.BasicBolt):
@@ -64,15 +66,19 @@ class Undecodable(RejectTuple):
 
 
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
-    """Build a cause: of an exception its class, message and place, of an explicit fail the message alone.
+    """Build a cause: of an exception its class, message and place, of an
+    explicit fail the message alone.
 
-    Example, of the bolt `split`: the text "busy", or ``FailTuple("busy")``, has no class and the message
-    "busy"; a `KeyError` in line 12 of split.py has its class, and the place split.py:12 in its message.
+    Example, of the bolt `split`: the text "busy", or ``FailTuple("busy")``,
+    has no class and the message "busy"; a `KeyError` in line 12 of split.py
+    has its class, and the place split.py:12 in its message.
 
     Args:
         operator: the bolt.
-        why: what it gave, or raised; None: it failed the tuple without a word.
-        tracebacks: keeps the traceback of an exception that was raised; None: it is not kept.
+        why: what it gave, or raised; None: it failed the tuple without a
+            word.
+        tracebacks: keeps the traceback of an exception that was raised; None:
+            it is not kept.
 
     Raises:
         TupleError: `why` is something else, as an exception's class.
@@ -93,12 +99,15 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
     was_raised = why.__traceback__ is not None
     if not was_raised or tracebacks is None:
         return Cause.of(operator, error_text(type(why)), with_place(text, place))
-    # where no line of the author's raised it, it is of the bolt's code as a whole
+    # where no line of the author's raised it, it is of the bolt's code as a
+    # whole
     return _kept_cause(operator, why, text, place or tracebacks.code_place, tracebacks)
 
 
 def cause_of_output(operator: str, why: Exception, tracebacks: Tracebacks) -> Cause:
-    """Build the cause of an output that does not fit; its place is the bolt's code, which has returned."""
+    """Build the cause of an output that does not fit; its place is the bolt's
+    code, which has returned.
+    """
     place = place_of(why) or tracebacks.code_place
     return _kept_cause(operator, why, text_of(why), place, tracebacks)
 

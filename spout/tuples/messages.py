@@ -1,12 +1,15 @@
 """Records of a topic as rows: for tuples and for Arrow columns.
 
-A tuple reads from the client's message, a field when somebody uses it. Columns are built for those that need
-Arrow: an `ArrowBolt`, or Spark itself where no bolt runs in the read task.
+A tuple reads from the client's message, a field when somebody uses it.
+Columns are built for those that need Arrow: an `ArrowBolt`, or Spark itself
+where no bolt runs in the read task.
 
-A copy of a record looks like the record: what the replay worker wrote on it is in a field of its own,
-``windhover``, which a bolt directly behind `read_stream` reads if it asks for it.
+A copy of a record looks like the record: what the replay worker wrote on it
+is in a field of its own, ``windhover``, which a bolt directly behind
+`read_stream` reads if it asks for it.
 
-Source: docs/design/protocol.md, section 5.1; the columns are those of Spark's Kafka connector.
+Source: docs/design/protocol.md, section 5.1; the columns are those of Spark's
+Kafka connector.
 """
 
 from __future__ import annotations
@@ -59,11 +62,14 @@ _NAMES = tuple(name for name in ARROW_TYPES if name not in ON_REQUEST)
 
 
 def record_key(message: Message) -> bytes | None:
+    """Return the key of a record; None: it has none."""
     return _as_bytes(message.key())
 
 
 def record_keys(messages: Sequence[Message]) -> list[bytes | None]:
-    """Return the `record_key` of each message that a consumer of our own read: these are bytes."""
+    """Return the `record_key` of each message that a consumer of our own
+    read: these are bytes.
+    """
     return cast("list[bytes | None]", list(map(Message.key, messages)))
 
 
@@ -71,9 +77,10 @@ def _as_bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
-def _own_time(message: Message) -> RecordTime:
-    kind, ms = message.timestamp()
-    return RecordTime(ms, kind - 1)  # the client counts 0 unknown, 1 create time, 2 append time
+def _time_in_log(message: Message) -> RecordTime:
+    """Return the time that the log has of a message itself, be it a copy or not."""
+    client_type, ms = message.timestamp()
+    return RecordTime(ms, client_type - 1)  # the client counts 0 unknown, 1 create time, 2 append time
 
 
 def time_of_original(message: Message) -> RecordTime:
@@ -82,11 +89,13 @@ def time_of_original(message: Message) -> RecordTime:
     in_headers: RecordTime | None = None
     if any(name == TIMESTAMP for name, _ in headers):  # most copies have none: their time is the record's
         in_headers = parse_record_time(our_values(headers))
-    return in_headers or _own_time(message)
+    return in_headers or _time_in_log(message)
 
 
 def _datetime_of(message: Message, ms: int) -> datetime:
-    """Return a time in ms since 1970; `ValueError`, with the record's place: `datetime` has no such year."""
+    """Return a time in ms since 1970; `ValueError`, with the record's place:
+    `datetime` has no such year.
+    """
     try:
         return _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
@@ -104,13 +113,15 @@ GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "topic": Message.topic,
         "partition": Message.partition,
         "offset": Message.offset,
-        "timestamp": lambda message: _datetime_of(message, _own_time(message).ms),
-        "timestampType": lambda message: _own_time(message).type,
+        "timestamp": lambda message: _datetime_of(message, _time_in_log(message).ms),
+        "timestampType": lambda message: _time_in_log(message).type,
         "headers": lambda message: list(headers_of(message)),
         "windhover": lambda _message: [],
     }
 )
-"""How to read a tuple's field, by name. Values are as in Spark's column; a timestamp has the zone UTC."""
+"""How to read a tuple's field, by name. Values are as in Spark's column; a
+timestamp has the zone UTC.
+"""
 
 COPY_GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
     {
@@ -121,14 +132,37 @@ COPY_GETTERS: Mapping[str, Callable[[Message], Any]] = MappingProxyType(
         "windhover": lambda message: list(parted_headers(headers_of(message)).added),
     }
 )
-"""The same for a record of a replay topic: its fields are those of the record that it is a copy of."""
+"""The same for a record of a replay topic: its fields are those of the record
+that it is a copy of.
+"""
 
 COLUMN_MS_MAX: Final = ((1 << 63) - 1) // 1_000
-"""The latest time of Spark's timestamp, which counts microseconds: in the year 294247; likewise the first."""
+"""The latest time of Spark's timestamp, which counts microseconds: in the
+year 294247; likewise the first.
+"""
 
 _log_once = LogOnce()
 
 _PACKED: Final = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "leader_epoch")
+
+
+def _structs_of(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, Any]]:
+    """Return headers as the column has them."""
+    return [{"key": key, "value": value} for key, value in headers]
+
+
+def _packed(message: Message) -> tuple[Any, ...]:
+    """Return the fields of a message as built-in types, as `_PACKED` names them."""
+    return (
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        list(headers_of(message)),
+        message.timestamp(),
+        message.leader_epoch(),
+    )
 
 
 def _unpacked(values: tuple[Any, ...]) -> Message:
@@ -141,16 +175,20 @@ def _unpacked(values: tuple[Any, ...]) -> Message:
 
 @cache
 def _getters_in(zone: str, *, is_copy: bool) -> Mapping[str, Callable[[Message], Any]]:
-    """Return the same with times in a zone; in UTC where Python's calendar has no such day in the zone."""
+    """Return how to read a tuple's field, by name, with times in a zone.
+
+    A time is in UTC where Python's calendar has no such day in the zone.
+    """
     getters = COPY_GETTERS if is_copy else GETTERS
     if zone == "UTC":
         return getters
-    read, there = getters["timestamp"], zone_of(zone)
+    timestamp_in_utc = getters["timestamp"]
+    time_zone = zone_of(zone)
 
     def timestamp(message: Message) -> datetime:
-        in_utc: datetime = read(message)
+        in_utc: datetime = timestamp_in_utc(message)
         try:
-            return in_utc.astimezone(there)
+            return in_utc.astimezone(time_zone)
         except OverflowError:
             return in_utc
 
@@ -158,17 +196,24 @@ def _getters_in(zone: str, *, is_copy: bool) -> Mapping[str, Callable[[Message],
 
 
 SPOUT = StreamId("spout")
-"""`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder` have their own names."""
+"""`came_from` of the records of `read_stream`; spouts of a `TopologyBuilder`
+have their own names.
+"""
 
 
 class MessageRows:
-    """Messages of one partition, in order."""
+    """Messages of one partition, in order.
+
+    Attributes:
+        source: of the partition.
+        topic_id: Kafka's id of its topic; empty where it is not known.
+    """
 
     __slots__ = (
+        "_are_copies",
         "_getters",
         "_messages",
         "_positions",
-        "_replayed",
         "_zone",
         "came_from",
         "names",
@@ -179,16 +224,18 @@ class MessageRows:
     names: Sequence[str]
 
     def __init__(self, messages: Sequence[Message], source: int, positions: I64, zone: str = "UTC") -> None:
-        """Take messages of a source, with their positions; their times are read in a zone."""
+        """Take messages of a source, with their positions, `(n,) int64`;
+        times are read in a zone.
+        """
         self.names = _NAMES
         self._zone = zone
         self.came_from = SPOUT
         self._messages = messages
         self.source = Source(source)
-        self._replayed = is_replay(self.source)
-        self._getters = _getters_in(zone, is_copy=self._replayed)
+        self._are_copies = is_replay(self.source)
+        self._getters = _getters_in(zone, is_copy=self._are_copies)
         self._positions = positions
-        self.topic_id = ""  # Kafka's id of the messages' topic, where it is known
+        self.topic_id = ""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -201,49 +248,78 @@ class MessageRows:
         return map(self._getters[name], self._messages)
 
     def message_id(self, row: int) -> MessageId:
-        """Return where a record was first emitted: a copy has that in its headers; else at its own place."""
+        """Return what a record descends from: a copy has that in its headers,
+        else it is its own place.
+        """
         message = self._messages[row]
         root = Root(self.source, Position(int(self._positions[row])))
-        topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
-        if not self._replayed:
-            origin = location(topic, partition, offset)
-            return MessageId(root, 1, origin, None, self._record_id(message) or origin)
-        lineage = parse_lineage(headers_of(message), topic, partition, offset)
-        named = lineage.record_id or lineage.origin
-        return MessageId(root, lineage.attempt, lineage.origin, lineage.first_emitted_ms, named)
+        topic = message.topic() or ""
+        partition = message.partition() or 0
+        offset = message.offset() or 0
+        if self._are_copies:
+            lineage = parse_lineage(headers_of(message), topic, partition, offset)
+            return MessageId(
+                root,
+                lineage.attempt,
+                lineage.origin,
+                lineage.first_emitted_ms,
+                record_id=lineage.record_id or lineage.origin,
+            )
+        origin = location(topic, partition, offset)
+        return MessageId(
+            root,
+            attempt=1,
+            origin=origin,
+            first_emitted_ms=None,
+            record_id=self._record_id(message) or origin,
+        )
 
     def _record_id(self, message: Message) -> str:
+        """Return Kafka's id of a record; empty: its topic's id is not known."""
         if not self.topic_id:
             return ""
         epoch = message.leader_epoch()
-        place = message.partition() or 0, message.offset() or 0
-        return record_id(self.topic_id, *place, NO_EPOCH if epoch is None else epoch)
+        return record_id(
+            self.topic_id,
+            message.partition() or 0,
+            message.offset() or 0,
+            NO_EPOCH if epoch is None else epoch,
+        )
 
     def first_emissions(self) -> tuple[I64, I64]:
-        """Return the positions of copies whose headers have the time of the first emission, and it, ms."""
-        found = [
-            (position, first_ms)
-            for row, position in enumerate(self._positions.tolist())
-            if (first_ms := self.message_id(row).first_emitted_ms) is not None
-        ]
-        at, wall_ms = np.array(found, np.int64).reshape(-1, 2).T
-        return at, wall_ms
+        """Return when copies were first emitted: their positions, and the wall times, ms.
+
+        Both are `(n,) int64`. Copies whose headers do not have that time are
+        left out.
+        """
+        positions: list[int] = []
+        times_ms: list[int] = []
+        for row, position in enumerate(self._positions.tolist()):
+            first_emitted_ms = self.message_id(row).first_emitted_ms
+            if first_emitted_ms is not None:
+                positions.append(position)
+                times_ms.append(first_emitted_ms)
+        return np.array(positions, np.int64), np.array(times_ms, np.int64)
 
     def _timestamps(self) -> pa.Array:
-        """Return the column of times; a time that Spark's timestamp cannot hold is null, and is logged."""
-        messages, rows = self._messages, len(self._messages)
-        if self._replayed:
-            times_ms = np.fromiter((time_of_original(message).ms for message in messages), np.int64, rows)
+        """Return the column of times; a time that Spark's timestamp cannot
+        hold is null, and is logged.
+        """
+        messages, count = self._messages, len(self._messages)
+        if self._are_copies:
+            times_ms = np.fromiter((time_of_original(message).ms for message in messages), np.int64, count)
         else:
-            times_ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, rows)
+            times_ms = np.fromiter((message.timestamp()[1] for message in messages), np.int64, count)
         is_outside = (times_ms > COLUMN_MS_MAX) | (times_ms < -COLUMN_MS_MAX)
         if is_outside.any():
-            row = int(is_outside.argmax())
-            self._tell_null(messages[row], int(times_ms[row]))
+            first_row = int(is_outside.argmax())
+            self._log_null(messages[first_row], int(times_ms[first_row]))
             times_ms = np.where(is_outside, 0, times_ms)  # so that none of them overflows below
-        return pa.array(times_ms * 1_000, mask=is_outside).cast(pa.timestamp("us", tz=self._zone))
+        times_us = pa.array(times_ms * 1_000, mask=is_outside)
+        return times_us.cast(pa.timestamp("us", tz=self._zone))
 
-    def _tell_null(self, message: Message, ms: int) -> None:
+    def _log_null(self, message: Message, ms: int) -> None:
+        """Log that the time of a record is null in its column, once for each topic."""
         topic = message.topic() or ""
         if _log_once.is_first(topic, "timestamp"):
             _LOGGER.warning(
@@ -254,36 +330,34 @@ class MessageRows:
                 topic,
             )
 
-    def part(self, first: int, size: int) -> MessageRows:
-        """Return `size` of the messages, from `first` on."""
-        end = first + size
-        part = MessageRows(self._messages[first:end], self.source, self._positions[first:end], self._zone)
-        part.came_from, part.topic_id = self.came_from, self.topic_id
+    def part(self, first_row: int, row_count: int) -> MessageRows:
+        """Return `row_count` of the messages, from `first_row` on."""
+        rows = slice(first_row, first_row + row_count)
+        part = MessageRows(self._messages[rows], self.source, self._positions[rows], self._zone)
+        part.came_from = self.came_from
+        part.topic_id = self.topic_id
         return part
 
     def packed(self) -> tuple[Any, ...]:
-        """Return them as built-in types and an array, for another process."""
-        messages = [
-            (
-                m.topic(),
-                m.partition(),
-                m.offset(),
-                m.key(),
-                m.value(),
-                list(headers_of(m)),
-                m.timestamp(),
-                m.leader_epoch(),
-            )
-            for m in self._messages
-        ]
-        return int(self.source), self._positions, self._zone, tuple(self.came_from), self.topic_id, messages
+        """Return them as built-in types and an array, for another process;
+        `unpacked` reads them.
+        """
+        return (
+            int(self.source),
+            self._positions,
+            self._zone,
+            tuple(self.came_from),
+            self.topic_id,
+            [_packed(message) for message in self._messages],
+        )
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
         """Restore messages that another process packed; they need no client here."""
         source, positions, zone, came_from, topic_id, messages = packed
         rows = cls([_unpacked(values) for values in messages], source, positions, zone)
-        rows.came_from, rows.topic_id = StreamId(*came_from), topic_id
+        rows.came_from = StreamId(*came_from)
+        rows.topic_id = topic_id
         return rows
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
@@ -292,13 +366,15 @@ class MessageRows:
         return pa.RecordBatch.from_arrays([self._column(name) for name in names], names=names)
 
     def _column(self, name: str) -> pa.Array:
-        messages, rows = self._messages, len(self._messages)
-        if rows and name in ("topic", "partition"):
-            # One partition at a time: the same value in every row.
-            return pa.repeat(pa.scalar(GETTERS[name](messages[0]), ARROW_TYPES[name]), rows)
+        """Build the column of a field, as Spark has it."""
+        messages, count = self._messages, len(self._messages)
+        if count and name in ("topic", "partition"):
+            # messages are of one partition, so every row has the same value
+            value = pa.scalar(GETTERS[name](messages[0]), ARROW_TYPES[name])
+            return pa.repeat(value, count)
         if name == "timestamp":
             return self._timestamps()
         if name in ON_REQUEST:
-            lists = [[{"key": key, "value": value} for key, value in pairs] for pairs in self.values(name)]
-            return pa.array(lists, _HEADERS)
+            header_lists = [_structs_of(headers) for headers in self.values(name)]
+            return pa.array(header_lists, _HEADERS)
         return pa.array(list(self.values(name)), ARROW_TYPES[name])

@@ -1,12 +1,14 @@
 """The places of a block of tuples in their trees, as arrays where that is possible; pure.
 
-It is possible where every tuple has one anchor and the same number of hops behind it: everywhere in a
-topology without rich bolts and joins. A block's places are then arrays: the root of each tuple, and one
-number for each hop, or a single one where all tuples have the same; the place of a single tuple is built when
-somebody uses it. Everywhere else places are a list.
+It is possible where every tuple has one anchor and the same number of hops
+behind it: everywhere in a topology without rich bolts and joins. A block's
+places are then arrays: the root of each tuple, and one number for each hop,
+or a single one where all tuples have the same; the place of a single tuple is
+built when somebody uses it. Everywhere else places are a list.
 
-Between bolts of a DataFrame that settle every tuple at once, edges cancel: `Descendants` keep only the row
-that each tuple descends from, and number its rows when they leave.
+Between bolts of a DataFrame that settle every tuple at once, edges cancel:
+`Descendants` keep only the row that each tuple descends from, and number its
+rows when they leave.
 
 Source: docs/design/protocol.md, section 2 ("child edge").
 """
@@ -35,7 +37,12 @@ from spout.tuples.anchors import (
 from spout.tuples.tuple import Delivery
 
 Deliveries = tuple[Delivery, ...]
-OwnPlaces = Callable[[], Sequence[Deliveries]]
+"""The places of one tuple: one for each of its anchors; none where it is
+unanchored, or untracked.
+"""
+
+PlacesOfRows = Callable[[], Sequence[Deliveries]]
+"""Returns the places of rows that arrived; they are built by its first call."""
 
 Numbers = I64 | int
 """A number for each tuple, `(n,) int64`, or one that all of them have."""
@@ -46,24 +53,33 @@ _MASK = (1 << 64) - 1
 class Hop(NamedTuple):
     """A hop of many tuples: the key of its subscription, and the ordinal of each tuple there.
 
-    Where they are of several subscriptions the key is 0, and the upper half of each ordinal has its own.
+    Where they are of several subscriptions the key is 0, and the upper half
+    of each ordinal has the key.
     """
 
     key: int
     ordinals: Numbers
 
-    def of(self, rows: I64 | slice) -> Hop:
-        return self if isinstance(self.ordinals, int) else Hop(self.key, self.ordinals[rows])
+    def take(self, rows: I64 | slice) -> Hop:
+        """Return the hop of some of the tuples."""
+        if isinstance(self.ordinals, int):
+            return self
+        return Hop(self.key, self.ordinals[rows])
 
-    def at(self, row: int) -> tuple[int, int]:
-        """Return the subscription and the ordinal of one tuple."""
+    def step(self, row: int) -> tuple[int, int]:
+        """Return the subscription and the ordinal of one tuple, as `Delivery.path` has them."""
         ordinal = self.ordinals if isinstance(self.ordinals, int) else int(self.ordinals[row])
-        return self.key or ordinal >> WORD_BITS & WORD_MASK, ordinal & WORD_MASK
+        key_of_row = self.key or ordinal >> WORD_BITS & WORD_MASK
+        return key_of_row, ordinal & WORD_MASK
 
     def numbers(self) -> Numbers:
-        """Return a number for each tuple, as in `spout.tuples.anchors`: the key is in the upper half."""
-        upper = self.key << WORD_BITS
-        return self.ordinals | (upper - (1 << 64) if upper >> 63 else upper)
+        """Return a number for each tuple, as in `spout.tuples.anchors`: the
+        key is in the upper half.
+        """
+        upper_half = self.key << WORD_BITS
+        if upper_half >> 63:  # below 0 as an int64
+            upper_half -= 1 << 64
+        return self.ordinals | upper_half
 
 
 class Places(Sequence[Deliveries]):
@@ -72,7 +88,11 @@ class Places(Sequence[Deliveries]):
     __slots__ = ("hops", "roots")
 
     def __init__(self, roots: I64, hops: tuple[Hop, ...] = ()) -> None:
-        """Create places from the index of each tuple's root, `(n,) int64`, and the hops behind it."""
+        """Create places from the index of each tuple's root, `(n,) int64`,
+        and the hops behind it.
+
+        No hops: the tuples are the roots themselves.
+        """
         self.roots = roots
         self.hops = hops
 
@@ -85,70 +105,91 @@ class Places(Sequence[Deliveries]):
     def __getitem__(self, row: slice) -> Places: ...
     def __getitem__(self, row: int | slice) -> Deliveries | Places:
         if isinstance(row, slice):
-            return Places(self.roots[row], tuple([hop.of(row) for hop in self.hops]))
-        return (Delivery(int(self.roots[row]), tuple([hop.at(row) for hop in self.hops])),)
+            return Places(self.roots[row], tuple([hop.take(row) for hop in self.hops]))
+        path = tuple([hop.step(row) for hop in self.hops])
+        return (Delivery(int(self.roots[row]), path),)
 
     def take(self, rows: I64) -> Places:
-        return Places(self.roots[rows], tuple([hop.of(rows) for hop in self.hops]))
+        """Return the places of the tuples of these numbers, `(n,) int64`, in this order."""
+        return Places(self.roots[rows], tuple([hop.take(rows) for hop in self.hops]))
 
     def children(self, parents: I64, subscription: int, ordinals: Numbers) -> Places:
-        """Return the places below those of `parents`, each at its ordinal on one subscription."""
-        before = self.take(parents)
-        return Places(before.roots, (*before.hops, Hop(subscription, ordinals)))
+        """Return the places below those of `parents`, each at its ordinal on
+        one subscription.
+        """
+        of_parents = self.take(parents)
+        return Places(of_parents.roots, (*of_parents.hops, Hop(subscription, ordinals)))
 
     def column(self) -> pa.Array:
+        """Build the column of anchors, in HOPS: of each tuple a list of one path."""
         rows, width = len(self), 1 + len(self.hops)
-        flat = np.empty((rows, width), np.int64)
-        flat[:, 0] = self.roots
+        paths = np.empty((rows, width), np.int64)
+        paths[:, 0] = self.roots
         for depth, hop in enumerate(self.hops, start=1):
-            flat[:, depth] = hop.numbers()
-        inner = np.arange(0, (rows + 1) * width, width, dtype=np.int32)
-        values = pa.array(flat.reshape(-1))
-        paths = pa.ListArray.from_arrays(pa.array(inner), values, type=PATHS_TYPE.value_type)
-        outer = pa.array(np.arange(rows + 1, dtype=np.int32))
-        return pa.ListArray.from_arrays(outer, paths, type=PATHS_TYPE)
+            paths[:, depth] = hop.numbers()
+        # all paths have the same width, so their borders in the flat array
+        # are 0, width, 2 * width, ...
+        path_borders = np.arange(0, (rows + 1) * width, width, dtype=np.int32)
+        numbers = pa.array(paths.reshape(-1))
+        path_lists = pa.ListArray.from_arrays(pa.array(path_borders), numbers, type=PATHS_TYPE.value_type)
+        row_borders = pa.array(np.arange(rows + 1, dtype=np.int32))
+        return pa.ListArray.from_arrays(row_borders, path_lists, type=PATHS_TYPE)
 
     def fingerprint(self) -> Fingerprint:
         """Return the fingerprint of the column, without building it."""
-        found, same = self.roots.astype(np.uint64), 0
+        sums = self.roots.astype(np.uint64)  # a copy: it is changed in place
+        # what all tuples have the same is summed up in one number, and added
+        # at the end
+        common_sum = 0
         for key, ordinals in self.hops:
-            found *= np.uint64(PATH_WEIGHT)
-            same = same * PATH_WEIGHT + (key << WORD_BITS)
+            sums *= np.uint64(PATH_WEIGHT)
+            common_sum = common_sum * PATH_WEIGHT + (key << WORD_BITS)
             if isinstance(ordinals, int):
-                same += ordinals
+                common_sum += ordinals
             else:
-                found += ordinals.view(np.uint64)
-        found += np.uint64(same & _MASK)
-        return fingerprint(len(self), found)
+                sums += ordinals.view(np.uint64)
+        sums += np.uint64(common_sum & _MASK)
+        return fingerprint(len(self), sums)
 
     def numbers(self) -> U64:
         """Return the `number_of` each place."""
-        found = self.roots.astype(np.uint64)
+        numbers = self.roots.astype(np.uint64)  # a copy: it is changed in place
         for key, ordinals in self.hops:
-            mix64_in_place(found)
-            found += np.uint64(key << WORD_BITS)
-            found += np.uint64(ordinals & _MASK) if isinstance(ordinals, int) else ordinals.view(np.uint64)
-        return found
+            mix64_in_place(numbers)
+            numbers += np.uint64(key << WORD_BITS)
+            if isinstance(ordinals, int):
+                numbers += np.uint64(ordinals & _MASK)
+            else:
+                numbers += ordinals.view(np.uint64)
+        return numbers
 
 
 class Descendants(Sequence[Deliveries]):
     """Tuples that descend from rows that arrived; the place of each is that of its row."""
 
-    __slots__ = ("_anchors", "_hop", "_own", "parents")
+    __slots__ = ("_anchors", "_places_of_rows", "_subscription", "parents")
 
-    def __init__(self, anchors: Anchors | None, parents: I64, own: OwnPlaces, hop: int = 0) -> None:
+    def __init__(
+        self,
+        anchors: Anchors | None,
+        parents: I64,
+        places_of_rows: PlacesOfRows,
+        subscription: int = 0,
+    ) -> None:
         """Describe descendants.
 
         Args:
             anchors: of the rows that arrived; None where nothing is tracked.
             parents: `(n,) int64`: the row that each descends from.
-            own: returns the place of each row that arrived; called where somebody uses one.
-            hop: key of the subscription on which they were emitted.
+            places_of_rows: returns the place of each row that arrived; called
+                where somebody uses one.
+            subscription: key of the one on which they were emitted; 0: they
+                are the rows themselves.
         """
         self.parents = parents
         self._anchors = anchors
-        self._own = own
-        self._hop = hop
+        self._places_of_rows = places_of_rows
+        self._subscription = subscription
 
     def __len__(self) -> int:
         return len(self.parents)
@@ -159,79 +200,108 @@ class Descendants(Sequence[Deliveries]):
     def __getitem__(self, row: slice) -> Descendants: ...
     def __getitem__(self, row: int | slice) -> Deliveries | Descendants:
         if isinstance(row, slice):
-            return Descendants(self._anchors, self.parents[row], self._own, self._hop)
+            return Descendants(self._anchors, self.parents[row], self._places_of_rows, self._subscription)
         parent = int(self.parents[row])  # also of an untracked row: behind the last it ends an iteration
-        return () if self._anchors is None else self._own()[parent]
+        if self._anchors is None:
+            return ()
+        return self._places_of_rows()[parent]
 
     def roots(self) -> I64:
         """Return `only_roots` of them."""
-        return only_roots(self._own())[self.parents]
+        return only_roots(self._places_of_rows())[self.parents]
 
     def children(self, parents: I64, subscription: int) -> Descendants:
         """Return what was emitted for these tuples on one subscription."""
-        return Descendants(self._anchors, self.parents[parents], self._own, subscription)
+        rows = self.parents[parents]
+        return Descendants(self._anchors, rows, self._places_of_rows, subscription)
 
     def column(self, carry: Carry, bolt: str) -> pa.Array:
-        """Build the column of rows of a bolt that leave: each is numbered among those of its row."""
+        """Build the column of anchors of tuples that a bolt emitted, where they leave.
+
+        Each is numbered among those of its row.
+        """
         if self._anchors is None:
             return pa.nulls(len(self), carry.type)
         ordinals = ordinals_of(self.parents, len(self._anchors.column))
         if carry is Carry.HOPS:
-            return column_of(children_of(self._own(), self.parents, self._hop, ordinals))
-        return self._anchors.again(self.parents, pack(self._anchors.roots()[self.parents], ordinals, bolt))
+            places = children_of(self._places_of_rows(), self.parents, self._subscription, ordinals)
+            return column_of(places)
+        roots = self._anchors.roots()[self.parents]
+        return self._anchors.again(self.parents, pack(roots, ordinals, bolt))
 
 
-def ordinals_of(parents: I64, rows: int) -> I64:
-    """Return each row's ordinal among the rows of its parent, in order; parents are in [0, rows)."""
-    counts = np.bincount(parents, minlength=rows)
-    firsts = np.cumsum(counts) - counts
-    here = np.arange(len(parents))
-    if not (np.diff(parents) < 0).any():
-        ascending: I64 = here - firsts[parents]
+def ordinals_of(parents: I64, parent_count: int) -> I64:
+    """Return each row's ordinal among the rows of its parent, in order, `(n,) int64`.
+
+    Of the parents 0, 0, 2, 2, 2 the ordinals are 0, 1, 0, 1, 2.
+
+    Args:
+        parents: `(n,) int64`: numbers in [0, `parent_count`), in any order.
+    """
+    rows_by_parent = np.bincount(parents, minlength=parent_count)
+    # where the rows of each parent begin, if all are sorted by their parents
+    first_by_parent = np.cumsum(rows_by_parent) - rows_by_parent
+    sorted_numbers = np.arange(len(parents))
+    is_sorted = not (np.diff(parents) < 0).any()
+    if is_sorted:
+        ascending: I64 = sorted_numbers - first_by_parent[parents]
         return ascending
     order = np.argsort(parents, kind="stable")
     ordinals = np.empty(len(parents), np.int64)
-    ordinals[order] = here - firsts[parents[order]]
+    ordinals[order] = sorted_numbers - first_by_parent[parents[order]]
     return ordinals
 
 
-def numbered(places: Sequence[Deliveries], parents: I64, rows: int) -> Numbers:
-    """Return `ordinals_of` for `children_of`; 0 where it needs none, as rows are numbered when they leave."""
-    return 0 if isinstance(places, Descendants) else ordinals_of(parents, rows)
+def numbered(places: Sequence[Deliveries], parents: I64, parent_count: int) -> Numbers:
+    """Return the ordinals for `children_of`, as `ordinals_of` has them.
+
+    `Descendants` need none, so for them it is 0: they are numbered when they
+    leave.
+    """
+    return 0 if isinstance(places, Descendants) else ordinals_of(parents, parent_count)
 
 
 def number_of(place: Delivery) -> int:
     """Return a number for a place: the same in every process, and in a task that runs again."""
-    found = place.root
+    number = place.root
     for subscription, ordinal in place.path:
-        found = (mix64(found) + (subscription << WORD_BITS | ordinal)) & _MASK
-    return found
+        hop = subscription << WORD_BITS | ordinal
+        number = (mix64(number) + hop) & _MASK
+    return number
 
 
 def places_of(anchors: Anchors) -> Sequence[Deliveries]:
     """Return the places of rows that arrive, as arrays if they all have the same form."""
     if anchors.carry in (Carry.PACKED, Carry.WIDE):
         ordinals = anchors.ordinals()
-        return Places(anchors.roots(), tuple([Hop(key, ordinals) for key in anchors.subscriptions]))
+        hops = tuple([Hop(key, ordinals) for key in anchors.subscriptions])
+        return Places(anchors.roots(), hops)
     if anchors.carry is Carry.HOPS:
-        return alike(anchors.column) or list(anchors.deliveries())
+        places = alike(anchors.column)
+        if places is not None:
+            return places
     return list(anchors.deliveries())
 
 
 def alike(column: pa.Array) -> Places | None:
-    """Read a HOPS column whose rows have one place each, all of the same depth; None for any other."""
+    """Read a HOPS column whose rows have one place each, all of the same
+    depth; None for any other.
+    """
     paths = column.flatten()
     if not len(column) or len(paths) != len(column):
         return None
     widths = np.asarray(paths.value_lengths())
     width = int(widths[0])
-    if (widths != width).any() or (np.asarray(column.value_lengths()) != 1).any():
+    have_one_place = (np.asarray(column.value_lengths()) == 1).all()
+    if (widths != width).any() or not have_one_place:
         return None
-    flat = np.asarray(paths.flatten(), dtype=np.int64).reshape(-1, width)
-    return Places(flat[:, 0], tuple([_apart(flat[:, depth]) for depth in range(1, width)]))
+    table = np.asarray(paths.flatten(), dtype=np.int64).reshape(-1, width)
+    hops = tuple([_hop_of(table[:, depth]) for depth in range(1, width)])
+    return Places(table[:, 0], hops)
 
 
-def _apart(numbers: I64) -> Hop:
+def _hop_of(numbers: I64) -> Hop:
+    """Return the hop that has these numbers, as `Hop.numbers` returns them."""
     numbers = np.ascontiguousarray(numbers)
     keys = numbers >> WORD_BITS
     if (keys != keys[0]).any():
@@ -240,13 +310,18 @@ def _apart(numbers: I64) -> Hop:
 
 
 def only_roots(places: Sequence[Deliveries]) -> I64:
-    """Return the index of the one root that each tuple descends from; -1 where it has none, or several."""
+    """Return the index of the one root that each tuple descends from; -1
+    where it has none, or several.
+    """
     if isinstance(places, Places):
         return places.roots
     if isinstance(places, Descendants):
         return places.roots()
-    roots = [{each.root for each in deliveries} for deliveries in places]
-    return np.array([found.pop() if len(found) == 1 else -1 for found in roots], np.int64)
+    roots: list[int] = []
+    for deliveries in places:
+        roots_of_tuple = {delivery.root for delivery in deliveries}
+        roots.append(roots_of_tuple.pop() if len(roots_of_tuple) == 1 else -1)
+    return np.array(roots, np.int64)
 
 
 def children_of(
@@ -255,21 +330,31 @@ def children_of(
     """Return the places of tuples that were emitted on one subscription.
 
     Args:
-        parents: `(n,) int64`: the number of the tuple that each is anchored on.
-        ordinals: its number among those of that tuple.
+        places: of the tuples that they are anchored on.
+        parents: `(n,) int64`: the number of the tuple that each is anchored
+            on.
+        subscription: its key.
+        ordinals: the number of each among those of its parent; `Descendants`
+            do not look at it.
     """
     if isinstance(places, Descendants):
         return places.children(parents, subscription)
     if isinstance(places, Places):
         return places.children(parents, subscription, ordinals)
-    pairs = zip(parents.tolist(), np.broadcast_to(ordinals, len(parents)).tolist(), strict=True)
-    return [
-        tuple([place.child(subscription, ordinal) for place in places[parent]]) for parent, ordinal in pairs
-    ]
+    ordinal_of_each = np.broadcast_to(ordinals, len(parents)).tolist()
+    children: list[Deliveries] = []
+    for parent, ordinal in zip(parents.tolist(), ordinal_of_each, strict=True):
+        children.append(tuple([place.child(subscription, ordinal) for place in places[parent]]))
+    return children
 
 
 def column_of(places: Sequence[Deliveries], carry: Carry = Carry.HOPS, bolt: str = "") -> pa.Array:
-    """Build the column of anchors of rows of a bolt; other places than `Descendants` are always in HOPS."""
+    """Build the column of anchors of tuples that a bolt emitted.
+
+    `carry`: of `Descendants` the form; other places are always in HOPS.
+    """
     if isinstance(places, Descendants):
         return places.column(carry, bolt)
-    return places.column() if isinstance(places, Places) else hops_column(places)
+    if isinstance(places, Places):
+        return places.column()
+    return hops_column(places)

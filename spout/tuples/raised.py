@@ -1,12 +1,15 @@
-"""Where the author's code raised an exception: file and line, and the traceback once for each kind.
+"""Where the author's code raised an exception: file and line, and the
+traceback once for each kind.
 
-A traceback goes through Windhover (which called the bolt), through the author's code, and often ends in a
-library that the author called. The *place* is the last line of the author's own code: it belongs neither to
-Windhover, nor to Python, nor to ``site-packages``. If the bolt is itself installed in ``site-packages``, the
-first package on the way counts as the author's.
+A traceback goes through Windhover (which called the bolt), through the
+author's code, and often ends in a library that the author called. The *place*
+is the last line of the author's own code: it belongs neither to Windhover,
+nor to Python, nor to ``site-packages``. If the bolt is itself installed in
+``site-packages``, the first package on the way counts as the author's.
 
-A place names the file without its folder, since that differs from machine to machine, and a batch that runs
-again elsewhere must fail its records by the same causes.
+A place names the file without its folder, since that differs from machine to
+machine, and a batch that runs again elsewhere must fail its records by the
+same causes.
 """
 
 from __future__ import annotations
@@ -25,17 +28,23 @@ from typing import Final, NamedTuple
 from acker.untrusted import trace_lines
 
 KINDS_MAX: Final = 20
-"""So many kinds of tracebacks a bolt keeps in a task, and a task reports; others only fail records."""
+"""So many kinds of tracebacks a bolt keeps in a task, and a task reports;
+others only fail records.
+"""
 
 TRACEBACK_CHARACTERS_MAX: Final = 8_000
-"""A longer traceback is cut in its middle to about this: its start and its end, the exception, stay."""
+"""A longer traceback is cut in its middle to about this: its start and its
+end, the exception, stay.
+"""
 
 _NAME_BYTES_MAX: Final = 40
 
 _OURS: Final = tuple(f"{Path(__file__).parents[2] / name}{os.sep}" for name in ("acker", "replay", "spout"))
 _PYTHONS: Final = (f"{Path(os.__file__).parent}{os.sep}", "<frozen ")
 _COMPILED: Final = (".pyx", ".pxi", ".pxd")
-"""Endings of files that Cython compiled. A traceback has no folder for them; they belong to libraries."""
+"""Endings of files that Cython compiled. A traceback has no folder for them;
+they belong to libraries.
+"""
 _INSTALLED: Final = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
 
 
@@ -57,52 +66,62 @@ class Tracebacks:
     """Keeps, of one bolt in one task, the first traceback of each kind.
 
     Attributes:
-        code_place: where the bolt's code begins. It is the place of an exception that none of the author's
-            lines raised: what is wrong with an output is found when the bolt has returned.
+        code_place: where the bolt's code begins. It is the place of an
+            exception that none of the author's lines raised: what is wrong
+            with an output is found when the bolt has returned.
     """
 
-    __slots__ = ("_kept", "_kinds", "code_place")
+    __slots__ = ("_kinds", "_tracebacks", "code_place")
 
     def __init__(self) -> None:
         self.code_place = ""
-        self._kinds: set[tuple[str, str, str]] = set()
-        self._kept: list[Raised] = []
+        self._kinds: set[tuple[str, str, str]] = set()  # also of those that were taken
+        self._tracebacks: list[Raised] = []
 
     def keep(self, operator: str, error: str, place: str, raised: BaseException) -> None:
-        """Keep the traceback of an exception, unless there is one of its kind, or there are `KINDS_MAX`."""
+        """Keep the traceback of an exception, unless there is one of its
+        kind, or there are `KINDS_MAX`.
+        """
         kind = operator, error, place
         if kind not in self._kinds and len(self._kinds) < KINDS_MAX:
             self._kinds.add(kind)
-            self._kept.append(Raised(*kind, _text_of(raised)))
+            self._tracebacks.append(Raised(operator, error, place, _text_of(raised)))
 
     def __iter__(self) -> Iterator[Raised]:
-        return iter(self._kept)
+        return iter(self._tracebacks)
 
     def take(self) -> list[Raised]:
-        """Return what was kept since the last call; more tracebacks of the same kinds are not kept."""
-        kept, self._kept = self._kept, []
-        return kept
+        """Return what was kept since the last call; more tracebacks of the
+        same kinds are not kept.
+        """
+        taken, self._tracebacks = self._tracebacks, []
+        return taken
 
     def clear(self) -> None:
+        """Forget all: tracebacks of the same kinds are kept again."""
         self._kinds.clear()
-        self._kept.clear()
+        self._tracebacks.clear()
 
 
-def first_of_each(every: Iterable[Raised]) -> tuple[Raised, ...]:
+def first_of_each(tracebacks: Iterable[Raised]) -> tuple[Raised, ...]:
     """Return the first traceback of each kind, at most `KINDS_MAX`."""
     first_by_kind: dict[tuple[str, str, str], Raised] = {}
-    for raised in every:
+    for raised in tracebacks:
         first_by_kind.setdefault(raised.kind, raised)
     return tuple(first_by_kind.values())[:KINDS_MAX]
 
 
 def place_of(error: BaseException) -> str:
-    """Return where the author's code raised an exception, ``split.py:12``; empty: other code raised it."""
+    """Return where the author's code raised an exception, ``split.py:12``;
+    empty: other code raised it.
+    """
     return _innermost_place(walk_tb(error.__traceback__))
 
 
 def place_of_thread(thread_id: int) -> str:
-    """Return where a thread is in the author's code now, ``split.py:12``; empty: it runs other code."""
+    """Return where a thread is in the author's code now, ``split.py:12``;
+    empty: it runs other code.
+    """
     frame = sys._current_frames().get(thread_id)  # its only way to a frame; Python's own tools use it
     if frame is None:
         return ""
@@ -111,29 +130,37 @@ def place_of_thread(thread_id: int) -> str:
 
 
 def _innermost_place(steps: Iterable[tuple[FrameType, int]]) -> str:
-    """Return the last place of the author's code; else of the first installed package; empty: there is none.
+    """Return the last place of the author's code; else of the first installed
+    package; empty: there is none.
 
     `steps` are frames with their lines, the outermost first.
     """
-    own, installed = None, None
-    package = ""
+    in_authors_code: tuple[str, int] | None = None  # file and line
+    in_package: tuple[str, int] | None = None
+    first_package = ""
     for frame, line in steps:
-        name = frame.f_code.co_filename
-        home = _home_of(name)
-        if name[:1] == "<" and frame.f_globals.get("__name__") != "__main__":
+        file = frame.f_code.co_filename
+        home = _home_of(file)
+        if file[:1] == "<" and frame.f_globals.get("__name__") != "__main__":
             home = None  # a library generated this code, as for the methods of a dataclass
+        if home is None:
+            continue
         if home == "":
-            own = name, line
-        elif home is not None and (not package or home == package):
-            package, installed = home, (name, line)
-    place = own or installed
+            in_authors_code = file, line
+        elif not first_package or home == first_package:
+            first_package = home
+            in_package = file, line
+    place = in_authors_code or in_package
     return "" if place is None else _place(*place)
 
 
 def place_of_code(bolt: object) -> str:
-    """Return where the method `execute` of a bolt begins, ``split.py:10``; empty: it is not the author's."""
+    """Return where the method `execute` of a bolt begins, ``split.py:10``;
+    empty: it is not the author's.
+    """
     authors_bolt = getattr(bolt, "guarded_bolt", bolt)  # in a child its calls go through one of ours
-    # a class without `execute` has our own function here, which is not the author's either
+    # a class without `execute` has our own function here, which is not the
+    # author's either
     execute = getattr(type(authors_bolt), "execute", place_of_code)
     code = getattr(unwrap(execute), "__code__", None)
     if code is None or _home_of(code.co_filename) is None:
@@ -142,7 +169,9 @@ def place_of_code(bolt: object) -> str:
 
 
 def _place(file: str, line: int) -> str:
-    """Return the place of a line as messages have it: without folder, cut, and without round brackets."""
+    """Return the place of a line as messages have it: without folder, cut,
+    and without round brackets.
+    """
     name = re.split(r"[/\\]", file)[-1]
     cut = name.encode("utf-8", "replace")[:_NAME_BYTES_MAX].decode("utf-8", "ignore")
     return f"{re.sub(r'[()]', '_', cut)}:{line}"
@@ -150,7 +179,9 @@ def _place(file: str, line: int) -> str:
 
 @lru_cache(maxsize=4_096)
 def _home_of(file: str) -> str | None:
-    """Return the installed package of a file; empty: it is in none; None: it is Windhover's or Python's."""
+    """Return the installed package of a file; empty: it is in none; None: it
+    is Windhover's or Python's.
+    """
     if file.startswith(_OURS):
         return None
     installed = _INSTALLED.match(file)

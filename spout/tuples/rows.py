@@ -1,6 +1,8 @@
-"""Rows from which tuples read: emitted lists and Arrow batches; and the conversion from lists to Arrow.
+"""Rows from which tuples read: emitted lists and Arrow batches; and the
+conversion from lists to Arrow.
 
-Rows of a topic are in `spout.tuples.messages`. A value is converted when somebody uses it.
+Rows of a topic are in `spout.tuples.messages`. A value is converted when
+somebody uses it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ def unknown_id(row: int) -> NoReturn:
 class ListRows:
     """Rows that a bolt emitted, as lists of values."""
 
-    __slots__ = ("_at", "_batch", "_rows", "came_from", "message_id", "names")
+    __slots__ = ("_batch", "_index_by_name", "_rows", "came_from", "message_id", "names")
 
     def __init__(
         self,
@@ -47,11 +49,13 @@ class ListRows:
         came_from: StreamId = SPARK,
         batch: pa.RecordBatch | None = None,
     ) -> None:
-        """Take emitted rows; `batch`: the same in the types of the bolt's output, where somebody needs it."""
+        """Take emitted rows; `batch`: the same in the types of the bolt's
+        output, where somebody needs it.
+        """
         self.names = names
         self.came_from = came_from
         self.message_id = find_id
-        self._at = {name: place for place, name in enumerate(names)}
+        self._index_by_name = {name: index for index, name in enumerate(names)}
         self._rows = rows
         self._batch = batch
 
@@ -59,7 +63,7 @@ class ListRows:
         return len(self._rows)
 
     def value(self, name: str, row: int) -> Any:
-        return self._rows[row][self._at[name]]
+        return self._rows[row][self._index_by_name[name]]
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         if self._batch is None:
@@ -74,7 +78,8 @@ def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: i
     >>> line["value"], line.message_id.origin, line.message_id.attempt
     (b'the hawk', 'sentences/3@1042', 2)
 
-    Without an `origin` it has no `message_id`, as in a bolt that is not directly behind `read_stream`.
+    Without an `origin` it has no `message_id`, as in a bolt that is not
+    directly behind `read_stream`.
     """
     message_id = MessageId(Root(Source(0), Position(0)), attempt, origin or "", None, origin or "")
     find_id = unknown_id if origin is None else lambda _row: message_id
@@ -84,7 +89,7 @@ def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: i
 class ArrowRows:
     """Rows of an Arrow batch; a column becomes a list when its first value is used."""
 
-    __slots__ = ("_lists", "_odd", "batch", "came_from", "message_id", "names", "places")
+    __slots__ = ("_lists", "_odd_columns", "batch", "came_from", "message_id", "names", "places")
 
     def __init__(
         self,
@@ -93,34 +98,41 @@ class ArrowRows:
         came_from: StreamId = SPARK,
         places: Places | None = None,
     ) -> None:
-        """Take a batch; `places`: of its rows in their trees, where the batch has no column of them."""
+        """Take a batch; `places`: of its rows in their trees, where the batch
+        has no column of them.
+        """
         self.batch = batch
         self.places = places
         self.came_from = came_from
         self.message_id = find_id
         self.names: Sequence[str] = batch.schema.names
         self._lists: dict[str, list[Any]] = {}
-        self._odd: set[str] = set()  # columns with a value that Python has no form of, read one by one
+        # those with a value that Python has no form of are read one by one
+        self._odd_columns: set[str] = set()
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value; `ValueError`, `OverflowError`: it is no UTF-8, or a time beyond the year 9999.
+        """Return one value; `ValueError`, `OverflowError`: it is no UTF-8, or
+        a time beyond the year 9999.
 
-        A time has the column's zone, that of the session. It is in UTC where the calendar of Python has no
-        such day in that zone, or Python does not know the zone.
+        A time has the column's zone, that of the session. It is in UTC where
+        the calendar of Python has no such day in that zone, or Python does
+        not know the zone.
         """
         values = self._lists.get(name)
         if values is not None:
             return values[row]
         column = self.batch.column(name)
-        if name not in self._odd:
+        if name not in self._odd_columns:
             try:
-                values = self._lists[name] = column.to_pylist()
-                return values[row]
+                values = column.to_pylist()
             except NO_FORM:
-                self._odd.add(name)
+                self._odd_columns.add(name)
+            else:
+                self._lists[name] = values
+                return values[row]
         try:  # one by one, so that only the tuple fails whose value it is
             return column[row].as_py()
         except NO_FORM:
@@ -143,8 +155,9 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> pa.
 
     Raises:
         TupleError: all together are too large for an Arrow array.
-        Exception: a row has other values, or of another type. It may be any exception, since a value may have
-            code of its own, as a time has that of its zone.
+        Exception: a row has other values, or of another type. It may be any
+            exception, since a value may have code of its own, as a time has
+            that of its zone.
     """
     if not rows:
         return pa.RecordBatch.from_pylist([], schema=schema)
@@ -159,6 +172,7 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> pa.
 
 
 def _array(values: Sequence[Any], field: pa.Field, bolt: str) -> pa.Array:
+    """Return the values of a field as an array; errors as `batch_of`."""
     array = pa.array(exact_values(values, field.type), field.type)
     if isinstance(array, pa.ChunkedArray):
         raise too_large(bolt, len(values), array.nbytes, f" as {field.name!r}")
@@ -176,18 +190,25 @@ def too_large(bolts: str, rows: int, size: int, what: str = "") -> TupleError:
 
 
 def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema, bolts: str) -> pa.RecordBatch:
-    """Return batches of one schema, which bolts emitted, as one; `TupleError`: they are too large for it."""
+    """Return batches of one schema, which bolts emitted, as one;
+    `TupleError`: they are too large for it.
+    """
     if len(parts) == 1:
         return parts[0]
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=schema)
     try:
-        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
+        return pa.concat_batches(parts)
     except pa.ArrowInvalid as error:
-        rows, size = sum(part.num_rows for part in parts), sum(part.nbytes for part in parts)
-        raise too_large(bolts, rows, size) from error
+        row_count = sum(part.num_rows for part in parts)
+        size_bytes = sum(part.nbytes for part in parts)
+        raise too_large(bolts, row_count, size_bytes) from error
 
 
 def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list[Misfit]:
-    """Find the rows that `batch_of` cannot convert, each with its error; `bolt` emitted them."""
+    """Find the rows that `batch_of` cannot convert, each with its error;
+    `bolt` emitted them.
+    """
     unfit: list[Misfit] = []
     for number, row in enumerate(rows):
         try:
@@ -199,7 +220,8 @@ def misfits(rows: Sequence[Sequence[Any]], schema: pa.Schema, bolt: str) -> list
 
 
 def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception | None:
-    """Return an error that names the first value of a row that does not fit its field; None: all fit.
+    """Return an error that names the first value of a row that does not fit
+    its field; None: all fit.
 
     The error keeps the class of PyArrow's error.
     """
@@ -218,7 +240,8 @@ def _value_error(row: Sequence[Any], schema: pa.Schema, bolt: str) -> Exception 
 
 
 def with_message(error: Exception, message: str) -> Exception:
-    """Return an error of the same class with another message, since rules for causes name classes.
+    """Return an error of the same class with another message, since rules for
+    causes name classes.
 
     It is a `ValueError` where that class takes more than a message.
     """
@@ -229,14 +252,18 @@ def with_message(error: Exception, message: str) -> Exception:
 
 
 def in_order(rows: list[Sequence[Any]], fields: Sequence[str], bolt: str) -> list[Misfit]:
-    """Put emissions by field name into the order of the fields, in place; return those that are no rows.
+    """Put emissions by field name into the order of the fields, in place;
+    return those that are no rows.
 
-    It is called once for many rows, because a call for each emission would cost as much as the tuple itself.
-    So a list or mapping that was emitted more than once is refused: it may have changed in between.
+    It is called once for many rows, because a call for each emission would
+    cost as much as the tuple itself. So a list or mapping that was emitted
+    more than once is refused: it may have changed in between.
 
-    Example: of the fields word and count, ``{"count": 2, "word": "hawk"}`` becomes ``("hawk", 2)``.
+    Example: of the fields word and count, ``{"count": 2, "word": "hawk"}``
+    becomes ``("hawk", 2)``.
     """
-    # the most frequent cases, which need no look at each row: all are tuples, or tuples and different lists
+    # the most frequent cases, which need no look at each row: all are tuples,
+    # or tuples and different lists
     if countOf(map(type, rows), tuple) == len(rows):
         return []
     if {tuple, list}.issuperset(map(type, rows)) and len(set(map(id, rows))) == len(rows):
@@ -270,7 +297,9 @@ def missized(rows: Sequence[Sequence[Any]], fields: Sequence[str], bolt: str) ->
 
 
 def size_error(row: Any, fields: Sequence[str], bolt: str) -> TupleError | None:
-    """Build the error for an emission without exactly one value for each field; None: it has them."""
+    """Build the error for an emission without exactly one value for each
+    field; None: it has them.
+    """
     size = len(row) if isinstance(row, Sized) else -1
     if size == len(fields):
         return None

@@ -45,7 +45,9 @@ SPARK = StreamId("spark")
 
 
 def short_repr(value: object) -> str:
-    """Return a value's text for a message: cut, without addresses, so that all processes show the same."""
+    """Return a value's text for a message: cut, without addresses, so that
+    all processes show the same.
+    """
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - code of the user, which was only to be shown
@@ -54,7 +56,9 @@ def short_repr(value: object) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception, without addresses, even where its own ``__str__`` raises."""
+    """Return the text of an exception, without addresses, even where its own
+    ``__str__`` raises.
+    """
     try:
         return _ADDRESS.sub("", str(error))
     except Exception as raised:  # noqa: BLE001 - code of the user, which was only to be shown
@@ -62,9 +66,11 @@ def text_of(error: BaseException) -> str:
 
 
 def by_names(row: tuple[Any, ...], fields: Sequence[str]) -> tuple[Any, ...]:
-    """Return a row in the order of fields, where it names its values by just these, in another order.
+    """Return a row in the order of fields, where it names its values by just
+    these, in another order.
 
-    Spark's ``Row(b=2, a=1)`` and named tuples name them. All other tuples are in order as they are.
+    Spark's ``Row(b=2, a=1)`` and named tuples name them. All other tuples are
+    in order as they are.
     """
     names = getattr(row, "__fields__", None) or getattr(row, "_fields", None)
     if not isinstance(names, list | tuple) or list(names) == list(fields):
@@ -80,44 +86,61 @@ def by_names(row: tuple[Any, ...], fields: Sequence[str]) -> tuple[Any, ...]:
 def values_in_order(values: Any, fields: Sequence[str] | None, bolt: str) -> Sequence[Any]:
     """Return the values of an emission in the order of its fields.
 
-    A tuple is returned as it is, unless it names its values and has them in another order; a list as a tuple,
-    since it may change; a mapping where the stream's `fields` are not known stays one.
+    A tuple is returned as it is, unless it names its values and has them in
+    another order; a list as a tuple, since it may change; a mapping where the
+    stream's `fields` are not known stays one.
 
-    Raises `TupleError`: a mapping does not have exactly the stream's fields, the values have no order (a
-    set), or this is one value in place of a row.
+    Raises `TupleError`: a mapping does not have exactly the stream's fields,
+    the values have no order (a set), or this is one value in place of a row.
     """
     if isinstance(values, list):
         return tuple(values)
     if isinstance(values, tuple):
         return values if fields is None else by_names(values, fields)
-    whose = "" if fields is None else f", whose fields are {', '.join(fields)}"
     if isinstance(values, Mapping):
         if fields is None:
             return dict(values)  # type: ignore[return-value]  # the order is not known here
-        missing = [name for name in fields if name not in values]
-        unknown = [short_repr(name) for name in values if name not in fields]
-        if missing or unknown:
-            wrong = [f"without {', '.join(missing)}"] if missing else []
-            wrong += [f"with the unknown {', '.join(unknown)}"] if unknown else []
-            raise TupleError(f"bolt {bolt!r} emitted a mapping {' and '.join(wrong)}{whose}")
-        return [values[name] for name in fields]
+        return _mapping_in_order(values, fields, bolt)
     if isinstance(values, Set):
         raise TupleError(
             f"bolt {bolt!r} emitted {short_repr(values)} for a row, a {type(values).__name__}, which has"
-            f" no order; emit a tuple of its values{whose}"
+            f" no order; emit a tuple of its values{_whose_fields(fields)}"
         )
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Sized):
         raise TupleError(
-            f"bolt {bolt!r} emitted {short_repr(values)} for a row; emit a tuple of its values{whose}"
+            f"bolt {bolt!r} emitted {short_repr(values)} for a row;"
+            f" emit a tuple of its values{_whose_fields(fields)}"
         )
     return list(values)  # type: ignore[call-overload, no-any-return]  # it has a length, so it is a sequence
+
+
+def _mapping_in_order(values: Mapping[Any, Any], fields: Sequence[str], bolt: str) -> Sequence[Any]:
+    """Return the values of a mapping in the order of fields; `TupleError`: it
+    has not just these.
+    """
+    missing = [name for name in fields if name not in values]
+    unknown = [short_repr(name) for name in values if name not in fields]
+    if not missing and not unknown:
+        return [values[name] for name in fields]
+    faults: list[str] = []
+    if missing:
+        faults.append(f"without {', '.join(missing)}")
+    if unknown:
+        faults.append(f"with the unknown {', '.join(unknown)}")
+    raise TupleError(f"bolt {bolt!r} emitted a mapping {' and '.join(faults)}{_whose_fields(fields)}")
+
+
+def _whose_fields(fields: Sequence[str] | None) -> str:
+    """Return how an error goes on with the fields of the stream; empty: they are not known."""
+    return "" if fields is None else f", whose fields are {', '.join(fields)}"
 
 
 class Delivery(NamedTuple):
     """One delivery of a tuple: its place in the tree of its root.
 
-    `root` is the root's index in the batch's plan. `path` has, for each hop from the spout on, the key of the
-    subscription and the ordinal on it. The empty path is the root itself.
+    `root` is the root's index in the batch's plan. `path` has, for each hop
+    from the spout on, the key of the subscription and the ordinal on it. The
+    empty path is the root itself.
     """
 
     root: int
@@ -138,14 +161,18 @@ class MessageId:
     Attributes:
         root: the root of this tuple's tree; each attempt has another one.
         attempt: 1 for the first emission of the record.
-        origin: ``topic/partition@offset`` of the first emission: the same in every attempt. Together with a
-            number that the bolt gives to each row it emits, it identifies the row in all attempts, as long as
+        origin: ``topic/partition@offset`` of the first emission: the same in
+            every attempt. Together with a number that the bolt gives to each
+            row it emits, it identifies the row in all attempts, as long as
             its topic is the same.
-        first_emitted_ms: wall time of the first emission, or None in the first attempt.
-        record_id: text by which no other record is called, the same in every attempt. It tells apart what
-            origins do not: records of a topic that was created again, of another cluster, and of a log that
-            was cut and grew again. It is Kafka's id of the topic, the place, and the epoch of the leader that
-            wrote the record; do not take it apart. On a copy that a former version wrote it is the origin.
+        first_emitted_ms: wall time of the first emission, or None in the
+            first attempt.
+        record_id: text by which no other record is called, the same in every
+            attempt. It tells apart what origins do not: records of a topic
+            that was created again, of another cluster, and of a log that was
+            cut and grew again. It is Kafka's id of the topic, the place, and
+            the epoch of the leader that wrote the record; do not take it
+            apart. On a copy that a former version wrote it is the origin.
     """
 
     root: Root
@@ -156,7 +183,9 @@ class MessageId:
 
 
 class Rows(Protocol):
-    """Rows from which tuples read their values: of a topic, of a bolt before, or of a DataFrame."""
+    """Rows from which tuples read their values: of a topic, of a bolt before,
+    or of a DataFrame.
+    """
 
     names: Sequence[str]
     came_from: StreamId
@@ -167,7 +196,9 @@ class Rows(Protocol):
         """Return one value. Raises KeyError for an unknown name."""
 
     def message_id(self, row: int, /) -> MessageId:
-        """Return what the row descends from. Raises MessageIdUnknown where only its tree is available."""
+        """Return what the row descends from. Raises MessageIdUnknown where
+        only its tree is available.
+        """
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:
         """Return the named columns; None: all, but not the headers of records."""
@@ -176,7 +207,8 @@ class Rows(Protocol):
 class Tuple:
     """A tuple as a bolt receives it: its values by name or position, and what it descends from.
 
-    `line` is the tuple of a record, as the first bolt behind `read_stream` receives it:
+    `line` is the tuple of a record, as the first bolt behind `read_stream`
+    receives it:
 
     >>> line["value"], line["offset"]
     (b'the hawk waits', 1042)
@@ -185,8 +217,9 @@ class Tuple:
     >>> line.value(1) == line[1] == line.values[1] and "word" not in line
     True
 
-    A ``timestamp`` is a `datetime` with the time zone of the Spark session (in a `spout.KafkaSpout` UTC),
-    before and behind Spark's own operators: its clock shows what a UDF reads.
+    A ``timestamp`` is a `datetime` with the time zone of the Spark session
+    (in a `spout.KafkaSpout` UTC), before and behind Spark's own operators:
+    its clock shows what a UDF reads.
     """
 
     __slots__ = ("_row", "_rows")
@@ -221,8 +254,9 @@ class Tuple:
     def message_id(self) -> MessageId:
         """What the tuple descends from: root, attempt, origin.
 
-        Raises `MessageIdUnknown`: the bolt is not in the pass directly behind `read_stream`. Let a bolt there
-        emit what you need as a field. If this exception escapes the bolt, it ends the query.
+        Raises `MessageIdUnknown`: the bolt is not in the pass directly behind
+        `read_stream`. Let a bolt there emit what you need as a field. If this
+        exception escapes the bolt, it ends the query.
         """
         return self._rows.message_id(self._row)
 
@@ -267,7 +301,9 @@ class PlacedTuple(Tuple):
     __slots__ = ("places",)
 
     def __init__(self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]]) -> None:
-        """Take one row; `places` has the deliveries of each of the rows, none of an unanchored one."""
+        """Take one row; `places` has the deliveries of each of the rows, none
+        of an unanchored one.
+        """
         self._rows = rows  # as Tuple does: a call for each tuple of a stream would be felt
         self._row = row
         self.places = places
@@ -290,9 +326,11 @@ class TupleState(Enum):
 
 
 class AnchoredTuple(PlacedTuple):
-    """A tuple that is acked and failed by hand; `since_ns` is when ``execute`` began, by a steady clock."""
+    """A tuple that is acked and failed by hand; `since_ns` is when
+    ``execute`` began, by a steady clock.
+    """
 
-    __slots__ = ("_born", "receiver", "since_ns", "state")
+    __slots__ = ("_children_counts", "receiver", "since_ns", "state")
 
     def __init__(
         self, rows: Rows, row: int, places: Sequence[tuple[Delivery, ...]], receiver: str, since_ns: int = 0
@@ -304,20 +342,22 @@ class AnchoredTuple(PlacedTuple):
         self.receiver = receiver
         self.since_ns = since_ns
         self.state = TupleState.OPEN
-        self._born: dict[int, int] | None = None
+        self._children_counts: dict[int, int] | None = None  # by subscription
 
     @property
     def children(self) -> Iterator[Delivery]:
         """The deliveries of the tuples that are anchored on it."""
-        for subscription, count in (self._born or {}).items():
-            for ordinal in range(count):
+        for subscription, child_count in (self._children_counts or {}).items():
+            for ordinal in range(child_count):
                 for parent in self.deliveries:
                     yield parent.child(subscription, ordinal)
 
     def bear(self, subscription: int) -> int:
         """Count one more delivery on a subscription; return its ordinal."""
-        if self._born is None:  # most tuples have no children, and a dictionary is larger than a tuple
-            self._born = {}
-        ordinal = self._born.get(subscription, 0)
-        self._born[subscription] = ordinal + 1
+        if self._children_counts is None:
+            # made here, since most tuples have no children, and a dictionary
+            # is larger than a tuple
+            self._children_counts = {}
+        ordinal = self._children_counts.get(subscription, 0)
+        self._children_counts[subscription] = ordinal + 1
         return ordinal

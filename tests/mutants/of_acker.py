@@ -23,8 +23,8 @@ MUTANTS = (
     Mutant(
         "a-take-of-another-cluster-takes-nothing",
         "acker/service/core.py",
-        "if difference := other_cluster(record.headers, self.cluster_id):",
-        'if difference := other_cluster(record.headers, ""):',
+        "difference = other_cluster(record.headers, self.cluster_id)",
+        'difference = other_cluster(record.headers, "")',
         "tests/unit/spout/planning_process/test_other_cluster.py"
         "::test_takes_and_inits_of_another_cluster_are_quarantined",
         "a session of another cluster would own the group, and its roots be open here",
@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         "no-broker-is-down-whatever-the-numbers",
         "acker/kafka/client.py",
-        "self._down_since = self._clock() if self._down_since is None else self._down_since",
-        'self._down_since = None if text.startswith("0/") else self._down_since or self._clock()',
+        "if self._down_since_s is None:\n            self._down_since_s = ",
+        'if not text.startswith("0/"):\n            self._down_since_s = ',
         "tests/unit/acker/kafka/test_kafka_outage.py"
         "::test_who_waits_when_all_brokers_are_said_to_be_down_asks_whatever_the_numbers_are",
         "a reader would wait for a broker that is gone, in silence",
@@ -555,9 +555,9 @@ MUTANTS = (
     Mutant(
         "verdicts-and-state-are-one-transaction",
         "acker/service/partition.py",
-        "self._commit(records)",
-        "self._commit(records[len(output.verdicts) :])\n"
-        "        self._commit(records[: len(output.verdicts)])",
+        "self._commit(write.records)",
+        "self._commit(write.records[len(write.output.verdicts) :])\n"
+        "            self._commit(write.records[: len(write.output.verdicts)])",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_an_unknown_outcome_of_a_commit_with_verdicts_is_looked_up",
         "a crash between the two would lose the verdicts",
@@ -602,8 +602,8 @@ MUTANTS = (
     Mutant(
         "what-waits-for-its-init-is-read-by-each-restart",
         "acker/service/snapshot.py",
-        "(needs_verdicts and needs_verdicts.verdict_pin, ledger.ahead_pin)",
-        "(needs_verdicts and needs_verdicts.verdict_pin,)",
+        "[ledger.ahead_pin, pinning.verdict_pin if pinning else None]",
+        "[pinning.verdict_pin if pinning else None]",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_without_their_inits_are_known_until_all_of_these_were_read_again",
         "a second crash would give a second verdict",
@@ -612,9 +612,9 @@ MUTANTS = (
         "a-state-counts-when-all-of-it-is-there",
         "acker/service/state.py",
         "        if not is_last:\n"
-        "            parts = _parts(codec, complete)\n"
-        "        last_state = _loaded(log, codec, complete, parts, is_last=is_last)",
-        "        last_state = _loaded(log, codec, latest, parts, is_last=is_last)",
+        "            parts = _parts(codec, records.complete)\n"
+        "        last_state = _unpacked_state(log, codec, records.complete, parts, is_last=is_last)",
+        "        last_state = _unpacked_state(log, codec, records.latest, parts, is_last=is_last)",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_a_bin_that_is_committed_without_its_state_counts_for_nothing",
         "contributions to roots that are open for long would be folded twice, or no acker would start again",
@@ -631,8 +631,8 @@ MUTANTS = (
     Mutant(
         "what-an-error-has-cut-short-is-not-written",
         "acker/service/service.py",
-        "self._written([] if self._is_amid_step else changed,",
-        "self._written(changed,",
+        "self._in_turns([] if self._is_amid_step else changed,",
+        "self._in_turns(changed,",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_an_acker_that_ends_by_a_refused_transaction_does_not_write_state_without_its_verdicts",
         "records would have no verdict, and never be replayed",
@@ -685,7 +685,7 @@ MUTANTS = (
     Mutant(
         "a-moved-deadline-survives-a-restart",
         "acker/service/snapshot.py",
-        "cohort.load_touched(_int32(carried_values.touched), deadlines_ms)",
+        "cohort.load_touched(_int32(carried_range.touched), deadlines_ms)",
         "pass",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
@@ -694,7 +694,7 @@ MUTANTS = (
     Mutant(
         "the-safe-position-is-that-of-the-oldest-open-root",
         "acker/service/snapshot.py",
-        "safe_offset = needs_acks.ack_pin.offset if needs_acks and needs_acks.ack_pin else core.ack_next",
+        "safe_offset = pinning.ack_pin.offset if pinning and pinning.ack_pin else core.ack_next",
         "safe_offset = core.ack_next",
         "tests/unit/acker/service/test_acker_restart.py::test_logs_are_shortened_to_what_a_restart_needs",
         "contributions to open roots would be lost with a crash",
@@ -784,7 +784,7 @@ MUTANTS = (
     Mutant(
         "what-is-not-acknowledged-is-raised-by-the-flush",
         "acker/kafka/writer.py",
-        "if left:\n            raise self._unacknowledged(",
+        "if queued_count:\n            raise self._unacknowledged(",
         "if False:\n            raise self._unacknowledged(",
         "tests/unit/acker/kafka/test_kafka_producer.py"
         "::test_a_record_without_a_report_is_not_taken_for_written",
@@ -819,8 +819,8 @@ MUTANTS = (
     Mutant(
         "the-leader-of-now-is-taken-for-the-silent-one",
         "acker/kafka/cluster.py",
-        "_Silent(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))",
-        "_Silent(error, now_s + SILENT_AGAIN_S, self._leaders_of(errors).get(place))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leaders(silent).get(place))",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_a_leader_that_is_new_while_the_old_one_is_waited_for_is_asked_next",
         "nobody would ask the new leader, since it would be silent by mistake",
@@ -864,7 +864,7 @@ MUTANTS = (
     Mutant(
         "a-function-of-tokens-never-raises-into-the-client",
         "acker/kafka/tokens.py",
-        "            return _ENDED",
+        "            return _ENDED_TOKEN",
         "            raise",
         "tests/unit/acker/kafka/test_tokens.py::test_a_function_that_fails_later_ends_no_process",
         "the process would end when a token is renewed",
@@ -916,7 +916,7 @@ MUTANTS = (
     Mutant(
         "verdicts-are-counted",
         "acker/service/service.py",
-        "                self._tally.add(outcome.settled, now_ms)\n",
+        "            self._tally.add(outcome.settled, now_ms)\n",
         "",
         "tests/unit/spout/runtime/test_metrics.py::test_an_acker_counts_the_verdicts_that_it_has_committed",
         "no alert on failures and timeouts would ever fire",
@@ -924,17 +924,87 @@ MUTANTS = (
     Mutant(
         "partitions-commit-side-by-side",
         "acker/kafka/cluster.py",
-        "with ThreadPoolExecutor(len(calls), ",
-        "with ThreadPoolExecutor(1, ",
-        "tests/unit/acker/kafka/test_side_by_side.py"
-        "::test_calls_are_made_at_the_same_time_and_their_results_keep_their_order",
+        "        thread.shutdown(wait=False)",
+        "        thread.shutdown(wait=True)",
+        "tests/unit/acker/kafka/test_side_by_side.py::test_calls_are_made_at_the_same_time",
         "a verdict would wait for the transactions of all partitions before its own",
+    ),
+    Mutant(
+        "a-transaction-that-takes-long-is-left-to-itself",
+        "acker/service/service.py",
+        "self._writes.wait(_numbers(ackers), PATIENCE_MS)",
+        "self._writes.wait(_numbers(ackers), 60_000)",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_a_partition_whose_commit_waits_holds_up_no_other",
+        "one silent broker would hold up all partitions of an acker for 15 s and more, again and again",
+    ),
+    Mutant(
+        "a-partition-waits-for-its-transaction",
+        "acker/service/service.py",
+        "for number, acker in self._owned.items() if number not in self._writes]",
+        "for number, acker in self._owned.items()]",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_nothing_is_applied_to_a_partition_before_its_transaction_is_over",
+        "two transactions of one producer would be open at once",
+    ),
+    Mutant(
+        "a-partition-whose-transaction-takes-long-is-not-read",
+        "acker/service/service.py",
+        "        self._reader.hold(self._writes.numbers())\n",
+        "",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_nothing_is_applied_to_a_partition_before_its_transaction_is_over",
+        "its contributions would take the room of all others, and fill the memory of the acker",
+    ),
+    Mutant(
+        "what-is-held-is-not-waited-for",
+        "acker/service/step_reader.py",
+        "                self._ends.pop(place, None)  # what waits",
+        "                pass  # what waits",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_contributions_that_wait_for_their_inits_wait_on_behind_the_transaction",
+        "the others would be fetched no more before it goes on",
+    ),
+    Mutant(
+        "what-is-taken-away-ends-its-transaction-first",
+        "acker/service/service.py",
+        "for number in _numbers(self._ready()) if number not in ours]",
+        "for number in self._owned if number not in ours]",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_a_partition_that_is_taken_away_ends_its_transaction_first",
+        "the producer would be closed while another thread commits with it",
+    ),
+    Mutant(
+        "who-only-waits-has-no-answer",
+        "acker/service/service.py",
+        "if not self._waits_for_writes():",
+        "if True:",
+        "tests/unit/acker/service/test_slow_commits.py"
+        "::test_an_outage_goes_on_while_a_process_waits_for_transactions_alone",
+        "an acker without a broker would never end",
+    ),
+    Mutant(
+        "a-takeover-that-waits-holds-up-no-other",
+        "acker/service/service.py",
+        "                    if not fencing.is_over(PATIENCE_MS):\n",
+        "                    if fencing.result():\n",
+        "tests/unit/acker/service/test_slow_commits.py::test_a_takeover_that_waits_holds_up_no_other",
+        "a transaction that a silent broker keeps open would hold up all partitions, again and again",
+    ),
+    Mutant(
+        "state-says-the-restore-that-it-has",
+        "acker/service/partition.py",
+        "self._is_named = write.names_restore",
+        "self._is_named = self._restored is not None",
+        "tests/unit/acker/service/test_partition_writes.py"
+        "::test_a_restore_that_is_told_while_state_is_under_way_is_in_the_next_one",
+        "no view would ever say how long the restore took",
     ),
     Mutant(
         "what-has-committed-is-told-although-another-partition-failed",
         "acker/service/service.py",
-        "                    failed.append((number, outcome))\n                    continue\n",
-        "                    raise outcome\n",
+        "                failed.append((number, outcome))\n                continue\n",
+        "                raise outcome\n",
         "tests/unit/acker/service/test_acker_commits.py"
         "::test_what_has_committed_is_told_before_the_error_of_another_partition_ends_the_acker",
         "verdicts that are in the log would be missing in metrics and events",
@@ -1013,7 +1083,7 @@ MUTANTS = (
     Mutant(
         "what-waits-behind-others-in-a-reader-does-not-stand",
         "acker/kafka/standing.py",
-        "(is_drained or self._passed - progress.passed > QUEUED_MAX)",
+        "(is_drained or self._read_count - progress.read_count > QUEUED_MAX)",
         "True",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_a_partition_behind_others_in_a_slow_reader_does_not_stand",
@@ -1066,7 +1136,7 @@ MUTANTS = (
     Mutant(
         "a-reader-that-catches-up-does-not-stand",
         "acker/kafka/standing.py",
-        "since_ms = now_ms - self._limit_ms if is_first else now_ms",
+        "since_ms = now_ms - self._limit_ms if is_first_look else now_ms",
         "since_ms = now_ms - self._limit_ms",
         "tests/unit/spout/doctor/test_monitor.py"
         "::test_who_catches_up_is_not_taken_for_one_that_stands_by_who_looks_again",
@@ -1075,8 +1145,8 @@ MUTANTS = (
     Mutant(
         "a-view-waits-for-a-silent-broker-again-and-again",
         "acker/kafka/client.py",
-        "if timeout_ms is None and self._waited_ms is not None and is_one_silent:",
-        "if False:",
+        "        if is_one_silent:\n",
+        "        if False:\n",
         "tests/unit/acker/kafka/test_kafka_outage.py"
         "::test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once",
         "who looks what is wrong would wait for the one broker that cannot say it",
@@ -1084,8 +1154,8 @@ MUTANTS = (
     Mutant(
         "a-service-gives-up-where-one-broker-is-silent",
         "acker/kafka/client.py",
-        "if timeout_ms is None and self._waited_ms is not None and is_one_silent:",
-        "if timeout_ms is None and is_one_silent:",
+        "if self._shared_wait_ms is None:",
+        "if self._shared_wait_ms is None and not is_one_silent:",
         "tests/unit/acker/kafka/test_kafka_outage.py"
         "::test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once",
         "an acker would end for a broker that others take the place of in nine seconds",
@@ -1127,8 +1197,8 @@ MUTANTS = (
     Mutant(
         "a-state-has-no-more-items-than-are-read",
         "acker/service/state.py",
-        "sum(map(len, lists)), len(encoded))",
-        "0, len(encoded))",
+        "items=sum(map(len, item_lists)), bytes=len(encoded)",
+        "items=0, bytes=len(encoded)",
         "tests/unit/acker/service/test_full_state.py::test_what_readers_count_is_counted_by_the_writer",
         "a State would be written that no acker can read at its start",
     ),
@@ -1169,8 +1239,8 @@ MUTANTS = (
     Mutant(
         "a-poll-takes-few-large-records",
         "acker/kafka/reader.py",
-        "while len(messages) < most and bytes_left > 0:",
-        "while len(messages) < most:",
+        "while len(messages) < count_max and bytes_left > 0:",
+        "while len(messages) < count_max:",
         "tests/unit/acker/kafka/test_taken_bytes.py::test_no_more_is_copied_than_the_bound_and_a_few_records",
         "a batch that unpacks to a gigabyte would be copied as a whole beside itself",
     ),
@@ -1291,8 +1361,8 @@ MUTANTS = (
     Mutant(
         "a-reader-that-stands-does-so-by-a-clock-that-was-set-back",
         "acker/kafka/standing.py",
-        "since_ms = min(since_ms, now_ms)",
-        "pass",
+        "since_ms = min(seen.since_ms, now_ms)",
+        "since_ms = seen.since_ms",
         "tests/unit/acker/kafka/test_standing.py::test_a_reader_that_catches_up_slowly_does_not_stand_for_who_looks_by_any_clock",
         "an acker that stands would be named an hour later",
     ),
@@ -1396,7 +1466,7 @@ MUTANTS = (
     Mutant(
         "an-acker-counts-restores-in-a-row",
         "acker/service/service.py",
-        "                self._restores.pop(number, None)\n",
+        "            self._restores.pop(number, None)\n",
         "",
         "tests/unit/acker/service/test_budgets.py::test_transactions_that_fail_far_apart_do_not_end_an_acker",
         "the sixteenth aborted transaction of its life would end an acker",
@@ -1413,8 +1483,8 @@ MUTANTS = (
     Mutant(
         "each-outage-has-its-own-time",
         "acker/service/service.py",
-        "            self._broker.answered()\n        except",
-        "        except",
+        "                self._broker.answered()\n        except",
+        "                pass\n        except",
         "tests/unit/acker/service/test_budgets.py::test_one_acker_lives_through_many_outages",
         "a second outage would end an acker at once",
     ),

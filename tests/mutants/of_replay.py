@@ -104,8 +104,8 @@ MUTANTS = (
     Mutant(
         "a-blocked-emission-is-no-attempt",
         "replay/policy/disposition.py",
-        "free = lost.blocked + (0 if policy.count_abandoned else lost.abandoned)",
-        "free = 0 if policy.count_abandoned else lost.abandoned",
+        "uncounted = lost.blocked\n",
+        "uncounted = 0\n",
         "tests/unit/replay/worker/test_replay_held.py::test_what_was_held_uses_up_no_attempt_and_no_back_off",
         "a record that waits behind another would become a dead letter that no bolt saw",
     ),
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "back-off-does-not-overflow",
         "replay/policy/disposition.py",
-        "    if exponent >= enough:\n        return backoff.max_ms\n",
+        "    if exponent >= exponent_of_max:\n        return backoff.max_ms\n",
         "",
         "tests/unit/replay/policy/test_backoff.py"
         "::test_the_delay_stays_at_its_maximum_however_often_a_root_failed",
@@ -157,8 +157,8 @@ MUTANTS = (
     Mutant(
         "the-breaker-opens-at-max-consecutive",
         "replay/policy/breaker.py",
-        "in_a_row = self.max_consecutive - self._consecutive",
-        "in_a_row = self.max_consecutive - self._consecutive + 1",
+        "return self.max_consecutive - self._dead_in_a_row",
+        "return self.max_consecutive - self._dead_in_a_row + 1",
         "tests/unit/replay/policy/test_replay_breaker.py"
         "::test_as_many_in_a_row_may_die_as_max_consecutive_says",
         "one more record than allowed would become a dead letter",
@@ -166,16 +166,16 @@ MUTANTS = (
     Mutant(
         "an-ack-ends-the-row-of-dead-letters",
         "replay/policy/breaker.py",
-        "self._consecutive = 0\n            self._bucket(now_ms)[1] += count",
-        "self._bucket(now_ms)[1] += count",
+        "self._dead_in_a_row = 0\n            self._bucket_of_now(now_ms).acked += count",
+        "self._bucket_of_now(now_ms).acked += count",
         "tests/unit/replay/policy/test_replay_breaker.py::test_a_root_that_is_acked_begins_the_row_anew",
         "an input with some poison among good records would be paused",
     ),
     Mutant(
         "an-open-breaker-pauses-its-input",
         "replay/worker/partition.py",
-        "waiting_record(self._due, pause_key(pause.input), encode(pause)) for pause in firing.pauses",
-        "waiting_record(self._due, pause_key(pause.input), encode(pause)) for pause in ()",
+        "for pause in firing.pauses:\n            value =",
+        "for pause in ():\n            value =",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_a_pause_outlives_the_worker_and_ends_by_resume_alone",
         "the next owner would go on making dead letters of a broken stream",
@@ -201,8 +201,8 @@ MUTANTS = (
     Mutant(
         "a-paused-input-waits",
         "replay/worker/partition.py",
-        "if due_ms <= now_ms and input_id not in self.pauses and self._worker.is_ready(input_id, now_ms)",
-        "if due_ms <= now_ms and self._worker.is_ready(input_id, now_ms)",
+        "if due_ms <= now_ms and not is_paused and self._worker.is_ready(input_id, now_ms):",
+        "if due_ms <= now_ms and self._worker.is_ready(input_id, now_ms):",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_the_breaker_pauses_its_input_by_the_count_in_a_row_and_the_rest_waits",
         "a pause would hold back nothing",
@@ -220,8 +220,8 @@ MUTANTS = (
     Mutant(
         "a-progress-has-passed-what-stands-behind-it",
         "replay/worker/partition.py",
-        "self._transact(entries if unpassed else (*entries, ",
-        "self._transact((*entries, ",
+        "        if not unpassed:\n            records.append(",
+        "        if True:\n            records.append(",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_takeover_that_was_cut_and_is_read_again_in_parts_gives_one_copy_of_each_root",
         "a worker that ends soon after a commit that arrived late would leave roots that are replayed twice",
@@ -239,8 +239,9 @@ MUTANTS = (
         "a-second-transaction-repeats-the-progress",
         "replay/worker/partition.py",
         "        if not self._unpassed:\n"
-        "            records.append(self._progress_record(self.progress, now_ms))\n",
-        "",
+        "            records.append(self._progress_record(self.progress, now_ms))\n"
+        "        for pause",
+        "        for pause",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_tombstones_stand_before_a_progress_though_no_verdict_comes",
         "where no verdict comes, the next owner would keep each root that was replayed in memory",
@@ -258,7 +259,7 @@ MUTANTS = (
         "a-proof-of-ownership-is-no-progress",
         "replay/worker/partition.py",
         "self._transact([self._proof])",
-        "self._transact([self._written(self.progress)])",
+        "self._transact([self._progress_record(self.progress, None)])",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_an_owner_of_a_paused_input_repeats_no_progress_before_what_stands_behind_it",
         "a worker that ends soon after a commit that arrived late would leave roots that are replayed twice",
@@ -372,8 +373,8 @@ MUTANTS = (
     Mutant(
         "an-input-whose-replay-topic-is-compacted-waits-alone",
         "replay/worker/outcome.py",
-        "if copy.key is None and copies.name in self._compacted:",
-        "if copy.key is None and copies.name in ():",
+        "if copy.key is None and topic.name in self._compacted:",
+        "if copy.key is None and topic.name in ():",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_an_input_whose_topic_refuses_a_copy_waits_alone_until_the_topic_is_corrected",
         "records without a key would die, though the topic alone is wrong",
@@ -390,8 +391,8 @@ MUTANTS = (
     Mutant(
         "roots-are-tried-from-all-that-are-due",
         "replay/worker/narrowing.py",
-        "return [others[place % len(others)]]",
-        "return others[:1]",
+        "return [unsuspected[place % len(unsuspected)]]",
+        "return unsuspected[:1]",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_the_records_that_are_refused_die_alone_with_the_brokers_words",
         "a run of ten refused records would hold up the healthy ones behind it",
@@ -399,7 +400,7 @@ MUTANTS = (
     Mutant(
         "the-search-of-one-input-holds-up-no-other",
         "replay/worker/refusals.py",
-        "if not alone or (others and self._turns % 2):",
+        "if not alone or (together and self._turn_count % 2):",
         "if not alone:",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_the_search_for_refused_records_of_one_input_holds_up_no_other",
@@ -480,8 +481,8 @@ MUTANTS = (
     Mutant(
         "missing-verdicts-are-refused",
         "replay/worker/partition.py",
-        "if stored.next < start:",
-        "if stored.next < 0:",
+        "if progress.next < start:",
+        "if progress.next < 0:",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_verdicts_deleted_before_they_were_taken_over_are_an_error",
         "lost records whose verdicts were deleted would vanish without a word",
@@ -499,9 +500,9 @@ MUTANTS = (
     Mutant(
         "lost-roots-and-progress-are-one-transaction",
         "replay/worker/partition.py",
-        "self._transact(entries if unpassed else (*entries, self._progress_record(batch.progress, now_ms)))",
-        "self._transact([self._progress_record(batch.progress, now_ms)])\n"
-        "        if dues:\n            self._transact(entries)",
+        "        entry_offsets = self._transact(records)\n        self.intake.advance",
+        "        self._transact(records[len(entries) :])\n"
+        "        entry_offsets = self._transact(entries)\n        self.intake.advance",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_worker_killed_at_any_call_and_started_again_writes_each_outcome_once",
         "a crash between the two would lose records",
@@ -546,7 +547,7 @@ MUTANTS = (
     Mutant(
         "a-record-that-was-read-and-is-gone-is-a-dead-letter",
         "replay/worker/outcome.py",
-        "if record is Absence.NEVER and was_a_record(due):",
+        "if answer is Absence.NEVER and was_a_record(due):",
         "if False:",
         "tests/unit/replay/records/test_replay_proof.py"
         "::test_a_record_that_a_bolt_failed_is_buried_though_the_log_shows_a_hole",
@@ -572,8 +573,8 @@ MUTANTS = (
     Mutant(
         "a-letter-is-marked-with-its-copy",
         "replay/handling/letter_handling.py",
-        "marks = [self._mark(letter, now_ms) for letter, _ in handled]",
-        "marks = list[Outgoing]()",
+        "self.write(marks, copies_to_write)",
+        "self.write([], copies_to_write)",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died",
         "a command that is repeated would replay a dead letter a second time",
@@ -608,7 +609,7 @@ MUTANTS = (
     Mutant(
         "a-rate-makes-up-for-no-time-without-letters",
         "replay/handling/letter_handling.py",
-        "        self._next_ms = max(self._next_ms, now_ms - max(0.0, 1_000 - 1_000 / self._rate))\n",
+        "        self._next_ms = max(self._next_ms, now_ms - made_up_ms)\n",
         "",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_rate_does_not_make_up_for_time_without_letters",
@@ -678,7 +679,7 @@ MUTANTS = (
     Mutant(
         "a-worker-notices-that-an-operator-dropped-roots",
         "replay/worker/partition.py",
-        "return self._worker.limits.input_retry_ms if self._strangers or has_unknown_input else 0",
+        "return self._worker.limits.input_retry_ms if may_be_dropped else 0",
         "return 0",
         "tests/unit/replay/handling/test_dropping.py::test_a_worker_that_lives_is_fenced_and_goes_on",
         "a replay worker would count dropped roots until it is started again",
@@ -734,7 +735,7 @@ MUTANTS = (
     Mutant(
         "a-worker-counts-aborts-in-a-row",
         "replay/worker/service.py",
-        "                self._aborts.pop(number, None)\n",
+        "                self._aborts_in_a_row.pop(number, None)\n",
         "                pass\n",
         "tests/unit/replay/worker/test_replay_budgets.py::test_aborts_far_apart_do_not_end_a_worker",
         "the sixteenth aborted transaction of its life would end a replay worker",

@@ -220,15 +220,15 @@ MUTANTS = (
     Mutant(
         "a-query-reads-all-inputs-of-its-group",
         "spout/inspect/overview.py",
-        "or one.id in query.inputs or one.stopped:",
-        "or True:",
+        "if query is None or not query.lives or input.stopped:",
+        "if True:",
         "tests/unit/spout/inspect/test_unread_inputs.py::test_an_input_that_the_query_reads_no_more_is_named",
         "nobody would hear that an input has no query",
     ),
     Mutant(
         "a-hang-that-passes-is-told-nobody",
         "spout/isolation/poison_finder.py",
-        "self._divided.append((call, Cause.of(call.bolt, error, how)))",
+        "self._divided.append(_DividedCall(call, Cause.of(call.bolt, error, how)))",
         "pass",
         "tests/unit/spout/isolation/test_isolation.py::test_a_hang_that_does_not_repeat_leaves_its_records",
         "a service that hangs now and then would be seen by nobody",
@@ -313,15 +313,15 @@ MUTANTS = (
     Mutant(
         "a-stopped-input-is-read-in-silence",
         "spout/inspect/readings.py",
-        'stopped = "" if lives.is_read else found.stopped',
-        "stopped = found.stopped",
+        'stopped = "" if lives.is_read else input.stopped',
+        "stopped = input.stopped",
         "tests/unit/spout/inspect/test_stopped_inputs.py::test_a_query_that_reads_it_all_the_same_is_named",
         "a query that goes on in spite of the key would have no alarms at all",
     ),
     Mutant(
         "a-stopped-input-begins",
         "spout/streaming/stream.py",
-        "own.require_not_stopped()",
+        "read_input.require_not_stopped()",
         "pass",
         "tests/unit/spout/inspect/test_stopped_inputs.py::test_nobody_begins_to_read_it",
         "a supervisor would start again what somebody stopped for a reason",
@@ -691,7 +691,7 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-batch-stays-for-new-records",
         "spout/planning/intake.py",
-        "kept_for_new = min(sum(new.values()), share.of(room)) if copies and new else 0",
+        "kept_for_new = min(sum(new.values()), share.of(room))",
         "kept_for_new = 0",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "records that always fail would keep all new ones waiting",
@@ -832,7 +832,7 @@ MUTANTS = (
     Mutant(
         "a-start-that-spark-refuses-takes-no-follower-away",
         "spout/sinks/follower.py",
-        "link.set_follower(before)",
+        "link.set_follower(former_message)",
         "link.set_follower(None)",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_a_second_start_that_spark_refuses_takes_the_follower_from_no_run",
@@ -922,9 +922,9 @@ MUTANTS = (
     Mutant(
         "a-tuple-that-runs-again-goes-the-same-way",
         "spout/topology/bundles.py",
-        "        elif (packed := _packed(batch)) is not None:\n            keys = packed.astype(np.uint64)\n",
-        "        elif (packed := _packed(batch)) is not None:\n"
-        "            keys = np.arange(first, first + len(packed)).astype(np.uint64)\n",
+        "        elif packed is not None:\n            keys = packed.astype(np.uint64)\n",
+        "        elif packed is not None:\n"
+        "            keys = np.arange(rows_before, rows_before + len(packed)).astype(np.uint64)\n",
         "tests/unit/spout/topology/test_bundles.py"
         "::test_a_tuple_that_runs_again_goes_the_same_way_and_all_tasks_have_their_share",
         "a task that runs again would send tuples twice, and lose others",
@@ -1055,8 +1055,8 @@ MUTANTS = (
     Mutant(
         "a-range-that-is-read-keeps-no-other-one-waiting",
         "spout/streaming/consume.py",
-        "if left and (whole := fetched - left.keys()):",
-        "if not left and (whole := fetched - left.keys()):",
+        "if progress.unread and read_places:",
+        "if not progress.unread and read_places:",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_partition_that_is_read_to_its_end_keeps_no_other_one_waiting",
         "a batch of a thousand records would first read all that one partition has",
@@ -1064,8 +1064,8 @@ MUTANTS = (
     Mutant(
         "what-goes-on-to-other-tasks-has-its-lines-with-it",
         "spout/streaming/read_task.py",
-        "narrow is not None and narrow.stage.carry is Carry.NONE",
-        "narrow is not None",
+        "sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE",
+        "sealed_stage is not None",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_tasks",
         "what ran behind a record that fails behind a shuffle would be acked before it",
@@ -1073,8 +1073,8 @@ MUTANTS = (
     Mutant(
         "an-evaluation-that-failed-a-record-has-its-lines-with-it",
         "spout/publishing/settle.py",
-        "for report in reports for lines in report.lined",
-        "for report in counted for lines in report.lined",
+        "reports = (*counted.reports, *uncounted.reports)",
+        "reports = counted.reports",
         "tests/unit/spout/planning/test_order.py"
         "::test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too",
         "later records would be acked before one that failed when the batch was evaluated before",
@@ -1091,8 +1091,8 @@ MUTANTS = (
     Mutant(
         "the-commit-log-answers-where-no-progress-is-remembered",
         "spout/sinks/follower.py",
-        "last = planned if self._batches.is_committed(planned) else planned - 1",
-        "last = planned - 1",
+        "last_batch = planned if self._batches.is_committed(planned) else planned - 1",
+        "last_batch = planned - 1",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_the_commit_log_answers_where_spark_remembers_no_progress",
         "the last batch of a query would not be published, and its records would be written again",
@@ -1100,8 +1100,8 @@ MUTANTS = (
     Mutant(
         "a-batch-is-published-when-it-is-committed",
         "spout/sinks/follower.py",
-        "last = planned if self._batches.is_committed(planned) else planned - 1",
-        "last = planned",
+        "last_batch = planned if self._batches.is_committed(planned) else planned - 1",
+        "last_batch = planned",
         "tests/unit/spout/sinks/test_follower.py"
         "::test_batches_that_end_between_two_looks_are_all_found_in_their_order",
         "records would be acked whose rows are not written yet, and a crash would lose them",
@@ -1145,9 +1145,8 @@ MUTANTS = (
     Mutant(
         "a-copy-without-room-blocks-its-line",
         "spout/planning/order.py",
-        "            if line is not None and origin is not None:  # new ones of its line may not pass\n"
-        "                self._has_failed(line, origin)\n",
-        "",
+        "                self._block_behind(line, origin)\n        if cause is None:\n",
+        "                pass\n        if cause is None:\n",
         "tests/unit/spout/planning/test_order.py"
         "::test_a_new_record_passes_copies_without_room_unless_one_is_of_its_line",
         "a new record would go to the bolts before a copy of its key, and fail only when the batch ends",
@@ -1217,7 +1216,7 @@ MUTANTS = (
     Mutant(
         "a-fingerprint-is-of-whole-paths",
         "spout/tuples/places.py",
-        "            found *= np.uint64(PATH_WEIGHT)\n",
+        "            sums *= np.uint64(PATH_WEIGHT)\n",
         "",
         "tests/property/test_places.py::test_rows_that_exchanged_their_ordinals_have_another_fingerprint",
         "rows that were exchanged for others of the same roots could go unnoticed",
@@ -1232,10 +1231,28 @@ MUTANTS = (
         "behind an explode a record would be acked with its first row",
     ),
     Mutant(
+        "a-root-that-the-plan-does-not-have-is-refused",
+        "spout/planning/plan.py",
+        "if len(indices) and not (indices.min() >= 0 and indices.max() < self.count):",
+        "if False:",
+        "tests/unit/spout/publishing/test_reports_together.py"
+        "::test_an_index_that_the_plan_does_not_have_is_refused",
+        "a task with a broken index would fail another record in place of its own",
+    ),
+    Mutant(
+        "a-tuple-is-held-of-a-root-of-its-batch",
+        "spout/publishing/delayed.py",
+        "    if (indices < 0).any():",
+        "    if False:",
+        "tests/unit/spout/publishing/test_reports_together.py"
+        "::test_a_tuple_that_was_held_of_a_root_of_another_batch_is_refused",
+        "the edge of a held tuple would be missing from the sum of another root",
+    ),
+    Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "failures = [failure for report in reports for failure in report.failures]",
-        "failures = [failure for report in counted for failure in report.failures]",
+        "released = split(index, RootMarks.together([counted.marks, uncounted.marks]))",
+        "released = split(index, counted.marks)",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1286,7 +1303,7 @@ MUTANTS = (
     Mutant(
         "fails-are-durable-before-acks",
         "spout/publishing/publish.py",
-        "        if publication.fails:\n            producer.flush(self._durable_ms)\n",
+        "        if records.fails:\n            producer.flush(self._durable_ms)\n",
         "",
         "tests/unit/spout/publishing/test_publish.py::test_no_ack_is_sent_before_the_fails_are_durable",
         "a crash between the two would ack half of a tree that failed",
@@ -1303,8 +1320,8 @@ MUTANTS = (
     Mutant(
         "a-row-that-is-left-open-acks-no-anchor",
         "spout/held/holding.py",
-        "acked = ~(touched | opened | ",
-        "acked = ~(touched | ",
+        "is_acked = ~(is_reset | is_open | ",
+        "is_acked = ~(is_reset | ",
         "tests/unit/spout/held/test_holding.py::test_a_row_that_its_bolt_leaves_open_acks_no_anchor",
         "what an ArrowBolt behind an aggregate leaves open would be acked",
     ),
@@ -1320,7 +1337,7 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "held_edges = [*staying, released.edges]",
+        "held_edges = [(own_indices(index, staying), staying.edges), released.edges]",
         "held_edges = [released.edges]",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
@@ -1347,8 +1364,8 @@ MUTANTS = (
     Mutant(
         "a-late-tuple-fails-where-it-shall",
         "spout/publishing/settle.py",
-        "if not self.held.fails_late or",
-        "if self.held.fails_late or",
+        "if holder.error == LATE:",
+        "if holder.error != LATE:",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_watermark_decides_what_is_late_and_the_policy_what_becomes_of_it",
         "records that a watermark drops would be acked although they shall fail",
@@ -1383,8 +1400,8 @@ MUTANTS = (
     Mutant(
         "each-anchor-of-a-tuple-gets-an-edge",
         "spout/bolts/collectors.py",
-        "ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct])",
-        "ordinals = tuple([anchor.bear(key) for key in self._keys[stream] for anchor in distinct[:1]])",
+        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct])",
+        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct[:1]])",
         "tests/unit/spout/execution/test_multi_anchor.py"
         "::test_its_ack_completes_both_roots_and_its_failure_fails_both",
         "of a tuple with two anchors the second record would be acked without it",
@@ -1392,24 +1409,24 @@ MUTANTS = (
     Mutant(
         "a-tuple-is-delivered-under-each-of-its-anchors",
         "spout/bolts/collectors.py",
-        "for anchor, ordinal in zip(self.anchors, self.ordinals[first:], strict=False)",
-        "for anchor, ordinal in zip(self.anchors[:1], self.ordinals[first:], strict=False)",
+        "for anchor, ordinal in zip(self.anchors, self.ordinals[first_ordinal:], strict=False)",
+        "for anchor, ordinal in zip(self.anchors[:1], self.ordinals[first_ordinal:], strict=False)",
         "tests/unit/spout/tuples/test_tuple.py::test_an_emission_is_anchored_on_every_distinct_anchor_once",
         "a failure behind a join would replay one of two records",
     ),
     Mutant(
         "siblings-have-ordinals-of-their-own",
         "spout/tuples/tuple.py",
-        "self._born[subscription] = ordinal + 1",
-        "self._born[subscription] = 0",
+        "self._children_counts[subscription] = ordinal + 1",
+        "self._children_counts[subscription] = 0",
         "tests/unit/spout/tuples/test_tuple.py::test_ordinals_count_the_deliveries_of_their_parent",
         "two tuples emitted on one would cancel, and nobody would wait for them",
     ),
     Mutant(
         "a-failed-tuple-fails-each-of-its-roots",
         "spout/bolts/collectors.py",
-        "self.failures.extend((delivery.root, named) for delivery in received.deliveries)",
-        "self.failures.extend((delivery.root, named) for delivery in received.deliveries[:1])",
+        "self.failures.extend((delivery.root, cause) for delivery in received.deliveries)",
+        "self.failures.extend((delivery.root, cause) for delivery in received.deliveries[:1])",
         "tests/unit/spout/tuples/test_tuple.py::test_failing_fails_every_root_that_the_tuple_descends_from",
         "of a joined tuple that fails one record would time out instead",
     ),
@@ -1434,7 +1451,7 @@ MUTANTS = (
     Mutant(
         "a-watched-batch-that-fails-takes-back-its-own-rows",
         "spout/execution/adapters.py",
-        "del self.collector.sent[before:]\n            causes",
+        "del self.collector.sent[sent_before:]\n            causes",
         "self.collector.sent.clear()\n            causes",
         "tests/unit/spout/execution/test_misbehaving_bolts.py"
         "::test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_it",
@@ -1443,8 +1460,8 @@ MUTANTS = (
     Mutant(
         "rows-that-spark-repeats-have-edges-of-their-own",
         "spout/execution/stage_run.py",
-        "return self._distinguished(places, frame.entry, first) if frame.entry else places",
-        "return places",
+        "            if frame.entry:\n                places = self._distinguished(",
+        "            if False:\n                places = self._distinguished(",
         "tests/unit/spout/execution/test_repeated_rows.py"
         "::test_rows_that_an_arrow_bolt_leaves_open_in_two_tasks_do_not_cancel",
         "a record that explode made two rows of would be acked while both are open",
@@ -1469,7 +1486,7 @@ MUTANTS = (
     Mutant(
         "a-hook-sees-what-is-emitted",
         "spout/execution/adapters.py",
-        "invoke(self._name, hook.emit, EmitInfo(sent.values, sent.stream, self._deliveries[sent.stream]))",
+        "invoke(self._name, hook.emit, EmitInfo(sent.values, sent.stream, task_count))",
         "pass",
         "tests/unit/spout/execution/test_watching.py"
         "::test_hooks_see_a_basic_bolts_tuples_in_the_order_in_which_things_happen",
@@ -1542,8 +1559,9 @@ MUTANTS = (
     Mutant(
         "a-value-of-several-is-unknown-where-one-is",
         "spout/inspect/readings.py",
-        "if each.unknown:\n            return Reading(unknown=each.unknown)",
-        "if each.unknown and each.value is not None:\n            return Reading(unknown=each.unknown)",
+        "if reading.unknown:\n            return Reading(unknown=reading.unknown)",
+        "if reading.unknown and reading.value is not None:\n"
+        "            return Reading(unknown=reading.unknown)",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_the_lag_is_unknown_while_it_is_unknown_how_many_replays_wait",
         "the status would show a number that nobody counted",
@@ -1766,7 +1784,7 @@ MUTANTS = (
     Mutant(
         "a-clock-that-is-behind-is-seen",
         "spout/doctor/executors.py",
-        "behind = min(behind, each.answer.began_ms - each.sent_ms)",
+        "behind_ms = min(behind_ms, task.answer.began_ms - task.sent_ms)",
         "pass",
         "tests/unit/spout/doctor/test_executors.py::test_an_executor_whose_clock_differs_fails",
         "an executor with a slow clock would pass",
@@ -1775,7 +1793,7 @@ MUTANTS = (
     Mutant(
         "a-fraction-is-no-whole-number",
         "spout/tuples/exact.py",
-        "is_whole = bool(whole == value)",
+        "is_whole = bool(number == value)",
         "is_whole = True",
         "tests/unit/spout/tuples/test_exact.py::test_a_value_that_would_lose_something_fails_alone",
         "1.5 would become 1 in silence",
@@ -1962,8 +1980,8 @@ MUTANTS = (
     Mutant(
         "columns-of-2038-have-a-summer",
         "spout/tuples/casts.py",
-        '_ARROW_KNOWS[0] <= bounds["min"] <= bounds["max"] < _ARROW_KNOWS[1]',
-        '_ARROW_KNOWS[0] <= bounds["min"]',
+        'first_covered <= bounds["min"] <= bounds["max"] < end_of_covered',
+        'first_covered <= bounds["min"]',
         "tests/unit/spout/tuples/test_casts.py::test_a_column_and_rows_mean_the_same_local_time",
         "from 2038 on columns and rows would differ by an hour each summer",
     ),
@@ -1996,8 +2014,8 @@ MUTANTS = (
     Mutant(
         "a-key-has-the-time-of-its-tuples",
         "spout/held/keyed_rows.py",
-        "held[0].values.get(name, forms.localize(part)) if is_timed else part",
-        "forms.localize(part) if is_timed else part",
+        "values.append(held_tuple.values.get(name, forms.localize(value)))",
+        "values.append(forms.localize(value))",
         "tests/unit/spout/held/test_keyed_times.py::test_a_key_has_the_exact_time_of_its_tuples",
         "the second of two equal hours of autumn would be the first",
     ),
@@ -2012,7 +2030,7 @@ MUTANTS = (
     Mutant(
         "a-time-that-cannot-be-read-fails-alone",
         "spout/held/keyed_rows.py",
-        "unreadable.append((received, error))",
+        "arrived.unreadable.append((received, error))",
         "raise",
         "tests/unit/spout/held/test_keyed_times.py::test_a_tuple_that_cannot_be_read_fails_alone",
         "one record of the year 10000 would end the query at each start",
@@ -2020,7 +2038,7 @@ MUTANTS = (
     Mutant(
         "a-type-that-is-none-is-refused-at-once",
         "spout/bolts/ddl.py",
-        "if _KIND.fullmatch(first) is None:",
+        "if _FIRST_WORD_OF_TYPE.fullmatch(first_word) is None:",
         "if False:",
         "tests/unit/spout/bolts/test_ddl.py::test_what_is_wrong_for_sure_is_refused_without_spark",
         "a misspelled type would be found when the query starts",
@@ -2038,7 +2056,7 @@ MUTANTS = (
         "new-records-are-read-beside-copies",
         "spout/standalone/read_ahead.py",
         "if self.new.count < count:",
-        "if lacks and self.new.count < count:",
+        "if are_too_few and self.new.count < count:",
         "tests/unit/spout/standalone/test_kestrel_holes.py"
         "::test_thousands_of_copies_that_were_fetched_keep_no_new_record_waiting",
         "copies that were fetched first would keep new records from being read",
@@ -2046,8 +2064,8 @@ MUTANTS = (
     Mutant(
         "a-client-gets-a-quarter-of-new-records",
         "spout/standalone/service.py",
-        "kept = min(share.of(room), ahead.new.count) if competes else 0",
-        "kept = 0",
+        "room_for_new = min(share.of(room), ahead.new.count) if is_contested else 0",
+        "room_for_new = 0",
         "tests/unit/spout/standalone/test_kestrel_holes.py"
         "::test_copies_that_never_end_leave_a_quarter_to_new_records",
         "copies that fail again and again would be all that clients get",
@@ -2063,7 +2081,7 @@ MUTANTS = (
     Mutant(
         "a-spout-learns-of-a-fork",
         "spout/standalone/engine.py",
-        "self.lock = self.guard = self._requested = self._work = self.behind",
+        "self.lock = self.guard = self._requested = self._to_publish = self.behind",
         "_ = self.behind",
         "tests/unit/spout/standalone/test_forked_spouts.py::test_each_call_in_a_forked_child_says_what_to_do",
         "to close a spout in a forked worker would hang",
@@ -2088,7 +2106,7 @@ MUTANTS = (
     Mutant(
         "to-close-tells-of-what-was-not-published",
         "spout/standalone/engine.py",
-        "if self._error is not None and not self._is_raised:",
+        "if self._error is not None and not self._was_error_raised:",
         "if False:",
         "tests/unit/spout/standalone/test_kestrel_engine.py"
         "::test_to_close_raises_an_error_that_no_call_has_raised",
@@ -2150,8 +2168,8 @@ MUTANTS = (
     Mutant(
         "a-derived-hook-sees-its-events",
         "spout/execution/bolt_work.py",
-        "isinstance(only, TraceHook) and only.only_traces:",
-        "isinstance(only, TraceHook):",
+        "isinstance(only_hook, TraceHook) and only_hook.only_traces:",
+        "isinstance(only_hook, TraceHook):",
         "tests/unit/spout/runtime/test_tracing.py::test_a_hook_that_is_derived_sees_what_it_asks_for",
         "a user's own hook would silently see nothing",
     ),
@@ -2167,8 +2185,8 @@ MUTANTS = (
     Mutant(
         "a-trace-that-is-reported-is-sampled",
         "spout/runtime/tracing.py",
-        "if flags and int(flags, 16) & 1 else None",
-        "if flags else None",
+        "is_sampled = bool(flags) and bool(int(flags, 16) & 1)",
+        "is_sampled = bool(flags)",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_sampled_traces_are_reported_where_the_driver_writes_spans_and_nowhere_else",
         "tasks would report every record of a producer that samples one in a thousand",
@@ -2177,7 +2195,7 @@ MUTANTS = (
         "a-range-goes-on-behind-an-end-that-comes-too-early",
         "spout/streaming/consume.py",
         "if end is not None and end >= self._end:",
-        "if end is not None and (fresh or end >= self._end):",
+        "if end is not None and (is_new or end >= self._end):",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early",
         "records that a follower or a new leader does not know as committed yet would be settled as absent",
@@ -2193,8 +2211,8 @@ MUTANTS = (
     Mutant(
         "ranges-are-not-read-together-for-ever",
         "spout/streaming/consume.py",
-        "while left and held < CHUNK_BYTES and time.monotonic() < until_s:",
-        "while left:",
+        "while progress.unread and held_bytes < CHUNK_BYTES and time.monotonic() < until_s:",
+        "while progress.unread:",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_ranges_are_not_read_together_without_end_where_the_leader_of_one_is_silent",
         "a task would hang where one leader is silent and others send on",
@@ -2358,7 +2376,7 @@ MUTANTS = (
     Mutant(
         "a-log-that-was-cut-is-named",
         "spout/inspect/overview.py",
-        "if emitted_to > end_offset:",
+        "if emitted_to > end:",
         "if emitted_to < 0:",
         "tests/unit/spout/inspect/test_partition_troubles.py"
         "::test_a_log_that_was_cut_is_named_with_what_it_lost",
@@ -2465,8 +2483,8 @@ MUTANTS = (
     Mutant(
         "an-empty-partition-is-no-reason-for-a-reader-that-is-out-of-its-log",
         "spout/standalone/read_ahead.py",
-        "if at > self._buffers[place].end}",
-        "if at >= self._buffers[place].end}",
+        "if start > self._buffers[place].end\n",
+        "if start >= self._buffers[place].end\n",
         "tests/unit/spout/standalone/test_read_ahead.py"
         "::test_a_partition_that_was_cut_is_noticed_whatever_is_beside_it",
         "a log that was cut would be read on without an error, where another partition is empty",
@@ -2499,8 +2517,8 @@ MUTANTS = (
     Mutant(
         "the-next-child-knows-of-each-line-that-failed",
         "spout/isolation/isolation.py",
-        "                    self.gate.fail(root)\n        return worked.batches",
-        "                    self.gate.fail(root)\n                    break\n        return worked.batches",
+        "self.gate.fail_all(failed.positions.tolist())",
+        "self.gate.fail_all(failed.positions[:1].tolist())",
         "tests/unit/spout/isolation/test_isolation.py"
         "::test_each_line_in_which_a_record_failed_is_held_when_its_child_has_died_too",
         "records would pass a failed one of their key when a child has died in between",
@@ -2508,9 +2526,9 @@ MUTANTS = (
     Mutant(
         "a-read-task-has-a-gate-for-each-partition",
         "spout/streaming/read_task.py",
-        '        gate = Gate(f"{ordered.topic}/{partition_of(source)}", ordered.name, line_up)',
+        '        gate = Gate(f"{ordered_input.topic}/{partition_of(source)}", ordered_input.name, line_up)',
         "        gate = next(iter(self._gates), None) or"
-        ' Gate(f"{ordered.topic}/{partition_of(source)}", ordered.name, line_up)',
+        ' Gate(f"{ordered_input.topic}/{partition_of(source)}", ordered_input.name, line_up)',
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_record_that_fails_holds_back_its_own_partition_alone",
         "a record that fails would hold back the other partitions of its task",
@@ -2642,8 +2660,8 @@ MUTANTS = (
     Mutant(
         "who-looks-again-requests-no-more",
         "spout/standalone/store.py",
-        "self._now = max(self._now, count)",
-        "self._now += count",
+        "self._count_now = max(self._count_now, count)",
+        "self._count_now += count",
         "tests/unit/spout/standalone/test_waiting_clients.py"
         "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
         "a client that waits for 10 would keep hundreds ready, which only time out",
@@ -2660,8 +2678,8 @@ MUTANTS = (
     Mutant(
         "a-client-requests-what-it-may-open",
         "spout/standalone/client.py",
-        "requested = [(queue, queue.room(self._limits, count)) for queue in queues]",
-        "requested = [(queue, count) for queue in queues]",
+        "requests = [(queue, queue.room(self._limits, count)) for queue in queues]",
+        "requests = [(queue, count) for queue in queues]",
         "tests/unit/spout/standalone/test_waiting_clients.py"
         "::test_what_is_kept_ready_for_a_client_that_waits_does_not_grow",
         "what a client may not open would be planned, and time out",
@@ -2854,32 +2872,32 @@ MUTANTS = (
     Mutant(
         "the-lag-ends-at-an-open-transaction",
         "spout/inspect/overview.py",
-        "self._each(ask, Bound.START, places), self._each(ask, Bound.STABLE_END, places)",
-        "self._each(ask, Bound.START, places), self._each(ask, Bound.END, places)",
+        "ends = self._bounds(ask, Bound.STABLE_END, places)",
+        "ends = self._bounds(ask, Bound.END, places)",
         "tests/unit/spout/group/test_open_transactions.py::test_the_lag_counts_what_can_be_read",
         "a group that has read all would have a lag",
     ),
     Mutant(
         "a-warning-that-could-be-read-goes-before-what-is-unknown",
         "spout/doctor/monitor.py",
-        "order = (MonitorState.CRITICAL, MonitorState.WARNING, MonitorState.UNKNOWN, MonitorState.OK)",
-        "order = (MonitorState.CRITICAL, MonitorState.UNKNOWN, MonitorState.WARNING, MonitorState.OK)",
+        "    MonitorState.CRITICAL,\n    MonitorState.WARNING,\n    MonitorState.UNKNOWN,\n",
+        "    MonitorState.CRITICAL,\n    MonitorState.UNKNOWN,\n    MonitorState.WARNING,\n",
         "tests/unit/spout/doctor/test_monitor_pairs.py::test_the_worst_finding_that_could_be_read_is_the_state",
         "a monitor would show UNKNOWN where something is wrong",
     ),
     Mutant(
         "what-is-unknown-is-named-beside-what-is-wrong",
         "spout/doctor/monitor.py",
-        "    found += [MonitorProblem(MonitorState.UNKNOWN",
-        "    found = found or [MonitorProblem(MonitorState.UNKNOWN",
+        "    judged += [MonitorProblem(MonitorState.UNKNOWN",
+        "    judged = judged or [MonitorProblem(MonitorState.UNKNOWN",
         "tests/unit/spout/doctor/test_monitor_pairs.py::test_the_worst_finding_that_could_be_read_is_the_state",
         "whoever sees a warning would not know that more may be wrong",
     ),
     Mutant(
         "a-view-goes-by-the-brokers-time",
         "spout/inspect/overview.py",
-        "snapshot = overview.snapshot(here_ms - clocks.correction_ms)",
-        "snapshot = overview.snapshot(here_ms)",
+        "snapshot = overview.snapshot(our_now_ms - clocks.correction_ms)",
+        "snapshot = overview.snapshot(our_now_ms)",
         "tests/unit/spout/group/test_wrong_clocks.py"
         "::test_a_view_by_a_wrong_clock_names_it_and_still_sees_the_query",
         "on a machine whose clock is wrong a living query would be called gone, and its release advised",
@@ -2921,7 +2939,7 @@ MUTANTS = (
     Mutant(
         "each-record-of-a-batch-has-its-note",
         "spout/publishing/publish.py",
-        "_fitting(publication.note, room) if id(acks) in noted else ()",
+        "_fitting(publication.note, room) if id(acked) in noted else ()",
         "_fitting(publication.note, room)",
         "tests/unit/spout/publishing/test_sent_records.py::test_the_first_record_of_a_batch_alone_has_its_note",
         "the acker of each would pass it on",

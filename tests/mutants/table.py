@@ -1,5 +1,5 @@
 """All planted bugs."""
 
-from tests.mutants import of_acker, of_replay, of_spout
+from tests.mutants import of_acker, of_exactly_once, of_replay, of_spout
 
-MUTANTS = (*of_acker.MUTANTS, *of_replay.MUTANTS, *of_spout.MUTANTS)
+MUTANTS = (*of_acker.MUTANTS, *of_replay.MUTANTS, *of_spout.MUTANTS, *of_exactly_once.MUTANTS)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.wire.events import SourceRun, positions
-from spout.publishing.delayed import Held, RootPositions
-from spout.publishing.fold import TaskReport
+from spout.publishing.delayed import RootPositions
 from spout.publishing.root_marks import RootMarks
 from tests.support.outcomes import released_marks
+from tests.support.reports import Held, task_report
 from tests.support.worlds.held_batches import A, B, array, batch, held, open_roots, plan_of
 
 BATCHES = 4
@@ -45,7 +45,7 @@ def test_a_root_is_complete_when_every_tuple_of_it_was_released(script: list[Tup
         ]
         at = RootPositions(array(*(source for (source, _), _ in parts)), array(*(p for (_, p), _ in parts)))
         acked = released_marks(at, np.array([edge for _, edge in parts], np.uint64))
-        reports = [TaskReport("hold", held=edges[n]), TaskReport("ack", marks=acked)]
+        reports = [task_report("hold", held=edges[n]), task_report("ack", marks=acked)]
         done.append(batch(PLANS[n], *reports))
         waiting = {place(since, root) for since, root, until in script if since <= n < until}
         assert open_roots(*done) == waiting
@@ -66,10 +66,10 @@ def test_a_batch_resets_the_timeouts_that_its_tasks_say_and_contributes_nothing_
         kept = [root for since, root in sorted(keeps) if since == n]
         named = [each for when, each in script if when == n and each[0] <= n]
         tasks = [
-            TaskReport(f"keyed{number}", marks=touched(part))
+            task_report(f"keyed{number}", marks=touched(part))
             for number, part in enumerate((named[::2], named[1::2]))
         ]
-        done.append(batch(PLANS[n], TaskReport("hold", held=held(PLANS[n], *kept)), *tasks))
+        done.append(batch(PLANS[n], task_report("hold", held=held(PLANS[n], *kept)), *tasks))
         reset = {(each.source, at) for each in done[n].acks for at in positions(each.touched).tolist()}
         assert reset == {place(*each) for each in named if each[0] < n or each in keeps}
         assert open_roots(*done) == {place(*each) for each in keeps if each[0] <= n}

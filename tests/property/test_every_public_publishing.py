@@ -36,7 +36,6 @@ from spout.publishing.fold import (
     Evaluated,
     Subscriptions,
     TaskReport,
-    failures_of,
     left_by,
     merged,
     not_done,
@@ -57,6 +56,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
 from spout.tuples.tuple import Delivery, StreamId
 from tests.support.outcomes import failed_by_cause, outcome_from
+from tests.support.reports import failures_in, failures_of, task_report
 
 BLOCK = 1 << WIRE_BLOCK_BITS
 KEY = 7
@@ -127,7 +127,7 @@ def test_reports_of_one_task_say_together_what_each_says(
     pairs = [(root, Cause("bolt", name, "")) for root, name in failed]
     pieces = [(pairs[:cut], left[:cut]), (pairs[cut:], left[cut:])]
     reports = [
-        TaskReport(
+        task_report(
             "bolt",
             failures=failures_of(some),
             outstanding=outstanding_of(Delivery(root, ((KEY, n),)) for root, n in others),
@@ -135,7 +135,7 @@ def test_reports_of_one_task_say_together_what_each_says(
         for some, others in pieces
     ]
     whole = merged(reports)
-    found = [(root, cause) for cause, roots in whole.failures for root in roots.tolist()]
+    found = [(root, cause) for cause, roots in failures_in(whole) for root in roots.tolist()]
     assert sorted(found) == sorted(pairs)
     rows: dict[Subscriptions, list[list[int]]] = {
         path: values.tolist() for path, values in whole.outstanding.items()
@@ -256,7 +256,7 @@ def is_within(delivery: Delivery, other: Delivery) -> bool:
 def report_of(left: list[Delivery], operator: str = "a+b+c") -> TaskReport:
     """Return the report of a task whose bolts left deliveries open: with all that was emitted on these."""
     outstanding = [one for one in DELIVERIES if any(is_within(one, other) for other in left)]
-    return TaskReport(operator, outstanding=outstanding_of(outstanding), counts=EXECUTED)
+    return task_report(operator, outstanding=outstanding_of(outstanding), counts=EXECUTED)
 
 
 def named_roots(left: list[Delivery]) -> set[tuple[str, int]]:

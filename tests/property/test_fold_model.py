@@ -26,6 +26,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 from tests.support.published import contributions, failed_roots
+from tests.support.reports import failures_in, task_report
 
 SOURCE = 3 << 16 | 1
 START = 32_766  # so that the roots lie in two blocks of the wire
@@ -160,12 +161,12 @@ def performed(script: Script, plan: BatchPlan) -> tuple[list[Evaluated], Chain]:
 
 
 def _with_plan(report: TaskReport, plan: BatchPlan) -> TaskReport:
-    return TaskReport(
+    return task_report(
         operator=report.operator,
         consumer=report.consumer,
         plan=plan,
         ranges=plan.ranges,
-        failures=report.failures,
+        failures=failures_in(report),
         outstanding=report.outstanding,
         gave=report.gave,
     )

@@ -32,9 +32,10 @@ from acker.wire.codec import Codec, wire_codec
 from acker.wire.events import Acks, Fails, Init, PositionRun, Take, Taken, Verdicts
 from replay.records.due import Due, Progress, due_codec
 from spout.publishing import blob
-from spout.publishing.fold import TaskReport, failures_of
+from spout.publishing.fold import TaskReport
 from spout.tuples.failures import Cause
 from tests.support.garbage import golden_records, mutated, values
+from tests.support.reports import failures_of, task_report
 
 BYTES_MAX = 20_000_000
 """What reading one short record may take at most."""
@@ -141,7 +142,7 @@ def test_only_a_codec_error_comes_out_of_a_part_of_state(body: bytes) -> None:
         assert isinstance(carried_from(state_codec(), part), Carried)
 
 
-REPORT = TaskReport("split", failures=failures_of([(3, Cause("split", "ValueError", "no"))]))
+REPORT = task_report("split", failures=failures_of([(3, Cause("split", "ValueError", "no"))]))
 
 
 @settings(max_examples=100, deadline=None)

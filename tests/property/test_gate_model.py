@@ -112,7 +112,7 @@ def test_a_gate_knows_of_each_record_what_a_list_of_all_of_them_knows(
     line_up: LineUp, script: list[tuple[str, object]]
 ) -> None:
     """P32, S78: one by one or together, failed, refused, without room, and behind what cannot be read."""
-    gate, model = Gate(PLACE, OPERATOR, line_up), Model(line_up, line_up.most)
+    gate, model = Gate(PLACE, OPERATOR, line_up), Model(line_up, line_up.copies_max)
     index = 0
     for what, value in script:
         if what == "fail":

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker.identity import I64
-from acker.root_sets.numbering import RootNumbers
+from acker.root_sets.numbering import STRETCHES_MAX, RootNumbers
 from acker.root_sets.root_set import NO_ROOTS, RootSet
 
 SOURCES = st.sampled_from([0, 7, 8])
@@ -46,6 +46,17 @@ def test_a_number_leads_back_to_its_root_in_any_order(
     for chosen in (drawn, sorted(drawn), sorted(drawn, reverse=True)):
         sources, positions = numbers.roots(array(chosen))
         assert list(zip(sources.tolist(), positions.tolist(), strict=True)) == [ranked[n] for n in chosen]
+
+
+@given(ROOTS, st.lists(st.tuples(SOURCES, POSITIONS), max_size=12), st.sampled_from([1, STRETCHES_MAX]))
+def test_roots_of_several_sources_are_found_however_often_the_source_changes(
+    roots: set[tuple[int, int]], named: list[tuple[int, int]], times: int
+) -> None:
+    """Where it changes often they are sorted, and else not."""
+    ranks = {root: rank for rank, root in enumerate(sorted(roots))}
+    sources, positions = array([source for source, _ in named]), array([position for _, position in named])
+    numbers = RootNumbers(set_of(roots)).find_roots(np.tile(sources, times), np.tile(positions, times))
+    assert numbers.tolist() == [ranks.get(root, -1) for root in named] * times
 
 
 def test_no_root_has_a_number_in_an_empty_set() -> None:

@@ -35,8 +35,8 @@ def simulate(
     profile: Annotated[
         str | None,
         typer.Option(
-            help="mixed, calm, rough, ordered, forged, cut, or the name of an ablation, whose bias is taken."
-            " Default: mixed."
+            help="mixed, calm, rough, ordered, forged, exact, cut, or the name of an ablation, whose bias is"
+            " taken. Default: mixed."
         ),
     ] = None,
     ablate: Annotated[str | None, typer.Option(help="Take one safeguard out.")] = None,

@@ -46,16 +46,24 @@ FAULTS: Final[Mapping[str, float]] = MappingProxyType(
         "foreign": 0.006,  # a transaction of somebody else is left open in an ack topic
         "forged": 0.010,  # somebody else writes in the name of a session, or of a group of his own
         "cut": 0.010,  # a source log loses its last records, and grows again
+        "lagging": 0.700,  # a transaction of an acker, or a takeover, that is under way is not over yet
+        "lost": 0.200,  # an executor is lost, and a task evaluated again before its rows are written
     }
 )
 """Every fault with the rate that it has where it is drawn: for each chance, whatever a chance is for it."""
 
-LATER: Final = frozenset({"forged", "cut"})
+LATER: Final = frozenset({"forged", "cut", "lagging", "lost"})
 """Faults that came later: each is drawn apart, so that a seed draws of the others what it always drew."""
 
-CHOSEN: Final = frozenset({"cut"})
-"""Faults that only a profile brings that always has them: an ordered input stops at a log that was cut."""
+CHOSEN: Final = frozenset({"cut", "lagging", "lost"})
+"""Faults that only a profile brings that always has them: an ordered input stops at a log that was cut; where
+transactions lag, everything that the world draws afterwards is drawn otherwise; and who writes each row as it
+comes writes what a lost executor made anew as well.
+"""
 
+
+EXACT: Final[Mapping[str, object]] = MappingProxyType({"exact": True, "skipping_sink": False})
+"""Sizes of a run that writes exactly once; its sink skips nothing by itself."""
 
 NO_RULES: Final = "[]"
 RULES: Final = ("[{error: ValueError, then: dead_letter}]", "[{error: ValueError, then: drop}]")
@@ -101,6 +109,7 @@ class Options:
         hole_min: so many empty positions in a row planning passes, where it has seen them.
         older: whether replay workers start with a topics.yaml that lacks an input, and read the newer one
             some time later.
+        exact: whether the queries write rows and acks in one transaction of a store.
     """
 
     seed: int
@@ -130,6 +139,7 @@ class Options:
     causes: str = NO_RULES
     hole_min: int = 10_000
     older: bool = False
+    exact: bool = False
 
     def rate(self, fault: str) -> float:
         """Return how often a fault happens, 0 where it is absent."""

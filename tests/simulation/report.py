@@ -15,7 +15,7 @@ HISTORY_LINES_MAX: Final = 120
 
 SHRUNK: Final = ("steps", "records", "groups")
 
-_NOISE: Final = frozenset({"uneven", "commit"})
+_NOISE: Final = frozenset({"uneven", "commit", "lagging"})
 
 
 def command(options: Options, ablate: str | None) -> str:

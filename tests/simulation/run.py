@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from acker.errors import WindhoverError
 from tests.simulation.ablations.ablations import ABLATIONS, Ablation, removed
-from tests.simulation.options import Options, Profile, draw
+from tests.simulation.options import EXACT, Options, Profile, draw
 from tests.simulation.truth.facts import Broken
 from tests.simulation.world.world import World
 
@@ -23,7 +23,9 @@ PROFILES: dict[str, Profile] = {
     "rough": Profile(share=0.8),
     "ordered": Profile(orders=1.0),
     "forged": Profile(always=MappingProxyType({"forged": 0.1})),
+    "exact": Profile(always=MappingProxyType({"lost": 0.2}), sizes=EXACT),
     "cut": Profile(always=MappingProxyType({"cut": 0.02})),
+    "lagging": Profile(always=MappingProxyType({"lagging": 0.7})),
 }
 """What `--profile` may say, besides the name of an ablation."""
 

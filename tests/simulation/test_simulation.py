@@ -98,6 +98,23 @@ def test_no_rule_breaks_where_logs_are_cut() -> None:
     assert sum(run.world.faults["cut"] for run in runs) > 50
 
 
+def test_no_rule_breaks_where_transactions_of_ackers_are_under_way_for_long() -> None:
+    """D1013, D1015: an acker does other things meanwhile, loses partitions, dies, or goes on as a zombie."""
+    runs = list(seeds(0, 20, "lagging"))
+
+    assert [f"seed {run.options.seed}: {run.broken}" for run in runs if run.broken] == []
+    assert sum(run.world.faults["lagging"] for run in runs) > 500
+
+
+def test_no_rule_breaks_where_rows_and_acks_are_one_transaction() -> None:
+    """Rule 12; executors are lost between a batch's settling and its commit, and starts end each other."""
+    runs = list(seeds(0, 25, "exact"))
+
+    assert [f"seed {run.options.seed}: {run.broken}" for run in runs if run.broken] == []
+    told = {event[2] for run in runs for event in run.world.events}
+    assert {"stored", "rows changed", "not of this start"} <= told
+
+
 def test_a_calm_run_has_no_fault_and_loses_nothing() -> None:
     for run in seeds(0, 20, "calm"):
         assert run.broken is None
@@ -124,7 +141,7 @@ def test_every_fault_is_absent_in_some_runs_and_happens_in_others() -> None:
 
 
 def test_there_is_one_checker_for_each_rule() -> None:
-    assert len({type(checker).__name__ for checker in checkers()}) == 12
+    assert len({type(checker).__name__ for checker in checkers()}) == 13
     assert all(checker.rule for checker in checkers())
 
 

@@ -152,7 +152,7 @@ def cut_short(kind: str, record: bytes, key: bytes | None, headers: Headers = ()
 
 
 OWN_KINDS: Final = {"ack_verdict": ("verdicts",), "ack_due": ("due", "progress")}
-"""The kinds of records that such a topic has. Who reads another one there stops, as at a newer version."""
+"""The kinds of records of such a topic: who reads another one there stops at it, as at a newer version."""
 
 
 def cut_golden(topic: str) -> list[OddRecord]:

@@ -87,7 +87,7 @@ def test_a_reference_names_a_place_that_exists() -> None:
 @pytest.mark.parametrize(
     ("rest", "wrong"),
     [
-        (", sections 3 (rules 5 and 12) and 5.1", ["rule 12"]),
+        (", sections 3 (rules 5 and 13) and 5.1", ["rule 13"]),
         (", section 4, and 5.9", ["section 5.9"]),
         (', section 4, "Take and Taken" and "Give and Take"', ['"Give and Take"']),
         (", section 3 rule 10", []),

@@ -14,9 +14,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tests.simulation.ablations import removals as cut
+from tests.simulation.ablations import removals_of_exactness as exact
 from tests.simulation.ablations import removals_of_order as order
 from tests.simulation.ablations import removals_outside as away
-from tests.simulation.options import RULES, Profile
+from tests.simulation.options import EXACT, RULES, Profile
 
 Removal = Callable[[], list[tuple[Any, str, Any]]]
 """Says what to replace: of which object, under which name, by what."""
@@ -62,6 +63,11 @@ def _ordered(**always: float) -> Profile:
     return replace(_biased(sizes={}, **always), orders=1.0)
 
 
+def _exact(**always: float) -> Profile:
+    return _biased(sizes=dict(EXACT), **always)
+
+
+_ONCE: Final = ("ExactlyOnce",)
 _LATE: Final = ("HonestDeadlines",)
 
 ABLATIONS: Final[dict[str, Ablation]] = {
@@ -153,6 +159,10 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "State and its verdicts are committed one after the other", cut.acker_transaction,
         ("OneVerdict", "NoLoss", "NothingBlocks"), _biased(crash=0.03),
         begin=20,
+    ),
+    "writes-awaited": Ablation(
+        "a transaction that is under way is taken for committed", cut.writes_awaited,
+        ("PutBack", "OneVerdict", "NoLoss", "NothingBlocks"), _biased(crash=0.03, lagging=0.7),
     ),
     "replay-first-transaction": Ablation(
         "the progress is committed before the roots that wait", cut.replay_first,
@@ -314,6 +324,35 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         "behind a published batch it goes on as if all of the batch were acked", order.not_acked,
         ("InOrder",), _ordered(flaky=0.5),
         begin=40,
+    ),
+    "exact-fence": Ablation(
+        "a writer commits, whoever has opened the store since", exact.fence,
+        _ONCE, _exact(pause=0.03, zombie=0.03, takeover=0.02),
+    ),
+    "exact-publication": Ablation(
+        "the store has the rows, and not what is to be published for them", exact.publication_kept,
+        _ONCE, _exact(crash=0.03),
+    ),
+    "exact-not-acked": Ablation(
+        "rows of roots are written that the batch does not ack", exact.not_acked,
+        _ONCE, _exact(flaky=0.5, slow=0.3),
+    ),
+    "exact-open": Ablation(
+        "a root that was left open contributes what was done, so that another lane completes it",
+        exact.open_contribute,
+        _ONCE, _exact(remote=0.8),
+    ),
+    "exact-clock": Ablation(
+        "the session's clock moves while a batch is under way", exact.clock,
+        _ONCE, _exact(sleep=0.05, stall=0.02),
+    ),
+    "exact-fingerprint": Ablation(
+        "rows of a second evaluation are written for those that were settled", exact.fingerprint,
+        _ONCE, _exact(lost=0.8, fickle=0.8),
+    ),
+    "exact-committed-first": Ablation(
+        "a batch is published before the store has it", exact.committed_first,
+        (*_ONCE, "NoEarlyCompletion"), _exact(crash=0.03),
     ),
 }  # fmt: skip
 """By name. docs/design/protocol.md marks many of them with †; the others were found on the way."""

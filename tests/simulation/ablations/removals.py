@@ -16,7 +16,7 @@ import acker.wire.checks
 import spout.group.tenure
 import spout.planning_process.batches
 import spout.publishing.publish
-from acker.errors import Aborted
+from acker.errors import Aborted, WindhoverError
 from acker.hot_paths import Hits
 from acker.identity import I64
 from acker.kafka.port import Outgoing, Record, TopicPartition, Transactions
@@ -24,12 +24,14 @@ from acker.ledger.cohort import InitEmission, Pin, Session
 from acker.ledger.contribution import Contribution
 from acker.ledger.ledger import Ledger, Register
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
+from acker.ledger.output import StepOutput
 from acker.ledger.roots import Roots
 from acker.ledger.sessions import Pending, Sessions
 from acker.root_sets.root_set import NO_ROOTS
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
 from acker.service.restore import Restore
+from acker.service.silent import WritesUnderWay
 from acker.service.step_reader import StepReader
 from acker.wire.events import SourceRun
 from replay.records.due import PROGRESS_KEY
@@ -37,6 +39,7 @@ from replay.worker.partition import VerdictPartition
 from tests.simulation.world.cluster import Client
 
 Replaced = list[tuple[Any, str, Any]]
+Finished = list[tuple[PartitionAcker, StepOutput | WindhoverError]]
 
 
 # -- acker: the ledger
@@ -121,7 +124,8 @@ def inits_first() -> Replaced:
     """Apply what was fetched, whatever the inits and fails that belong to it."""
 
     def _read_control(self: StepReader, now_ms: int) -> None:
-        for number, found in self.records.items():
+        for number in self._together():
+            found = self.records[number]
             found.fail_end = self._control.position(TopicPartition(self._topics.fail, number))
         self._ends = {}
 
@@ -268,19 +272,29 @@ def acker_transaction() -> Replaced:
     return [(PartitionAcker, "_commit", _commit)]
 
 
+def writes_awaited() -> Replaced:
+    """Take a transaction for committed when it has been begun."""
+
+    def take_finished(self: WritesUnderWay) -> Finished:
+        writes = list(self._writes.values())
+        self._writes = {}
+        return [(write.acker, write.acker.finish(write.prepared)) for write in writes]
+
+    return [(WritesUnderWay, "take_finished", take_finished)]
+
+
 def replay_first() -> Replaced:
     """Commit the progress, then the roots that wait."""
     original = VerdictPartition._transact
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> None:
+    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
         listed = list(records)
         progress = [record for record in listed if record.key == PROGRESS_KEY]
         rest = [record for record in listed if record.key != PROGRESS_KEY]
         if progress and rest:
             original(self, progress)
-            original(self, rest)
-        else:
-            original(self, listed)
+            return original(self, rest)
+        return original(self, listed)
 
     return [(VerdictPartition, "_transact", _transact)]
 
@@ -289,15 +303,15 @@ def replay_second() -> Replaced:
     """Commit the copies, then their tombstones."""
     original = VerdictPartition._transact
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> None:
+    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
         listed = list(records)
         due = self._worker.names.due
         tombstones = [record for record in listed if record.topic == due and record.value is None]
-        if tombstones:
-            original(self, [record for record in listed if record not in tombstones])
-            original(self, tombstones)
-        else:
-            original(self, listed)
+        if not tombstones:
+            return original(self, listed)
+        entry_offsets = original(self, [record for record in listed if record not in tombstones])
+        original(self, tombstones)
+        return entry_offsets
 
     return [(VerdictPartition, "_transact", _transact)]
 

@@ -23,7 +23,7 @@ from acker.ledger.cohort import Session
 from acker.ledger.sessions import SessionRank, Sessions
 from acker.ledger.verdicts import VerdictSet
 from acker.service.core import PartitionCore
-from acker.service.partition import PartitionAcker
+from acker.service.partition import PartitionAcker, PreparedWrite
 from acker.service.service import Retention
 from acker.wire.events import PositionRun, SourceRun, Take
 from acker.wire.leader_epochs import LeaderEpochs
@@ -261,14 +261,14 @@ def verdicts_kept() -> Replaced:
 
 def contributions_kept() -> Replaced:
     """Delete contributions as soon as they are applied."""
-    original = PartitionAcker.write
+    original = PartitionAcker.finish
 
-    def write(self: PartitionAcker, now_ms: int | None = None) -> Any:
-        output = original(self, now_ms)
+    def finish(self: PartitionAcker, write: PreparedWrite) -> Any:
+        output = original(self, write)
         self.needed[TopicPartition(self._topics.ack, self.core.partition)] = self.core.ack_next
         return output
 
-    return [(PartitionAcker, "write", write)]
+    return [(PartitionAcker, "finish", finish)]
 
 
 def oldest_first() -> Replaced:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tests.simulation.checkers.exactly_once_checker import ExactlyOnce
 from tests.simulation.checkers.loss_checkers import (
     CrashCostsNoReplay,
     FailureHasAName,
@@ -30,7 +31,7 @@ from tests.simulation.truth.checker import Checker
 CHECKERS: Final[tuple[Callable[[], Checker], ...]] = (
     EmittedOnce, OneVerdict, NoEarlyCompletion, FailBeatsZero, NoLoss, NothingBlocks,
     CrashCostsNoReplay, HonestDeadlines, PutBack, Limits, FailureHasAName,
-    InOrder,
+    InOrder, ExactlyOnce,
 )  # fmt: skip
 """In the order of the rules."""
 

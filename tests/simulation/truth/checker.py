@@ -8,7 +8,7 @@ from typing import ClassVar
 from acker.kafka.port import Outgoing, TopicPartition
 from acker.wire.events import Lost, Taken
 from acker.wire.verdict import Verdict
-from tests.simulation.truth.facts import Broken, Journalled, RootTruth, SpoutLook
+from tests.simulation.truth.facts import Broken, Journalled, RootTruth, SinkRow, SpoutLook
 from tests.simulation.truth.truth import Truth
 
 
@@ -50,6 +50,9 @@ class Checker:
 
     def spout_stepped(self, truth: Truth, look: SpoutLook) -> None:
         """A planning thread has read all verdicts, and has had the chance to commit."""
+
+    def stored(self, truth: Truth, rows: Sequence[SinkRow]) -> None:
+        """A store committed rows, in one transaction."""
 
     def end(self, truth: Truth) -> None:
         """Everything was healed, and nothing moves any more."""

@@ -205,6 +205,23 @@ class Journalled(NamedTuple):
     opened_at: int
 
 
+class SinkRow(NamedTuple):
+    """A row of a root: a store keeps it, and the judge reads it there.
+
+    Attributes:
+        evaluation: which one made it, where the bolts behave differently at each; else empty.
+        result: what that evaluation did to its root; OPEN too where another lane is still to ack a part.
+        ordinal: which one it is of the `total` that the evaluation made of the root, from 0.
+    """
+
+    source: int
+    position: int
+    evaluation: str
+    result: str
+    ordinal: int
+    total: int
+
+
 class SpoutLook(NamedTuple):
     """A planning thread that has read all verdicts and was not disturbed.
 

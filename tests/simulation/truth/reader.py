@@ -24,6 +24,7 @@ from tests.simulation.truth.facts import (
     Evaluation,
     Journalled,
     RootTruth,
+    SinkRow,
     SpoutLook,
 )
 from tests.simulation.truth.truth import FORGED, Truth
@@ -169,6 +170,12 @@ class TruthReader(Truth):
         """Note that a batch is journalled, so that it will be emitted."""
         for checker in self.checkers:
             checker.journalled(self, batch)
+
+    def stored(self, rows: Sequence[SinkRow]) -> None:
+        """Note that a store committed rows, in one transaction."""
+        self.at += 1
+        for checker in self.checkers:
+            checker.stored(self, rows)
 
     def acker_rests(self, number: int) -> None:
         """Note that an acker which owns a partition has read everything that is there."""

@@ -57,6 +57,7 @@ class Truth:
         self.cuts: dict[TopicPartition, int] = {}
         self.verdicts = 0
         self.owed = 0
+        self.is_exact = False
         self.tell = tell
         self._by_id = {found.id: found for found in topics.inputs.values()}
 

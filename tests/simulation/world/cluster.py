@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from acker.errors import Unreachable
-from acker.kafka.port import Membership, Outgoing, Producer, Reader, Record, TopicPartition, Transactions
+from acker.kafka.port import (
+    Membership,
+    Outgoing,
+    Producer,
+    Reader,
+    Record,
+    TopicPartition,
+    Transactions,
+    UnderWay,
+)
 from tests.support.memory.broker import MemoryBroker
 from tests.support.memory.clients import (
     Faults,
+    MemoryCall,
     MemoryMembership,
     MemoryProducer,
     MemoryReader,
@@ -23,6 +33,8 @@ from tests.support.memory.clients import (
 )
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
 from tests.support.memory.partition import MemoryPartition
+
+T = TypeVar("T")
 
 
 class Watch(Protocol):
@@ -134,6 +146,9 @@ class Weather(Faults, Protocol):
     def uneven(self) -> bool:
         """Tell whether a poll returns less than there is."""
 
+    def lags(self) -> bool:
+        """Tell whether a call that is under way is not over yet."""
+
     def duplicates(self) -> bool:
         """Tell whether a partition's records are appended twice by this flush."""
 
@@ -156,6 +171,10 @@ class Client(MemoryLog):
     def reader(self, *, committed: bool, patient: bool = False) -> Reader:
         """Make a reader."""
         return UnevenReader(self._broker, self._weather, committed=committed)
+
+    def begin(self, call: Callable[[], T]) -> UnderWay[T]:
+        """Begin a call; it is made in this step or in a later one."""
+        return MemoryCall(call, lambda: not self._weather.lags())
 
     def producer(self) -> Producer:
         """Make a producer."""

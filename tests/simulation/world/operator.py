@@ -11,6 +11,7 @@ from acker.kafka.port import Headers, Outgoing
 from acker.wire.codec import wire_codec
 from acker.wire.events import Take, TakeSource
 from replay.records.headers import HISTORY
+from spout.exactly_once.publication_bytes import unpacked_publication
 from tests.simulation.world.durable import Checkpoint
 from tests.simulation.world.process import Setting
 from tests.simulation.world.stranger import Stranger
@@ -236,6 +237,8 @@ class Operator:
             elif generation_of(from_) != generation:
                 from_ = truth.froms[source, generation]
             sources.append(TakeSource(source, one.topic, one.topic_id, generation, from_))
+        if self.world.options.exact:
+            epoch = self._open_store(found, epoch)
         name = self.world.new_id("op")
         take = Take(found.group, name, epoch, self.world.now_ms, truth.count, tuple(sources))
         self.world.tell("reset" if generation_step else "release", found.group, epoch)
@@ -243,6 +246,15 @@ class Operator:
         topic = self.world.topics.ack_topics.init
         for number in range(self.rng.randint(1, truth.count) if self.rng.random() < 0.3 else truth.count):
             self.world.cluster.at(topic, number).append(Outgoing(topic, number, value), self.world.now_ms)
+
+    def _open_store(self, found: Input, epoch_min: int) -> int:
+        """Fence the writer of a group and publish its last batch, as all do that take the group."""
+        grant = self.world.exact_store.open(found.group, epoch_min)
+        if grant.last_batch is not None:
+            records = unpacked_publication(grant.last_batch.publication)
+            for record in (*records.fails, *records.acks):
+                self.world.cluster.at(record.topic, record.partition).append(record, self.world.now_ms)
+        return grant.epoch
 
 
 def _headers(number: int) -> Headers:

@@ -14,6 +14,7 @@ from tests.simulation.options import Options
 from tests.simulation.truth.reader import TruthReader
 from tests.simulation.world.cluster import Client, WatchedCluster
 from tests.simulation.world.durable import Checkpoint, Store
+from tests.simulation.world.exact_store import ExactStore
 
 
 class Crash(BaseException):
@@ -34,6 +35,7 @@ class Setting(Protocol):
     slots: list[Slot]
     queries: dict[str, Slot]
     checkpoints: dict[str, Checkpoint]
+    exact_store: ExactStore
 
     @property
     def now_ms(self) -> int:
@@ -135,6 +137,12 @@ class Process:
     def uneven(self) -> bool:
         """Tell whether a poll returns less than there is."""
         return self.world.happens("uneven")
+
+    def lags(self) -> bool:
+        """Tell whether a call that is under way is not over yet."""
+        hit = self.world.happens("lagging")
+        self.is_disturbed |= hit
+        return hit
 
     def duplicates(self) -> bool:
         """Tell whether a partition's records are appended twice."""

@@ -17,6 +17,7 @@ from acker.identity import first_source, offset_of, partition_of
 from acker.kafka.port import Record
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
+from spout.group.opening import GrantEpoch
 from spout.group.sources import PlannerSpec, topic_names
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, cut_ranges, read_tasks
@@ -26,7 +27,7 @@ from spout.publishing.fold import BatchOutcome, Evaluated
 from spout.publishing.publish import BatchLane, Publisher, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
-from tests.simulation.truth.facts import FAILED, Broken, Evaluation, Holder, Journalled, SpoutLook
+from tests.simulation.truth.facts import FAILED, Broken, Evaluation, Holder, Journalled, SinkRow, SpoutLook
 from tests.simulation.world.durable import Checkpoint
 from tests.simulation.world.process import Process, Setting
 from tests.simulation.world.topology import Done, Sent, run_task
@@ -44,6 +45,8 @@ class Running:
         start: the offset before it.
         end: the offset behind it.
         phase: what comes next: read, sink, publish or commit.
+        tasks: of the last evaluation.
+        rows: by root, those of the last evaluation.
     """
 
     batch: int
@@ -55,6 +58,8 @@ class Running:
     results: dict[tuple[int, int], Evaluation] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
     skips: bool = False
+    tasks: list[ReadTask] = field(default_factory=list)
+    rows: dict[tuple[int, int], tuple[SinkRow, ...]] = field(default_factory=dict)
 
 
 class QueryProcess(Process):
@@ -84,8 +89,14 @@ class QueryProcess(Process):
             tasks=world.options.tasks,
             hole_min=world.options.hole_min,
         )
-        self._planner = Planner(self.client, self._spec, new_id=world.new_id("s"), report=self._refuse_alarms)
         self._publisher = Publisher(lambda: self.client, world.topics.ack_topics)
+        self._planner = Planner(
+            self.client,
+            self._spec,
+            new_id=world.new_id("s"),
+            report=self._refuse_alarms,
+            grant_epoch=self.grant_epoch(),
+        )
         self._running: Running | None = None
         self._error: WindhoverError | None = None
         self._span: list[int] | None = None
@@ -93,11 +104,16 @@ class QueryProcess(Process):
         self._opened_at = world.truth.at
         self._read_offsets = 0
         self._stage = 0
+        self._evaluations = 0
         # What the engine holds in memory: the next batch, and the offset before it. A zombie goes on from
         # there, and learns from the checkpoint that another driver was faster.
         self._batch = checkpoint.commits
         self._before = checkpoint.offsets[self._batch - 1] if self._batch else BEGINNING
         self._again = checkpoint.offsets[self._batch] if self._batch < len(checkpoint.offsets) else None
+
+    def grant_epoch(self) -> GrantEpoch | None:
+        """Return what grants the epoch of the session; None: the session draws it itself."""
+        return None
 
     # -- steps
 
@@ -224,19 +240,20 @@ class QueryProcess(Process):
         tasks = [ReadTask(plan, share, names) for share in cut_ranges(plan.ranges, end.tasks)]
         if end.order:
             tasks = read_tasks(plan, names, end.tasks, end.order)
-        tasks = tasks or [ReadTask(plan, (), {})]
+        running.tasks = tasks = tasks or [ReadTask(plan, (), {})]
         evaluations: list[Evaluated] = []
         rounds = 2 if self.world.happens("twice") else 1
         failed: dict[tuple[int, int], Evaluation] = {}
         for _ in range(rounds):
             self._stage += 1
             failed |= {place: one for place, one in running.results.items() if one.result == FAILED}
-            running.results, running.sent = {}, []
+            running.results, running.sent, running.rows = {}, [], {}
             for number, task in enumerate(tasks):
                 done = self._task(task)
                 evaluations.append(Evaluated(self._stage, self._stage * 100 + number, number, done.report))
                 running.results |= done.results
                 running.sent += done.sent
+                running.rows |= done.rows
         running.results |= failed
         self.before("evaluated")
         running.skips = self.world.options.skipping_sink and running.batch in self.checkpoint.written
@@ -269,7 +286,9 @@ class QueryProcess(Process):
                 absent.append(SourceRun(source, expected, end))
         if task.order:
             records.sort(key=lambda each: _rank(*each))
-        return run_task(task, records, sorted(absent), self.rng)
+        self._evaluations += 1
+        name = f"{self.name}.{self._evaluations}"
+        return run_task(task, records, sorted(absent), self.rng, name)
 
     def _sink(self, running: Running) -> None:
         """Write the output, unless the sink has this batch already; it stands from here on."""

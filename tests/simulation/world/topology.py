@@ -32,12 +32,13 @@ from replay.records.headers import ATTEMPT, HELD
 from spout.bolts.collectors import Emits, Outlet, OutputCollector
 from spout.planning.order import Gate
 from spout.planning.plan import ReadTask
-from spout.publishing.fold import TaskReport, failures_of, not_done, outstanding_of
+from spout.publishing.fold import TaskReport, not_done, outstanding_of
+from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.streaming.ordered_read import origin_of
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ListRows
 from spout.tuples.tuple import AnchoredTuple, Delivery
-from tests.simulation.truth.facts import COMPLETE, FAILED, OPEN, Evaluation
+from tests.simulation.truth.facts import COMPLETE, FAILED, OPEN, Evaluation, SinkRow
 
 SPLIT_TO_COUNT: Final = subscription_key("split", "default", "count")
 COUNT_TO_REMOTE: Final = subscription_key("count", "default", "remote")
@@ -54,11 +55,12 @@ class Sent(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What one evaluation of a task did."""
+    """What one evaluation of a task did; `rows` are what each root gave the sink."""
 
     report: TaskReport
     results: dict[tuple[int, int], Evaluation]
     sent: list[Sent]
+    rows: dict[tuple[int, int], tuple[SinkRow, ...]]
 
 
 def _emits(subscription: int) -> dict[str, Emits]:
@@ -113,7 +115,11 @@ class _Bolts:
 
 
 def run_task(
-    task: ReadTask, records: Iterable[tuple[SourceRun, Record]], absent: list[SourceRun], rng: Random
+    task: ReadTask,
+    records: Iterable[tuple[SourceRun, Record]],
+    absent: list[SourceRun],
+    rng: Random,
+    evaluation: str = "",
 ) -> Done:
     """Evaluate one task.
 
@@ -122,6 +128,7 @@ def run_task(
         records: what was read, each with a run of its one position.
         absent: positions of the share without a record.
         rng: decides what bolts do with fickle records.
+        evaluation: a name that no other evaluation has; rows of fickle records have it.
     """
     bolts = _Bolts(rng)
     index_of = task.plan.index()
@@ -129,6 +136,7 @@ def run_task(
     sent: list[Sent] = []
     gates = {source: Gate(f"lines/{partition_of(source)}", "spout", up) for source, up in task.order.items()}
     held: list[tuple[int, Cause]] = []
+    rows: dict[tuple[int, int], tuple[SinkRow, ...]] = {}
     for run, record in records:
         index = int(index_of.of(run.source, np.array([run.start]))[0])
         gate = gates.get(first_source(run.source))
@@ -147,18 +155,34 @@ def run_task(
         sent += edges
         causes = frozenset([(cause.operator, cause.error, cause.message)] if cause else [])
         results[run.source, run.start] = Evaluation(result, frozenset(e.edge for e in edges), causes)
+        rows[run.source, run.start] = _rows(run, record, OPEN if edges else result, evaluation)
     collectors = (bolts.split, bolts.count, bolts.remote)
+    touched = np.array(sorted(bolts.split.touched), np.int64)
     report = TaskReport(
         operator="split+count",
         plan=task.plan,
         ranges=task.ranges,
         absent=tuple(absent),
-        failures=failures_of([*held, *(failure for each in collectors for failure in each.failures)]),
         outstanding=outstanding_of(delivery for each in collectors for delivery in each.outstanding()),
-        touched=np.array(sorted(bolts.split.touched), np.int64),
+        marks=RootMarks.together(
+            [
+                RootMarks.of_failures(
+                    PLANNED, [*held, *(failure for each in collectors for failure in each.failures)]
+                ),
+                RootMarks.of_roots(RootMark.TOUCHED, roots_of(PLANNED, touched)),
+            ]
+        ),
     )
     lined = tuple(gate.lined(not_done(report)) for gate in gates.values())
-    return Done(replace(report, lined=lined), results, sent)
+    return Done(replace(report, lined=lined), results, sent, rows)
+
+
+def _rows(run: SourceRun, record: Record, result: str, evaluation: str) -> tuple[SinkRow, ...]:
+    """Return what a record gives the sink: 1 to 3 rows, whatever becomes of it; bolts emit, and fail then."""
+    _, kind, number = (record.value or b"0|ok|0").decode().split("|")
+    total = max(1, int(number))
+    name = evaluation if kind == "fickle" else ""
+    return tuple(SinkRow(run.source, run.start, name, result, ordinal, total) for ordinal in range(total))
 
 
 def _origin(run: SourceRun, record: Record) -> int | None:

@@ -31,6 +31,8 @@ from tests.simulation.truth.facts import Broken
 from tests.simulation.truth.reader import TruthReader
 from tests.simulation.world.cluster import WatchedCluster
 from tests.simulation.world.durable import Checkpoint, CheckpointTaken, Store
+from tests.simulation.world.exact_query import ExactQueryProcess
+from tests.simulation.world.exact_store import ExactStore
 from tests.simulation.world.layout import topics_of
 from tests.simulation.world.operator import Operator
 from tests.simulation.world.process import Crash, Process, Slot
@@ -72,6 +74,8 @@ class World:
         self._timers_made = 0
         self._names: Counter[str] = Counter()
         self._create_topics()
+        self.exact_store = ExactStore(self.truth.stored)
+        self.truth.is_exact = options.exact
         self._stores = {found.group: Store(found.group) for found in self.topics.inputs.values()}
         self.queries: dict[str, Slot] = {}
         self.checkpoints: dict[str, Checkpoint] = {}
@@ -134,7 +138,8 @@ class World:
     def _query_maker(self, found: Input) -> Callable[[], Process]:
         def make() -> Process:
             checkpoint = self.checkpoints[found.group]
-            return QueryProcess(self, self.new_id("query"), checkpoint, found, take_over=True)
+            kind = ExactQueryProcess if self.options.exact else QueryProcess
+            return kind(self, self.new_id("query"), checkpoint, found, take_over=True)
 
         return make
 

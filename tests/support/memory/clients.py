@@ -7,7 +7,7 @@ stays open until it is fenced, its place in a group stays until `MemoryMembershi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from acker.errors import (
     Aborted,
@@ -18,10 +18,13 @@ from acker.errors import (
     RecordRefused,
     TopicError,
     Unreachable,
+    WindhoverError,
 )
 from acker.kafka.port import DamagedRun, Outgoing, Picked, Reader, Record, TopicPartition
 from tests.support.memory.broker import MemoryBroker, TransactionState
 from tests.support.memory.partition import DAMAGE_TEXT
+
+T = TypeVar("T")
 
 
 class Faults(Protocol):
@@ -75,6 +78,45 @@ class FailingByPlan(NoFaults):
         if operation == self._operation and next(self._plan, False):
             self.failures += 1
             raise self._error
+
+
+class MemoryCall(Generic[T]):
+    """A call that was begun; implements `acker.kafka.port.UnderWay`.
+
+    It is made, whole, when it is begun, or at `is_over` where that lets it be made.
+    """
+
+    def __init__(self, call: Callable[[], T], may_be_made: Callable[[], bool] = lambda: True) -> None:
+        """Make the call, if it may be made now."""
+        self._call = call
+        self._may_be_made = may_be_made
+        self._results: list[T] = []
+        self._error: WindhoverError | None = None
+        self.is_over()
+
+    def is_over(self, wait_ms: int = 0) -> bool:
+        """Make the call if it may be made now; return whether it was made."""
+        if not self._is_made and self._may_be_made():
+            self._make()
+        return self._is_made
+
+    def result(self) -> T:
+        """Make the call, if it was not; return its result, or raise its error."""
+        if not self._is_made:
+            self._make()
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    @property
+    def _is_made(self) -> bool:
+        return bool(self._results) or self._error is not None
+
+    def _make(self) -> None:
+        try:
+            self._results.append(self._call())
+        except WindhoverError as error:
+            self._error = error
 
 
 class MemoryReader:

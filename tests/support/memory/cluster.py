@@ -34,10 +34,12 @@ from acker.kafka.port import (
     TopicInfo,
     TopicPartition,
     Transactions,
+    UnderWay,
 )
 from tests.support.memory.broker import MemoryBroker
 from tests.support.memory.clients import (
     Faults,
+    MemoryCall,
     MemoryMembership,
     MemoryOffsetReader,
     MemoryPicker,
@@ -106,9 +108,9 @@ class MemoryLog:
         """Make a transactional producer."""
         return MemoryTransactions(self._broker, self._faults, transactional_id)
 
-    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make the calls one after the other."""
-        return [call() for call in calls]
+    def begin(self, call: Callable[[], T]) -> UnderWay[T]:
+        """Make the call; it is over at once."""
+        return MemoryCall(call)
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
         """Join a consumer group; the place is taken by the membership's first `poll`."""

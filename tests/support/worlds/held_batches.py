@@ -10,11 +10,12 @@ from acker.identity import I64, WIRE_BLOCK_BITS, root_edge
 from acker.wire.events import SourceRun, positions, values
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.delayed import Held, HeldAt, RootPositions, held_edges
+from spout.publishing.delayed import HeldAt, RootPositions, held_edges
 from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import Moment, settle
+from tests.support.reports import Held, task_report
 
 A, B = 1 << 16, 1 << 16 | 1
 LONGER_MS = 60_000
@@ -52,7 +53,7 @@ def released(plan: BatchPlan, tuples: Held, rows: slice = slice(None)) -> RootMa
 
 def batch(plan: BatchPlan, *reports: TaskReport, watermark_ms: int = 0) -> Publication:
     """Settle a batch and write its records, by way of the tasks' blobs."""
-    reads = [TaskReport("split", plan=plan, ranges=plan.ranges)] if plan.ranges else []
+    reads = [task_report("split", plan=plan, ranges=plan.ranges)] if plan.ranges else []
     sent = [decode(encode(report)) for report in (*reads, *reports)]
     evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(sent)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, watermark_ms))

@@ -76,7 +76,7 @@ class KeyedQuery:
             schema_of(layout.keyed, bolt.output),
             tracked=True,
             streams={name: reads.producer for name in rows.schema.names if name not in (ANCHOR, *key)},
-            one_key=not reads.fields,
+            has_one_key=not reads.fields,
         )
         frame = rows.to_pandas()
 

@@ -23,11 +23,12 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning.order import Gate
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.planning_process.planner import Planner
-from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport, failures_of
+from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
 from spout.publishing.publish import BatchLane, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
 from spout.tuples.failures import Cause
+from tests.support.reports import failures_of, task_report
 from tests.support.worlds.planning import FLUSH_MS, World
 
 YAML = """
@@ -216,7 +217,7 @@ class OrderWorld(World):
                     if not self.behind_a_shuffle:
                         gate.fail(index)
             lined.append(gate.lined())
-        return TaskReport(
+        return task_report(
             "split", plan=task.plan, ranges=task.ranges, absent=tuple(sorted(absent)),
             failures=failures_of(failed), lined=tuple(lined),
         )  # fmt: skip

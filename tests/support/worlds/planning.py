@@ -29,6 +29,7 @@ from acker.wire.events import (
     pack_positions,
 )
 from replay.worker.service import ReplayService
+from spout.group.opening import GrantEpoch
 from spout.group.presence import Who
 from spout.group.sources import PlannerSpec
 from spout.inspect.operate import GroupSession, Place, moves
@@ -172,6 +173,7 @@ class World:
         *,
         stops_at_ends: bool = False,
         who: Who | None = None,
+        grant_epoch: GrantEpoch | None = None,
         **spec: Any,
     ) -> Planner:
         """Make a planning process that is not open yet; it is stepped from now on."""
@@ -189,6 +191,7 @@ class World:
             new_id=f"{self.session}{self._names}",
             report=self._hear,
             who=who,
+            grant_epoch=grant_epoch,
         )
         if stops_at_ends:
             found.stop_at_ends()

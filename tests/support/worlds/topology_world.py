@@ -36,6 +36,7 @@ from spout.tuples.columns import TASK
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
 from tests.support.outcomes import failed_by_cause
+from tests.support.reports import failures_in
 
 TOPICS: Topics = parse(
     """
@@ -228,10 +229,10 @@ def ran(
         if where == "child":
             with closing(IsolatedRun(pass_, context, 0, partial(StageRun, context=context))) as worker:
                 batches = [worker.feed(rows, anchors), *worker.finish()]
-                failed = worker.report().failures
+                failed = failures_in(worker.report())
         else:
             alone = StageRun(pass_, context)
             batches = [alone.feed(rows, anchors), *alone.finish()]
-            failed = alone.report().failures
+            failed = failures_in(alone.report())
         out += [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
     return {index: cause for cause, indices in failed for index in indices.tolist()}

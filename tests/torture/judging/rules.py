@@ -29,6 +29,7 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Init
 from spout.demo.judge import Check
 from tests.simulation.checkers.checkers import CHECKERS
+from tests.simulation.checkers.exactly_once_checker import ExactlyOnce
 from tests.simulation.checkers.loss_checkers import HonestDeadlines
 from tests.simulation.checkers.order_checker import InOrder
 from tests.simulation.checkers.verdict_checkers import NoEarlyCompletion
@@ -53,7 +54,7 @@ class Deadlines(HonestDeadlines):
 JUDGES: Final[tuple[Callable[[], Checker], ...]] = tuple(
     Deadlines if each is HonestDeadlines else each
     for each in CHECKERS
-    if each not in (NoEarlyCompletion, InOrder)
+    if each not in (NoEarlyCompletion, InOrder, ExactlyOnce)
 )
 """Those who judge by what is written; the others ask the processes."""
 

@@ -114,6 +114,25 @@ def topics_of(overlay: str) -> Topics:
     return load_topics(folder, dict.fromkeys(every, "kafka:9093"))
 
 
+@pytest.mark.parametrize("overlay", ["plain", "strimzi"])
+def test_an_image_that_is_named_by_its_digest_is_what_each_pod_runs(overlay: str, tmp_path: Path) -> None:
+    """D2903: with the line that the page of deployment shows."""
+    digest = f"sha256:{'0123456789abcdef' * 4}"
+    page = (ROOT / "docs" / "operate" / "deploy.md").read_text()
+    [line] = [line for line in page.splitlines() if "digest:" in line and "newName" in line]
+    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+    folder = tmp_path / "kubernetes" / "overlays" / overlay
+    text = (folder / "kustomization.yaml").read_text()
+    [former] = [former for former in text.splitlines() if "newTag" in former]
+    changed = text.replace(former, line.replace("sha256:...", digest))
+    (folder / "kustomization.yaml").write_text(changed)
+
+    manifests = [manifest for manifest in build(folder) if manifest["kind"] in ("Deployment", "Job")]
+    images = [container(manifest["spec"]["template"]["spec"])["image"] for manifest in manifests]
+    assert set(images) == {f"registry.example.com/windhover@{digest}"}
+    assert len(images) == len(pods(overlay))
+
+
 @pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_manifest_is_valid_strictly(overlay: str, version: str) -> None:

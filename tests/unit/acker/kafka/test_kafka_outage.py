@@ -14,7 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 
 from acker.errors import Unreachable
 from acker.kafka.client import ONCE_S, OUTAGE_OVER_MS, PIECE_MS, Background, KafkaClient, Outage, Use
-from acker.kafka.cluster import PROGRESS_PAUSE_MS, KafkaLog, _Silent
+from acker.kafka.cluster import PROGRESS_PAUSE_MS, KafkaLog, _Silence
 from acker.kafka.port import Operation, TopicPartition
 from tests.support.steady_clock import SteadyClock, client_lines
 
@@ -164,14 +164,14 @@ def test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once(is_v
     clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     error = KafkaError(KafkaError._TIMED_OUT, "silent")
-    log._silent_brokers[2] = _Silent(error, clock.now_s + 1_000, 2)
+    log._silent_brokers[2] = _Silence(error, clock.now_s + 1_000, 2)
     if is_view:
         log.share_deadline()
     begun_s, silent = clock.now_s, Asked(clock, math.inf)
     with pytest.raises(Unreachable, match="no answer from Kafka"):
-        log._ask("asking", silent, USE, of_one=True)
+        log._ask("asking", silent, USE, by_one_broker=True)
     assert clock.now_s - begun_s == pytest.approx(ONCE_S if is_view else 30, abs=0.2)
-    assert log._ask("asking", Asked(clock, 0), USE, of_one=True) == "answer"
+    assert log._ask("asking", Asked(clock, 0), USE, by_one_broker=True) == "answer"
 
 
 def test_what_any_broker_can_answer_is_asked_on_while_one_is_silent() -> None:
@@ -179,7 +179,7 @@ def test_what_any_broker_can_answer_is_asked_on_while_one_is_silent() -> None:
     clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     error = KafkaError(KafkaError._TIMED_OUT, "silent")
-    log._silent_brokers[2] = _Silent(error, clock.now_s + 1_000, 2)
+    log._silent_brokers[2] = _Silence(error, clock.now_s + 1_000, 2)
     log.share_deadline()
     assert log._ask("asking", Asked(clock, clock.now_s + 11), USE) == "answer"
 
@@ -189,9 +189,9 @@ def test_a_silence_that_is_over_leaves_a_view_its_whole_time() -> None:
     clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     error = KafkaError(KafkaError._TIMED_OUT, "silent")
-    log._silent_brokers[2] = _Silent(error, clock.now_s - 1, 2)
+    log._silent_brokers[2] = _Silence(error, clock.now_s - 1, 2)
     log.share_deadline()
-    assert log._ask("asking", Asked(clock, clock.now_s + 11), USE, of_one=True) == "answer"
+    assert log._ask("asking", Asked(clock, clock.now_s + 11), USE, by_one_broker=True) == "answer"
 
 
 def test_an_election_fits_into_a_shared_deadline() -> None:

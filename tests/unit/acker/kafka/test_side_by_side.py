@@ -1,7 +1,8 @@
-"""Calls that wait for the broker at the same time."""
+"""Calls that wait for the broker beside their caller, at the same time."""
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from threading import Barrier, Event
 
@@ -9,12 +10,13 @@ import pytest
 
 from acker.errors import LogError
 from acker.kafka.cluster import KafkaLog
+from tests.support.waiting import eventually
 
 WAIT_S = 20.0
-MOMENT_S = 0.2
+WAIT_MS = 20_000
 
 
-def test_calls_are_made_at_the_same_time_and_their_results_keep_their_order() -> None:
+def test_calls_are_made_at_the_same_time() -> None:
     all_are_there = Barrier(5)
 
     def call(number: int) -> int:
@@ -22,24 +24,33 @@ def test_calls_are_made_at_the_same_time_and_their_results_keep_their_order() ->
         return number
 
     log = KafkaLog({"bootstrap.servers": "nobody:1"})
-    assert log.side_by_side([partial(call, number) for number in range(5)]) == [0, 1, 2, 3, 4]
-    assert log.side_by_side([]) == []
+    calls = [log.begin(partial(call, number)) for number in range(5)]
+    assert [call.result() for call in calls] == [0, 1, 2, 3, 4]
+    assert all(call.is_over() for call in calls)
 
 
-def test_an_error_is_raised_when_no_call_is_under_way_any_more() -> None:
-    """Who gives writers up after an error must not do so while a thread uses them."""
-    has_begun, was_raised = Event(), Event()
-    went_on: list[bool] = []
+def test_a_call_is_over_when_it_is_and_its_caller_waits_no_longer_than_he_says() -> None:
+    goes_on = Event()
+    call = KafkaLog({"bootstrap.servers": "nobody:1"}).begin(lambda: goes_on.wait(WAIT_S))
+    assert not call.is_over()
+    assert not call.is_over(50)
+    goes_on.set()
+    assert call.is_over(WAIT_MS)
+    assert call.result()
 
+
+def test_an_error_is_raised_to_who_asks_for_the_result() -> None:
     def fail() -> None:
-        has_begun.wait(WAIT_S)
         raise LogError("refused")
 
-    def last() -> None:
-        has_begun.set()
-        went_on.append(was_raised.wait(MOMENT_S))
-
+    call = KafkaLog({"bootstrap.servers": "nobody:1"}).begin(fail)
+    assert call.is_over(WAIT_MS)
     with pytest.raises(LogError, match="refused"):
-        KafkaLog({"bootstrap.servers": "nobody:1"}).side_by_side([fail, last])
-    was_raised.set()
-    assert went_on == [False]
+        call.result()
+
+
+def test_a_thread_ends_with_its_call() -> None:
+    before = threading.active_count()
+    for _ in range(20):
+        KafkaLog({"bootstrap.servers": "nobody:1"}).begin(lambda: None).result()
+    eventually(lambda: threading.active_count() <= before, WAIT_S)

@@ -45,7 +45,7 @@ class Look:
         self.partitions.look(self.positions, now_ms, is_drained=is_drained)
         asked = [place for place in self.partitions.to_ask() if place not in self.troubles]
         self.partitions.learn(OffsetAnswers({place: self.ends[place] for place in asked}, self.troubles))
-        news = self.partitions.news()
+        news = self.partitions.take_news()
         self.told += [f"{each.name} stands" for each in news.stand]
         self.told += [f"{place.topic}/{place.partition} goes on" for place in news.go_on]
 

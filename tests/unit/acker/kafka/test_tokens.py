@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from acker.config.topics import parse
 from acker.errors import ConfigError, NotAuthenticated
 from acker.kafka.tokens import Tokens, token_function
 from spout.cli import main as cli
+from spout.doctor.client_kinds import refused_by_clients
 
 LOGIN = "security.protocol: SASL_SSL, sasl.mechanism: OAUTHBEARER"
 MODULE = """
@@ -35,6 +44,36 @@ number = 3
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tokens_of_ours.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
+
+
+PAGE = Path(__file__).parents[4] / "docs" / "operate" / "logins.md"
+SNIPPETS = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def login_files(folder: Path) -> None:
+    """Write the files that the snippets name: an authority, a certificate, and its key with a password."""
+    authority = trustme.CA()
+    client = authority.issue_cert("client.example")
+    key = load_pem_private_key(client.private_key_pem.bytes(), None)
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    client.cert_chain_pems[0].write_to_path(folder / "client.pem")
+    secret = BestAvailableEncryption(b"secret")
+    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret)
+    (folder / "client.key").write_bytes(encrypted)
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_every_kind_of_client_is_made_with_each_login_of_the_page(
+    snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D1908: as it stands there, with files that are what the page says."""
+    login_files(tmp_path)
+    (tmp_path / "msk_login.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = snippet.replace("/etc/windhover", str(tmp_path))
+    environ = dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "secret")
+    settings = parse(text, file="topics.yaml", environ=environ).kafka
+    assert refused_by_clients(settings) == []
 
 
 def refusal(text: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
 
 from acker.config.limits import AckerLimits
 from acker.errors import LogError
+from acker.kafka.port import UnderWay
 from acker.ledger.output import AckerEventKind
+from tests.support.memory.clients import MemoryCall
 from tests.support.memory.cluster import MemoryLog
 from tests.support.worlds.acker_world import World
 
@@ -17,11 +19,12 @@ T = TypeVar("T")
 
 
 class Noting(MemoryLog):
-    """Notes how many calls were made side by side, and lets the first one of all fail if it is told to."""
+    """Notes how many calls are begun before somebody waits; lets the first commit of all fail if told."""
 
     def __init__(self, world: World, error: LogError | None = None) -> None:
         """Look at a world's cluster."""
         super().__init__(world.cluster, self)
+        self.begun = 0
         self.sizes: list[int] = []
         self.error = error
 
@@ -34,10 +37,26 @@ class Noting(MemoryLog):
     def after(self, _operation: str) -> None:
         """Do nothing."""
 
-    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make the calls."""
-        self.sizes.append(len(calls))
-        return super().side_by_side(calls)
+    def begin(self, call: Callable[[], T]) -> UnderWay[T]:
+        """Begin a call."""
+        self.begun += 1
+        return NotedCall(self, call)
+
+
+class NotedCall(MemoryCall[T]):
+    """Notes at the first wait how many calls were begun since the one before."""
+
+    def __init__(self, log: Noting, call: Callable[[], T]) -> None:
+        """Begin the call."""
+        self._log = log
+        super().__init__(call)
+
+    def is_over(self, wait_ms: int = 0) -> bool:
+        """Note what was begun by now."""
+        if wait_ms and self._log.begun:
+            self._log.sizes.append(self._log.begun)
+            self._log.begun = 0
+        return super().is_over(wait_ms)
 
 
 def world_of(partitions: int, commits_at_once: int) -> World:
@@ -51,6 +70,7 @@ def test_so_many_partitions_commit_side_by_side_as_the_limit_says() -> None:
     log = Noting(world)
     world.crash(log=log)
     world.settle()  # it owns all of them now
+    log.sizes.clear()
     world.session().take()
     world.settle()
     assert log.sizes == [2, 2, 1]

@@ -197,6 +197,19 @@ def test_a_restore_is_named_in_state_once(at_ms: int, after_ms: int, is_due: boo
     assert not partition.acker.must_write(at_ms + after_ms)
 
 
+def test_a_restore_that_is_told_while_state_is_under_way_is_in_the_next_one() -> None:
+    """D1013: a step finds out how long a restore took, while another thread commits."""
+    partition = owned()
+    write = partition.acker.prepare()
+    partition.acker.restored(70, 0)
+    partition.acker.commit(write)
+    partition.acker.finish(write)
+    assert partition.acker.must_write(NAMED_AFTER_MS)
+    partition.acker.write(0)
+    [state] = partition.written(TOPICS.state)
+    assert read_notes(state.headers).restored == LastRestore(0, 70)
+
+
 def test_a_partition_that_never_read_anything_names_no_restore(partition: Partition) -> None:
     partition.acker.restored(70, 0)
     assert not partition.acker.must_write(NAMED_AFTER_MS)

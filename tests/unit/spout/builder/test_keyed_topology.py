@@ -357,7 +357,7 @@ def test_an_unanchored_tuple_is_held_and_best_effort() -> None:
     roots = pa.array([None, {"source": SOURCE, "position": 5}], ROOT_TYPE)
     found = entered(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots)
     assert found.anchors.is_valid().to_pylist() == [False, True]
-    assert (found.held.indices.tolist(), found.refused.tolist()) == ([0], [])
+    assert (found.held.places.positions.tolist(), found.refused.tolist()) == ([5], [])
 
 
 def test_untracked_nothing_is_held_open() -> None:

@@ -27,6 +27,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.rows import ArrowRows, tuple_of
 from spout.tuples.tuple import Tuple
 from tests.support.outcomes import failed_by_cause
+from tests.support.reports import failures_in
 from tests.support.worlds.topology_world import TOPICS, ran, run
 
 WORD = pa.schema([("value", pa.string())])
@@ -140,7 +141,9 @@ def fed(run: StageRun, *words: str, first: int = 0) -> list[Any]:
 def failed_of(run: StageRun) -> dict[int, str]:
     """Return the class of the error of each root that failed."""
     return {
-        root: error_class(cause.error) for cause, roots in run.report().failures for root in roots.tolist()
+        root: error_class(cause.error)
+        for cause, roots in failures_in(run.report())
+        for root in roots.tolist()
     }
 
 
@@ -186,7 +189,7 @@ def test_what_an_arrow_bolt_does_by_the_collector_of_an_earlier_call_fails_its_r
     assert failed_of(task) == first
     assert fed(task, "c", first=2) == []
     assert failed_of(task) == first | {2: "TupleError"}
-    assert any("of a call that had returned" in cause.message for cause, _ in task.report().failures)
+    assert any("of a call that had returned" in cause.message for cause, _ in failures_in(task.report()))
 
 
 class KeepsTuples(spout.Bolt):

@@ -26,6 +26,7 @@ from spout.tuples.failures import Cause, FailTuple
 from spout.tuples.places import ordinals_of
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Delivery, Tuple
+from tests.support.reports import failures_in
 
 WORD = pa.schema([("word", pa.string())])
 CONTEXT = BoltContext("pass", 0, 1)
@@ -155,7 +156,7 @@ def failed(report: TaskReport) -> dict[Cause, list[int]]:
     """Return a report's failures as plain values; a message without the place behind it."""
     return {
         cause._replace(message=without_place(cause.message)[0]): roots.tolist()
-        for cause, roots in report.failures
+        for cause, roots in failures_in(report)
     }
 
 
@@ -488,7 +489,8 @@ class SeenToo(Seen):
 def behind_of(report: TaskReport) -> dict[str, list[int]]:
     """Return what failed, by class, and what was held, by its message."""
     return {
-        cause.message if cause.error == "HELD" else cause.error: r.tolist() for cause, r in report.failures
+        cause.message if cause.error == "HELD" else cause.error: r.tolist()
+        for cause, r in failures_in(report)
     }
 
 

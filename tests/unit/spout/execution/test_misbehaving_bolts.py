@@ -28,6 +28,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.rows import ArrowRows, ListRows, one_batch
 from spout.tuples.tuple import AnchoredTuple, Delivery, Tuple
 from tests.support.outcomes import failed_by_cause
+from tests.support.reports import failures_in
 from tests.support.worlds.topology_world import TOPICS, ran, run
 
 WORD = pa.schema([("word", pa.string())])
@@ -48,7 +49,7 @@ def fed(run: StageRun, *words: str, first: int = 0) -> list[Any]:
 
 def failed(run: StageRun) -> dict[int, str]:
     """Return the class of the error of each root that failed."""
-    return {r: error_class(cause.error) for cause, roots in run.report().failures for r in roots.tolist()}
+    return {r: error_class(cause.error) for cause, roots in failures_in(run.report()) for r in roots.tolist()}
 
 
 class KeepsCollector(spout.BasicBolt):
@@ -207,7 +208,7 @@ def test_a_tuple_that_a_thread_fails_while_its_task_reports_is_open_or_failed() 
 
     held.places = Observed(places, happens)
     bolt.collector.fail(held, "too late")
-    assert [bool(each.failures or each.outstanding) for each in reports] == [True]
+    assert [bool(failures_in(each) or each.outstanding) for each in reports] == [True]
 
 
 @contextmanager
@@ -224,7 +225,7 @@ def hasty_threads() -> Iterator[None]:
 def test_threads_that_emit_on_one_tuple_do_not_give_two_emissions_one_edge() -> None:
     """Two equal edges cancel: nobody would wait for either of the two."""
     task = run_of(Threads(), carry=Carry.HOPS, consumer="next")
-    [work] = task._works.values()
+    [work] = task._work_by_bolt.values()
     collector = work.collector
     held = AnchoredTuple(ListRows(["word"], [["a"]]), 0, [(Delivery(1, ()),)], "Threads")
     collector.receive(held)
@@ -263,7 +264,7 @@ def test_a_tuple_of_an_earlier_task_is_refused_since_its_root_is_another_one_her
     task = run_of(KeepsTuples())
     fed(task, "b", first=6)
     assert failed(task) == {6: "TupleError"}
-    [(cause, _)] = task.report().failures
+    [(cause, _)] = failures_in(task.report())
     assert "no input of it in this task" in cause.message
 
 
@@ -295,7 +296,7 @@ class RefillsByHand(Threads):
 def test_a_list_that_is_filled_again_does_not_write_its_last_values_twice() -> None:
     task = run_of(Refills())
     assert fed(task, "ab", "c") == ["c"]
-    [(cause, roots)] = task.report().failures
+    [(cause, roots)] = failures_in(task.report())
     assert roots.tolist() == [0]
     assert "emitted one list 2 times, which may have changed in between; emit a new one" in cause.message
     assert fed(run_of(RefillsByHand()), "ab", "c") == ["a", "b", "c"]
@@ -355,7 +356,7 @@ def test_the_address_of_an_object_is_no_part_of_a_cause() -> None:
     """A batch that runs again must fail its records by the same causes."""
     task = run_of(Raises(KeyError(object())))
     fed(task, "bad")
-    [(cause, _)] = task.report().failures
+    [(cause, _)] = failures_in(task.report())
     assert cause.message.startswith("<object object> (")
 
 
@@ -370,7 +371,7 @@ class FailsWith(Threads):
 def test_a_class_is_no_cause_and_the_error_says_what_is_one() -> None:
     task = run_of(FailsWith())
     fed(task, "a")
-    [(cause, _)] = task.report().failures
+    [(cause, _)] = failures_in(task.report())
     assert "'FailsWith' gave <class 'ValueError'>, a type, as a cause; give a text or an" in cause.message
 
 
@@ -397,7 +398,7 @@ def test_what_a_hook_raises_for_a_failure_is_reported_and_ends_no_task(bolt: Any
     task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
     fed(task, "bad")
     report = task.report()
-    assert [roots.tolist() for _, roots in report.failures] == [[0]]
+    assert [roots.tolist() for _, roots in failures_in(report)] == [[0]]
     assert [(each.operator, each.error) for each in report.errors] == [("it", "RuntimeError")]
 
 
@@ -460,7 +461,7 @@ def test_a_map_with_a_hole_fails_its_tuple_and_ends_no_process(
     [value, none, same] = fed(task, "a", "b", "c", "d")
     assert (value == same, none) == (True, None)
     assert failed(task) == {1: "ArrowInvalid"}
-    [(cause, _)] = task.report().failures
+    [(cause, _)] = failures_in(task.report())
     assert "'map'" in cause.message
     assert "for a pair of key and value" in cause.message
 
@@ -502,7 +503,7 @@ def test_a_null_where_the_output_says_not_null_fails_its_tuple(
         task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
         assert len(fed(task, *words)) == len(values) - len(bad)
         assert failed(task).keys() == bad
-        for cause, _ in task.report().failures:
+        for cause, _ in failures_in(task.report()):
             assert re.search("'maps' emitted (a null|struct|list).* null|NOT NULL", cause.message), cause
 
 
@@ -562,7 +563,7 @@ def test_a_row_of_a_batch_has_a_whole_number(does: Any, says: str, hooks: tuple[
     steps = (Step("it", Does(does), WORD, hooks),)
     task = StageRun(Chain(steps, arrives=Carry.PACKED).stage, spout.BoltContext("it", 0, 1))
     assert fed(task, "a", "b") == []
-    [(cause, roots)] = task.report().failures
+    [(cause, roots)] = failures_in(task.report())
     assert roots.tolist() == [0, 1]
     assert cause.message.startswith(f"bolt 'it' {says}")
 
@@ -589,7 +590,7 @@ class Large(spout.ArrowBolt):
 def test_what_is_too_large_for_one_array_fails_and_is_not_lost() -> None:
     task = run_of(Large())
     assert fed(task, "a") == []
-    [(cause, roots)] = task.report().failures
+    [(cause, roots)] = failures_in(task.report())
     assert roots.tolist() == [0]
     assert cause.message.startswith("bolt 'Large' emitted more as 'word' than one array can have; emit less")
 
@@ -629,7 +630,7 @@ def test_a_record_whose_tuples_alone_are_too_large_fails_and_others_go_on() -> N
     """It would end its query each time that this is started again."""
     task = heavy()
     assert fed(task, "0", "2") == []
-    [(cause, roots)] = task.report().failures
+    [(cause, roots)] = failures_in(task.report())
     assert roots.tolist() == [1]
     assert re.match(HEAVY, cause.message)
 

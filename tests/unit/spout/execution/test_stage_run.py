@@ -25,6 +25,7 @@ from spout.tuples.counts import Counted, What
 from spout.tuples.messages import MessageRows
 from spout.tuples.tuple import Delivery, StreamId, Tuple
 from tests.support.outcomes import failed_by_cause, open_roots_of
+from tests.support.reports import failures_in
 from tests.support.worlds.topology_world import SOURCE, TOPICS, record, run, schema_of, stages_of
 
 
@@ -410,7 +411,7 @@ def test_in_order_a_bolt_of_a_topology_does_not_see_what_stands_behind_a_record_
     worker.finish()
     assert Bad.seen == ["a0", "aX", "b1", "b3"]
     report = worker.report()
-    failed = {(c.error, without_place(c.message)[0]): roots.tolist() for c, roots in report.failures}
+    failed = {(c.error, without_place(c.message)[0]): roots.tolist() for c, roots in failures_in(report)}
     assert failed == {("ValueError", "aX"): [1], ("HELD", "waits for lines/0@1"): [3]}
     executed = report.counts[Counted(What.EXECUTED, "bolt", StreamId("lines"))]
     assert executed.tuples == 4

@@ -29,6 +29,7 @@ from spout.tuples.poison import WORKER_DIED
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 from tests.support.outcomes import failed_by_cause
+from tests.support.reports import failures_in
 from tests.support.worlds.topology_world import TOPICS, Begin, run
 
 VALUE = pa.schema([("value", pa.string())])
@@ -131,7 +132,7 @@ def fed(run: TaskRun, *lines: str) -> dict[int, str]:
     anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(lines)) << ORDINAL_BITS))
     run.feed(ArrowRows(pa.RecordBatch.from_pydict({"value": list(lines)})), anchors)
     run.finish()
-    return {root: cause.error for cause, roots in run.report().failures for root in roots.tolist()}
+    return {root: cause.error for cause, roots in failures_in(run.report()) for root in roots.tolist()}
 
 
 def in_child(pass_: StagePass, *lines: str) -> dict[int, str]:

@@ -57,6 +57,14 @@ class Group:
     reports: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
     left_out: dict[int, int] = field(default_factory=dict)
     who: None = None
+    granted: list[int] | None = None
+
+    def grant(self, epoch_min: int) -> int:
+        """Grant an epoch as a store does, before anything is taken; note for which one it was asked."""
+        assert self.granted is not None
+        assert [take.name for take in self.takes] == [QUESTION]
+        self.granted.append(epoch_min)
+        return epoch_min + 10
 
     def take(self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]) -> None:
         """Note what the process sends; it is its `Announcer`."""
@@ -88,7 +96,8 @@ class Group:
         announcer: Any = self
         session = SessionStates()
         session.process(SessionEvent.SOURCES_READ)
-        self.it = Opening(context, announcer, journal, "new", self.now_ms, session)
+        grant = None if self.granted is None else self.grant
+        self.it = Opening(context, announcer, journal, "new", self.now_ms, session, grant)
         return self.it
 
     def answer(
@@ -595,3 +604,28 @@ def test_a_checkpoint_whose_offsets_somebody_moved_is_refused_before_anything_is
     else:
         group.opening(journal)
         assert len(group.takes) == 1
+
+
+def test_a_session_that_writes_exactly_once_has_the_epoch_that_its_store_grants(group: Group) -> None:
+    """Rule 12: the store is opened behind the question, and before the first `Take`."""
+    group.granted = []
+    group.opening()
+    assert group.granted == []
+    group.answer(owner=SessionName(4, "o"))
+    group.step()
+    assert group.granted == [5]
+    assert group.takes[-1].name == SessionName(15, "new")
+
+
+def test_each_start_that_writes_exactly_once_is_a_session_of_its_own(group: Group) -> None:
+    """Rule 12: two processes of one session would each have a clock."""
+    group.granted = []
+    group.spec = {"take_over": False}
+    group.opening(JOURNAL)
+    group.answer(owner=SessionName(4, "own"))
+    group.step()
+    assert group.takes[-1].name == SessionName(15, "new"), "its own session need not be silent"
+    group.answer()
+    opened = group.step().opened
+    assert opened is not None
+    assert not opened.is_restart

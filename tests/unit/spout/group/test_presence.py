@@ -91,6 +91,27 @@ def test_a_group_whose_holder_died_is_taken_once_he_was_silent_for_the_limit_and
     assert second.status(world.now_ms).epoch == 2
 
 
+def test_a_start_does_not_end_the_writer_of_another_checkpoint_that_lives() -> None:
+    """Rule 12: whoever opens the store fences, so nobody opens it who is refused then."""
+    world = World()
+    world.produce(3)
+    grants: list[int] = []
+
+    def grant(epoch_min: int) -> int:
+        grants.append(epoch_min)
+        return epoch_min
+
+    first = world.ready(who=WHO, grant_epoch=grant)
+    end = batch(first, BEGINNING, world)
+    world.kill(first)
+    world.ready(who=OTHER, take_over=True, grant_epoch=grant)
+    second = world.planner(end, who=WHO, grant_epoch=grant)
+    with pytest.raises(SessionRefused, match="group g is held by session 2/s2"):
+        world.run(SIGN_EVERY_MS + 1_000)
+    assert grants == [1, 2]
+    assert not second.is_ready
+
+
 def test_a_group_whose_holder_died_long_ago_is_taken_at_once() -> None:
     world = World()
     world.kill(world.ready(who=WHO))

@@ -432,3 +432,23 @@ def test_a_source_that_joins_is_committable_to_its_beginning() -> None:
     tenure.add_source(B, SourceCursor(7, 7))
     assert tenure.committable() == {A: 10, B: 7}
     assert PositionRun(7, 9) in tenure.cursors[B].free_runs(9)
+
+
+def test_a_clock_that_was_stopped_stands_and_goes_on_from_there() -> None:
+    """Rule 12: it is moved once more before it stands, and does not catch up."""
+    tenure = restarted(is_restart=False)
+    tenure.emit([SourceRun(A, 10, 12)], WALL_MS)
+    tenure.stop_clock(WALL_MS + 300)
+    assert [tenure.look(WALL_MS + ms) for ms in (400, 900, 60_000)] == [5_300] * 3
+    tenure.start_clock()
+    assert tenure.look(WALL_MS + 60_200) == 5_500
+
+
+def test_a_clock_that_was_stopped_adds_a_second_at_most_to_the_last_tick() -> None:
+    """Rule 8: what it moved before it stood was not told, so it counts for the second, too."""
+    tenure = restarted(is_restart=False)
+    tenure.emit([SourceRun(A, 10, 12)], WALL_MS)
+    tenure.stop_clock(WALL_MS + 700)
+    tenure.look(WALL_MS + 5_000)
+    tenure.start_clock()
+    assert tenure.look(WALL_MS + 15_000) == 5_000 + STEP_MS_MAX

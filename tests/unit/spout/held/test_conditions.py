@@ -18,6 +18,7 @@ from spout.tuples.columns import ANCHOR
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
 from tests.support.refusals import not_refused
+from tests.support.reports import failures_in
 from tests.support.worlds.topology_world import TOPICS
 
 
@@ -31,7 +32,7 @@ def test_rows_that_match_fail_and_all_others_go_on_without_the_flag(tracked: boo
     anchors = Anchors(Carry.PACKED, pa.array(np.arange(4) << ORDINAL_BITS)) if tracked else None
     out = run.feed(ArrowRows(batch), anchors)
     assert out.column("n").to_pylist() == [1, 3]
-    failures = [(cause, roots.tolist()) for cause, roots in run.report().failures]
+    failures = [(cause, roots.tolist()) for cause, roots in failures_in(run.report())]
     if tracked:
         assert Anchors(Carry.PACKED, out.column(ANCHOR)).roots().tolist() == [0, 2]
         assert failures == [(Cause("check", "", "not this"), [1, 3])]

@@ -24,6 +24,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.poison import WORKER_DIED
 from tests.support.fake_ledger import FakeLedger
 from tests.support.outcomes import positions_by_cause
+from tests.support.reports import held_in
 
 
 def test_a_row_without_an_anchor_is_held_without_one() -> None:
@@ -39,9 +40,9 @@ def test_a_row_without_an_anchor_is_held_without_one() -> None:
     [edges] = task([tuple(pa.array(column, pa.int64()) for column in columns)])
     assert edges.is_valid().to_pylist() == [True, False, True]
     [report] = ledger.reports
-    assert report.held.indices.tolist() == [5, 7]
-    assert report.held.edges.view(np.int64).tolist() == edges.drop_null().to_pylist()
-    assert len(set(report.held.edges.tolist())) == len(report.held.until_ms) == 2
+    assert held_in(report).indices.tolist() == [50, 70]
+    assert held_in(report).edges.view(np.int64).tolist() == edges.drop_null().to_pylist()
+    assert len(set(held_in(report).edges.tolist())) == len(held_in(report).until_ms) == 2
 
 
 def test_the_columns_of_held_rows_leave_memory_before_the_end_of_their_task() -> None:

@@ -192,7 +192,7 @@ class Key:
         self.key = key
         self.task = KeyedTask(
             "shows", Shows(self.keys), self.schema, tracked=True, keys={TUPLE: ("at",)},
-            forms={TUPLE: TupleValues(NAMED, ZONE)}, floats=(False,), timed=(True,),
+            forms={TUPLE: TupleValues(NAMED, ZONE)}, are_floats=(False,), have_times=(True,),
         )  # fmt: skip
 
     def get(self, *us: int) -> list[dict[str, Any]]:
@@ -270,7 +270,7 @@ def test_a_text_that_is_no_utf8_fails_alone() -> None:
     kind = StructType([StructField("text", StringType())])
     task = KeyedTask(
         "joins", Joins(), pa.schema([("text", pa.string())]), tracked=True, keys={TUPLE: ("text",)},
-        forms={TUPLE: TupleValues(kind)}, floats=(False,), timed=(False,),
+        forms={TUPLE: TupleValues(kind)}, are_floats=(False,), have_times=(False,),
     )  # fmt: skip
     texts = [b"a", b"\xff", "é".encode()]
     anchors = [{"source": 1, "position": place, "edge": 7} for place in range(len(texts))]

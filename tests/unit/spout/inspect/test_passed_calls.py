@@ -29,13 +29,14 @@ from spout.planning.journal import BEGINNING
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import KeyedRoots, RootPositions
-from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.fold import Evaluated
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.options import plan_between
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG
 from tests.support.outcomes import outcome_from
+from tests.support.reports import task_report
 from tests.support.worlds.planning import World, batch
 
 A = source_of(1, 0)
@@ -64,12 +65,12 @@ def test_the_driver_finds_the_records_of_a_task_that_reports_it(is_behind_keyed:
     plan = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20), SourceRun(A + 1, 5, 15)))
     cause = Cause("embed", HUNG, HOW)
     passed = ((cause, np.array([70, 71]) if is_behind_keyed else np.array([8, 9, 10])),)
-    reads = TaskReport("embed", plan=plan, ranges=plan.ranges, passed=() if is_behind_keyed else passed)
+    reads = task_report("embed", plan=plan, ranges=plan.ranges, passed=() if is_behind_keyed else passed)
     reports = [decode(encode(reads))]
     if is_behind_keyed:
         places = RootPositions(np.array([A, A]), np.array([3, 4]))
-        reports.append(TaskReport("keyed", keyed_roots=KeyedRoots(np.array([70, 71]), places)))
-        reports.append(decode(encode(TaskReport("last", keyed_roots=KeyedRoots(), passed=passed))))
+        reports.append(task_report("keyed", keyed_roots=KeyedRoots(np.array([70, 71]), places)))
+        reports.append(decode(encode(task_report("last", keyed_roots=KeyedRoots(), passed=passed))))
     evaluations = [Evaluated(number, number, 0, report) for number, report in enumerate(reports[:1])]
     evaluations += [Evaluated(number, 9, 0, report) for number, report in enumerate(reports[1:], start=1)]
     (call,) = settle(evaluations, (), lambda _stage: 1).passed
@@ -157,7 +158,7 @@ def test_what_a_former_life_of_the_query_has_noted_of_other_roots_is_left_out() 
     """D1410: a note may be older than the batch that is run now."""
     plan = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20),))
     cause = Cause("embed", HUNG, HOW)
-    reads = TaskReport(
+    reads = task_report(
         "embed",
         plan=plan,
         ranges=plan.ranges,

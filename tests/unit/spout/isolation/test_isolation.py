@@ -33,6 +33,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.poison import HUNG, WORKER_DIED, PoisonSearch
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
+from tests.support.reports import failures_in, passed_in, touched_in
 
 WORD = pa.schema([("word", pa.string())])
 CONTEXT = BoltContext("pass", 0, 1)
@@ -188,7 +189,7 @@ def pass_of(*bolts: AnyBolt, carry: Carry = Carry.PACKED) -> StagePass:
     """Make a tracked pass."""
     steps = tuple(Step(f"{n}-{type(bolt).__name__}", bolt, WORD) for n, bolt in enumerate(bolts))
     made = Chain(steps, arrives=Carry.PACKED, consumer="next", carry=carry)
-    return (replace(made, carry=Carry.HOPS) if made.rich else made).stage
+    return (replace(made, carry=Carry.HOPS) if made.has_rich_bolts else made).stage
 
 
 def feed(run: TaskRun, lines: Sequence[str], first: int = 0) -> pa.RecordBatch:
@@ -218,7 +219,7 @@ class Done:
         """Why roots failed."""
         return {
             root: (cause.operator, cause.error, without_place(cause.message)[0])
-            for cause, roots in self.report.failures
+            for cause, roots in failures_in(self.report)
             for root in roots.tolist()
         }
 
@@ -227,7 +228,7 @@ class Done:
         """What of the report counts, but for causes."""
         report = self.report
         outstanding = {path: sorted(rows.tolist()) for path, rows in report.outstanding.items()}
-        return sorted(self.failed), outstanding, report.touched.tolist(), report.took, report.gave
+        return sorted(self.failed), outstanding, touched_in(report), report.took, report.gave
 
 
 def isolated(
@@ -310,7 +311,7 @@ def in_line(
     run.gate = None
     returned += run.finish()
     emitted = [row["word"] for batch in returned for row in batch.to_pylist()]
-    failures = run.report().failures
+    failures = failures_in(run.report())
     reported = {r: without_place(cause.message)[0] for cause, roots in failures for r in roots.tolist()}
     return emitted, held | reported
 
@@ -428,7 +429,7 @@ def test_a_hang_that_does_not_repeat_leaves_its_records(tmp_path: Path, least: i
     done = isolated(pass_of(HangsOnce(tmp_path, least)), [f"line-{n}" for n in range(8)], limit_ms=LIMIT_MS)
     assert len(done.words) == 8
     assert done.failed == {}
-    ((cause, indices),) = done.report.passed
+    ((cause, indices),) = passed_in(done.report)
     assert (cause.operator, cause.error) == ("0-HangsOnce", HUNG)
     assert cause.message == "took longer than bolt_timeout, 1s"
     assert indices.tolist() == roots
@@ -438,7 +439,7 @@ def test_a_hang_whose_row_is_found_is_no_hang_that_passed() -> None:
     """D1405: the halving of it is not told a second time."""
     done = isolated(pass_of(ActAll()), [*(f"line-{n}" for n in range(7)), "wait"], limit_ms=LIMIT_MS)
     assert list(done.failed) == [7]
-    assert done.report.passed == ()
+    assert passed_in(done.report) == ()
 
 
 def test_a_bolt_that_writes_in_the_end_writes_all_that_is_acked(tmp_path: Path) -> None:

@@ -38,10 +38,11 @@ from spout.publishing.fold import Evaluated, TaskReport
 from spout.publishing.settle import settle
 from spout.standalone.kafka_spout import KafkaSpout
 from spout.streaming.ordered_read import Copies, Copy, origin_of
-from spout.streaming.stream import _source_options
+from spout.streaming.stream import _group_and_tracked
 from spout.tuples.failures import Cause
 from tests.support.odd_keys import KEYS
 from tests.support.outcomes import failed_by_cause
+from tests.support.reports import changed_report, task_report
 
 A, B = line_of_key(b"a"), line_of_key(b"b")
 JOURNAL = Journal("s", 1, 7, 2, MappingProxyType({65_536: SourceMark(0, 9)}), (SourceRun(65_536, 4, 9),))
@@ -72,7 +73,7 @@ def test_by_key_a_turn_names_the_first_that_waits_of_each_line() -> None:
 
 def test_by_key_a_partition_waits_for_room_but_not_its_copies() -> None:
     turn = turn_of("key", 3, [WaitingRecord(5, A, False), WaitingRecord(6, A, True)], 1, "t/0")
-    assert (turn.takes_copies, turn.most) == (True, 0)
+    assert (turn.takes_copies, turn.new_max) == (True, 0)
     assert turn.why == "waits: 3 records wait or are held, as many as max_held"
 
 
@@ -130,7 +131,7 @@ def test_a_gate_lets_no_more_through_than_the_batch_has_room_for() -> None:
 
 def test_a_new_record_passes_copies_without_room_unless_one_is_of_its_line() -> None:
     """O507, O509: the room of a batch for copies is none of theirs."""
-    gate = Gate("t/0", "lines", LineUp("key", most=1))
+    gate = Gate("t/0", "lines", LineUp("key", copies_max=1))
     assert [gate.admit(0, b"a", 1) is None, gate.admit(1, b"b", 2) is None] == [True, False]
     gate.begin_new()
     assert gate.admit(2, b"b", 7) == Cause("lines", HELD, "waits for t/0@2")
@@ -229,7 +230,7 @@ def settled(report: TaskReport) -> dict[Cause, list[int]]:
 @pytest.mark.parametrize("rows", [[], [[7, A, 2], [8, B, 4], [3, A, 9]]])
 def test_the_lines_of_a_task_come_whole_from_an_executor(rows: list[list[int]]) -> None:
     there = Lined("t/0", "lines", np.array(rows, np.int64).reshape(-1, 3))
-    (here,) = decode(encode(TaskReport("split", lined=(there,)))).lined
+    (here,) = decode(encode(task_report("split", lined=(there,)))).lined
     assert (here.place, here.operator, here.rows.tolist()) == ("t/0", "lines", rows)
 
 
@@ -237,23 +238,23 @@ def test_what_passed_a_failed_or_an_open_record_of_its_line_fails_as_held_at_pub
     rows = np.array([[n, A if n % 2 else B, n] for n in range(6)], np.int64)
     lined = (Lined("t/0", "lines", rows),)
     boom = Cause("split", "ValueError", "boom")
-    assert settled(TaskReport("split", failures=((boom, np.array([1])),), lined=lined)) == {
+    assert settled(task_report("split", failures=((boom, np.array([1])),), lined=lined)) == {
         boom: [1],
         Cause("lines", HELD, "waits for t/0@1"): [3, 5],
     }
     still_open = {(7,): np.array([[2, 0]])}
-    assert settled(TaskReport("split", outstanding=still_open, lined=lined)) == {
+    assert settled(task_report("split", outstanding=still_open, lined=lined)) == {
         Cause("lines", HELD, "waits for t/0@2"): [4]
     }
-    assert settled(TaskReport("split", lined=lined)) == {}
+    assert settled(task_report("split", lined=lined)) == {}
 
 
 def test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_too() -> None:
     """The newer one acked it, and did not tell its line."""
     boom = Cause("split", "ValueError", "boom")
     rows = np.array([[n, A, n] for n in (1, 3)], np.int64)
-    done = TaskReport("split", plan=PLAN, ranges=PLAN.ranges, lined=(Lined("t/0", "lines", rows[:0]),))
-    failed = replace(done, failures=((boom, np.array([1])),), lined=(Lined("t/0", "lines", rows),))
+    done = task_report("split", plan=PLAN, ranges=PLAN.ranges, lined=(Lined("t/0", "lines", rows[:0]),))
+    failed = changed_report(done, failures=((boom, np.array([1])),), lined=(Lined("t/0", "lines", rows),))
     outcome = settle([Evaluated(1, 0, 0, failed), Evaluated(2, 1, 0, done)], (), lambda _stage: None)
     found = {cause: roots.tolist() for cause, roots in failed_by_cause(outcome)}
     assert found == {boom: [1], Cause("lines", HELD, "waits for t/0@1"): [3]}
@@ -264,16 +265,18 @@ def test_best_effort_records_are_neither_held_nor_waited_for() -> None:
     lined = (Lined("t/0", "lines", rows),)
     boom = Cause("split", "ValueError", "boom")
     free = np.array([1, 4])
-    report = TaskReport("split", failures=((boom, np.array([1])),), lined=lined, untracked=free)
+    report = task_report("split", failures=((boom, np.array([1])),), lined=lined, untracked=free)
     assert settled(report) == {}
-    later = TaskReport("split", failures=((boom, np.array([2])),), lined=lined, untracked=free)
+    later = task_report("split", failures=((boom, np.array([2])),), lined=lined, untracked=free)
     assert settled(later)[Cause("lines", HELD, "waits for t/0@2")] == [3, 5]
 
 
 def test_a_failure_outweighs_that_a_record_was_held_in_another_evaluation() -> None:
     """Else a record that always fails would be held for ever."""
     zoo = Cause("zoo", "ValueError", "boom")
-    report = TaskReport("zoo", failures=((Cause("a", HELD, "waits"), np.array([1, 2])), (zoo, np.array([1]))))
+    report = task_report(
+        "zoo", failures=((Cause("a", HELD, "waits"), np.array([1, 2])), (zoo, np.array([1])))
+    )
     assert settled(report) == {zoo: [1], Cause("a", HELD, "waits"): [2]}
 
 
@@ -366,8 +369,8 @@ def test_a_kafka_spout_refuses_an_ordered_input_by_name() -> None:
 def test_a_stream_refuses_what_does_not_go_with_an_ordering(option: str) -> None:
     options = {option: option != "tracked"}
     with pytest.raises(UsageError, match=f"input lines has an ordering, which does not go with {option}="):
-        _source_options(ordered("ordering: partition"), ("lines",), options)  # type: ignore[arg-type]
-    _source_options(ordered("ordering: none"), ("lines",), options)  # type: ignore[arg-type]
+        _group_and_tracked(ordered("ordering: partition"), ("lines",), options)  # type: ignore[arg-type]
+    _group_and_tracked(ordered("ordering: none"), ("lines",), options)  # type: ignore[arg-type]
 
 
 def test_what_may_be_held_stays_within_what_may_be_pending() -> None:

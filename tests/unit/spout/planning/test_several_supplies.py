@@ -148,7 +148,7 @@ def test_lines_that_are_no_pairs_are_refused(packed: str) -> None:
 def test_one_record_that_nobody_can_read_makes_its_partition_wait_as_a_whole() -> None:
     waiting = [WaitingRecord(7, 1, False), WaitingRecord(5, None, False, is_unreadable=True)]
     turn = turn_of("key", 10, waiting, 0, "t/0")
-    assert (turn.takes_copies, turn.most, turn.line_up) == (False, 0, LineUp("partition", {0: 5}))
+    assert (turn.takes_copies, turn.new_max, turn.line_up) == (False, 0, LineUp("partition", {0: 5}))
     assert turn.why == "waits for t/0@5; a record that waits cannot be read, so its key is unknown"
 
 

@@ -178,7 +178,7 @@ def test_partitions_in_order_are_dealt_whole_by_their_size_with_their_copies() -
         SourceRun(third, 5, 55),
         SourceRun(copies, 0, 25),
     ]
-    line_up = LineUp("partition", {}, 5)
+    line_up = LineUp("partition", {}, copies_max=5)
     order = dict.fromkeys((first, second, third), line_up)
     topics = {run.source: "t" for run in runs}
     tasks = read_tasks(plan_of(*runs), topics, 2, order)

@@ -13,7 +13,7 @@ from acker.identity import child_edge, root_edge
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import Evaluated, TaskReport, failures_of, outstanding_of
+from spout.publishing.fold import Evaluated, TaskReport, outstanding_of
 from spout.publishing.settle import settle
 from spout.streaming.query_plan import label, refuse_namesakes
 from spout.tuples.anchors import Fingerprint, fingerprint
@@ -22,11 +22,12 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import Delivery, StreamId
 from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of, touched_of
+from tests.support.reports import changed_report, failures_of, task_report
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20), SourceRun(B, 5, 15)))
-LEFT = TaskReport("split", plan=PLAN, ranges=(SourceRun(A, 10, 20),))
-RIGHT = TaskReport("split", plan=PLAN, ranges=(SourceRun(B, 5, 15),))
+LEFT = task_report("split", plan=PLAN, ranges=(SourceRun(A, 10, 20),))
+RIGHT = task_report("split", plan=PLAN, ranges=(SourceRun(B, 5, 15),))
 BAD = Cause("split", "ValueError", "bad")
 
 
@@ -41,7 +42,7 @@ def read(stage: int = 1, *reports: TaskReport) -> list[Evaluated]:
 
 def failing(report: TaskReport, *roots: int, cause: Cause = BAD) -> TaskReport:
     """Let a report fail roots."""
-    return replace(report, failures=failures_of((root, cause) for root in roots))
+    return changed_report(report, failures=failures_of((root, cause) for root in roots))
 
 
 def test_a_batch_of_which_all_was_read_leaves_nothing_open() -> None:
@@ -117,7 +118,7 @@ def test_what_any_run_of_a_read_task_left_open_is_not_acked(stages: tuple[int, .
 def test_what_any_run_of_a_partition_behind_a_shuffle_left_open_is_not_acked(upstream: str) -> None:
     source = FEEDING if upstream else read()
     took = fingerprint(4, np.array([1, 2, 3, 4], np.int64)) if upstream else Fingerprint()
-    fine = TaskReport("count", upstream, took=took)
+    fine = task_report("count", upstream, took=took)
     left = replace(fine, outstanding=outstanding_of([Delivery(12, ((7, 1),))]))
     runs = [Evaluated(2, 5, 0, left), Evaluated(2, 7, 0, left), Evaluated(2, 9, 0, fine)]
     outcome = settle([*source, *runs], [] if upstream else ["count"], lambda stage: 1)
@@ -147,7 +148,7 @@ FEEDING = read(1, replace(LEFT, consumer="count", gave=GAVE), replace(RIGHT, con
 def counting(stage: int, partition: int, *anchors: int) -> Evaluated:
     """Return a task of the bolt ``count`` that received rows with these anchors."""
     took = fingerprint(len(anchors), np.array(anchors, np.int64))
-    return Evaluated(stage, 10 * stage + partition, partition, TaskReport("count", "split", took=took))
+    return Evaluated(stage, 10 * stage + partition, partition, task_report("count", "split", took=took))
 
 
 def test_other_rows_of_the_same_number_and_sum_are_not_those_that_were_emitted() -> None:
@@ -179,7 +180,7 @@ def test_a_bolt_that_was_sent_nothing_need_not_report() -> None:
 
 def test_a_bolt_behind_sparks_operators_must_have_finished_its_stage() -> None:
     marks = np.array([True, False, True])
-    loose = [Evaluated(2, 5, 0, TaskReport("split2", received=marks))]
+    loose = [Evaluated(2, 5, 0, task_report("split2", received=marks))]
     assert settle([*read(), *loose], ["split2"], lambda stage: 1).plan == PLAN
     for evaluations, tasks in (([*read(), *loose], 2), (read(), 1)):
         with pytest.raises(TrackingError, match="'split2' was not evaluated to its end"):
@@ -188,9 +189,9 @@ def test_a_bolt_behind_sparks_operators_must_have_finished_its_stage() -> None:
 
 def test_what_a_lost_executor_took_along_is_done_again_and_the_whole_counts() -> None:
     """Rule 3: its stage is a new one, with fewer tasks; what the others left open is open all the same."""
-    open_ = TaskReport("split2", outstanding=outstanding_of([Delivery(0, ((7, 0),))]))
-    whole = [Evaluated(2, 5, 0, open_), Evaluated(2, 6, 1, TaskReport("split2"))]
-    again = Evaluated(3, 7, 1, failing(TaskReport("split2"), 4))
+    open_ = task_report("split2", outstanding=outstanding_of([Delivery(0, ((7, 0),))]))
+    whole = [Evaluated(2, 5, 0, open_), Evaluated(2, 6, 1, task_report("split2"))]
+    again = Evaluated(3, 7, 1, failing(task_report("split2"), 4))
     outcome = settle([*read(), *whole, again], ["split2"], {2: 2, 3: 1}.get)
     assert open_roots_of(outcome).tolist() == [0]
     assert [roots.tolist() for _, roots in failed_by_cause(outcome)] == [[4]]
@@ -201,7 +202,7 @@ def test_what_any_attempt_of_a_repeated_partition_behind_a_shuffle_failed_is_fai
     """Rule 3: the rows of either may be those that the sink got, in whatever order the reports arrive."""
     source = FEEDING if upstream else read()
     took = fingerprint(4, np.array([1, 2, 3, 4], np.int64)) if upstream else Fingerprint()
-    fine = TaskReport("count", upstream, took=took)
+    fine = task_report("count", upstream, took=took)
     fails_two = failing(fine, 3, 12)
     for older, newest in ((fine, fails_two), (fails_two, fine)):
         attempts = [Evaluated(2, 5, 0, older), Evaluated(2, 9, 0, newest)]
@@ -212,8 +213,8 @@ def test_what_any_attempt_of_a_repeated_partition_behind_a_shuffle_failed_is_fai
 
 def test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open() -> None:
     older, newer = (outstanding_of([Delivery(0, hops)]) for hops in ((), ((7, 0),)))
-    attempts = [Evaluated(2, 5, 0, TaskReport("count", outstanding=older))]
-    attempts += [Evaluated(2, 9, 0, TaskReport("count", outstanding=newer))]
+    attempts = [Evaluated(2, 5, 0, task_report("count", outstanding=older))]
+    attempts += [Evaluated(2, 9, 0, task_report("count", outstanding=newer))]
     for arrived in (attempts, attempts[::-1]):
         outcome = settle([*read(), *arrived], ["count"], lambda stage: 1)
         assert open_edges_of(outcome).tolist() == [child_edge(root_edge(A, 10), 7, 0)]
@@ -229,10 +230,10 @@ def test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch
     """Rule 3: one of them would count as another evaluation of the other, and what it left open as acked."""
     says = "two operators of the query are called 'split'.*name="
     open_ = replace(LEFT, outstanding=outstanding_of([Delivery(0, ())]))
-    behind = Evaluated(2, 5, 0, TaskReport("split"))
+    behind = Evaluated(2, 5, 0, task_report("split"))
     with pytest.raises(TrackingError, match=says):
         settle([*read(1, open_, RIGHT), behind], ["split"], lambda stage: 1)
-    alone, chained = Evaluated(2, 5, 0, TaskReport("count")), Evaluated(3, 6, 0, TaskReport("count+keep"))
+    alone, chained = Evaluated(2, 5, 0, task_report("count")), Evaluated(3, 6, 0, task_report("count+keep"))
     with pytest.raises(TrackingError, match="two operators of the query are called 'count'"):
         settle([*read(), alone, chained], ["count"], lambda stage: 1)
     with pytest.raises(TrackingError, match="two operators of the query are called 'count'"):
@@ -241,7 +242,7 @@ def test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch
 
 def test_a_root_that_two_first_bolts_receive_fails_the_batch_by_name() -> None:
     marks = np.array([False, True])
-    twice = [Evaluated(2, n, n, TaskReport("split2", received=marks)) for n in range(2)]
+    twice = [Evaluated(2, n, n, task_report("split2", received=marks)) for n in range(2)]
     with pytest.raises(TrackingError, match="'split2' received a root twice"):
         settle([*read(), *twice], (), nobody_knows)
 
@@ -258,20 +259,20 @@ def test_outstanding_deliveries_are_folded_by_root() -> None:
 
 
 def test_a_report_survives_its_way_to_the_driver() -> None:
-    report = TaskReport(
+    report = task_report(
         "split+upper",
         "spout",
         "count",
-        PLAN,
-        (SourceRun(A, 10, 20),),
-        (SourceRun(A, 11, 12),),
-        np.array([True, False, True]),
-        failures_of([(3, BAD), (4, BAD)]),
-        outstanding_of([Delivery(0, ()), Delivery(12, ((7, 2), (9, 1)))]),
-        np.array([1, 2]),
-        Fingerprint(3, 2**64 - 1),
-        Fingerprint(1, 2),
-        7,
+        plan=PLAN,
+        ranges=(SourceRun(A, 10, 20),),
+        absent=(SourceRun(A, 11, 12),),
+        received=np.array([True, False, True]),
+        failures=failures_of([(3, BAD), (4, BAD)]),
+        outstanding=outstanding_of([Delivery(0, ()), Delivery(12, ((7, 2), (9, 1)))]),
+        touched=np.array([1, 2]),
+        took=Fingerprint(3, 2**64 - 1),
+        gave=Fingerprint(1, 2),
+        lost=7,
     )
     again = decode(encode(report))
     assert repr(again) == repr(report)
@@ -291,7 +292,9 @@ def test_bolts_and_streams_may_be_called_by_members_of_an_enumeration() -> None:
         counts = {Counted(What.EMITTED, bolt, StreamId(bolt, stream)): Measure(2)}
         failures = failures_of([(1, Cause(bolt, "ValueError", "bad"))])
         raised = (Raised(bolt, "ValueError", "split.py:12", "Traceback"),)
-        return TaskReport(bolt, upstream=bolt, consumer=bolt, counts=counts, failures=failures, raised=raised)
+        return task_report(
+            bolt, upstream=bolt, consumer=bolt, counts=counts, failures=failures, raised=raised
+        )
 
     sent = decode(encode(report(Name.SPLIT, Name.ERRORS)))
     assert encode(sent) == encode(report("split", "errors"))
@@ -301,9 +304,9 @@ def test_bolts_and_streams_may_be_called_by_members_of_an_enumeration() -> None:
 def test_the_report_of_a_task_without_failures_is_small() -> None:
     """A million roots must not cost a megabyte in the accumulator."""
     plan = replace(PLAN, ranges=(SourceRun(A, 0, 1_000_000),))
-    assert len(encode(TaskReport("split", plan=plan, ranges=plan.ranges))) < 1_000
+    assert len(encode(task_report("split", plan=plan, ranges=plan.ranges))) < 1_000
     marks = np.ones(1_000_000, np.bool_)
-    assert len(encode(TaskReport("split", received=marks))) < 2_000
+    assert len(encode(task_report("split", received=marks))) < 2_000
 
 
 def test_a_root_that_is_best_effort_is_acked_whatever_its_bolts_did() -> None:
@@ -311,7 +314,7 @@ def test_a_root_that_is_best_effort_is_acked_whatever_its_bolts_did() -> None:
     left = replace(
         failing(LEFT, 1, 2), outstanding=outstanding_of([Delivery(3, ((7, 0),)), Delivery(4, ((7, 0),))])
     )
-    outcome = settle(read(1, replace(left, untracked=np.array([1, 3])), RIGHT), (), nobody_knows)
+    outcome = settle(read(1, changed_report(left, untracked=np.array([1, 3])), RIGHT), (), nobody_knows)
     assert [(cause, roots.tolist()) for cause, roots in failed_by_cause(outcome)] == [(BAD, [2])]
     assert open_roots_of(outcome).tolist() == [4]
 

@@ -9,9 +9,9 @@ import pytest
 
 from acker.errors import TrackingError
 from spout.publishing.blob import encode
-from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import LedgerParam, Value, task_name
 from spout.streaming.application import Application, Stream
+from tests.support.reports import task_report
 
 
 class FakeContext:
@@ -34,7 +34,7 @@ def application(*streams: Stream, reported: dict[str, str]) -> Application:
     made = Application(cast("Any", FakeContext()))
     made.streams |= {each.id: each for each in streams}
     made.ledger.accumulator.value["q", 3] = {
-        str(number): (number, number, 0, name, encode(TaskReport(operator)))
+        str(number): (number, number, 0, name, encode(task_report(operator)))
         for number, (name, operator) in enumerate(reported.items())
     }
     return made
@@ -84,7 +84,7 @@ def test_what_tasks_report_of_no_batch_is_logged_and_hurts_no_other_query(
     found = application(stream("a", "g"), reported={"a": "split"})
     value = found.ledger.accumulator.value
     LedgerParam().addInPlace(
-        value, {task_name()[:2]: {"of-a-thread": (8, 8, 0, "b", encode(TaskReport("b")))}}
+        value, {task_name()[:2]: {"of-a-thread": (8, 8, 0, "b", encode(task_report("b")))}}
     )
     assert [each.report.operator for each in found.reports("q", 3).evaluations] == ["split"]
     assert list(value) == [("q", 3)]
@@ -95,8 +95,8 @@ def test_what_tasks_report_of_no_batch_stops_their_own_query() -> None:
     """Rule 3: a record that failed in this evaluation would be acked by another one of the same batch."""
     found = application(stream("a", "g"), stream("b", "h"), reported={"a": "split"})
     value = found.ledger.accumulator.value
-    value["r", 5] = {"1": (1, 1, 0, "b", encode(TaskReport("b")))}
-    own = {"of-a-thread": (8, 8, 0, "b", encode(TaskReport("b")))}
+    value["r", 5] = {"1": (1, 1, 0, "b", encode(task_report("b")))}
+    own = {"of-a-thread": (8, 8, 0, "b", encode(task_report("b")))}
     LedgerParam().addInPlace(value, {task_name()[:2]: own})
     assert found.reports("q", 3).streams == {"a"}
     with pytest.raises(TrackingError, match=r"thread .* batch 5, .*InheritableThread"):

@@ -22,8 +22,8 @@ from spout.publishing.batch_warnings import counted
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import (
     NEVER_MS,
-    Held,
     HeldAt,
+    HeldTuples,
     HighestTime,
     KeyedRoots,
     RootPositions,
@@ -41,7 +41,7 @@ from spout.publishing.report_accumulator import (
     is_local,
     task_name,
 )
-from spout.publishing.root_marks import COMPRESSED_ROWS, RootMark
+from spout.publishing.root_marks import COMPRESSED_ROWS, RootMark, RootMarks
 from spout.publishing.settle import Moment, settle
 from spout.publishing.watermarks import RISES_KEPT, WARN_MS, TooLateLog, Watermarks, WatermarkStats
 from spout.runtime.logs import RECURRING_EVERY_S
@@ -58,11 +58,12 @@ from tests.support.outcomes import (
     positions_by_cause,
     released_marks,
 )
+from tests.support.reports import Held, failures_in, held_in, task_report, touched_in
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, tracked=True, ranges=(SourceRun(A, 10, 20), SourceRun(B, 5, 8)))
 BAD = Cause("split", "ValueError", "bad")
-READ = TaskReport("split", plan=PLAN, ranges=PLAN.ranges)
+READ = task_report("split", plan=PLAN, ranges=PLAN.ranges)
 
 
 def numbers(*values: int) -> I64:
@@ -84,7 +85,7 @@ def settled(*reports: TaskReport, late_ms: int | None = None) -> BatchOutcome:
 
 def test_parts_of_a_task_are_one_report_with_so_many_errors_of_each_bolt() -> None:
     errors = tuple(Cause(bolt, "E", f"{n:02}") for n in range(ERRORS_MAX - 1) for bolt in ("split", "count"))
-    first = TaskReport(
+    first = task_report(
         "split",
         failures=((BAD, numbers(1)),),
         outstanding={(7,): numbers(2, 0).reshape(1, 2)},
@@ -92,7 +93,7 @@ def test_parts_of_a_task_are_one_report_with_so_many_errors_of_each_bolt() -> No
         errors=errors,
     )
     more = (Cause("split", "E", "x"), Cause("split", "E", "y"), Cause("count", "E", "z"))
-    second = TaskReport(
+    second = task_report(
         "split",
         failures=((BAD, numbers(5)),),
         outstanding={(7,): numbers(6, 1).reshape(1, 2)},
@@ -100,9 +101,9 @@ def test_parts_of_a_task_are_one_report_with_so_many_errors_of_each_bolt() -> No
         errors=more,
     )
     whole = merged([first, second])
-    assert [(cause, roots.tolist()) for cause, roots in whole.failures] == [(BAD, [1, 5])]
+    assert [(cause, roots.tolist()) for cause, roots in failures_in(whole)] == [(BAD, [1, 5])]
     assert {path: rows.tolist() for path, rows in whole.outstanding.items()} == {(7,): [[2, 0], [6, 1]]}
-    assert whole.touched.tolist() == [3, 4]
+    assert touched_in(whole) == [3, 4]
     assert whole.errors == (*errors, more[0], more[2])
     assert merged([second]).operator == "split"
     assert not_done(whole).tolist() == [1, 2, 5, 6]
@@ -137,21 +138,45 @@ def test_a_number_on_which_a_keyed_bolt_emitted_nothing_is_refused(missing: int)
 
 
 def test_what_is_outstanding_behind_a_keyed_bolt_is_missing_from_the_sum_of_its_root() -> None:
-    report = TaskReport(
+    report = task_report(
         "last",
         keyed_roots=ROOTS,
         outstanding={(7,): numbers(77, 2, 3, 0).reshape(2, 2)},
         failures=((BAD, numbers(3)),),
         touched=numbers(77),
     )
-    marks = placed(report, ROOTS).marks
+    marks = placed(report.marks, PLAN.index(), ROOTS)
     assert marks.of(RootMark.RELEASED).edges.tolist() == [child_edge(77, 7, 2), child_edge(3, 7, 0)]
     assert marks.of(RootMark.RELEASED).positions.tolist() == [2, 5]
     assert marks.of(RootMark.TOUCHED).positions.tolist() == [2]
     assert positions_by_cause(marks) == [(BAD, [5])]
     acked = released_marks(at((A, 1)), np.ones(1, np.uint64))
-    uncounted = placed(replace(report, outstanding={}, marks=acked), ROOTS, counts=False).marks
-    assert len(uncounted.of(RootMark.RELEASED, RootMark.TOUCHED)) == 0
+    kinds = [kind for kind in RootMark if kind.is_of_any_evaluation]
+    uncounted = placed(RootMarks.together([report.marks, acked]).of(*kinds), PLAN.index(), ROOTS)
+    assert len(uncounted.of(RootMark.TOUCHED)) == 0
+    assert uncounted.of(RootMark.RELEASED).positions.tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("index", [-1, PLAN.count])
+def test_an_index_that_the_plan_does_not_have_is_refused(index: int) -> None:
+    """Rule 3: the last root of the plan would be failed in its place."""
+    with pytest.raises(TrackingError, match="not in the plan"):
+        settled(task_report("count", failures=((BAD, numbers(0, index)),)))
+
+
+def test_a_tuple_that_was_held_of_a_root_of_another_batch_is_refused() -> None:
+    """Its edge would be missing from the sum of another root."""
+    for root in ((A, 9), (B, 8), (A + 2, 10)):
+        tuples = HeldTuples(at((A, 10), root), np.arange(1, 3).astype(np.uint64), numbers(5, 5))
+        with pytest.raises(TrackingError, match="its batch did not emit"):
+            settled(task_report("hold", marks=tuples.marks("hold")), late_ms=0)
+
+
+def test_held_tuples_without_their_times_are_refused() -> None:
+    """Each tuple has one time, in their order; else a watermark would drop another one."""
+    marks = HeldTuples(at((A, 10)), np.ones(1, np.uint64), numbers(5)).marks("hold")
+    with pytest.raises(TrackingError, match="1 tuples were held until 0 times"):
+        settled(task_report("hold", marks=marks.of(RootMark.HELD_TUPLE)))
 
 
 def test_the_first_root_of_a_batch_is_not_an_older_one() -> None:
@@ -178,16 +203,16 @@ def test_the_edge_of_a_held_tuple_is_of_its_root_its_way_and_its_row(subscriptio
 
 def test_anything_that_is_released_counts() -> None:
     one = at((A, 1))
-    assert not TaskReport("ack").settles_held
+    assert not task_report("ack").settles_held
     opened = released_marks(open_places=one, open_edges=np.ones(1, np.uint64))
-    assert not TaskReport("ack", marks=opened).settles_held
+    assert not task_report("ack", marks=opened).settles_held
     for released in (
         released_marks(one, np.ones(1, np.uint64)),
         released_marks(failures=((BAD, one),)),
         released_marks(held_on=one),
         released_marks(touched=one),
     ):
-        assert TaskReport("ack", marks=released).settles_held
+        assert task_report("ack", marks=released).settles_held
 
 
 @pytest.mark.parametrize("rows", [1, COMPRESSED_ROWS, COMPRESSED_ROWS + 1, 10_000])
@@ -197,12 +222,12 @@ def test_a_released_tuple_takes_few_bytes_beside_its_edge(rows: int) -> None:
     edges = random.integers(0, 1 << 63, rows).astype(np.uint64)
     released = released_marks(RootPositions(np.full(rows, A), random.permutation(rows)), edges)
     held = Held(numbers(3), np.full(1, 9, np.uint64), numbers(5))
-    blob = encode(TaskReport("ack", marks=released, held=held))
+    blob = encode(task_report("ack", marks=released, held=held))
     came = decode(blob)
-    assert came.marks.rows() == released.rows()
-    assert (came.held.edges.tolist(), came.held.until_ms.tolist()) == ([9], [5])
+    assert came.marks.of(RootMark.RELEASED).rows() == released.rows()
+    assert (held_in(came).edges.tolist(), held_in(came).until_ms.tolist()) == ([9], [5])
     assert len(blob) < 2_000 + 13 * rows
-    for end in (len(blob) - 1, len(blob) - 10, len(blob) - len(released.packed())):
+    for end in (len(blob) - 1, len(blob) - 10, len(blob) // 2):
         with pytest.raises(TrackingError, match="a task's"):
             decode(blob[:end])
 
@@ -213,7 +238,7 @@ def test_marks_and_the_roots_that_a_first_bolt_received_come_together(
     rows: int, bits: np.typing.NDArray[np.bool_] | None
 ) -> None:
     marks = released_marks(RootPositions(np.full(rows, A), np.arange(rows)), np.ones(rows, np.uint64))
-    came = decode(encode(TaskReport("first", marks=marks, received=bits)))
+    came = decode(encode(task_report("first", marks=marks, received=bits)))
     assert came.marks.rows() == marks.rows()
     assert (None if came.received is None else came.received.tolist()) == (
         None if bits is None else bits.tolist()
@@ -221,23 +246,23 @@ def test_marks_and_the_roots_that_a_first_bolt_received_come_together(
 
 
 def test_a_report_that_is_cut_off_or_names_a_class_is_refused() -> None:
-    blob = encode(TaskReport("ack"))
+    blob = encode(task_report("ack"))
     with pytest.raises(TrackingError, match="cut off"):
         decode(blob[:20])
     with pytest.raises(TrackingError, match="does not belong into a report"):
         decode(zlib.compress(pickle.dumps(SourceRun(1, 2, 3))))
-    empty = decode(encode(TaskReport("ack", held=Held())))
-    assert len(empty.marks) == len(empty.held.indices) == 0
+    empty = decode(encode(task_report("ack", held=Held())))
+    assert len(empty.marks) == len(held_in(empty).indices) == 0
 
 
 def test_a_released_tuple_that_an_evaluation_left_open_counts_once_for_its_bolt() -> None:
     opened = released_marks(open_places=at((A, 3)), open_edges=np.ones(1, np.uint64))
-    outcome = settled(TaskReport("ack", marks=opened), TaskReport("other"))
+    outcome = settled(task_report("ack", marks=opened), task_report("other"))
     assert left_open_of(outcome) == [("ack", [3])]
 
 
 def test_a_call_that_passed_behind_a_keyed_bolt_is_told_with_the_places_of_its_roots() -> None:
-    report = TaskReport("last", keyed_roots=ROOTS, passed=((BAD, numbers(77, 3)),))
+    report = task_report("last", keyed_roots=ROOTS, passed=((BAD, numbers(77, 3)),))
     [call] = settled(report, late_ms=0).passed
     assert sorted(call.runs) == [SourceRun(A, 2, 3), SourceRun(B, 5, 6)]
 
@@ -245,22 +270,22 @@ def test_a_call_that_passed_behind_a_keyed_bolt_is_told_with_the_places_of_its_r
 def test_a_watermark_drops_at_its_time_and_only_a_hold_that_fails_what_is_late_does() -> None:
     """S86: until 1,000 at a watermark of 1,000; without one nothing is late but what has no time."""
     held = Held(numbers(0, 1, 2, 3), np.arange(1, 5).astype(np.uint64), numbers(1_000, 1_001, -1, NEVER_MS))
-    outcome = settled(TaskReport("hold", held=held), late_ms=1_000)
+    outcome = settled(task_report("hold", held=held), late_ms=1_000)
     assert (late_of(outcome).tolist(), held_of(outcome).tolist()) == ([0, 2], [1, 3])
     assert failed_by_cause(outcome) == ()
-    assert late_of(settled(TaskReport("hold", held=held))).tolist() == [2]
+    assert late_of(settled(task_report("hold", held=held))).tolist() == [2]
     failing = replace(held, fails_late=True)
-    outcome = settled(TaskReport("hold", held=failing), late_ms=1_000)
+    outcome = settled(task_report("hold", held=failing), late_ms=1_000)
     [(cause, roots)] = failed_by_cause(outcome)
     assert (cause.operator, roots.tolist()) == ("hold", [0, 2])
     later = replace(failing, until_ms=numbers(*[5_000] * 4))
-    assert failed_by_cause(settled(TaskReport("hold", held=later), late_ms=9)) == ()
+    assert failed_by_cause(settled(task_report("hold", held=later), late_ms=9)) == ()
 
 
 def test_what_is_held_and_failed_is_not_held_and_the_first_highest_time_counts() -> None:
     held = Held(numbers(0, 1, 2), np.arange(1, 4).astype(np.uint64), numbers(0, 0, 0))
     column = HighestTime("at", 70, SourceRun(A, 10, 11))
-    report = TaskReport(
+    report = task_report(
         "hold",
         held=held,
         failures=((BAD, numbers(1)),),
@@ -275,13 +300,13 @@ def test_a_root_received_twice_is_named_whatever_stands_between() -> None:
     """A report without marks between two with them changes nothing."""
     marks = np.array([True, False, True, False])
     tasks = [
-        Evaluated(2, 2, 0, TaskReport("late", received=marks)),
-        Evaluated(2, 3, 1, TaskReport("late")),
-        Evaluated(2, 4, 2, TaskReport("late", received=~marks & np.array([False, True, False, False]))),
+        Evaluated(2, 2, 0, task_report("late", received=marks)),
+        Evaluated(2, 3, 1, task_report("late")),
+        Evaluated(2, 4, 2, task_report("late", received=~marks & np.array([False, True, False, False]))),
     ]
     read = Evaluated(1, 1, 0, READ)
     assert failed_by_cause(settle([read, *tasks], (), lambda _stage: None)) == ()
-    tasks[2] = Evaluated(2, 4, 2, TaskReport("late", received=np.array([False, True, True])))
+    tasks[2] = Evaluated(2, 4, 2, task_report("late", received=np.array([False, True, True])))
     with pytest.raises(TrackingError, match=r"number 2 of the batch"):
         settle([read, *tasks], (), lambda _stage: None)
 
@@ -290,7 +315,7 @@ def test_what_failed_did_not_only_wait() -> None:
     """A root that one evaluation held back and another one failed stands under its failure, by any name."""
     for bolt in ("aaa", "zzz"):
         bad = Cause(bolt, "ValueError", "")
-        report = TaskReport(
+        report = task_report(
             "count", failures=((Cause("split", HELD, "waits"), numbers(3)), (bad, numbers(3)))
         )
         [(cause, roots)] = failed_by_cause(settled(report))
@@ -300,14 +325,14 @@ def test_what_failed_did_not_only_wait() -> None:
 @pytest.mark.parametrize("is_newest", [True, False])
 def test_only_an_evaluation_that_counts_resets_timeouts_of_older_roots(is_newest: bool) -> None:
     """P49: acked twice, the edges of two evaluations would cancel."""
-    report = TaskReport("ack", marks=released_marks(touched=at((A, 3))))
-    plain = TaskReport("ack")
+    report = task_report("ack", marks=released_marks(touched=at((A, 3))))
+    plain = task_report("ack")
     outcome = settled(*((plain, report) if is_newest else (report, plain)))
     assert bool(older_touched(outcome)) is is_newest
 
 
 def test_what_a_bolt_behind_a_keyed_one_left_open_is_told_with_its_places() -> None:
-    report = TaskReport("last", keyed_roots=ROOTS, outstanding={(7,): numbers(77, 2).reshape(1, 2)})
+    report = task_report("last", keyed_roots=ROOTS, outstanding={(7,): numbers(77, 2).reshape(1, 2)})
     assert left_open_of(settled(report, late_ms=0)) == [("last", [2])]
 
 
@@ -364,7 +389,7 @@ def test_a_task_adds_its_report_and_an_executor_logs_what_was_raised(
         "Any", SimpleNamespace(accum_param=LedgerParam(has_executors=has_executors), add=added.append)
     )
     with caplog.at_level(logging.WARNING, "windhover.spout"):
-        for report in (TaskReport("split"), TaskReport("split", raised=(raised,)), None):
+        for report in (task_report("split"), task_report("split", raised=(raised,)), None):
             add(accumulator, "stream", report)
     assert ("Traceback of this" in caplog.text) is has_executors
     rows = [row for each in added for tasks in each.values() for row in tasks.values()]
@@ -401,7 +426,7 @@ def test_a_report_that_cannot_be_merged_stops_the_batch_and_raises_nowhere_else(
 
 def test_the_plan_is_that_of_a_read_task_and_untracked_rows_leave_nothing_to_publish() -> None:
     ledger = ReportLedger(cast("Any", Driver()))
-    for name, report in (("1", TaskReport("count")), ("2", READ)):
+    for name, report in (("1", task_report("count")), ("2", READ)):
         ledger.accumulator.add({("q", 1): {name: (1, 1, 0, "s", encode(report))}})
     assert ledger.read("q", 1).plan == PLAN
     assert not ledger.read("q", 1).nothing_to_publish

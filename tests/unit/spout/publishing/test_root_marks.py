@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TrackingError
-from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
+from spout.publishing.root_marks import COMPRESSED_ROWS, FIRST_POSITION, NO_MARKS, RootMark, RootMarks
 from spout.tuples.failures import Cause
 
 BAD, WORSE = Cause("split", "ValueError", "no words"), Cause("split", "ValueError", "")
@@ -78,7 +78,8 @@ def test_a_mark_without_a_cause_keeps_none_beside_marks_with_one() -> None:
         ("kind", pa.array([99], pa.int8())),
         ("kind", pa.array([None], pa.int8())),
         ("source", pa.array([None], pa.int64())),
-        ("position", pa.array([1], pa.int32())),
+        ("step", pa.array([1], pa.uint8())),
+        ("step", pa.array([None], pa.int8())),
         ("value", pa.array(["x"])),
         ("cause", pa.array([None], pa.int32())),
     ],
@@ -99,6 +100,31 @@ def test_a_number_beyond_the_causes_is_refused() -> None:
     marks = RootMarks.of_causes(RootMark.FAILED, (np.array([7]), np.array([1])), np.array([2]), [BAD])
     with pytest.raises((TrackingError, pa.ArrowException)):
         RootMarks.unpacked(marks.packed())
+
+
+@pytest.mark.parametrize("first", [None, "", "x", str(1 << 64)])
+def test_a_table_that_does_not_say_where_its_positions_begin_is_refused(first: str | None) -> None:
+    batch = next(iter(pa.ipc.open_stream(failed(3, 5).packed())))
+    schema = batch.schema.with_metadata({} if first is None else {FIRST_POSITION: first})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+    with pytest.raises(TrackingError, match="nothing says where its positions begin"):
+        RootMarks.unpacked(bytes(sink.getvalue()))
+
+
+@pytest.mark.parametrize("rows", [2, COMPRESSED_ROWS + 1])
+@pytest.mark.parametrize("step", [1, -1, 127, 128, -129, 1 << 20, 1 << 40])
+def test_positions_come_back_whatever_lies_between_them(rows: int, step: int) -> None:
+    positions = (1 << 50) + step * np.arange(rows)
+    for places in (positions, positions[::-1], np.array([-(1 << 63), (1 << 63) - 1])):
+        marks = RootMarks.of_roots(RootMark.TOUCHED, (np.full(len(places), 7), places))
+        assert RootMarks.unpacked(marks.packed()).positions.tolist() == places.tolist()
+
+
+def test_neighbours_take_no_bytes_of_their_own() -> None:
+    few, many = (len(failed(*range(1 << 40, (1 << 40) + rows)).packed()) for rows in (2_000, 100_000))
+    assert many - few < 30_000
 
 
 def test_bytes_that_were_cut_off_are_refused() -> None:

@@ -31,13 +31,12 @@ from acker.wire.events import SourceRun, positions, values
 from spout.planning.order import Lined, NotAcked
 from spout.planning.plan import BatchPlan, read_tasks
 from spout.publishing.batch_warnings import held_open, isolated_records
-from spout.publishing.delayed import Held, RootPositions
+from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
     Evaluated,
     LateNote,
     TaskReport,
-    failures_of,
     outstanding_of,
     plan_root_edges,
 )
@@ -65,6 +64,7 @@ from tests.support.outcomes import (
     released_marks,
     touched_of,
 )
+from tests.support.reports import Held, failures_of, task_report
 
 BLOCK = 1 << WIRE_BLOCK_BITS
 LANE = BatchLane("q/s", 3)
@@ -300,7 +300,7 @@ def test_a_skipped_batch_fails_all_but_the_positions_without_a_record(name: str,
 def read_reports(plan: BatchPlan, pieces: int) -> list[TaskReport]:
     """Return a report of each of so many read tasks, that did nothing but read."""
     tasks = read_tasks(plan, {run.source: "t" for run in plan.ranges}, pieces)
-    return [TaskReport("split", plan=plan, ranges=task.ranges) for task in tasks]
+    return [task_report("split", plan=plan, ranges=task.ranges) for task in tasks]
 
 
 def settled(plan: BatchPlan, *more: TaskReport) -> BatchOutcome:
@@ -320,20 +320,20 @@ def test_each_root_of_an_outcome_is_that_of_the_report(name: str, chosen: list[i
     every = roots_of(plan)
     some = [every[index] for index in chosen]
     held = Held(numbers(chosen), np.full(len(chosen), 5, np.uint64), numbers(9 for _ in chosen))
-    outcome = settled(plan, TaskReport("count", failures=failures_of((index, BAD) for index in chosen)))
+    outcome = settled(plan, task_report("count", failures=failures_of((index, BAD) for index in chosen)))
     assert [roots.tolist() for _, roots in failed_by_cause(outcome)] == [chosen]
 
-    outcome = settled(plan, TaskReport("count", outstanding=outstanding_of(Delivery(i, ()) for i in chosen)))
+    outcome = settled(plan, task_report("count", outstanding=outstanding_of(Delivery(i, ()) for i in chosen)))
     assert open_roots_of(outcome).tolist() == chosen
     assert open_edges_of(outcome).tolist() == [root_edge(*root) for root in some]
 
-    outcome = settled(plan, TaskReport("count", held=held, touched=numbers(chosen)))
+    outcome = settled(plan, task_report("count", held=held, touched=numbers(chosen)))
     assert held_of(outcome).tolist() == chosen
     assert touched_of(outcome).tolist() == chosen
     highest = [time.run for time in outcome.newest if time.is_held]
     assert in_runs(highest) == some[:1]
 
-    outcome = settled(plan, TaskReport("count", passed=((BAD, numbers(chosen)),)))
+    outcome = settled(plan, task_report("count", passed=((BAD, numbers(chosen)),)))
     assert in_runs(run for call in outcome.passed for run in call.runs) == some
 
 
@@ -350,7 +350,7 @@ def test_what_is_released_is_the_batch_s_own_or_an_older_root_by_its_place(
     edges = np.arange(1, len(own) + len(older) + 1, dtype=np.uint64)
     released = released_marks(places_of([*own, *older]), edges, ((BAD, places_of([*own, *older])),))
 
-    outcome = settled(plan, TaskReport("count", marks=released))
+    outcome = settled(plan, task_report("count", marks=released))
 
     assert open_roots_of(outcome).tolist() == chosen
     assert open_edges_of(outcome).tolist() == edges[: len(own)].tolist()

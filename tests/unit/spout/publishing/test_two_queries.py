@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from spout.publishing.blob import encode
-from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import BATCHES_KEPT, Batch, LedgerParam, ReportLedger, Value
+from tests.support.reports import task_report
 
 ORDERS = {
     "in step": [("p", 0), ("q", 0), ("p", 1), ("q", 1), ("p", 2), ("q", 2), ("p", 3), ("q", 3)],
@@ -41,7 +41,7 @@ def ledger_with(batches: Sequence[Batch]) -> ReportLedger:
     ledger = ReportLedger(cast("Any", Context()))
     for query, number in batches:
         for task in range(2):
-            blob = encode(TaskReport(f"{query}{number}"))
+            blob = encode(task_report(f"{query}{number}"))
             added = {f"{query}{number}.{task}": (number, task, task, f"s-{query}", blob)}
             LedgerParam().addInPlace(ledger.accumulator.value, {(query, number): added})
     return ledger

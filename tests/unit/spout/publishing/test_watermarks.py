@@ -27,6 +27,7 @@ from spout.publishing.watermarks import (
     WatermarkStats,
 )
 from tests.support.outcomes import failed_by_cause, held_of, late_of, outcome_from
+from tests.support.reports import task_report
 from tests.support.worlds.held_batches import A, B, array, held, plan_of
 
 TOPICS = parse("inputs: {orders: {id: 1, group: g}}", file="topics.yaml", environ={})
@@ -39,7 +40,7 @@ NOTE = LateNote(WALL_MS, TOMORROW_MS - 10_000, 8, Mover(TOMORROW_MS, (SourceRun(
 
 def settled(*reports: TaskReport, late_ms: int = 1_000, read: TaskReport | None = None) -> BatchOutcome:
     """Settle a batch of one read task and of what held its rows."""
-    reads = read or TaskReport("split", plan=PLAN, ranges=PLAN.ranges)
+    reads = read or task_report("split", plan=PLAN, ranges=PLAN.ranges)
     evaluations = [Evaluated(number, number, 0, report) for number, report in enumerate((reads, *reports))]
     return settle(evaluations, (), lambda _stage: 1, Moment(PLAN, late_ms))
 
@@ -52,7 +53,7 @@ def test_the_roots_that_came_too_late_are_named_once_whatever_becomes_of_them() 
     """O1501: one of two tuples may be in time, and a failed root is named as an acked one."""
     mixed = replace(held(PLAN, 1, 1, 2, 11), until_ms=array(900, 2_000, 2_000, 900))
     failing = replace(held(PLAN, 3, until_ms=-1), fails_late=True)
-    outcome = settled(TaskReport("hold", held=mixed), TaskReport("other", held=failing))
+    outcome = settled(task_report("hold", held=mixed), task_report("other", held=failing))
     assert outcome.late == 3
     assert late_of(outcome).tolist() == [1, 3, 11]
     assert held_of(outcome).tolist() == [1, 2]
@@ -92,8 +93,8 @@ def test_without_dropped_rows_only_blocks_with_such_a_root_say_it() -> None:
 def test_a_block_that_has_nothing_else_to_say_says_it_all_the_same() -> None:
     """All of it failed."""
     plan = plan_of(SourceRun(A, 10, 12))
-    everything = TaskReport("hold", held=replace(held(plan, 0, 1), fails_late=True, until_ms=array(1, 1)))
-    reads = TaskReport("split", plan=plan, ranges=plan.ranges)
+    everything = task_report("hold", held=replace(held(plan, 0, 1), fails_late=True, until_ms=array(1, 1)))
+    reads = task_report("split", plan=plan, ranges=plan.ranges)
     evaluations = [Evaluated(0, 0, 0, reads), Evaluated(1, 1, 0, everything)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, 1_000))
     [acks] = published(outcome).acks
@@ -114,7 +115,7 @@ def test_a_held_record_is_named_that_moved_the_watermark() -> None:
     """O1503: by the time from which a watermark drops it, which rises with its own."""
     times = replace(held(PLAN, 3, 9, 12, 0), until_ms=array(5_000, 60_000, NEVER_MS, -1))
     outcome = settled(
-        TaskReport("hold", held=times), TaskReport("none", held=held(PLAN, 1, until_ms=NEVER_MS))
+        task_report("hold", held=times), task_report("none", held=held(PLAN, 1, until_ms=NEVER_MS))
     )
     assert outcome.newest == (HighestTime("hold", 60_000, SourceRun(A, 19, 20), is_held=True),)
     watermarks = Watermarks()
@@ -247,6 +248,6 @@ def test_what_nobody_has_seen_is_called_unknown() -> None:
 
 
 def test_a_batch_holds_no_late_root_where_nothing_is_late() -> None:
-    outcome = settled(TaskReport("hold", held=held(PLAN, 1, until_ms=2_000)))
+    outcome = settled(task_report("hold", held=held(PLAN, 1, until_ms=2_000)))
     assert late_of(outcome).dtype == np.int64
     assert len(late_of(outcome)) == 0

@@ -44,6 +44,7 @@ from spout.tuples.counts import count_of
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
 from tests.support.outcomes import outcome_from
+from tests.support.reports import failures_in
 from tests.support.worlds.kestrel_world import KestrelWorld
 from tests.support.worlds.planning import World as QueryWorld
 from tests.support.worlds.planning import yaml_of
@@ -137,7 +138,7 @@ def run_bolts(rows: MessageRows, hook: TraceHook | None = None) -> StageRun:
 def test_each_bolt_writes_a_span_in_the_trace_of_the_record(exporter: InMemorySpanExporter) -> None:
     """The second bolt has the context as a field that the first one has emitted."""
     run = run_bolts(records(b"the hawk", b"bad", headers=[("traceparent", TRACEPARENT)]))
-    ((cause, _),) = run.report().failures
+    ((cause, _),) = failures_in(run.report())
     assert re.fullmatch(r"a bad word \(test_tracing\.py:\d+\)", cause.message), "the place is the bolt's"
     of = f"{TRACE}/{PARENT}"
     spans = exporter.get_finished_spans()
@@ -217,7 +218,7 @@ def test_a_field_of_that_name_with_something_else_in_it_is_no_trace_context(
     step = Step("count", Count(), WORD, hooks=(TraceHook(),))
     run = StageRun(Chain((step,), arrives=Carry.PACKED).stage, CONTEXT)
     run.feed(rows, Anchors(Carry.PACKED, pa.array([0])))
-    assert run.report().failures == ()
+    assert failures_in(run.report()) == ()
     assert exporter.get_finished_spans() == ()
 
 

@@ -80,7 +80,7 @@ def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
         driver.link.deactivate()
     runner = Runner(options_of(driver, status_path=str(path)), planner)
     runner._driver.require()
-    runner._publish(1_000)
+    runner._write_status(1_000)
     found = read_status(path)
     assert found is not None
     assert found.pending == pending
@@ -108,7 +108,7 @@ def test_a_status_that_cannot_be_written_is_a_warning_as_long_as_the_driver_live
         topics, ("a",), "s", status_path=str(tmp_path / "gone" / "status.json"), sink_folder=str(folder)
     )
     runner = Runner(options, planner)
-    runner._publish(1_000)
+    runner._write_status(1_000)
     assert ("the status file cannot be written" in caplog.text) is lives
     runner._log.close()
 

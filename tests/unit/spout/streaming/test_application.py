@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from acker.errors import UsageError
-from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.fold import Evaluated
 from spout.publishing.publish import BatchLane
 from spout.publishing.report_accumulator import Reports
 from spout.sinks.batch_end import BatchEnd
@@ -21,6 +21,7 @@ from spout.streaming import application as application_module
 from spout.streaming.application import Application, Stream
 from tests.support.linked import linked_driver
 from tests.support.refusals import not_refused
+from tests.support.reports import task_report
 
 
 @dataclass
@@ -89,7 +90,7 @@ def test_sessions_of_threads_that_read_at_once_have_numbers_of_their_own() -> No
             return length
 
     known = application()
-    known._sessions = SlowSessions()
+    known._session_numbers = SlowSessions()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(application_module, "session_uuid", str)
         numbers = all_at_once(lambda number: known.number_of(cast("Any", number)))
@@ -170,7 +171,7 @@ def test_a_query_publishes_its_tracked_stream_beside_one_that_is_not_tracked(tmp
     made = application(stream("free", session, tracked=False), stream("tracked", session))
     made._folder = cast("Any", SimpleNamespace(name=str(tmp_path)))
     made._context = cast("Any", SimpleNamespace(defaultParallelism=2))
-    report = Evaluated(0, 0, 0, TaskReport("read_stream"))
+    report = Evaluated(0, 0, 0, task_report("read_stream"))
     reports = Reports(frozenset({"free", "tracked"}), (report,), untracked=True)
     assert BatchEnd(made, BatchLane("q", 1)).stream(reports) is made.streams["tracked"]
 

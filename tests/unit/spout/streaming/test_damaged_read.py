@@ -21,6 +21,7 @@ from spout.publishing.settle import settle
 from spout.streaming import read_task
 from spout.streaming.consume import Share
 from spout.streaming.options import SourceOptions
+from tests.support.reports import failures_in
 from tests.support.worlds.topology_world import SOURCE, TOPICS
 
 RECORDS = 12
@@ -86,7 +87,7 @@ def read(
 
 
 def roots_of(report: TaskReport, error: str) -> list[int]:
-    return [root for cause, roots in report.failures if cause.error == error for root in roots.tolist()]
+    return [root for cause, roots in failures_in(report) if cause.error == error for root in roots.tolist()]
 
 
 @pytest.mark.parametrize("source", [SOURCE, copies_source(SOURCE)], ids=["source", "replay_topic"])
@@ -99,7 +100,7 @@ def test_records_around_a_damaged_batch_are_handed_out_and_its_own_fail(
     report = decode(encode(found))
     assert handed_out == [0, 1, 2, 8, 9, 10, 11]
     assert roots_of(report, DAMAGED) == [4, 5, 6, 7]
-    [(cause, _)] = report.failures
+    [(cause, _)] = failures_in(report)
     assert (cause.operator, cause.message) == ("", f"offsets 4 to 8 of lines/0 cannot be read: {WHY}")
     assert [(run.start, run.end) for run in report.absent] == [(3, 4)], "the marker alone"
     outcome = settle([Evaluated(1, 0, 0, report)], (), lambda _stage: 1)
@@ -130,7 +131,7 @@ def test_with_on_data_loss_skip_they_are_absent_and_counted(monkeypatch: pytest.
     """O355: the query goes on; what was passed over is in the outcome, for the log and the counts."""
     handed_out, report = read(monkeypatch, fails=False)
     assert report is not None
-    assert (handed_out, report.failures) == ([0, 1, 2, 8, 9, 10, 11], ())
+    assert (handed_out, failures_in(report)) == ([0, 1, 2, 8, 9, 10, 11], ())
     assert [(run.start, run.end) for run in report.absent] == [(3, 8)], "the marker before it as well"
     outcome = settle([Evaluated(1, 0, 0, decode(encode(report)))], (), lambda _stage: 1)
     assert not outcome.stops_for_damage

@@ -185,7 +185,9 @@ def test_a_folder_that_is_removed_while_it_is_made_is_made_at_the_next_look(
     with monkeypatch.context() as patch:
         patch.setattr("spout.streaming.application.os.open", refuse)
         made.step()
-        assert world.folder._lock == -1, "to close it once more would close what has its number by then"
+        assert world.folder._lock_descriptor == -1, (
+            "to close it once more would close what has its number by then"
+        )
     made.step()
     assert (path / "lock").exists()
     assert world.is_told()

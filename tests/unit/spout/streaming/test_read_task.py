@@ -45,6 +45,7 @@ from spout.topology.chain import Chain, Step
 from spout.tuples.anchors import Carry
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
+from tests.support.reports import failures_in, untracked_in
 from tests.support.worlds.topology_world import SOURCE, TOPICS
 
 
@@ -369,7 +370,7 @@ class Read:
     @property
     def failed(self) -> dict[Cause, list[int]]:
         """The failed roots by cause."""
-        return {cause: roots.tolist() for cause, roots in self.report.failures}
+        return {cause: roots.tolist() for cause, roots in failures_in(self.report)}
 
 
 class Log:
@@ -448,7 +449,7 @@ def test_a_record_for_which_tracked_when_raises_fails_and_the_others_go_on(
     assert roots == [1, 2]
     assert (cause.operator, cause.error) == ("lines", "TypeError")
     assert cause.message.startswith("tracked_when: ")
-    assert found.report.untracked.tolist() == [3]
+    assert untracked_in(found.report) == [3]
 
 
 def test_a_task_that_nobody_reads_to_its_end_closes_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +471,7 @@ def test_a_record_for_which_tracked_when_raises_holds_its_line(monkeypatch: pyte
         ("TypeError", [1]),
         (HELD, [3]),
     ]
-    assert found.report.untracked.tolist() == [2]
+    assert untracked_in(found.report) == [2]
 
 
 def test_what_waits_already_is_held_before_its_predicate_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -502,7 +503,9 @@ def test_lines_are_told_where_a_record_failed_and_of_all_that_goes_on_to_other_t
 ) -> None:
     steps = (Step("careful", Careful(), pa.schema([("value", pa.binary())])),)
     narrow = Chain(steps, arrives=Carry.PACKED, carry=carry).stage
-    found = read(monkeypatch, b"a", b"b", last, order={SOURCE: LineUp("key")}, narrow=SealedStage(narrow))
+    found = read(
+        monkeypatch, b"a", b"b", last, order={SOURCE: LineUp("key")}, sealed_stage=SealedStage(narrow)
+    )
     [lined] = found.report.lined
     assert lined.rows[:, 0].tolist() == told
     assert found.values == [b"a", b"b", last][: 2 + (last != b"bad")]
@@ -517,7 +520,7 @@ def test_a_record_that_fails_holds_back_its_own_partition_alone(
     line_ups = {SOURCE: LineUp(by), SOURCE + 1: LineUp(by), SOURCE + 2: LineUp(by)}
     steps = (Step("careful", Careful(), pa.schema([("value", pa.binary())])),)
     narrow = SealedStage(Chain(steps, arrives=Carry.PACKED, carry=Carry.NONE).stage)
-    found = read(monkeypatch, b"a", b"bad", b"c", order=line_ups, sources=sources, narrow=narrow)
+    found = read(monkeypatch, b"a", b"bad", b"c", order=line_ups, sources=sources, sealed_stage=narrow)
     assert found.values == [b"a"] * 3
     waits = {cause.message: roots for cause, roots in found.failed.items() if cause.error == HELD}
     assert waits == {"waits for lines/0@1": [2], "waits for lines/1@1": [5], "waits for lines/2@1": [8]}
@@ -529,7 +532,8 @@ def test_copies_are_reported_with_their_first_emissions_and_other_records_are_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     copies = copies_source(SOURCE)
-    marks = decode(encode(read(monkeypatch, b"a", None, b"b", source=copies).report)).marks
+    report = decode(encode(read(monkeypatch, b"a", None, b"b", source=copies).report))
+    marks = report.marks.of(*(kind for kind in RootMark if kind is not RootMark.FAILED))
     assert {row.kind for row in marks.rows()} == {RootMark.FIRST_EMITTED}
     assert (marks.sources.tolist(), marks.positions.tolist()) == ([copies] * 2, [0, 2])
     assert marks.values.tolist() == [1_000, 1_002]
@@ -573,9 +577,9 @@ def test_behind_bolts_the_highest_time_is_known_of_a_chunk_of_records(
     """O1503: they may emit any number of rows for a record."""
     narrow = Chain((Step("timed", Timed(), Timed.output),), arrives=Carry.PACKED, carry=Carry.NONE).stage
     values = (b"7", b"9", b"8", b"", b"6")
-    found = read(monkeypatch, *values, narrow=SealedStage(narrow)).report
+    found = read(monkeypatch, *values, sealed_stage=SealedStage(narrow)).report
     assert found.newest == (HighestTime("at", 9_000, SourceRun(SOURCE, 0, 2)),)
-    assert read(monkeypatch, b"", narrow=SealedStage(narrow)).report.newest == ()
+    assert read(monkeypatch, b"", sealed_stage=SealedStage(narrow)).report.newest == ()
 
 
 def test_tracked_when_is_not_asked_where_nothing_is_tracked(monkeypatch: pytest.MonkeyPatch) -> None:

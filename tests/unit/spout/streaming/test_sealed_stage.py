@@ -34,7 +34,7 @@ import json, pickle, sys
 source = pickle.loads(sys.stdin.buffer.read())
 passed = pickle.dumps(source.source_options)
 loaded = [name for name in ("users", "spout.topology", "spout.execution") if name in sys.modules]
-stage = pickle.loads(passed).narrow.stage
+stage = pickle.loads(passed).sealed_stage.stage
 print(json.dumps([loaded, [type(each.bolt).__name__ for each in stage.bolts]]))
 """
 

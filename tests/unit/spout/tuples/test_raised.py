@@ -50,6 +50,7 @@ from spout.tuples.raised import (
 )
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple, values_in_order
+from tests.support.reports import failures_in, task_report
 from tests.support.worlds import topology_world
 
 WORD = pa.schema([("word", pa.string())])
@@ -197,7 +198,7 @@ def test_the_cause_names_file_and_line_and_one_traceback_of_them_all_is_reported
     bolt: Callable[[], AnyBolt], way: Callable[[AnyBolt], TaskReport]
 ) -> None:
     report = decode(encode(way(bolt())))
-    assert {cause: roots.tolist() for cause, roots in report.failures} == {CAUSE: [0, 1, 2]}
+    assert {cause: roots.tolist() for cause, roots in failures_in(report)} == {CAUSE: [0, 1, 2]}
     [raised] = report.raised
     assert raised.kind == ("it", "ValueError", PLACE)
     assert raised.text.startswith("Traceback (most recent call last):\n")
@@ -275,7 +276,7 @@ def test_what_was_raised_does_not_keep_the_rows_of_its_task(way: Callable[[AnyBo
 @pytest.mark.parametrize("way", [on_frames, hooked, in_child, in_topology])
 def test_an_explicit_fail_has_neither_place_nor_traceback(way: Callable[[AnyBolt], TaskReport]) -> None:
     report = way(Later())
-    [(cause, roots)] = report.failures
+    [(cause, roots)] = failures_in(report)
     assert (cause, roots.tolist()) == (Cause("it", "", "not now"), [0, 1, 2])
     assert report.raised == ()
 
@@ -386,8 +387,11 @@ def test_a_task_keeps_few_kinds_and_a_long_traceback_is_cut_in_its_middle() -> N
     assert len(kept[0].text) < TRACEBACK_CHARACTERS_MAX + 100
     assert kept[0].text.startswith("ValueError: xxx")
     assert "characters left out" in kept[0].text
-    first = TaskReport("it", raised=(raised(), raised("other")))
-    assert merged([first, TaskReport("it", raised=(raised(text="b"),))]).raised == (raised(), raised("other"))
+    first = task_report("it", raised=(raised(), raised("other")))
+    assert merged([first, task_report("it", raised=(raised(text="b"),))]).raised == (
+        raised(),
+        raised("other"),
+    )
     assert len(first_of_each(raised(place=str(n)) for n in range(100))) == KINDS_MAX
 
 
@@ -430,7 +434,7 @@ def test_an_executor_logs_what_its_task_raised_unless_its_log_is_the_drivers(
         accumulator = Accumulator(has_executors=has_executors)
         assert pickle.loads(pickle.dumps(accumulator.accum_param)).has_executors is has_executors
         for _ in range(2):  # task after task
-            add(cast("Any", accumulator), "stream", TaskReport("it", raised=(raised("of an executor"),)))
+            add(cast("Any", accumulator), "stream", task_report("it", raised=(raised("of an executor"),)))
         assert accumulator.added == 2
         assert [record.getMessage().count("Traceback: a") for record in caplog.records] == [1] * has_executors
 

@@ -1,0 +1,87 @@
+"""Rows of a batch, each with its root, and a fingerprint that tells two sets of them apart.
+
+Source: docs/design/protocol.md, section 3 (rule 12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from acker.errors import RowsChanged, TrackingError
+from acker.identity import I64, U64
+from acker.root_sets.numbering import RootNumbers
+from acker.root_sets.root_set import RootSet
+
+
+class RowSum(NamedTuple):
+    """How many rows there are, and the sum of their hashes, modulo 2^64; in any order."""
+
+    rows: int
+    fingerprint: int
+
+
+@dataclass(frozen=True, slots=True)
+class RootedRows:
+    """Rows with their roots; the arrays have one entry for each row of the table.
+
+    Attributes:
+        table: what the store gets.
+        sources: of the root of each row.
+        positions: of the root of each row.
+        hashes: of each row, with its root. Two rows that differ have the same one by chance alone.
+    """
+
+    table: pa.Table
+    sources: I64
+    positions: I64
+    hashes: U64
+
+    def sum(self) -> RowSum:
+        """Return the number and fingerprint of all rows."""
+        return RowSum(len(self.hashes), int(np.add.reduce(self.hashes, initial=np.uint64(0))))
+
+    def of_roots(self, roots: RootSet) -> RootedRows:
+        """Return the rows whose roots are in a set."""
+        is_chosen = self._is_of(roots)
+        return RootedRows(
+            self.table.filter(pa.array(is_chosen)),
+            self.sources[is_chosen],
+            self.positions[is_chosen],
+            self.hashes[is_chosen],
+        )
+
+    def refuse_strangers(self, planned: RootSet) -> None:
+        """Refuse rows whose root is not of the batch.
+
+        Raises `TrackingError`: there is one.
+        """
+        is_stranger = ~self._is_of(planned)
+        if is_stranger.any():
+            row = int(np.argmax(is_stranger))
+            raise TrackingError(
+                f"{int(is_stranger.sum())} rows of the batch belong to no record of it, the first"
+                f" to source {self.sources[row]}, position {self.positions[row]}; keep the hidden"
+                " column of each row as it is"
+            )
+
+    def refuse_change(self, settled: RowSum) -> None:
+        """Refuse rows that are not those of the evaluation that was settled.
+
+        Raises `RowsChanged`: their number or fingerprint differs.
+        """
+        arrived = self.sum()
+        if arrived != settled:
+            raise RowsChanged(
+                f"{arrived.rows:,} rows came to be written, and {settled.rows:,} were settled, or"
+                " some of them differ: Spark has evaluated a part of the batch again. Nothing is"
+                " written; run the batch again"
+            )
+
+    def _is_of(self, roots: RootSet) -> npt.NDArray[np.bool_]:
+        """Return for each row whether its root is in a set."""
+        return RootNumbers(roots).find_roots(self.sources, self.positions) >= 0

@@ -1,0 +1,65 @@
+"""A store: it takes the rows of a batch and what is acked for them in one transaction.
+
+A store keeps two things of a group, beside its rows:
+
+- the *epoch* that it granted last. Each `open` is granted a higher one. It is two numbers in one:
+  only the writer that has the last epoch may commit, and the writer's session takes the group
+  under it. So of two starts the later one both ends the writer of the other and has the higher
+  session, in whatever order their `Take`s arrive.
+- its last batch: the key, and the publication, from the same transaction as the rows.
+
+Source: docs/design/protocol.md, section 3 (rule 12).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+
+class BatchKey(NamedTuple):
+    """Names a micro-batch for ever; epoch and session are of the session that planned it."""
+
+    group: str
+    epoch: int
+    session: str
+    query: str
+    batch: int
+
+
+class LastBatch(NamedTuple):
+    """The last batch that a store has of a group, with what is to be published for it."""
+
+    key: BatchKey
+    publication: bytes
+
+
+class StoreGrant(NamedTuple):
+    """What `Store.open` returns.
+
+    Attributes:
+        epoch: of the writer, and of its session; higher than any that was granted before.
+        last_batch: None: the store has no batch of the group.
+    """
+
+    epoch: int
+    last_batch: LastBatch | None
+
+
+class Store(Protocol):
+    """What a store must do; each call is one transaction, and is durable when it returns."""
+
+    def open(self, group: str, epoch_min: int) -> StoreGrant:
+        """Grant an epoch of `epoch_min` or more; no writer with a lower one commits from here on.
+
+        Raises `Unreachable`: the store does not answer. It may have granted an epoch all the same.
+        """
+
+    def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
+        """Add the rows, and put key and publication in place of the last batch's; all or nothing.
+
+        Raises:
+            StoreFenced: the store has granted another epoch than the key's; nothing is written.
+            Unreachable: the store does not answer. All may be written, or nothing.
+        """

@@ -184,7 +184,7 @@ def held_by_key(
     for column_type in types.values():
         _refuse_key_without_hash(operator, column_type)
     for key_name in key_names:
-        _refuse_table(operator, key_name, types[key_name])
+        _refuse_table(operator, types[key_name])
     streams_in_forms = [name for name in streams if needs_form(types[name])]
     task = KeyedTask(
         operator,
@@ -222,14 +222,13 @@ def _refuse_key_without_hash(operator: str, column_type: DataType) -> None:
         )
 
 
-def _refuse_table(operator: str, key_name: str, column_type: DataType) -> None:
+def _refuse_table(operator: str, column_type: DataType) -> None:
     """Raise `UsageError` if a key has arrays of arrays that pandas may have no form of."""
     table = table_within(column_type)
     if table is not None:
         raise UsageError(
-            f"{operator!r}: the key {key_name!r} has values of the type {table.simpleString()}, and"
-            " where such arrays differ in length pandas has no form of them; group by"
-            " to_json(...) of it"
+            f"{operator!r}: a key has values of the type {table.simpleString()}, and where such"
+            " arrays differ in length pandas has no form of them; group by to_json(...) of it"
         )
 
 

@@ -26,6 +26,7 @@ from tests.support.programs import running
 from tests.support.raw_records import RawRecord, encode_batch, produce
 
 DEADLINE_S = 240.0
+TEST_S = 900
 WAIT_MS = 5_000
 UNEXPECTED_EXIT = 1
 USAGE_EXIT = 2
@@ -148,6 +149,7 @@ def settle(client: Client, count: int) -> list[bytes | None]:
     return confirmed
 
 
+@pytest.mark.timeout(TEST_S)
 def test_everything_that_a_user_runs_comes_through(
     broker: Broker, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,5 +119,5 @@ def test_a_key_that_pandas_may_have_no_form_of_is_refused_where_the_bolt_is_atta
     """O811: it ended the query at the first key whose arrays differ in length."""
     kinds = {kind: name for name, kind in bolts.NAMES.items()}
     name = kinds["array<array<struct<f:int>>>"]
-    with pytest.raises(UsageError, match=f"the key '{name}' has values of the type .* group by to_json"):
+    with pytest.raises(UsageError, match=r"a key has values of the type .* group by to_json"):
         emitted.selectExpr("*", ROOTED).transform(spout.keyed(bolts.PassesTypesByKey(), by=name))

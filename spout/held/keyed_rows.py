@@ -37,7 +37,15 @@ from spout.held.keyed_exit import (
     lone_stage,
     packed_row,
 )
-from spout.held.keyed_values import TupleValues, as_form, carried_key, has_times, key_without_hash, needs_form
+from spout.held.keyed_values import (
+    TupleValues,
+    as_form,
+    carried_key,
+    has_times,
+    key_without_hash,
+    needs_form,
+    table_within,
+)
 from spout.publishing.delayed import by_key
 from spout.publishing.report_accumulator import TaskName, task_name
 from spout.streaming.query_plan import streams_read
@@ -166,7 +174,8 @@ def held_by_key(
             the key.
 
     Raises:
-        UsageError: a map has keys that no dictionary of Python can have.
+        UsageError: a map has keys that no dictionary of Python can have, or a key has arrays of
+            arrays that may have no form in pandas.
     """
     zone = zone_or_utc(rows.sparkSession)
     first_stream = next(iter(streams))
@@ -174,6 +183,8 @@ def held_by_key(
     types = {name: rows.schema[name].dataType for name in (*key_names, *streams)}
     for column_type in types.values():
         _refuse_key_without_hash(operator, column_type)
+    for key_name in key_names:
+        _refuse_table(operator, types[key_name])
     streams_in_forms = [name for name in streams if needs_form(types[name])]
     task = KeyedTask(
         operator,
@@ -208,6 +219,16 @@ def _refuse_key_without_hash(operator: str, column_type: DataType) -> None:
         raise UsageError(
             f"{operator!r}: a map has keys of the type {unhashable.simpleString()}, of which Python has no"
             " dictionary; pass map_entries(...) of it, an array of its pairs"
+        )
+
+
+def _refuse_table(operator: str, column_type: DataType) -> None:
+    """Raise `UsageError` if a key has arrays of arrays that pandas may have no form of."""
+    table = table_within(column_type)
+    if table is not None:
+        raise UsageError(
+            f"{operator!r}: a key has values of the type {table.simpleString()}, and where such"
+            " arrays differ in length pandas has no form of them; group by to_json(...) of it"
         )
 
 

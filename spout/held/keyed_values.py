@@ -14,6 +14,8 @@ date                   days since 1970                 the same
 string                 its bytes                       one that is no UTF-8 ends the query
 array of double,       structs with one field          a null beside numbers becomes NaN
 float
+array of arrays with   structs with one field          arrays of different lengths, or a null
+structs or maps in                                     beside them, end the query
 =====================  ==============================  =======================================================
 
 A key stays what it is, since checkpoints have it: where pandas would refuse it another one takes its place
@@ -60,8 +62,8 @@ KEY_US_MAX: Final = ((1 << 63) - 1) // 1_000
 
 _YEARS: Final = "Python has the years 1 to 9999 alone"
 
-_NUMBER: Final = "v"
-"""The one field of the structs in place of numbers."""
+_WRAPPED: Final = "v"
+"""The one field of the structs in place of numbers and of arrays within arrays."""
 
 _DTYPES: Final[Mapping[type[DataType], type]] = MappingProxyType(
     {FloatType: np.float32, DoubleType: np.float64}
@@ -79,9 +81,27 @@ def has_times(kind: DataType) -> bool:
 
 def needs_form(kind: DataType) -> bool:
     """Return whether values of a Spark type need another form on their way."""
-    if isinstance(kind, ArrayType) and type(kind.elementType) in _DTYPES:
+    if isinstance(kind, ArrayType) and _is_wrapped(kind.elementType):
         return True
     return isinstance(kind, _FORMED) or any(map(needs_form, _parts(kind)))
+
+
+def _is_wrapped(element: DataType) -> bool:
+    """Return whether each element of an array is put into a struct of its own on its way."""
+    if isinstance(element, ArrayType):
+        return _has_dictionaries(element)
+    return type(element) in _DTYPES
+
+
+def _has_dictionaries(kind: DataType) -> bool:
+    """Return whether the form of a type has structs or maps within.
+
+    These are dictionaries in pandas, and PySpark makes a NumPy array of arrays
+    that have some: of [[{}], [{}, {}]] there is none.
+    """
+    if isinstance(kind, ArrayType):
+        return _is_wrapped(kind.elementType) or _has_dictionaries(kind.elementType)
+    return isinstance(kind, StructType | MapType)
 
 
 def key_without_hash(kind: DataType) -> DataType | None:
@@ -90,6 +110,25 @@ def key_without_hash(kind: DataType) -> DataType | None:
         return kind.keyType
     keys_within = map(key_without_hash, _parts(kind))
     return next((key_kind for key_kind in keys_within if key_kind is not None), None)
+
+
+def table_within(kind: DataType) -> DataType | None:
+    """Return the type of arrays of arrays, within that of a key, that PySpark makes.
+
+    A key stays what it is, so PySpark makes its times and structs, and then
+    `numpy.array` of their arrays. Where these differ in length, or one is null,
+    that raises, and the query ends. None: it makes none of this type.
+    """
+    if isinstance(kind, ArrayType) and isinstance(kind.elementType, ArrayType):
+        return kind if _is_made_by_pyspark(kind.elementType) else None
+    tables_within = map(table_within, _parts(kind))
+    return next((table for table in tables_within if table is not None), None)
+
+
+def _is_made_by_pyspark(kind: DataType) -> bool:
+    """Return whether PySpark makes a value of a type in a key, or a part of it."""
+    made = (StructType, TimestampType, TimestampNTZType)
+    return isinstance(kind, made) or any(map(_is_made_by_pyspark, _parts(kind)))
 
 
 def _parts(kind: DataType) -> tuple[DataType, ...]:
@@ -112,8 +151,8 @@ def as_form(column: Column, kind: DataType) -> Column:
         return sql.when(column.isNotNull(), sql.struct(*fields))
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        if type(element) in _DTYPES:
-            return sql.transform(column, lambda number: sql.struct(number.alias(_NUMBER)))
+        if _is_wrapped(element):
+            return sql.transform(column, lambda value: _wrapped(value, element))
         return sql.transform(column, lambda value: as_form(value, element))
     if isinstance(kind, MapType):
         key_kind, value_kind = kind.keyType, kind.valueType
@@ -126,6 +165,11 @@ def as_form(column: Column, kind: DataType) -> Column:
     if isinstance(kind, TimestampNTZType):
         return column - _local_time(_LOCAL_EPOCH)
     return sql.unix_micros(column)
+
+
+def _wrapped(column: Column, kind: DataType) -> Column:
+    """Return the form of a column in a struct of its own."""
+    return sql.struct(as_form(column, kind).alias(_WRAPPED))
 
 
 def carried_key(column: Column, kind: DataType) -> Column:
@@ -312,6 +356,8 @@ def _reader(kind: DataType, leaves: Mapping[type[DataType], Read], *, are_forms:
         if are_forms and type(kind.elementType) in _DTYPES:
             return partial(_read_numbers, _DTYPES[type(kind.elementType)])
         element = _reader(kind.elementType, leaves, are_forms=are_forms)
+        if are_forms and _is_wrapped(kind.elementType):
+            return partial(_read_wrapped, element)
         return None if element is None else partial(_read_array, element)
     return leaves.get(type(kind))
 
@@ -331,9 +377,13 @@ def _read_array(element: Read, form: Any) -> Any:
     return _objects([_read(part, element) for part in form])
 
 
+def _read_wrapped(element: Read | None, form: Any) -> Any:
+    return _objects([_read(part[_WRAPPED], element) for part in form])
+
+
 def _read_numbers(dtype: type, form: Any) -> Any:
     """Return numbers as Spark does, and as objects where one of them is null."""
-    numbers = [part[_NUMBER] for part in form]
+    numbers = [part[_WRAPPED] for part in form]
     return _objects(numbers) if None in numbers else np.array(numbers, dtype)
 
 

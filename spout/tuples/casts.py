@@ -137,6 +137,8 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return _time_of_day(column, kind)
     if pa.types.is_null(own_type):
         return column.cast(kind)
+    if isinstance(own_type, pa.BaseExtensionType):
+        return _extension(column, kind)
     # what is written more briefly is cast as if it were written out
     if pa.types.is_dictionary(own_type):
         return _cast(column.dictionary_decode(), kind)
@@ -150,6 +152,14 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_map(kind) and pa.types.is_map(own_type):
         return _map(column, kind)
     return _leaf(column, kind)
+
+
+def _extension(column: pa.ExtensionArray, kind: pa.DataType) -> pa.Array:
+    """Return a column of a type that is stored as another; a UUID's bytes are no text of it."""
+    own_type = column.type
+    if _is_text(kind) and not _is_text(own_type.storage_type):
+        raise pa.ArrowTypeError(f"{own_type} is no {kind}: emit its text, as str(value) of each")
+    return _cast(column.storage, kind)
 
 
 def _leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -167,6 +177,7 @@ def _leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
     cast = column.cast(kind)
     if pa.types.is_floating(kind):
         _refuse_infinite(column, cast)
+        _refuse_zero(column, cast)
     elif _loses_in_silence(own_type, kind):
         _refuse_changed(column, cast)
     return cast
@@ -331,6 +342,16 @@ def _refuse_infinite(column: pa.Array, floats: pa.Array) -> None:
         number_text = str(column[row])
         if "inf" not in number_text.lower():
             raise pa.ArrowInvalid(f"{number_text} is beyond the range of {floats.type}")
+
+
+def _refuse_zero(column: pa.Array, floats: pa.Array) -> None:
+    """Raise `ArrowInvalid` if a float is zero that was another number, as 1e-50."""
+    if _is_text(column.type):
+        _refuse_vanished(column, column, floats)
+    elif pa.types.is_float64(column.type) and pa.types.is_float32(floats.type):
+        is_changed = pc.and_(pc.equal(floats, 0), pc.not_equal(column, 0))
+        for row in pc.indices_nonzero(is_changed).to_pylist():
+            raise pa.ArrowInvalid(f"{cell_text(column, row)} would become 0.0 in a {floats.type}")
 
 
 def _struct(column: pa.Array, kind: pa.StructType) -> pa.Array:

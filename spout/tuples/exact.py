@@ -12,14 +12,14 @@ field of numbers) is left to PyArrow, which refuses it.
 field           converted, since nothing is lost            refused
 ==============  ==========================================  ==================================================
 whole number    1.0, Decimal("1"), NumPy's whole numbers    1.5, NaN, a bool, what is beyond the field's range
-float           0.1 (the nearest float is its meaning)      what is finite and would become infinite
+float           0.1 (the nearest float is its meaning)      a bool; what would become infinite, or 0.0
 decimal         whole numbers of Python and NumPy           digits beyond precision or scale; a float
 date            a time at midnight without a zone           any other time; a number
 timestamp       a time without a zone, as local time;       nanoseconds; a number; a date
                 pandas' and NumPy's times
 timestamp_ntz   pandas' and NumPy's times                   a time with a zone; nanoseconds; a number
 interval        pandas' and NumPy's durations               nanoseconds; months; a number
-array           any sequence, also of NumPy                 an element that is refused
+array           any sequence, also of NumPy                 a text; an element that is refused
 struct          a mapping, or a row, by names;              a name that the struct does not have, or twice
                 a tuple by position
 map             a mapping, or pairs                         a key that is there twice
@@ -142,6 +142,8 @@ def _new_form(kind: pa.DataType) -> _Form | None:
         form = _Leaf(kind, frozenset({int, Decimal, NoneType}), _decimal)
     elif pa.types.is_float32(kind):
         form = _Narrow()
+    elif pa.types.is_float64(kind):
+        form = _Leaf(kind, frozenset({float, int, np.float64, np.float32, NoneType}), _double)
     elif pa.types.is_date(kind):
         form = _Leaf(kind, frozenset({date, NoneType}), _date)
     elif pa.types.is_timestamp(kind):
@@ -154,7 +156,7 @@ def _new_form(kind: pa.DataType) -> _Form | None:
         form = _Maps(kind.key_type, kind.item_type)
     elif pa.types.is_struct(kind):
         form = _Structs(kind)
-    elif pa.types.is_list(kind) and _form_of(kind.value_type) is not None:
+    elif pa.types.is_list(kind):
         form = _Lists(kind.value_type)
     return form
 
@@ -211,16 +213,18 @@ class _Narrow:
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return the values, and nulls for those that are missing; PyArrow rounds them later.
 
-        Raises `ArrowInvalid`: a number is finite that would become infinite,
-        as 1e300.
+        Raises `ArrowInvalid`: a number would become infinite, as 1e300, or zero, as 1e-300.
         """
         numbers = values
         if not set(map(type, values)) <= _NUMBERS:
-            numbers = [None if _is_missing(value) else value for value in values]
-        rounded = pa.array(numbers, pa.float32())  # only to see which become infinite
+            numbers = [None if _is_missing(value) else _double(value) for value in values]
+        rounded = pa.array(numbers, pa.float32())  # only to see which become infinite or zero
         for row in pc.indices_nonzero(pc.is_inf(rounded)).to_pylist():
             if isfinite(numbers[row]):
                 raise pa.ArrowInvalid(f"{short_repr(numbers[row])} is beyond the range of float")
+        for row in pc.indices_nonzero(pc.equal(rounded, 0)).to_pylist():
+            if numbers[row] != 0:
+                raise pa.ArrowInvalid(f"{short_repr(numbers[row])} would become 0.0 in a float")
         return numbers
 
 
@@ -275,6 +279,8 @@ class _Lists:
             lists = [_listed(value) for value in values]
         not_null = [elements for elements in lists if elements is not None]
         form = _form_of(self._element)
+        if form is None:
+            return lists
         # the most frequent case, for which the elements need no list of their
         # own
         if isinstance(form, _Leaf) and set(map(type, chain.from_iterable(not_null))) <= form.plain:
@@ -511,9 +517,27 @@ def _listed(value: Any) -> Any:
         value = value.combine_chunks()
     if isinstance(value, pa.Array):
         return python_values(value)
-    if isinstance(value, str | Mapping) or not isinstance(value, Iterable) or not hasattr(value, "__len__"):
+    if (
+        isinstance(value, str | bytes | Mapping)
+        or not isinstance(value, Iterable)
+        or not hasattr(value, "__len__")
+    ):
         raise pa.ArrowTypeError(f"a {type(value).__name__} is no list: emit a list")
     return list(value)
+
+
+def _double(value: Any) -> Any:
+    """Return a number for a field of floats; `ArrowException`: a bool, or beyond it.
+
+    Of a bool PyArrow makes 1.0, and of NumPy's 1e4000 infinity.
+    """
+    if isinstance(value, bool | np.bool_):
+        raise pa.ArrowTypeError(f"{short_repr(value)} is a bool, no number: emit float(value)")
+    if isinstance(value, np.longdouble):
+        is_infinite = np.isfinite(value) and not isfinite(value)
+        if is_infinite or (value != 0 and float(value) == 0):
+            raise pa.ArrowInvalid(f"{short_repr(value)} is beyond the range of double")
+    return value
 
 
 def _whole_number(value: Any) -> Any:

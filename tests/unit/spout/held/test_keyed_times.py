@@ -31,7 +31,7 @@ import spout
 from spout.bolts.keyed_bolt import KeyedTuple
 from spout.held.keyed_exit import EMITTED, REPORT
 from spout.held.keyed_rows import TUPLE, KeyedTask
-from spout.held.keyed_values import TupleValues, has_times, needs_form
+from spout.held.keyed_values import TupleValues, has_times, needs_form, table_within
 from spout.tuples.columns import ANCHOR
 from tests.support.fake_state import FakeState
 
@@ -280,3 +280,51 @@ def test_a_text_that_is_no_utf8_fails_alone() -> None:
     [failed] = [row for row in rows if "UnicodeDecodeError" in str(row[REPORT]) and row[ANCHOR]]
     assert [anchor["position"] for anchor in failed[ANCHOR]] == [1]
     assert sum(row[EMITTED] is not None for row in rows) == 2
+
+
+NUMBERED = StructType([StructField("n", LongType())])
+RATIOS = ArrayType(ArrayType(DoubleType()))
+TABLES = StructType(
+    [
+        StructField("ratios", RATIOS), StructField("structs", ArrayType(ArrayType(NUMBERED))),
+        StructField("maps", ArrayType(ArrayType(MapType(StringType(), LongType())))),
+        StructField("deep", ArrayType(RATIOS)),
+    ]
+)  # fmt: skip
+
+
+def test_arrays_of_different_lengths_have_forms_that_numpy_takes() -> None:
+    """O811: of [[{}], [{}, {}]] it makes no array; so each array within another one is put into a struct."""
+    one, two = [{"v": 1.0}], [{"v": 1.0}, {"v": None}]
+    form = {
+        "ratios": [{"v": one}, {"v": two}, {"v": None}], "structs": [{"v": [{"n": 1}]}, {"v": []}],
+        "maps": [{"v": [{b"k": 1}]}, {"v": [{}, None]}],
+        "deep": [{"v": [{"v": one}, {"v": two}]}, {"v": None}],
+    }  # fmt: skip
+    values = TupleValues(TABLES, ZONE).read(form)
+    assert [None if part is None else part.tolist() for part in values["ratios"]] == [
+        [1.0],
+        [1.0, None],
+        None,
+    ]
+    assert [list(part) for part in values["structs"]] == [[{"n": 1}], []]
+    assert [part.tolist() for part in values["maps"]] == [[{"k": 1}], [{}, None]]
+    assert [part.tolist() for part in values["deep"][0]] == [[1.0], [1.0, None]]
+    assert values["deep"][1] is None
+
+
+@pytest.mark.parametrize("kind", TABLES.fields, ids=lambda field: field.name)
+def test_each_array_of_arrays_with_dictionaries_within_needs_a_form(kind: StructField) -> None:
+    """O811: `numpy.array` is made of what is no form."""
+    assert needs_form(kind.dataType)
+    assert not needs_form(ArrayType(ArrayType(ArrayType(LongType()))))
+    assert not needs_form(ArrayType(NUMBERED))
+
+
+def test_a_key_that_may_have_no_form_is_told_from_others() -> None:
+    """O811: a key stays what it is, so it is refused where PySpark would make an array of such arrays."""
+    for refused in (NUMBERED, AT, TimestampNTZType(), ArrayType(NUMBERED)):
+        table = ArrayType(ArrayType(refused))
+        assert table_within(StructType([StructField("a", table)])) == table
+    for taken in (RATIOS, ArrayType(NUMBERED), ArrayType(AT), ArrayType(ArrayType(LongType())), NUMBERED):
+        assert table_within(taken) is None

@@ -90,6 +90,7 @@ LOST: list[tuple[pa.Array, pa.DataType]] = [
     (pa.array([1.5]), pa.int32()), (pa.array([float("nan")]), pa.int32()), (pa.array([300]), pa.int8()),
     (pa.array([2**63], pa.uint64()), pa.int64()), (pa.array([2**53 + 1]), pa.float64()),
     (pa.array([1e300]), pa.float32()), (pa.array(["1e400"]), pa.float64()),
+    (pa.array([1e-50]), pa.float32()), (pa.array(["1e-400"]), pa.float64()),
     (pa.array([Decimal("1.005")]), pa.decimal128(10, 2)), (pa.array([Decimal("1.5")]), pa.int32()),
     (pa.array([Decimal("0.1234567890123456789")]), pa.float64()),
     (pa.array([1.005]), pa.decimal128(10, 2)), (pa.array([float("nan")]), pa.decimal128(10, 2)),
@@ -116,6 +117,15 @@ def test_a_column_that_would_lose_something_is_refused(column: pa.Array, kind: p
     pairs = pa.MapArray.from_arrays([0, 1], pa.array(["k"]), column)
     with pytest.raises((pa.ArrowException, ValueError, OverflowError)):
         exact_cast(pairs, pa.map_(pa.string(), kind))
+
+
+def test_bytes_that_stand_for_a_uuid_are_no_text_of_it() -> None:
+    """O805: those of a small one are UTF-8; a field of bytes takes them."""
+    stored = pa.array([bytes(16)], pa.binary(16))
+    column = pa.ExtensionArray.from_storage(pa.uuid(), stored)
+    assert exact_cast(column, pa.binary()).to_pylist() == [bytes(16)]
+    with pytest.raises(pa.ArrowTypeError, match=r"uuid.* is no string: emit its text"):
+        exact_cast(column, pa.string())
 
 
 APART: list[tuple[pa.DataType, pa.DataType]] = [

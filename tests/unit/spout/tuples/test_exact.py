@@ -148,7 +148,11 @@ LOST: list[tuple[pa.DataType, Any]] = [
     (pa.int8(), 300), (pa.int8(), 128.0), (pa.int16(), 2**15), (pa.int32(), np.int64(2**31)),
     (pa.float32(), 1e300), (pa.float32(), -1e39), (pa.float32(), 2**24 + 1),
     (pa.float32(), np.float64(1e300)),
+    (pa.float32(), 1e-50), (pa.float32(), np.float64(-1e-300)),
     (pa.float64(), 2**53 + 1), (pa.float64(), np.int64(2**53 + 1)),
+    *((kind, value) for kind in (pa.float32(), pa.float64()) for value in (
+        True, np.False_, pa.scalar(True), np.longdouble("1e4000"), -np.longdouble("1e-4000"),
+    )),
     (pa.decimal128(10, 2), Decimal("1.005")), (pa.decimal128(10, 2), Decimal("123456789")),
     (pa.decimal128(10, 2), 1.5),
     (pa.decimal128(10, 2), Decimal("NaN")), (pa.decimal128(10, 2), True),
@@ -169,8 +173,10 @@ LOST: list[tuple[pa.DataType, Any]] = [
     (pa.duration("us"), np.timedelta64(1, "M")), (pa.duration("us"), 1), (pa.duration("us"), 1.5),
     (pa.duration("us"), timedelta.max),
     *((pa.list_(pa.int32()), value) for value in (
-        [1.5], np.array([1.5]), pd.Series([1.5]), np.array([True]), "ab", {1: 2}, 1,
+        [1.5], np.array([1.5]), pd.Series([1.5]), np.array([True]), "ab", {1: 2}, 1, b"ab",
     )),
+    *((pa.list_(kind), value) for kind in (pa.string(), pa.binary()) for value in ("ab", b"ab", {"a": 1})),
+    (pa.list_(pa.float64()), [True]), (pa.list_(pa.bool_()), b"ab"),
     (pa.list_(pa.duration("us")), np.array([1_500], "m8[ns]")),
     (pa.list_(pa.int8()), np.array([300])),
     *((PAIR, value) for value in (

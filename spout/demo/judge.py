@@ -51,10 +51,10 @@ class SettledRun(NamedTuple):
     lost: Lost | None = None
 
     def roots(self) -> Iterator[Root]:
-        return roots_of(self.source, self.start, self.end)
+        return roots_of_run(self.source, self.start, self.end)
 
 
-def roots_of(source: int, start: int, end: int) -> Iterator[Root]:
+def roots_of_run(source: int, start: int, end: int) -> Iterator[Root]:
     return (Root(Source(source), Position(position)) for position in range(start, end))
 
 
@@ -144,7 +144,7 @@ class Outcomes:
         settled = self.settled[run.source]
         for start, end in settled.within(run.start, run.end):
             self.counts.repeated_verdicts += end - start
-            for root in roots_of(run.source, start, end):
+            for root in roots_of_run(run.source, start, end):
                 self.repeated.setdefault(root, [self.verdict_of(root)]).append(run.verdict)
         fresh = settled.outside(run.start, run.end)
         settled.add(run.start, run.end)
@@ -158,7 +158,7 @@ class Outcomes:
                     self.counts.absent += end - start
                 case Verdict.FAILED | Verdict.TIMED_OUT | Verdict.ABANDONED:
                     self.counts.lost_by_reason[run.verdict] += end - start
-                    self.lost.update(dict.fromkeys(roots_of(run.source, start, end), run.verdict))
+                    self.lost.update(dict.fromkeys(roots_of_run(run.source, start, end), run.verdict))
                 case _:
                     assert_never(run.verdict)
 

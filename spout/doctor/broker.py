@@ -106,15 +106,15 @@ class BrokerProbe:
         try:
             cluster = self._ask("asking for the cluster", self._cluster)
         except WindhoverError as error:
-            not_asked: Reading[Any] = Reading(unknown="it was not asked")
+            unasked: Reading[Any] = Reading(unknown="it was not asked")
             return BrokerFacts(
                 file,
                 bootstrap,
                 cluster=Reading(unknown=str(error)),
                 is_refused=isinstance(error, NotAuthenticated),
-                versions=not_asked,
-                allowed=not_asked,
-                findings=not_asked,
+                versions=unasked,
+                allowed=unasked,
+                findings=unasked,
                 skews={},
                 members={},
             )

@@ -24,7 +24,7 @@ from spout.execution.bolt_work import BoltWork
 from spout.execution.calls import ClockNs
 from spout.execution.emitted import Emissions
 from spout.planning.order import Gate
-from spout.publishing.fold import TaskReport, behind_keyed, outstanding_of
+from spout.publishing.fold import TaskReport, outstanding_of, report_behind_keyed
 from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.pulse import Pulse
 from spout.topology.bundles import PlacedRows
@@ -300,7 +300,7 @@ class StageRun:
             errors=tuple(chain.from_iterable(collector.errors for collector in collectors)),
             raised=first_of_each(chain(*(collector.tracebacks for collector in collectors))),
         )
-        return behind_keyed(report) if self._pass.is_behind_keyed else report
+        return report_behind_keyed(report) if self._pass.is_behind_keyed else report
 
     def take_report(self) -> TaskReport:
         """Return what was done since this was called last, and forget it; no bolt holds tuples."""

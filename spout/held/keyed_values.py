@@ -120,15 +120,15 @@ def table_within(kind: DataType) -> DataType | None:
     that raises, and the query ends. None: it makes none of this type.
     """
     if isinstance(kind, ArrayType) and isinstance(kind.elementType, ArrayType):
-        return kind if _is_made_by_pyspark(kind.elementType) else None
+        return kind if _pyspark_builds(kind.elementType) else None
     tables_within = map(table_within, _parts(kind))
     return next((table for table in tables_within if table is not None), None)
 
 
-def _is_made_by_pyspark(kind: DataType) -> bool:
+def _pyspark_builds(kind: DataType) -> bool:
     """Return whether PySpark makes a value of a type in a key, or a part of it."""
-    made = (StructType, TimestampType, TimestampNTZType)
-    return isinstance(kind, made) or any(map(_is_made_by_pyspark, _parts(kind)))
+    built_kinds = (StructType, TimestampType, TimestampNTZType)
+    return isinstance(kind, built_kinds) or any(map(_pyspark_builds, _parts(kind)))
 
 
 def _parts(kind: DataType) -> tuple[DataType, ...]:

@@ -794,15 +794,15 @@ class Overview:
             # one that has as much as may wait reads no more on purpose; where nothing lags, it has read all
             if partition.lag and partition.due < waiting_max:
                 positions[TopicPartition(names.verdict, number)] = partition.next
-        known_ends: dict[TopicPartition, int] = {}
+        ends_by_place: dict[TopicPartition, int] = {}
         for place in positions:
             end = ends[place].value if place in ends else None
             if end is not None:
-                known_ends[place] = end
+                ends_by_place[place] = end
         # from these offsets on records are young: a reader that lacks older ones stands
-        young = self._bounds(ask, max(0, now_ms - STANDS_MS), list(known_ends))
+        young = self._bounds(ask, max(0, now_ms - STANDS_MS), list(ends_by_place))
         first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
-        return self._late.look(positions, first_young, known_ends, now_ms)
+        return self._late.look(positions, first_young, ends_by_place, now_ms)
 
     def _late_text(self, partition: StandingPartition) -> str:
         number = partition.place.partition

@@ -566,8 +566,8 @@ def _recreated(
     input: Input, progress: Reading[SourceProgress], copies: Reading[SourceProgress]
 ) -> Reading[str] | None:
     """Describe that a topic was created again, which no query survives; None: none was, or it is unknown."""
-    known = [reading.value for reading in (progress, copies) if reading.value is not None]
-    topics = [source.recreated for source in known if source.recreated]
+    sources = [reading.value for reading in (progress, copies) if reading.value is not None]
+    topics = [source.recreated for source in sources if source.recreated]
     if not topics:
         return None
     names = " and ".join(str(UntrustedName(topic)) for topic in topics)

@@ -179,7 +179,7 @@ class AckTopicSearch:
         # the root's value, as an acker has it: 0 when all of its tree is acked
         value = int(root_edge(*root))
         batch_count = 0
-        known_acks = set[tuple[str, int, int]]()
+        acks_counted = set[tuple[str, int, int]]()
         for event in events_of(records):
             if not isinstance(event, Acks) or event.source != root.source:
                 continue
@@ -188,9 +188,9 @@ class AckTopicSearch:
             if session is not None and event.session != session:
                 continue
             name = (event.lane, event.seq, event.block)
-            if name in known_acks:
+            if name in acks_counted:
                 continue
-            known_acks.add(name)
+            acks_counted.add(name)
             contribution = contribution_of(event, root)
             if contribution is not None:
                 batch_count += 1
@@ -200,7 +200,7 @@ class AckTopicSearch:
     def decided(self, roots: Iterable[Root]) -> Decided:
         """Find the verdicts of roots and what is noted behind them, as far back as the log is read."""
         decided = Decided({}, {}, {})
-        known_notes = set[tuple[str, int, int]]()
+        notes_counted = set[tuple[str, int, int]]()
         for acker, own_roots in self._by_acker(roots).items():
             for record in self._tails.last(self._topics.verdict, acker, "older verdicts are unknown"):
                 event = read_verdicts(record.value)
@@ -217,8 +217,8 @@ class AckTopicSearch:
                     decided.note(too_late, own_roots)
                 passed = read_passed_calls(record.headers)
                 # an acker that begins again may write a note twice
-                if passed is not None and (passed.lane, passed.seq, acker) not in known_notes:
-                    known_notes.add((passed.lane, passed.seq, acker))
+                if passed is not None and (passed.lane, passed.seq, acker) not in notes_counted:
+                    notes_counted.add((passed.lane, passed.seq, acker))
                     decided.note_calls(passed.calls, own_roots, record.timestamp_ms)
         return decided
 

@@ -269,7 +269,7 @@ def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
     return tuple(first_errors)
 
 
-def behind_keyed(report: TaskReport) -> TaskReport:
+def report_behind_keyed(report: TaskReport) -> TaskReport:
     """Return the report of a task behind a keyed bolt, with what is outstanding as marks.
 
     A number is the edge of the emission's anchor. So the edges of its tuples can be computed here.

@@ -8,7 +8,7 @@ rows; of one that was simply acked there is none. So the table of most batches i
          7      1042  TOUCHED
          7      1044  FAILED                  split, ValueError, "no words"
 
-A task may not know where a root is. What comes to it through a shuffle has only the root's index in
+A task may not know where a root is. What it gets through a shuffle has only the root's index in
 the batch's plan, and what comes from a keyed bolt only a number. The task writes these as positions
 of two pseudo sources, `PLANNED` and `NUMBERED`. `spout.publishing.settle` resolves them before it
 does anything else.

@@ -8,14 +8,23 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker.identity import WIRE_BLOCK_BITS, child_edge, root_edge, source_of, subscription_key
-from acker.wire.codec import RECORD_BYTES_MAX
+from acker.config.settings import AckTopics
+from acker.identity import (
+    WIRE_BLOCK_BITS,
+    acker_partition,
+    child_edge,
+    root_edge,
+    source_of,
+    subscription_key,
+)
+from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import (
     FIRST_EMISSION_BYTES,
     FIRST_EMISSIONS,
     TRACE_BYTES,
     TRACES,
     Acks,
+    Fails,
     SourceRun,
     pack_root_numbers,
 )
@@ -41,16 +50,21 @@ from spout.publishing.fold import (
     not_done,
     outstanding_of,
     plan_root_edges,
+    report_behind_keyed,
     residuals,
 )
 from spout.publishing.publish import (
     CAUSES_MAX,
+    BatchLane,
     Publication,
     ack_headers,
+    ack_records,
     held_runs,
     merge_causes,
+    publication_of,
     skipped_outcome,
 )
+from spout.publishing.root_marks import NUMBERED, RootMark
 from spout.tuples.counts import Counted, Measure, What
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
@@ -373,3 +387,45 @@ def test_headers_of_acks_name_the_first_roots_as_far_as_the_record_has_room(
         if fitting:
             expected.append((name, pack_root_numbers(source, positions[:fitting], values)))
     assert list(headers) == expected
+
+
+@given(plans_with_roots(), st.integers(1, 7))
+def test_each_block_of_a_publication_is_one_record_in_the_partition_of_its_acker(
+    drawn: tuple[BatchPlan, list[int]], partitions: int
+) -> None:
+    plan, failed = drawn
+    failures = ((Cause("b", "E", "m"), np.unique(np.array(failed, np.int64))),) if failed else ()
+    publication = publication_of(outcome_from(plan, failures), BatchLane("query/s", 3))
+    topics = AckTopics("")
+
+    records = ack_records(publication, topics, partitions)
+
+    for written, events, topic in (
+        (records.fails, publication.fails, topics.fail),
+        (records.acks, publication.acks, topics.ack),
+    ):
+        assert [wire_codec().decode(record.value) for record in written] == list(events)
+        for record, event in zip(written, events, strict=True):
+            assert isinstance(event, Acks | Fails)
+            first_position = event.block << WIRE_BLOCK_BITS
+            assert record.topic == topic
+            assert record.partition == acker_partition(event.source, first_position, partitions)
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**40)), max_size=8))
+def test_what_is_outstanding_behind_a_keyed_bolt_is_marked_with_its_edges(
+    tuples: list[tuple[int, int]],
+) -> None:
+    """A root's number is the edge of its anchor, from which the tuple's edge is made."""
+    rows = np.array(tuples, np.int64).reshape(-1, 2)
+    report = task_report("op", "", outstanding={(KEY,): rows})
+
+    marked = report_behind_keyed(report)
+
+    marks = marked.marks.of(RootMark.OUTSTANDING)
+    edges = [child_edge(number % 2**64, KEY, ordinal) for number, ordinal in tuples]
+    assert not marked.outstanding
+    assert (marks.sources == NUMBERED).all()
+    assert sorted(zip(marks.positions.tolist(), marks.values.astype(np.uint64).tolist(), strict=True)) == (
+        sorted(zip([number for number, _ in tuples], edges, strict=True))
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from acker.identity import Root
 from acker.wire.verdict import LOST_VERDICTS
-from spout.demo.judge import Check, Outcomes, roots_of
+from spout.demo.judge import Check, Outcomes, roots_of_run
 
 
 def check_none(name: str, flaws: Iterable[str]) -> Check:
@@ -47,7 +47,7 @@ def verdict_flaws(outcomes: Outcomes, initialised: Set[Root]) -> Iterator[str]:
         root
         for source, runs in outcomes.settled.items()
         for start, end in runs
-        for root in roots_of(source, start, end)
+        for root in roots_of_run(source, start, end)
     }
     for root in initialised | settled:
         verdicts = outcomes.repeated.get(root) or list(filter(None, [outcomes.verdict_of(root)]))

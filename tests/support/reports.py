@@ -11,7 +11,7 @@ import numpy as np
 from acker.identity import I64, U64
 from acker.wire.causes import LATE
 from spout.publishing.delayed import HeldTuples, KeyedRoots, RootPositions
-from spout.publishing.fold import TaskReport, behind_keyed
+from spout.publishing.fold import TaskReport, report_behind_keyed
 from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.failures import Cause
 
@@ -69,7 +69,7 @@ def changed_report(
     if keyed_roots is not None:
         marks.append(keyed_roots.marks())
     changed = replace(changed, marks=RootMarks.together(marks))
-    return changed if keyed_roots is None else behind_keyed(changed)
+    return changed if keyed_roots is None else report_behind_keyed(changed)
 
 
 def failures_of(failed: Iterable[tuple[int, Cause]]) -> Failures:

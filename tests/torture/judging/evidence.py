@@ -18,7 +18,7 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, Init, Take, Tick, Verdicts
 from acker.wire.verdict import Verdict
 from replay.records.headers import location
-from spout.demo.judge import Outcomes, roots_of, settled_runs
+from spout.demo.judge import Outcomes, roots_of_run, settled_runs
 from spout.planning.session import QUESTION_SUFFIX, SessionName
 from tests.torture.workload import number_in
 
@@ -111,7 +111,7 @@ class Evidence:
             self.ticks[record.partition, name].append(Mark(name, event.now, record.timestamp_ms))
         elif isinstance(event, Acks):
             for start, end in event.runs:
-                for root in roots_of(event.source, start, end):
+                for root in roots_of_run(event.source, start, end):
                     self.contributed.setdefault((root, event.session), record.timestamp_ms)
         elif isinstance(event, Verdicts):
             self._read_verdicts(event, record.timestamp_ms)
@@ -124,7 +124,7 @@ class Evidence:
         self.planned[name].append(record.timestamp_ms)
         story = Story(name, init.now + init.timeout_ms, record.timestamp_ms, record.partition)
         for source, start, end in init.runs:
-            for root in roots_of(source, start, end):
+            for root in roots_of_run(source, start, end):
                 self.stories.setdefault(root, story)
 
     def _read_verdicts(self, verdicts: Verdicts, at_ms: int) -> None:

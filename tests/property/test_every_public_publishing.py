@@ -396,7 +396,7 @@ def test_each_block_of_a_publication_is_one_record_in_the_partition_of_its_acker
     plan, failed = drawn
     failures = ((Cause("b", "E", "m"), np.unique(np.array(failed, np.int64))),) if failed else ()
     publication = publication_of(outcome_from(plan, failures), BatchLane("query/s", 3))
-    topics = AckTopics("")
+    topics = AckTopics.with_prefix("")
 
     records = ack_records(publication, topics, partitions)
 

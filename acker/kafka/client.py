@@ -825,7 +825,11 @@ class KafkaClient:
     def leaderless(
         self, asker: Consumer | Producer, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
-        """Return the partitions that have no leader, each with its trouble text; none if nobody answers."""
+        """Return the partitions that have no leader, each with its trouble text.
+
+        When Kafka does not answer any more, the topics that are left are not
+        asked about.
+        """
         texts: dict[TopicPartition, str] = {}
         for topic, topic_places in by_topic(places).items():
             try:

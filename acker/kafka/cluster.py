@@ -564,7 +564,9 @@ class KafkaLog:
         timeout_s: float,
         operation: Operation,
     ) -> _Answer[T]:
-        """Wait for the answers about some partitions; `operation` is what was asked of them.
+        """Wait for the answers about some partitions, at most `timeout_s` for each of them.
+
+        `operation` is what was asked of them.
 
         Raises `KafkaException` for an error that concerns all of them, or
         that will not pass.
@@ -581,6 +583,8 @@ class KafkaLog:
                 errors[place] = error.args[0]
         codes = {error.code() for error in errors.values()}
         if KafkaError._NOENT in codes:
+            # librdkafka says so of a partition that does not exist, and of one
+            # without a leader. Those that exist are without one.
             self._require_existing(errors, timeout_s)
             no_leader = KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no leader")
             errors = dict.fromkeys(errors, no_leader)

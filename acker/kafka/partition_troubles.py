@@ -79,7 +79,7 @@ class TroubleTimes:
     def __init__(self) -> None:
         self._began_ms: dict[tuple[TroubleKind, TopicPartition], int] = {}
 
-    def look(
+    def began_ms(
         self, troubles: Collection[tuple[TroubleKind, TopicPartition]], now_ms: int
     ) -> dict[tuple[TroubleKind, TopicPartition], int]:
         """Take the troubles of one look, at a wall time; return for each the time of its first look.

@@ -117,11 +117,14 @@ class KafkaTransactions(KafkaWriter):
         self._written.clear()
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
-        """Queue a record; one that the client refuses is for `commit` to raise."""
+        """Queue a record; one that the client refuses is for `commit` to raise.
+
+        `placed` is called with the record's offset, when that is known.
+        """
         # one check for each record: only if it fails it is looked why
         if self._fatal_error is not None or not self._in_transaction:
             self._require_open()
-        if self._kept_writes is not None:
+        if self._kept_writes is not None:  # in case this transaction is undone and written again
             self._kept_writes.append(lambda: self.send(record, placed))
         try:
             self._produce(record, self._expect_report(placed) if placed is not None else None)

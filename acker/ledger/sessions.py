@@ -337,7 +337,7 @@ class Sessions:
         clock.read_ms = max(clock.read_ms, now_ms)
         self.line.append_tick(Pending(session, clock.read_ms), self._pending_ticks_max)
 
-    def emit(self, session: Session, now_ms: int) -> int:
+    def record_emission(self, session: Session, now_ms: int) -> int:
         """Read the owner's clock from an init; return how many ms to add to the timeout of its roots.
 
         For some seconds two processes of one session may run at once, with different clocks, and the higher

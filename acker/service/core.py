@@ -187,7 +187,7 @@ class PartitionCore:
         if gap:
             self._quarantine(record, gap)
             return
-        grace_ms = self.sessions.emit(session, init.now)
+        grace_ms = self.sessions.record_emission(session, init.now)
         # a timeout of 0 or less means none
         timeout_ms = init.timeout_ms + grace_ms if init.timeout_ms > 0 else init.timeout_ms
         emission = InitEmission(session, init.topic, init.topic_id, init.now, init.wall, timeout_ms)

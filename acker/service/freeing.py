@@ -134,11 +134,12 @@ def free_in(core: PartitionCore, claims: Iterable[Claim], generations: Mapping[i
     `generations` are those of `next_generations`.
     """
 
-    def decided_ms(session: Session) -> int:
+    def session_time_ms(session: Session) -> int:
         return core.sessions.clock(session).counted_ms
 
     for claim in claims:
-        core.ledger.abandon_sources(set(claim.sources), decided_ms)
+        # first: what is open has a session only as long as its source is claimed
+        core.ledger.abandon_sources(set(claim.sources), session_time_ms)
         core.sessions.free(claim.sources, generations)
 
 

@@ -97,7 +97,8 @@ class StepReader:
         self._assigned: frozenset[TopicPartition] = frozenset()
         self.records: dict[int, StepRecords] = {}
         self._next: dict[TopicPartition, int] = {}
-        self._ends: dict[TopicPartition, int] = {}  # of the control topics; empty if nothing waits for them
+        # up to where the control topics must be read; empty if nothing waits for them
+        self._end_by_place: dict[TopicPartition, int] = {}
         self._apart: dict[int, _Apart] = {}
         self._held: set[int] = set()
         self._watch = StandingWatch(log, Bound.END, limits.stands_ms)
@@ -131,7 +132,7 @@ class StepReader:
         self._held |= new
         for number in new:
             for place in self._places(number):
-                self._ends.pop(place, None)  # what waits has others when it is released
+                self._end_by_place.pop(place, None)  # what waits has others when it is released
         self._reassign()
 
     def release(self, number: int) -> None:
@@ -147,7 +148,7 @@ class StepReader:
         self._held.discard(number)
         for place in self._places(number):
             self._next.pop(place, None)
-            self._ends.pop(place, None)
+            self._end_by_place.pop(place, None)
         # `assign` takes it from the readers, or the next fetch does when no `assign` comes before.
         self._must_reassign = True
 
@@ -175,7 +176,7 @@ class StepReader:
         news = StandingNews()
         if self._apart:
             self._try_those_apart(now_ms)
-        if self._ends:
+        if self._end_by_place:
             self._read_control(now_ms)
         elif rest_ms := self._rest_ms(now_ms):
             self._distribute(self._poll(self._control, min(rest_ms, self._limits.poll_ms), _FETCH))
@@ -191,8 +192,8 @@ class StepReader:
                 self.records[number].acks or self.records[number].fails for number in together
             )
             if self._came_with_acks:
-                self._ends = self._control_ends(together)
-                for number in set(together) - {place.partition for place in self._ends}:
+                self._end_by_place = self._control_ends(together)
+                for number in set(together) - {place.partition for place in self._end_by_place}:
                     self._set_apart(number, _Apart(now_ms))
                 self._read_control(now_ms)
             if self._came_with_acks and is_all:
@@ -298,13 +299,14 @@ class StepReader:
     def _read_control(self, now_ms: int) -> None:
         """Read on up to `_ends`, but no more than a step's records; set apart what does not go on."""
         count, idle_polls = 0, 0
-        while unread := self._unread(self._ends):
+        while unread := self._unread(self._end_by_place):
             if count >= self._limits.step_records:
                 break
             if idle_polls >= APART_POLLS:
                 for number in {place.partition for place in unread}:
+                    # both: a partition waits for its two control topics together
                     init, fail, _ = self._places(number)
-                    ends = {place: self._ends.pop(place) for place in (init, fail)}
+                    ends = {place: self._end_by_place.pop(place) for place in (init, fail)}
                     self._set_apart(number, _Apart(now_ms, ends))
                 break
             positions_before = [self._control.position(place) for place in unread]
@@ -313,14 +315,17 @@ class StepReader:
             count += len(records)
             is_idle = positions_before == [self._control.position(place) for place in unread]
             idle_polls = idle_polls + 1 if is_idle else 0
-        self._ends = self._release(self._ends)
+        self._end_by_place = self._without_read_up(self._end_by_place)
 
     def _unread(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the logs that were not read up to these ends yet."""
         return [place for place, end in ends.items() if self._position(place) < end]
 
-    def _release(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Release the fails of partitions of which both topics were read to their ends; return other ends."""
+    def _without_read_up(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Let the fails of partitions be applied whose control topics were read to their ends.
+
+        Return the ends of the other partitions.
+        """
         unread_partitions = {place.partition for place in self._unread(ends)}
         for place, end in ends.items():
             if place.topic == self._topics.fail and place.partition not in unread_partitions:
@@ -336,7 +341,7 @@ class StepReader:
 
     def _waits(self, number: int) -> bool:
         """Return whether contributions and fails of a partition wait for its control topics."""
-        return number in self._apart or TopicPartition(self._topics.init, number) in self._ends
+        return number in self._apart or TopicPartition(self._topics.init, number) in self._end_by_place
 
     def _set_apart(self, number: int, apart: _Apart) -> None:
         self._apart[number] = apart
@@ -359,7 +364,7 @@ class StepReader:
         joined = [
             number
             for number, apart in self._apart.items()
-            if number not in self._held and apart.ends and not self._release(apart.ends)
+            if number not in self._held and apart.ends and not self._without_read_up(apart.ends)
         ]
         for number in joined:
             del self._apart[number]

@@ -75,7 +75,7 @@ OUTSIDE: Final = "a position lies outside the block"
 
 _NOT_PACKED: Final = "packed positions are not a multiple of 8 bytes"
 _POSITION_BYTES = 8
-_BLOCK_MAX: Final = 1 << (63 - WIRE_BLOCK_BITS)
+_BLOCK_COUNT: Final = 1 << (63 - WIRE_BLOCK_BITS)
 
 
 def epoch_max(written_ms: int) -> int:
@@ -227,7 +227,11 @@ def wrong_fails(fails: Fails, partition: int, partitions: int) -> str:
 
 
 def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
-    if not 0 <= record.block < _BLOCK_MAX:
+    """Return the first flaw in what acks and fails have in common; empty: there is none.
+
+    A block is 32,768 neighbouring positions of one source; all of them have the same acker partition.
+    """
+    if not 0 <= record.block < _BLOCK_COUNT:
         return f"block {record.block} does not exist"
     if acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions) != partition:
         return "the block is not of this acker partition"
@@ -329,13 +333,15 @@ KINDS_MAX: Final = 100
 
 
 class LogOnce:
+    """Remembers which kinds of flaws were logged, so that each kind is logged once."""
+
     def __init__(self) -> None:
         self._kinds: set[tuple[str, str]] = set()
 
-    def is_first(self, topic: str, why: str) -> bool:
+    def take_first(self, topic: str, why: str) -> bool:
         """Return True for the first flaw of a kind, and remember the kind.
 
-        Texts that differ in a last number are one kind. Behind `KINDS_MAX` kinds no flaw is the first.
+        Texts that differ in a last number are one kind. After `KINDS_MAX` kinds no flaw is the first.
         """
         kind = (topic, why.rstrip("0123456789 "))
         if kind in self._kinds or len(self._kinds) >= KINDS_MAX:

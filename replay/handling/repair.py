@@ -76,7 +76,7 @@ def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
             if topic == names.state:
                 yield from _of_state(place, records, marks)
             elif topic in codecs:
-                yield from _of_events(place, records, codecs[topic], marks)
+                yield from _records_of_unknown_version(place, records, codecs[topic], marks)
             else:
                 deque(records, maxlen=0)  # read to the end: acker and spout pass over what is garbage in it
             for run in log.passed_over():
@@ -132,10 +132,13 @@ def pass_over(log: Log, unreadable: Sequence[Unreadable], why: str, by: str) -> 
         producer.close()
 
 
-def _of_events(
+def _records_of_unknown_version(
     place: TopicPartition, records: Iterator[Record], codec: Codec[Any], marks: list[range]
 ) -> Iterator[Unreadable]:
-    """Yield records of an unknown version; other garbage does not stop the readers of these topics."""
+    """Yield records of an unknown version; other garbage does not stop the readers of these topics.
+
+    `marks` is filled while `records` is read (`_noting_marks`).
+    """
     unknown_version: list[Record] = []
     for record in records:
         if marked_offset(record) is None and record.value is not None:

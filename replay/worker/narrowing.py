@@ -70,7 +70,7 @@ class Narrowing:
         """
         self.suspects: dict[int, str] = {}
         self._roots_max = roots_max
-        self._refused_max = refused_max
+        self._refused_limit = refused_max
         self._refused_in_a_row = in_a_row
         self._search_number = search
         self._refused_together = 0  # so many of those that are due first have a refused one among them
@@ -84,14 +84,14 @@ class Narrowing:
         return not is_searching and self._try_count >= self._roots_max
 
     @property
-    def has_credit(self) -> bool:
+    def has_accepted_lately(self) -> bool:
         """Whether the topic has accepted copies, for which suspects may be given up."""
         return self._credit > 0
 
     @property
     def must_spread(self) -> bool:
         """Whether roots are tried from all that are due, not only the first ones."""
-        return bool(self.suspects) and not self.has_credit
+        return bool(self.suspects) and not self.has_accepted_lately
 
     def choose(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return which of the due roots are tried next; none if all of them are suspects."""
@@ -101,7 +101,7 @@ class Narrowing:
         # With 3 suspects, where 10 refused ones are the topic's trouble, the
         # root at 3 tenths of those that are due is tried; in the next search
         # it is the one behind it.
-        place = len(unsuspected) * len(self.suspects) // self._refused_max + self._search_number
+        place = len(unsuspected) * len(self.suspects) // self._refused_limit + self._search_number
         return [unsuspected[place % len(unsuspected)]]
 
     def refused(self, root_count: int) -> None:
@@ -123,7 +123,7 @@ class Narrowing:
 
     def accepted(self, root_count: int, copy_count: int) -> AtFault:
         """Record that so many roots were accepted, some as copies; return where the fault lies."""
-        self._credit += copy_count * self._refused_max
+        self._credit += copy_count * self._refused_limit
         if self.must_spread:
             return AtFault.UNKNOWN
         # of 8 that were refused together the first 4 are accepted: one of the
@@ -138,7 +138,7 @@ class Narrowing:
     def ran_out(self) -> AtFault:
         """Return where the fault lies when nothing is due but the suspects."""
         refused_in_a_row = self._refused_in_a_row + len(self.suspects)
-        if not self.has_credit and refused_in_a_row >= self._refused_max:
+        if not self.has_accepted_lately and refused_in_a_row >= self._refused_limit:
             return AtFault.TOPIC
         return AtFault.RECORDS
 
@@ -156,8 +156,8 @@ class Narrowing:
         """Return where the fault lies, by the suspects and what was accepted."""
         if not self.suspects:
             return AtFault.UNKNOWN
-        if self.has_credit:
+        if self.has_accepted_lately:
             return AtFault.RECORDS
         # what was refused earlier is no reason to try fewer: one of those that
         # are due now may be accepted
-        return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN
+        return AtFault.TOPIC if len(self.suspects) >= self._refused_limit else AtFault.UNKNOWN

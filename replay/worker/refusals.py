@@ -244,7 +244,7 @@ class Refusals:
         """
         if at_fault is AtFault.RECORDS:
             in_a_row = self._in_a_row.setdefault(input_id, RefusedInARow())
-            if not narrowing.has_credit:  # no copy was accepted that would end the row
+            if not narrowing.has_accepted_lately:  # no copy was accepted that would end the row
                 in_a_row.copies += len(narrowing.suspects)
             for offset, why in narrowing.give_up_suspects().items():
                 whys = self._waiting_copies if offset in self._too_old else self.given_up

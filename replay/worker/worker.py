@@ -349,7 +349,7 @@ class Worker:
     def undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
         """Count a record that cannot be read, and report the first of each topic and flaw."""
         self.counters.undecodable += 1
-        if self._log_once.is_first(topic, error):
+        if self._log_once.take_first(topic, error):
             self.report("undecodable", topic=topic, partition=partition, offset=offset, error=error)
 
     def same_topics(self, roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:

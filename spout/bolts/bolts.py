@@ -473,7 +473,7 @@ def _refuse_unrun(name: str, owner: object, *methods: str) -> None:
         check_runs(f"bolt {name!r}: {type(owner).__name__}.{method}", getattr(owner, method, None))
 
 
-def stops(bolt: Stopping, error: Exception) -> bool:
+def ends_the_task(bolt: Stopping, error: Exception) -> bool:
     """Return whether an exception that escaped a bolt ends the query.
 
     `FailTuple` never does. `Isolated` does not either: it replaces a call that would end its
@@ -489,7 +489,7 @@ def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
     """Raise `BoltStopped` if an exception that escaped the bolt ends the query; see `stops`."""
     if isinstance(error, MessageIdUnknown):
         raise BoltStopped(f"bolt {name!r}: {error}") from error
-    if stops(bolt, error):
+    if ends_the_task(bolt, error):
         raise BoltStopped(
             f"bolt {name!r} stops on {type(error).__name__}: {text_of(error)}; mend what it"
             " needs, and start the query again from its checkpoint"

@@ -99,6 +99,7 @@ def wrong_clocks(writers: Iterable[tuple[str, Sequence[WriterTime]]], now_ms: in
     """
     texts: dict[str, str] = {}
     for whose, times in writers:
+        # no append time: the topic keeps what the writer's clock said, and the broker dates nothing
         young = [time for time in times if time.appended_ms is None or now_ms - time.appended_ms <= YOUNG_MS]
         aheads_ms = [time.ahead_ms for time in young if time.ahead_ms is not None]
         # one record that took a minute to its broker seems to come from a clock that is behind
@@ -106,8 +107,10 @@ def wrong_clocks(writers: Iterable[tuple[str, Sequence[WriterTime]]], now_ms: in
         if abs(ahead_ms) > CLOCKS_APART_MS:
             texts[whose] = other_clock_text(whose, ahead_ms, BROKERS)
             continue
-        by_writers_ms = [time.written_ms for time in young if time.appended_ms is None]
-        of_future_ms = max((ms - now_ms for ms in by_writers_ms if ms is not None), default=0)
-        if of_future_ms > CLOCKS_APART_MS:
-            texts[whose] = other_clock_text(whose, of_future_ms, OURS)
+        # without the broker's time a writer's clock can only be compared with this machine's
+        written_ms = [time.written_ms for time in young if time.appended_ms is None]
+        leads_ms = [time_ms - now_ms for time_ms in written_ms if time_ms is not None]
+        longest_lead_ms = max(leads_ms, default=0)
+        if longest_lead_ms > CLOCKS_APART_MS:
+            texts[whose] = other_clock_text(whose, longest_lead_ms, OURS)
     return texts

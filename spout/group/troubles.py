@@ -25,26 +25,28 @@ class Troubles:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._texts: dict[TopicPartition, str] = {}
-        self._standing = StandingPartitions()
+        self._text_by_place: dict[TopicPartition, str] = {}
+        self._standing_watch = StandingPartitions()
         self._reported: set[TopicPartition] = set()
         self._requested_ms: int | None = None
 
     def __contains__(self, place: TopicPartition) -> bool:
-        return place in self._texts
+        return place in self._text_by_place
 
     def __bool__(self) -> bool:
-        return bool(self._texts)
+        return bool(self._text_by_place)
 
     def note(self, answers: OffsetAnswers) -> None:
         """Record what a question got: a partition with an answer is in no trouble any more."""
         for place in answers.offsets:
-            self._texts.pop(place, None)
-        self._texts |= answers.troubles
+            self._text_by_place.pop(place, None)
+        self._text_by_place |= answers.troubles
 
     def texts(self) -> dict[str, str]:
         """Return why partitions have no answer, by ``topic/partition``."""
-        return {f"{place.topic}/{place.partition}": text for place, text in sorted(self._texts.items())}
+        return {
+            f"{place.topic}/{place.partition}": text for place, text in sorted(self._text_by_place.items())
+        }
 
     def step(self, positions: Mapping[TopicPartition, int], now_ms: int) -> StandingNews:
         """Ask about them every `ASK_EVERY_MS`; return what is to be said.
@@ -54,17 +56,21 @@ class Troubles:
         Raises `Unreachable`: Kafka does not answer at all.
         """
         # below 0 the clock was set back: without a question now, none would come for so long
-        is_time = self._requested_ms is None or not 0 <= now_ms - self._requested_ms < ASK_EVERY_MS
-        if self._texts and is_time:
+        is_time_to_ask = self._requested_ms is None or not 0 <= now_ms - self._requested_ms < ASK_EVERY_MS
+        if self._text_by_place and is_time_to_ask:
             self._requested_ms = now_ms
-            self.note(self._log.bounds(Bound.END, self._texts))
-        # one of which it was said that it stands is watched until it was said that it goes on
-        watched = self._texts.keys() | self._reported
-        self._standing.look({place: positions.get(place, UNKNOWN) for place in watched}, now_ms)
-        recovered = {place: positions.get(place, UNKNOWN) for place in watched - self._texts.keys()}
-        self._standing.learn(OffsetAnswers(recovered, self._texts))
-        news = self._standing.take_news()
-        self._reported = (self._reported & self._texts.keys()) | {partition.place for partition in news.stand}
+            self.note(self._log.bounds(Bound.END, self._text_by_place))
+
+        # Of a partition in trouble the texts are news when they last. One that was reported is
+        # watched until it has gone on, since that is news, too.
+        watched = self._text_by_place.keys() | self._reported
+        self._standing_watch.look({place: positions.get(place, UNKNOWN) for place in watched}, now_ms)
+        recovered = {place: positions.get(place, UNKNOWN) for place in watched - self._text_by_place.keys()}
+        self._standing_watch.learn(OffsetAnswers(recovered, self._text_by_place))
+        news = self._standing_watch.take_news()
+        self._reported = (self._reported & self._text_by_place.keys()) | {
+            partition.place for partition in news.stand
+        }
         return news
 
     def require_patience(self, limit_ms: int) -> None:
@@ -72,7 +78,7 @@ class Troubles:
 
         For who has nothing else left to do than to wait for it.
         """
-        standing = self._standing.standing()
+        standing = self._standing_watch.standing()
         if any(partition.stood_ms >= limit_ms for partition in standing):
             texts = "; ".join(map(str, standing))
             raise PartitionStands(

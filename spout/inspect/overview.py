@@ -516,15 +516,15 @@ class Overview:
         self._log = log
         self._topics = topics
         self._inputs = [input for input in topics.inputs.values() if input.tracked]
-        self._numbers = range(topics.acker.partitions)
-        self._observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
+        self._acker_numbers = range(topics.acker.partitions)
+        self._view_reader = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
         self._read_max = read_max
-        self._read_ms = 0
+        self._last_read_ms = 0
         self._troubles: dict[TopicPartition, str] = {}
-        self._late = LateReaders()
+        self._late_readers = LateReaders()
         self._trouble_times = TroubleTimes()
-        self._waiting = _LastingReader(lambda _: WaitingRoots(log, topics, read_max))
-        self._dead = {
+        self._waiting_reader = _LastingReader(lambda _: WaitingRoots(log, topics, read_max))
+        self._letter_readers = {
             input.name: _LastingReader(lambda info: _DeadLetters(log, info, read_max))
             for input in self._inputs
         }
@@ -542,19 +542,21 @@ class Overview:
         ask = Questions(self._log)
         infos = self._topic_infos(ask)
         if ask.away is None:
-            if now_ms - self._read_ms > STALE_MS:
+            if now_ms - self._last_read_ms > STALE_MS:
                 self.close()
-            self._read_ms = now_ms
+            self._last_read_ms = now_ms
         names = self._topics.ack_topics
         self._troubles = {}
         ack_topics = [name for name in names.names() if name in infos.found]
-        ack_places = [TopicPartition(name, number) for name in ack_topics for number in self._numbers]
+        ack_places = [TopicPartition(name, number) for name in ack_topics for number in self._acker_numbers]
         ack_topic_ends = self._bounds(ask, Bound.END, ack_places)
         # only now: a leader that did not answer for an end is one that is silent
         absent = ask(self._log.missing_brokers, topics_of_installation(self._topics)).value or ()
         missing = broker_names(absent)
-        views = [self._view(ask, infos, ack_topic_ends, number, missing) for number in self._numbers]
-        waiting = infos.require(names.due, names.verdict) or ask(self._waiting.read, infos.found[names.due])
+        views = [self._view(ask, infos, ack_topic_ends, number, missing) for number in self._acker_numbers]
+        waiting = infos.require(names.due, names.verdict) or ask(
+            self._waiting_reader.read, infos.found[names.due]
+        )
         ackers = if_it_lives(ask(self._log.members, self._topics.acker.group), missing)
         workers = if_it_lives(ask(self._log.members, self._topics.acker.replay_group), missing)
         queries = {
@@ -576,14 +578,16 @@ class Overview:
                 read_though_stopped[input.name] = read_though_stopped_text(input)
             processes = LiveProcesses(query_lives, ackers.then(len), workers.then(len), missing, is_read)
             letter_topic = input.dead_letter.topic
-            dead = infos.require(letter_topic) or ask(self._dead[input.name].read, infos.found[letter_topic])
+            dead = infos.require(letter_topic) or ask(
+                self._letter_readers[input.name].read, infos.found[letter_topic]
+            )
             partitions += [
                 partition_state(input, partition, views, ends, waiting, dead, processes, now_ms)
                 for partition, ends in self._ends(ask, infos, input)
             ]
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
         not_readable = infos.require(names.init, names.ack)
-        ack_ends = [not_readable or self._ack_ends(ack_topic_ends, number) for number in self._numbers]
+        ack_ends = [not_readable or self._ack_ends(ack_topic_ends, number) for number in self._acker_numbers]
         standing = self._standing(ask, ack_topic_ends, views, waiting, now_ms)
         # asked for its troubles alone: a leaderless partition of a dead-letter topic holds up replays
         letter_topics = {input.dead_letter.topic for input in self._inputs}
@@ -612,7 +616,7 @@ class Overview:
 
     def watch_clocks(self, wall_ms: Callable[[], int]) -> WatchedClocks:
         """Watch the sessions' signs of life for clocks that differ; where nobody answers, all is unknown."""
-        signs = [TopicPartition(self._topics.ack_topics.init, number) for number in self._numbers]
+        signs = [TopicPartition(self._topics.ack_topics.init, number) for number in self._acker_numbers]
         return Questions(self._log)(watch_clocks, self._log, signs, wall_ms).value or WatchedClocks()
 
     def _writers(
@@ -671,7 +675,7 @@ class Overview:
             troubles.append(trouble(TroubleKind.FILLING, place, filling_text(view), None, None))
         # a trouble is as old as the first look that saw it
         names = {(trouble.kind, trouble.place) for trouble in troubles}
-        first_seen_ms = self._trouble_times.look(names, now_ms)
+        first_seen_ms = self._trouble_times.began_ms(names, now_ms)
         dated: list[PartitionTrouble] = []
         for trouble_now in troubles:
             seen_ms = first_seen_ms[trouble_now.kind, trouble_now.place]
@@ -705,8 +709,8 @@ class Overview:
         return [input.name for input in self._inputs if topic in topics_of_input(input)]
 
     def close(self) -> None:
-        self._waiting.close()
-        for letters in self._dead.values():
+        self._waiting_reader.close()
+        for letters in self._letter_readers.values():
             letters.close()
 
     def _topic_infos(self, ask: Questions) -> _Infos:
@@ -744,7 +748,7 @@ class Overview:
             why_no_end = ends[TopicPartition(name, number)].unknown
             if why_no_end:  # a question would wait for this partition
                 return Reading(unknown=why_no_end)
-        answer = ask(self._observer.view, number)
+        answer = ask(self._view_reader.view, number)
         if answer.value is not None or answer.unknown:
             return answer.then(lambda view: view)
         if missing:
@@ -802,7 +806,7 @@ class Overview:
         # from these offsets on records are young: a reader that lacks older ones stands
         young = self._bounds(ask, max(0, now_ms - STANDS_MS), list(ends_by_place))
         first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
-        return self._late.look(positions, first_young, ends_by_place, now_ms)
+        return self._late_readers.look(positions, first_young, ends_by_place, now_ms)
 
     def _late_text(self, partition: StandingPartition) -> str:
         number = partition.place.partition

@@ -148,27 +148,30 @@ class NewShare:
     def __init__(self) -> None:
         self._owed = 0  # in parts of a record, of which it has `NEW_SHARE`
 
-    def of(self, room: int) -> int:
-        """Return how much of a room is kept for new records."""
+    def part_of(self, room: int) -> int:
+        """Return how many records of a room are kept for new records."""
         return (self._owed + room) // NEW_SHARE
 
-    def note(self, room: int, new: int) -> None:
+    def count_given(self, room: int, new_count: int) -> None:
         """Record that of a room for which both competed so many new records got their part."""
-        owed = self._owed + room - NEW_SHARE * new
+        owed = self._owed + room - NEW_SHARE * new_count
         self._owed = min(max(0, owed), NEW_SHARE - 1)
 
 
 class Sharing:
-    """How copies and new records share the room of batches, and what of it is
-    owed to new records by now.
+    """Shares the room of batches between copies and new records.
+
+    Room is how many records a batch may have: of one input, and in all. What
+    new records did not get of their part in one batch is owed to them in the
+    next ones.
     """
 
     def __init__(self) -> None:
-        self._of_batch = NewShare()
-        self._of_inputs: dict[int, NewShare] = {}
+        self._batch_share = NewShare()
+        self._share_by_input: dict[int, NewShare] = {}
 
     def share_out(
-        self, counts: Mapping[int, int], input_ids: Mapping[int, int], room: Room
+        self, count_by_source: Mapping[int, int], input_by_source: Mapping[int, int], room: Room
     ) -> dict[int, int]:
         """Share the room of a batch out.
 
@@ -176,8 +179,8 @@ class Sharing:
         get equal parts.
 
         Args:
-            counts: by source, how many records there are.
-            input_ids: by source, the id of its input.
+            count_by_source: how many records there are.
+            input_by_source: the id of its input.
 
         Returns:
             By source, those of `room.chosen` too, how many records there is
@@ -185,35 +188,43 @@ class Sharing:
         """
         shares: dict[int, int] = {}
         for input_id, input_room in room.by_input.items():
-            input_counts = _counts_of_input(counts, input_ids, input_id)
+            input_counts = _counts_of_input(count_by_source, input_by_source, input_id)
             # nothing is recorded here: an input without a batch yet is owed
             # nothing
-            new_share = self._of_inputs.get(input_id) or NewShare()
+            new_share = self._share_by_input.get(input_id) or NewShare()
             shares |= _divided(input_counts, input_room, new_share)
         shares |= room.chosen
         if room.total is not None:
-            shares = _divided(shares, room.total, self._of_batch)
+            shares = _divided(shares, room.total, self._batch_share)
         return dict(sorted(shares.items()))
 
-    def note(
-        self, counts: Mapping[int, int], input_ids: Mapping[int, int], room: Room, shares: Mapping[int, int]
+    def record_shares(
+        self,
+        count_by_source: Mapping[int, int],
+        input_by_source: Mapping[int, int],
+        room: Room,
+        share_by_source: Mapping[int, int],
     ) -> None:
-        """Record what `share_out` gave, once it is taken: what new records
-        did not get is owed to them.
+        """Record what `share_out` returned, once its records are planned.
+
+        What new records did not get of their part is owed to them from now on.
+        The arguments are those of `share_out`, and what it returned.
         """
         for input_id, input_room in room.by_input.items():
-            new_share = self._of_inputs.setdefault(input_id, NewShare())
-            input_counts = _counts_of_input(counts, input_ids, input_id)
-            _record_new(input_counts, shares, input_room, new_share)
+            new_share = self._share_by_input.setdefault(input_id, NewShare())
+            input_counts = _counts_of_input(count_by_source, input_by_source, input_id)
+            _record_new(input_counts, share_by_source, input_room, new_share)
         if room.total is not None:
-            _record_new({**counts, **room.chosen}, shares, room.total, self._of_batch)
+            # of chosen sources the batch's room was asked for what was chosen
+            batch_counts = {**count_by_source, **room.chosen}
+            _record_new(batch_counts, share_by_source, room.total, self._batch_share)
 
 
 def _counts_of_input(
-    counts: Mapping[int, int], input_ids: Mapping[int, int], input_id: int
+    count_by_source: Mapping[int, int], input_by_source: Mapping[int, int], input_id: int
 ) -> dict[int, int]:
     """Return the counts of the sources of one input."""
-    return {source: count for source, count in counts.items() if input_ids[source] == input_id}
+    return {source: count for source, count in count_by_source.items() if input_by_source[source] == input_id}
 
 
 def _divided(counts: Mapping[int, int], room: int, share: NewShare) -> dict[int, int]:
@@ -221,7 +232,7 @@ def _divided(counts: Mapping[int, int], room: int, share: NewShare) -> dict[int,
     copies, new = _by_kind(counts)
     kept_for_new = 0
     if copies and new:
-        kept_for_new = min(sum(new.values()), share.of(room))
+        kept_for_new = min(sum(new.values()), share.part_of(room))
     shares_of_copies = fair_shares(copies, room - kept_for_new)
     # what copies leave goes to new records, too
     return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))
@@ -233,7 +244,7 @@ def _record_new(counts: Mapping[int, int], shares: Mapping[int, int], room: int,
     """
     copies, new = _by_kind(counts)
     if copies and new and sum(counts.values()) > room:
-        new_share.note(room, sum(shares.get(source, 0) for source in new))
+        new_share.count_given(room, sum(shares.get(source, 0) for source in new))
 
 
 def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -319,7 +330,7 @@ class BatchIntake:
         """Return what is taken of each source; see `Supply.take`. Some have a
         bound for their holes.
         """
-        self._sharing.note(self._counts, self._input_ids, self._room, self._shares)
+        self._sharing.record_shares(self._counts, self._input_ids, self._room, self._shares)
         portions: dict[int, Portion] = {}
         for source, supply in self._supplies.items():
             share = self._shares.get(source, 0)

@@ -158,7 +158,7 @@ class VerdictReader:
     def _pass_over(self, record: Record, why: str) -> None:
         """Count a record that no acker wrote; report the first of its kind."""
         self.undecodable += 1
-        if self._logged.is_first(record.topic, why):
+        if self._logged.take_first(record.topic, why):
             self._report("undecodable", {"record": record.place, "error": why})
 
     def close(self) -> None:

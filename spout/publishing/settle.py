@@ -492,7 +492,7 @@ def _complete_reads(reads: dict[str, Stages]) -> list[Reports]:
             " Let several bolts read one stream in a spout.TopologyBuilder, or let one bolt do both"
         )
     [(branch, stages)] = reads.items()
-    complete = [stages[stage] for stage in sorted(stages, reverse=True) if _covers(stages[stage])]
+    complete = [stages[stage] for stage in sorted(stages, reverse=True) if _reports_cover_plan(stages[stage])]
     if not complete:
         raise TrackingError(
             f"not every read task of {branch!r} reported: the sink evaluated a part of the batch"
@@ -502,14 +502,17 @@ def _complete_reads(reads: dict[str, Stages]) -> list[Reports]:
     return complete
 
 
-def _covers(reports: Sequence[TaskReport]) -> bool:
-    """Return whether the shares of read tasks are the whole plan, and no position is in two of
-    them."""
+def _reports_cover_plan(reports: Sequence[TaskReport]) -> bool:
+    """Return whether the shares of read tasks are the whole plan, and no position is in two.
+
+    There is at least one report, and all of them are of one plan.
+    """
     plan = reports[0].plan
     shares = [run for report in reports for run in report.ranges]
     return (
         plan is not None
         and RootSet.of_runs(shares) == RootSet.of_runs(plan.ranges)
+        # a position in two shares would be counted twice
         and sum(run.end - run.start for run in shares) == plan.count
     )
 

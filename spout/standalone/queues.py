@@ -204,7 +204,7 @@ class QueueCollection:
         if type(what) is Item:  # the common case, called for every record
             lease = what.lease
             store = lease.store
-            if store not in self._stores and not self._is_of_this_spout(client, lease):
+            if store not in self._stores and not self._accepts_lease(client, lease):
                 return 0
             if store.settle(client, lease, what.serial):
                 self.publication.confirmed.append(what.serial)
@@ -212,7 +212,7 @@ class QueueCollection:
             self._note_late(lease, what.serial)
             return 0
         if isinstance(what, Items):
-            if what.lease is None or not self._is_of_this_spout(client, what.lease):
+            if what.lease is None or not self._accepts_lease(client, what.lease):
                 return 0
             runs = what.lease.store.settle_all(client, what.lease)
             self.publication.runs += runs
@@ -220,7 +220,7 @@ class QueueCollection:
             return _item_count(runs)
         if isinstance(what, Part):
             lease, serial = what.item.lease, what.item.serial
-            if not self._is_of_this_spout(client, lease):
+            if not self._accepts_lease(client, lease):
                 return 0
             if not lease.store.settle_part(client, lease, serial, what.number):
                 self._note_late(lease, serial)
@@ -251,12 +251,12 @@ class QueueCollection:
     def abort(self, client: str, what: Settleable) -> int:
         """Put items back; return how many of them were open."""
         if isinstance(what, Items):
-            if what.lease is None or not self._is_of_this_spout(client, what.lease):
+            if what.lease is None or not self._accepts_lease(client, what.lease):
                 return 0
             return what.lease.store.put_back_all(client, what.lease)
         if isinstance(what, Item | Part):
             item = _item_of(what)
-            if not self._is_of_this_spout(client, item.lease):
+            if not self._accepts_lease(client, item.lease):
                 return 0
             was_open = item.lease.store.put_back(client, item.lease, item.serial)
             return int(was_open)
@@ -268,7 +268,7 @@ class QueueCollection:
     def fail(self, client: str, what: Settleable, cause: Cause) -> int:
         """Fail items: each gets a FAILED verdict; return how many of them were open."""
         if isinstance(what, Items):
-            if what.lease is None or not self._is_of_this_spout(client, what.lease):
+            if what.lease is None or not self._accepts_lease(client, what.lease):
                 return 0
             runs = what.lease.store.drop_all(client, what.lease)
             if runs:
@@ -277,7 +277,7 @@ class QueueCollection:
             return _item_count(runs)
         if isinstance(what, Item | Part):
             item = _item_of(what)
-            if not self._is_of_this_spout(client, item.lease):
+            if not self._accepts_lease(client, item.lease):
                 return 0
             if not item.lease.store.drop(client, item.lease, item.serial):
                 self._note_late(item.lease, item.serial)
@@ -298,12 +298,12 @@ class QueueCollection:
         """
         client = limits.client
         if isinstance(what, Items):
-            if what.lease is None or not self._is_of_this_spout(client, what.lease):
+            if what.lease is None or not self._accepts_lease(client, what.lease):
                 return 0
             return self._touch(limits, what.lease, what.lease.left(), now_ms)
         if isinstance(what, Item | Part):
             item = _item_of(what)
-            if not self._is_of_this_spout(client, item.lease) or item.serial not in item.lease:
+            if not self._accepts_lease(client, item.lease) or item.serial not in item.lease:
                 return 0
             return self._touch(limits, item.lease, [PositionRun(item.serial, item.serial + 1)], now_ms)
         # a set, since several parts may be of one item
@@ -327,7 +327,7 @@ class QueueCollection:
             raise UsageError(f"an item is split into 1 part or more, not {parts}")
         if not isinstance(item, Item):
             raise UsageError(f"split: {shortened(item)} is no item; pass one item of what `open` returned")
-        if self._is_of_this_spout(client, item.lease):
+        if self._accepts_lease(client, item.lease):
             item.lease.store.split(client, item.lease, item.serial, parts)
         return [Part(item, number) for number in range(parts)]
 
@@ -341,7 +341,7 @@ class QueueCollection:
         open_by_client = {name: queue.store.open_by_client() for name, queue in self.by_name.items()}
         return SpoutStatus(group, waiting, open_by_client, self.late_count)
 
-    def _is_of_this_spout(self, client: str, lease: Lease) -> bool:
+    def _accepts_lease(self, client: str, lease: Lease) -> bool:
         """Return whether a lease is of this spout; False: its spout is closed.
 
         The store decides, since clients of two spouts may have the same name.
@@ -363,7 +363,7 @@ class QueueCollection:
         """Return a list of items and parts that a client settles; refuse it as a whole where one is wrong.
 
         Raises `UsageError`: one is neither an item nor a part; `TupleError` as
-        `_is_of_this_spout`.
+        `_accepts_lease`.
         """
         if not isinstance(what, Iterable) or isinstance(what, str | bytes | Root | Tuple):
             raise _no_item(verb, what)
@@ -371,7 +371,7 @@ class QueueCollection:
         for item_or_part in items_and_parts:
             if not isinstance(item_or_part, Item | Part):
                 raise _no_item(verb, item_or_part)
-            self._is_of_this_spout(client, _item_of(item_or_part).lease)
+            self._accepts_lease(client, _item_of(item_or_part).lease)
         return items_and_parts
 
     def _note_all_late(self, lease: Lease) -> None:

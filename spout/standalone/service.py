@@ -286,13 +286,13 @@ class SpoutService:
         room = min(count, self._planner.room(self._input_ids[name]))
         has_both = bool(copy_groups) and bool(new_groups)
         is_contested = has_both and ahead.copies.count + ahead.new.count > room
-        room_for_new = min(share.of(room), ahead.new.count) if is_contested else 0
+        room_for_new = min(share.part_of(room), ahead.new.count) if is_contested else 0
         planned: list[TakenRun] = []
         with self._planner.together():
             copy_count = self._plan(ahead.copies, copy_groups, room - room_for_new, now_ms, planned)
             new_count = self._plan(ahead.new, new_groups, room - copy_count, now_ms, planned)
         if is_contested:
-            share.note(room, new_count)
+            share.count_given(room, new_count)
         if planned:
             with self._guard:
                 self._queue(name, planned)

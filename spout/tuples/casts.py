@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acker.identity import I64
-from spout.tuples.exact import NO_FORM, exact_values, map_keys
+from spout.tuples.exact import CONVERSION_ERRORS, exact_values, map_keys
 
 _LISTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
     pa.types.is_list,
@@ -120,7 +120,7 @@ def cell_text(column: pa.Array, row: int) -> str:
     """
     try:
         return str(column[row])
-    except NO_FORM:
+    except CONVERSION_ERRORS:
         return str(column.slice(row, 1).to_string(skip_new_lines=True))
 
 

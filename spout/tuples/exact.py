@@ -56,7 +56,7 @@ import pyarrow.compute as pc
 
 from spout.tuples.tuple import by_names, short_repr
 
-NO_FORM: Final = (ValueError, OverflowError, LookupError)
+CONVERSION_ERRORS: Final = (ValueError, OverflowError, LookupError)
 """What PyArrow raises for a value that Python has no form of, and for a zone
 that Python does not know.
 """
@@ -93,7 +93,7 @@ def python_values(column: pa.Array) -> list[Any]:
     """Return the values of a column; of those that Python has no form of Arrow's scalars."""
     try:
         values: list[Any] = column.to_pylist()
-    except NO_FORM:
+    except CONVERSION_ERRORS:
         values = [_python_value(value) for value in column]
     return values
 
@@ -102,7 +102,7 @@ def _python_value(scalar: pa.Scalar) -> Any:
     """Return a scalar as a value of Python; as it is where Python has no form of it."""
     try:
         return scalar.as_py()
-    except NO_FORM:
+    except CONVERSION_ERRORS:
         return scalar
 
 

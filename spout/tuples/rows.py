@@ -17,7 +17,7 @@ import pyarrow as pa
 from acker.errors import MessageIdUnknown, TupleError
 from acker.identity import Position, Root, Source
 from spout.tuples.casts import check_nulls, with_zone
-from spout.tuples.exact import NO_FORM, exact_values
+from spout.tuples.exact import CONVERSION_ERRORS, exact_values
 from spout.tuples.places import Places
 from spout.tuples.tuple import SPARK, MessageId, StreamId, Tuple, short_repr, text_of, values_in_order
 
@@ -89,7 +89,7 @@ def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: i
 class ArrowRows:
     """Rows of an Arrow batch; a column becomes a list when its first value is used."""
 
-    __slots__ = ("_lists", "_odd_columns", "batch", "came_from", "message_id", "names", "places")
+    __slots__ = ("_odd_columns", "_values_by_column", "batch", "came_from", "message_id", "names", "places")
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ArrowRows:
         self.came_from = came_from
         self.message_id = find_id
         self.names: Sequence[str] = batch.schema.names
-        self._lists: dict[str, list[Any]] = {}
+        self._values_by_column: dict[str, list[Any]] = {}
         # those with a value that Python has no form of are read one by one
         self._odd_columns: set[str] = set()
 
@@ -121,21 +121,22 @@ class ArrowRows:
         the calendar of Python has no such day in that zone, or Python does
         not know the zone.
         """
-        values = self._lists.get(name)
+        values = self._values_by_column.get(name)
         if values is not None:
             return values[row]
         column = self.batch.column(name)
         if name not in self._odd_columns:
             try:
                 values = column.to_pylist()
-            except NO_FORM:
+            except CONVERSION_ERRORS:
                 self._odd_columns.add(name)
             else:
-                self._lists[name] = values
+                self._values_by_column[name] = values
                 return values[row]
         try:  # one by one, so that only the tuple fails whose value it is
             return column[row].as_py()
-        except NO_FORM:
+        except CONVERSION_ERRORS:
+            # a time may have a form in UTC; of a text that is no UTF-8 this raises again
             return column.slice(row, 1).cast(with_zone(column.type, "UTC"))[0].as_py()
 
     def arrow(self, fields: Sequence[str] | None) -> pa.RecordBatch:

@@ -959,7 +959,7 @@ MUTANTS = (
     Mutant(
         "what-is-held-is-not-waited-for",
         "acker/service/step_reader.py",
-        "                self._ends.pop(place, None)  # what waits",
+        "                self._end_by_place.pop(place, None)  # what waits",
         "                pass  # what waits",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_contributions_that_wait_for_their_inits_wait_on_behind_the_transaction",
@@ -1248,8 +1248,8 @@ MUTANTS = (
     Mutant(
         "what-is-apart-waits-for-its-inits",
         "acker/service/step_reader.py",
-        "return number in self._apart or TopicPartition(self._topics.init, number) in self._ends",
-        "return TopicPartition(self._topics.init, number) in self._ends",
+        "return number in self._apart or TopicPartition(self._topics.init, number) in self._end_by_place",
+        "return TopicPartition(self._topics.init, number) in self._end_by_place",
         "tests/unit/acker/service/test_acker_standing.py"
         "::test_contributions_that_come_before_their_inits_can_be_read_count_when_these_can",
         "contributions would be applied before the init of their root, and dropped",

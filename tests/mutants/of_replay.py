@@ -382,7 +382,7 @@ MUTANTS = (
     Mutant(
         "no-record-dies-while-nothing-shows-that-its-topic-takes-others",
         "replay/worker/narrowing.py",
-        "return AtFault.TOPIC if len(self.suspects) >= self._refused_max else AtFault.UNKNOWN",
+        "return AtFault.TOPIC if len(self.suspects) >= self._refused_limit else AtFault.UNKNOWN",
         "return AtFault.RECORDS",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_topic_that_takes_no_copy_is_the_inputs_trouble",

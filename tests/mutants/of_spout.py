@@ -691,7 +691,7 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-batch-stays-for-new-records",
         "spout/planning/intake.py",
-        "kept_for_new = min(sum(new.values()), share.of(room))",
+        "kept_for_new = min(sum(new.values()), share.part_of(room))",
         "kept_for_new = 0",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "records that always fail would keep all new ones waiting",
@@ -2064,7 +2064,7 @@ MUTANTS = (
     Mutant(
         "a-client-gets-a-quarter-of-new-records",
         "spout/standalone/service.py",
-        "room_for_new = min(share.of(room), ahead.new.count) if is_contested else 0",
+        "room_for_new = min(share.part_of(room), ahead.new.count) if is_contested else 0",
         "room_for_new = 0",
         "tests/unit/spout/standalone/test_kestrel_holes.py"
         "::test_copies_that_never_end_leave_a_quarter_to_new_records",

@@ -127,7 +127,7 @@ def inits_first() -> Replaced:
         for number in self._together():
             found = self.records[number]
             found.fail_end = self._control.position(TopicPartition(self._topics.fail, number))
-        self._ends = {}
+        self._end_by_place = {}
 
     return [(StepReader, "_read_control", _read_control)]
 

@@ -157,9 +157,9 @@ def max_pending() -> Replaced:
 
     share_out = Sharing.share_out
 
-    def unlimited(self: Sharing, counts: Any, input_ids: Any, room: Room) -> dict[int, int]:
+    def unlimited(self: Sharing, count_by_source: Any, input_by_source: Any, room: Room) -> dict[int, int]:
         boundless = replace(room, by_input=dict.fromkeys(room.by_input, 1 << 30))
-        return share_out(self, counts, input_ids, boundless)
+        return share_out(self, count_by_source, input_by_source, boundless)
 
     return [(Sharing, "share_out", unlimited)]
 

@@ -83,7 +83,7 @@ class KeyedQuery:
         frames = []
         for values, part in frame.groupby(key) if len(frame) else ():
             state = self._states.setdefault(values, FakeState())
-            self.keys.add(() if task.one_key else values)
+            self.keys.add(() if task.has_one_key else values)
             frames += task(values, [part], state)  # type: ignore[arg-type]  # a stand-in
         schema = pa.schema([(EMITTED, pa.binary()), (REPORT, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
         for each in frames or [pd.DataFrame(columns=schema.names, dtype=object)]:

@@ -16,7 +16,7 @@ from replay.records.headers import HISTORY, Lineage, build_headers
 from spout.demo.judge import (
     Outcomes,
     SettledRun,
-    roots_of,
+    roots_of_run,
     settled_runs,
     uncommitted,
 )
@@ -72,13 +72,13 @@ def test_of_two_verdicts_the_first_one_counts() -> None:
         {"TIMED_OUT": 1},
         1,
     )
-    initialised = set(roots_of(SOURCE, 0, 6))
+    initialised = set(roots_of_run(SOURCE, 0, 6))
     assert list(verdict_flaws(judge, initialised)) == ["t/0@4 is ACKED and then TIMED_OUT"]
 
 
 def test_a_root_that_is_open_at_the_end_and_one_that_never_began_are_named() -> None:
     judge = outcomes(SettledRun(SOURCE, 1, 2, "ABSENT"))
-    assert sorted(verdict_flaws(judge, set(roots_of(SOURCE, 2, 3)))) == [
+    assert sorted(verdict_flaws(judge, set(roots_of_run(SOURCE, 2, 3)))) == [
         "t/0@1 was never initialised",
         "t/0@2 never got a verdict",
     ]

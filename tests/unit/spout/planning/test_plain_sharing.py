@@ -45,7 +45,7 @@ def shared(sharing: Sharing, counts: Mapping[int, int], room: int | None, **room
     """Share a room out, of the batch or of an input, and take what is given."""
     of = Room(room, {1: rooms["input"]} if "input" in rooms else {1: 10**6})
     shares = sharing.share_out(counts, INPUTS, of)
-    sharing.note(counts, INPUTS, of, shares)
+    sharing.record_shares(counts, INPUTS, of, shares)
     return shares
 
 

@@ -108,12 +108,12 @@ class LateRoot:
 
     Attributes:
         missing: the XOR value without them; 0: all are there.
-        seen: which acks, by lane and number, so that none counts twice where records are read again.
+        counted_acks: which acks, by lane and number, so that none counts twice where records are read again.
     """
 
     cohort: TimedCohort
     missing: int
-    seen: set[tuple[str, int]] = field(default_factory=set)
+    counted_acks: set[tuple[str, int]] = field(default_factory=set)
 
 
 def shares_timed_out(
@@ -124,20 +124,21 @@ def shares_timed_out(
     Only roots that were emitted so long ago count: of younger ones it is not known yet. `now_ms` is wall
     time.
     """
-    roots: list[tuple[int, int]] = []
-    settled: list[tuple[int, int, int]] = []
-    for each in cohorts:
-        age_ms = now_ms - each.emitted_ms
-        roots.append((age_ms, each.end - each.start - each.left))
-        for times in (each.acked, each.failed, each.late):
-            settled += [(age_ms, took_ms, found) for took_ms, found in times.items()]
-    ages_ms, sizes = np.array(roots, np.int64).reshape(-1, 2).T
-    of_ms, took_ms_, counts = np.array(settled, np.int64).reshape(-1, 3).T
+    emitted_rows: list[tuple[int, int]] = []
+    settled_rows: list[tuple[int, int, int]] = []
+    for cohort in cohorts:
+        age_ms = now_ms - cohort.emitted_ms
+        emitted_rows.append((age_ms, cohort.end - cohort.start - cohort.left))
+        for counts_by_time in (cohort.acked, cohort.failed, cohort.late):
+            settled_rows += [(age_ms, took_ms, count) for took_ms, count in counts_by_time.items()]
+    emitted_ages_ms, emitted_counts = np.array(emitted_rows, np.int64).reshape(-1, 2).T
+    settled_ages_ms, times_ms, settled_counts = np.array(settled_rows, np.int64).reshape(-1, 3).T
     shares: list[float | None] = []
     for timeout_ms in timeouts_ms:
-        all_ = int(sizes[ages_ms >= timeout_ms].sum())
-        in_time = int(counts[(of_ms >= timeout_ms) & (took_ms_ <= timeout_ms)].sum())
-        shares.append((all_ - in_time) / all_ if all_ else None)
+        emitted_count = int(emitted_counts[emitted_ages_ms >= timeout_ms].sum())
+        is_in_time = (settled_ages_ms >= timeout_ms) & (times_ms <= timeout_ms)
+        in_time_count = int(settled_counts[is_in_time].sum())
+        shares.append((emitted_count - in_time_count) / emitted_count if emitted_count else None)
     return shares
 
 
@@ -156,10 +157,10 @@ def quantile(times: Mapping[int, int], share: float) -> int | None:
     `times` has how many roots took each time.
     """
     total = sum(times.values())
-    passed = 0
+    count_so_far = 0
     for took_ms in sorted(times):
-        passed += times[took_ms]
-        if passed >= share * total:
+        count_so_far += times[took_ms]
+        if count_so_far >= share * total:
             return took_ms
     return None
 
@@ -178,23 +179,28 @@ class CompletionLog(LogFigures):
         for name in (names.init, names.verdict, names.ack):
             if name not in infos:
                 raise TopicError(MISSING.format(name))
-        self._log, self._topics, self._read_max = log, topics, read_max
-        self._numbers = range(topics.acker.partitions)
-        self._inputs = {one.id: one for one in inputs}
+        self._log = log
+        self._topics = topics
+        self._read_max = read_max
+        self._acker_numbers = range(topics.acker.partitions)
+        self._inputs = {input.id: input for input in inputs}
         self._inits = Follower(
             log, self._places(names.init), read_max, committed=False, on_damage=pass_damage
         )
         self._verdicts: Follower | None = None
         self._first_ms: int | None = None
-        self._sources: dict[int, list[TimedCohort]] = {}
+        self._cohorts_by_source: dict[int, list[TimedCohort]] = {}
+        """Ascending by their first position."""
         self._unplaced: list[tuple[int, Verdicts]] = []
+        """Verdicts, and when they were written, that came before their inits were read."""
         self._late: dict[Root, LateRoot] = {}
         self._acks_read: dict[int, int] = {}
         """Up to which offset the acks of an acker partition were read for all of these roots but the new."""
         self._acks_since_ms: dict[int, int] = {}
         """When the oldest new one of these roots was emitted, by acker partition."""
         self._acks_unread: list[str] = []
-        self._before = Counter[int]()
+        self._settled_before = Counter[int]()
+        """By input, how many roots were settled whose init is no longer in the log."""
 
     def _followers(self) -> Sequence[Follower | None]:
         return [self._inits, self._verdicts]
@@ -212,7 +218,8 @@ class CompletionLog(LogFigures):
             first = offsets_since(self._log, places, max(0, self._first_ms - CLOCKS_APART_MS))
             self._verdicts = Follower(self._log, places, self._read_max, first=first, on_damage=pass_damage)
         for record in self._verdicts.read() if self._verdicts else ():
-            if (event := read_verdicts(record.value)) is not None:
+            event = read_verdicts(record.value)
+            if event is not None:
                 self._unplaced.append((record.timestamp_ms, event))
         self._read_inits()
         if not self._inits.is_whole:
@@ -222,52 +229,59 @@ class CompletionLog(LogFigures):
         self._unplaced = []
         self._read_late_acks()
 
-    def cohorts(self, one: Input) -> list[TimedCohort]:
+    def cohorts(self, input: Input) -> list[TimedCohort]:
         """Return the cohorts of an input, of copies too."""
-        return [
-            each for source, found in self._sources.items() if input_id_of(source) == one.id for each in found
-        ]
+        cohorts: list[TimedCohort] = []
+        for source, cohorts_of_source in self._cohorts_by_source.items():
+            if input_id_of(source) == input.id:
+                cohorts += cohorts_of_source
+        return cohorts
 
     def rows(self, now_ms: int, timeout_ms: int | None = None) -> list[dict[str, Any]]:
         """Return a row for each input; `would_time_out` is for `timeout_ms`, or its own; wall time now."""
-        return [self._row(one, now_ms, timeout_ms) for one in self._inputs.values()]
+        return [self._row(input, now_ms, timeout_ms) for input in self._inputs.values()]
 
     def notes(self) -> list[str]:
         """Return what is unknown, as of the last `read`."""
         notes = [
-            f"{self._inputs[number].name}: {found:,} roots were settled whose emission is no longer in the"
+            f"{self._inputs[input_id].name}: {count:,} roots were settled whose emission is no longer in the"
             " log; how long they took is unknown"
-            for number, found in self._before.items()
+            for input_id, count in self._settled_before.items()
         ]
         notes += self._acks_unread
         return [*notes, *self.partial()]
 
-    def _row(self, one: Input, now_ms: int, timeout_ms: int | None) -> dict[str, Any]:
-        found = self.cohorts(one)
-        acked, late = Counter[int](), Counter[int]()
-        for each in found:
-            acked.update(each.acked)
-            late.update(each.late)
-        tested_ms = one.timeout_ms if timeout_ms is None else timeout_ms
-        longest_ms = max([one.timeout_ms, tested_ms, *acked, *late])
+    def _row(self, input: Input, now_ms: int, timeout_ms: int | None) -> dict[str, Any]:
+        """Return the row of an input; see `rows`. Times are ms; a timeout of 0 is none."""
+        cohorts = self.cohorts(input)
+        acked = Counter[int]()
+        late = Counter[int]()
+        for cohort in cohorts:
+            acked.update(cohort.acked)
+            late.update(cohort.late)
+        tested_ms = input.timeout_ms if timeout_ms is None else timeout_ms
+        longest_ms = max([input.timeout_ms, tested_ms, *acked, *late])
         bounds = time_bounds(longest_ms)
-        tried = sorted({*_tried(longest_ms), *([tested_ms] if tested_ms else [])})
-        *shares, would_time_out = shares_timed_out(found, [*tried, tested_ms], now_ms)
+        timeouts_ms = set(_timeouts_to_compare(longest_ms))
+        if tested_ms:
+            timeouts_ms.add(tested_ms)
+        compared_ms = sorted(timeouts_ms)
+        *shares, would_time_out = shares_timed_out(cohorts, [*compared_ms, tested_ms], now_ms)
         times = {f"{name}_ms": quantile(acked, share) for name, share in QUANTILES.items()}
         late_times = {f"late_{name}_ms": quantile(late, share) for name, share in QUANTILES.items()}
         return {
-            "input": one.name,
-            "emitted": sum(each.end - each.start for each in found),
+            "input": input.name,
+            "emitted": sum(cohort.end - cohort.start for cohort in cohorts),
             "acked": acked.total(),
             **times,
             "max_ms": max(acked, default=None),
-            "timeout_ms": one.timeout_ms or "never",
-            "timed_out": sum(each.timed_out for each in found),
+            "timeout_ms": input.timeout_ms or "never",
+            "timed_out": sum(cohort.timed_out for cohort in cohorts),
             "late": late.total(),
             **late_times,
             "tested_timeout_ms": tested_ms,
             "would_time_out": would_time_out if tested_ms else 0.0,
-            "since": moment(min((each.emitted_ms for each in found), default=None)),
+            "since": moment(min((cohort.emitted_ms for cohort in cohorts), default=None)),
             "histogram": [
                 {
                     "from_ms": low,
@@ -278,77 +292,88 @@ class CompletionLog(LogFigures):
                 for low, high in pairwise(bounds)
             ],
             "timeouts": [
-                {"timeout_ms": at, "would_time_out": share} for at, share in zip(tried, shares, strict=True)
+                {"timeout_ms": compared, "would_time_out": share}
+                for compared, share in zip(compared_ms, shares, strict=True)
             ],
             "by_bolt": None,
             "unknown": {"by_bolt": BY_BOLT},
         }
 
     def _places(self, topic: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, number) for number in self._numbers]
+        return [TopicPartition(topic, number) for number in self._acker_numbers]
 
     def _read_inits(self) -> None:
+        """Take in the inits that are new: each of their runs is a cohort."""
         for event in events_of(self._inits.read()):
             if not isinstance(event, Init):
                 continue
             self._first_ms = event.wall if self._first_ms is None else min(self._first_ms, event.wall)
             for source, start, end in event.runs:
                 if input_id_of(source) in self._inputs:
-                    self._emit(source, TimedCohort(start, end, event.wall, event.timeout_ms))
+                    self._add_cohort(source, TimedCohort(start, end, event.wall, event.timeout_ms))
 
-    def _emit(self, source: int, cohort: TimedCohort) -> None:
-        found = self._sources.setdefault(source, [])
-        at = bisect_right(found, cohort.start, key=lambda each: each.start)
-        start = max(cohort.start, found[at - 1].end) if at else cohort.start
+    def _add_cohort(self, source: int, cohort: TimedCohort) -> None:
+        """Add a cohort, without positions that the one before it has already."""
+        cohorts = self._cohorts_by_source.setdefault(source, [])
+        index = bisect_right(cohorts, cohort.start, key=lambda other: other.start)
+        start = max(cohort.start, cohorts[index - 1].end) if index else cohort.start
         if start >= cohort.end:
             return  # announced again by a process that does not know that it was
         cohort.start = start
-        found.insert(at, cohort)
-        del found[:-COHORTS_MAX]
+        cohorts.insert(index, cohort)
+        del cohorts[:-COHORTS_MAX]
 
-    def _settle(self, event: Verdicts, at_ms: int) -> None:
+    def _settle(self, event: Verdicts, decided_ms: int) -> None:
+        """Count the roots of a record of verdicts, written at `decided_ms` (wall time), in their cohorts."""
         for verdict, runs in event.done():
             for source, start, end in runs:
-                for cohort, found in self._within(source, start, end):
+                for cohort, root_count in self._counts_by_cohort(source, start, end):
                     match verdict:
                         case Verdict.ACKED:
-                            cohort.acked[max(0, at_ms - cohort.emitted_ms)] += found
+                            cohort.acked[max(0, decided_ms - cohort.emitted_ms)] += root_count
                         case Verdict.ABSENT:
-                            cohort.left += found
+                            cohort.left += root_count
                         case _:
                             assert_never(verdict)
         for lost in event.lost:
             for position in positions(lost.positions).tolist():
-                for cohort, found in self._within(lost.source, position, position + 1):
+                for cohort, root_count in self._counts_by_cohort(lost.source, position, position + 1):
                     if lost.error == HELD:
-                        cohort.left += found
+                        cohort.left += root_count
                         continue
                     match lost.reason:
                         case Verdict.FAILED:
-                            cohort.failed[max(0, at_ms - cohort.emitted_ms)] += found
+                            cohort.failed[max(0, decided_ms - cohort.emitted_ms)] += root_count
                         case Verdict.TIMED_OUT:
-                            cohort.timed_out += found
+                            cohort.timed_out += root_count
                             self._seek_acks(Root(lost.source, position), cohort)  # type: ignore[arg-type]
                         case Verdict.ABANDONED:
-                            cohort.left += found
+                            cohort.left += root_count
                         case _:
                             assert_never(lost.reason)
 
-    def _within(self, source: int, start: int, end: int) -> Iterator[tuple[TimedCohort, int]]:
-        """Yield the cohorts that have some positions, each with how many of them."""
+    def _counts_by_cohort(self, source: int, start: int, end: int) -> Iterator[tuple[TimedCohort, int]]:
+        """Yield the cohorts that have some of the positions [start, end), each with how many of them.
+
+        Positions that no cohort has are counted: their inits are no longer in the log.
+        """
         if input_id_of(source) not in self._inputs:
             return
-        found, left = self._sources.get(source, []), end - start
-        at = max(0, bisect_right(found, start, key=lambda each: each.start) - 1)
-        for cohort in found[at : bisect_left(found, end, key=lambda each: each.start)]:
-            both = min(end, cohort.end) - max(start, cohort.start)
-            if both > 0:
-                left -= both
-                yield cohort, both
-        if left:
-            self._before[input_id_of(source)] += left
+        cohorts = self._cohorts_by_source.get(source, [])
+        # the first one may begin before `start` and reach behind it
+        first_index = max(0, bisect_right(cohorts, start, key=lambda cohort: cohort.start) - 1)
+        end_index = bisect_left(cohorts, end, key=lambda cohort: cohort.start)
+        count_without_cohort = end - start
+        for cohort in cohorts[first_index:end_index]:
+            shared_count = min(end, cohort.end) - max(start, cohort.start)
+            if shared_count > 0:
+                count_without_cohort -= shared_count
+                yield cohort, shared_count
+        if count_without_cohort:
+            self._settled_before[input_id_of(source)] += count_without_cohort
 
     def _seek_acks(self, root: Root, cohort: TimedCohort) -> None:
+        """Begin to look for the acks of a root that timed out."""
         self._late[root] = LateRoot(cohort, int(root_edge(*root)))
         acker = self._acker_of(root)
         since_ms = self._acks_since_ms.get(acker, cohort.emitted_ms)
@@ -362,61 +387,69 @@ class CompletionLog(LogFigures):
            where the last call ended. An ack that is read again counts once.
         """
         self._give_up()
-        by_acker: dict[int, dict[tuple[int, int], list[Root]]] = {}
+        blocks_by_acker: dict[int, dict[tuple[int, int], list[Root]]] = {}
         for root in self._late:
-            blocks = by_acker.setdefault(self._acker_of(root), {})
-            blocks.setdefault((root.source, root.position >> WIRE_BLOCK_BITS), []).append(root)
+            roots_by_block = blocks_by_acker.setdefault(self._acker_of(root), {})
+            block = (root.source, root.position >> WIRE_BLOCK_BITS)
+            roots_by_block.setdefault(block, []).append(root)
         tails = Tails(self._log, self._topics.replay.limits.operation_timeout_ms)
-        for acker, blocks in by_acker.items():
-            first = self._first_ack(acker)
-            records = tails.rest(self._topics.ack_topics.ack, acker, first, "late acks there are unknown")
-            self._fold(acker, blocks, records)
+        for acker, roots_by_block in blocks_by_acker.items():
+            from_offset = self._first_ack(acker)
+            what_is_unknown = "late acks there are unknown"
+            records = tails.rest(self._topics.ack_topics.ack, acker, from_offset, what_is_unknown)
+            self._take_acks(acker, roots_by_block, records)
             self._acks_since_ms.pop(acker, None)
         self._acks_unread = tails.notes
 
     def _give_up(self) -> None:
-        """Of partitions that have no root left, the next one begins at its own emission."""
-        newest_ms = max((each.cohort.emitted_ms for each in self._late.values()), default=0)
-        acks = sum(len(each.seen) for each in self._late.values())
-        for root, each in list(self._late.items()):
-            is_old = newest_ms - each.cohort.emitted_ms > LATE_FOR_MS
-            if is_old or len(self._late) > LATE_MAX or acks > LATE_ACKS_MAX:
-                acks -= len(each.seen)
+        """Give up the oldest roots beyond the limits.
+
+        Of acker partitions that have no root left it is forgotten how far they were read: the next root
+        begins at its own emission.
+        """
+        newest_ms = max((late.cohort.emitted_ms for late in self._late.values()), default=0)
+        ack_count = sum(len(late.counted_acks) for late in self._late.values())
+        for root, late in list(self._late.items()):  # the oldest ones come first
+            is_old = newest_ms - late.cohort.emitted_ms > LATE_FOR_MS
+            if is_old or len(self._late) > LATE_MAX or ack_count > LATE_ACKS_MAX:
+                ack_count -= len(late.counted_acks)
                 del self._late[root]
         ackers = {self._acker_of(root) for root in self._late}
-        self._acks_read = {acker: at for acker, at in self._acks_read.items() if acker in ackers}
+        self._acks_read = {acker: offset for acker, offset in self._acks_read.items() if acker in ackers}
 
     def _first_ack(self, acker: int) -> int:
-        read = self._acks_read.get(acker)
+        """Return the offset from which the acks of an acker partition are read."""
+        read_to = self._acks_read.get(acker)
         since_ms = self._acks_since_ms.get(acker)
-        if since_ms is None:
-            return read or 0
+        if since_ms is None:  # there is no new root
+            return read_to or 0
         place = TopicPartition(self._topics.ack_topics.ack, acker)
-        at = self._log.offsets_at([place], max(0, since_ms - CLOCKS_APART_MS))[place]
-        return at if read is None else min(at, read)
+        offset_since = self._log.offsets_at([place], max(0, since_ms - CLOCKS_APART_MS))[place]
+        return offset_since if read_to is None else min(offset_since, read_to)
 
     def _acker_of(self, root: Root) -> int:
-        return acker_partition(root.source, root.position, len(self._numbers))
+        return acker_partition(root.source, root.position, len(self._acker_numbers))
 
-    def _fold(
-        self, acker: int, blocks: Mapping[tuple[int, int], Sequence[Root]], records: Iterable[Record]
+    def _take_acks(
+        self, acker: int, roots_by_block: Mapping[tuple[int, int], Sequence[Root]], records: Iterable[Record]
     ) -> None:
+        """Count acks of the roots that are looked for; one whose acks are all there was acked late."""
         for record in records:
             self._acks_read[acker] = max(self._acks_read.get(acker, 0), record.offset + 1)
             for event in events_of([record]):
-                if not isinstance(event, Acks) or wrong_acks(event, acker, len(self._numbers)):
+                if not isinstance(event, Acks) or wrong_acks(event, acker, len(self._acker_numbers)):
                     continue
-                name = event.lane, event.seq
-                for root in blocks.get((event.source, event.block), ()):
-                    found = self._late.get(root)
-                    if found is None or name in found.seen:
+                ack_name = (event.lane, event.seq)
+                for root in roots_by_block.get((event.source, event.block), ()):
+                    late = self._late.get(root)
+                    if late is None or ack_name in late.counted_acks:
                         continue
                     value = contribution_of(event, root)
                     if value is None:
                         continue
-                    found.seen.add(name)
-                    found.missing ^= value
-                    if found.missing == 0:
+                    late.counted_acks.add(ack_name)
+                    late.missing ^= value
+                    if late.missing == 0:
                         cohort = self._late.pop(root).cohort
                         cohort.late[max(0, record.timestamp_ms - cohort.emitted_ms)] += 1
 
@@ -424,13 +457,15 @@ class CompletionLog(LogFigures):
 def _between(times: Mapping[int, int], low_ms: int, high_ms: int) -> int:
     """Count the roots that took longer than `low_ms` and at most `high_ms`; 0 ms is in the first part."""
     return sum(
-        found for took_ms, found in times.items() if low_ms < took_ms <= high_ms or took_ms == low_ms == 0
+        root_count
+        for took_ms, root_count in times.items()
+        if low_ms < took_ms <= high_ms or took_ms == low_ms == 0
     )
 
 
-def _tried(longest_ms: int) -> list[int]:
-    """Return timeouts to compare, from a tenth of a second to twice the longest time, each 15 % longer."""
-    tried = [TRIED_FROM_MS]
-    while tried[-1] < 2 * longest_ms and len(tried) < TRIED_MAX:
-        tried.append(int(tried[-1] * 1.15))
-    return tried
+def _timeouts_to_compare(longest_ms: int) -> list[int]:
+    """Return timeouts from a tenth of a second to twice the longest time, each 15 % longer."""
+    timeouts_ms = [TRIED_FROM_MS]
+    while timeouts_ms[-1] < 2 * longest_ms and len(timeouts_ms) < TRIED_MAX:
+        timeouts_ms.append(int(timeouts_ms[-1] * 1.15))
+    return timeouts_ms

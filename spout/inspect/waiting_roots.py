@@ -38,7 +38,8 @@ Place = tuple[int, int]
 
 def not_whole(what: str, read: Follower) -> str:
     """Describe why a call has read a part of a topic only."""
-    if why := read.why_not_whole():
+    why = read.why_not_whole()
+    if why:
         return f"not all of {what} can be read: {why}"
     return (
         f"{what} has more records than are read at once, {int(100 * read.share_read)} % are read; the next"
@@ -122,7 +123,7 @@ class Waiting(NamedTuple):
     written: Mapping[int, WriterTime] = MappingProxyType({})
 
 
-class _Waits(NamedTuple):
+class _WaitingRoot(NamedTuple):
     """One root that waits.
 
     Attributes:
@@ -140,8 +141,12 @@ class _Waits(NamedTuple):
     origin: str | None = None
 
 
-_LostRoot = tuple[int, int, _Waits]
-"""The offset of a verdict, the place of a root among those that it lost, and the root."""
+class _LostRoot(NamedTuple):
+    """A root that no replay worker has taken over: the offset of its verdict, and its number there."""
+
+    verdict_offset: int
+    number: int
+    root: _WaitingRoot
 
 
 class WaitingRoots:
@@ -161,11 +166,13 @@ class WaitingRoots:
         places = [TopicPartition(names.due, number) for number in numbers]
         self._due = Follower(log, places, read_max, on_damage=pass_damage)
         self._lost: dict[int, deque[_LostRoot]] = {number: deque() for number in numbers}
-        self._untaken: Follower | None = None
-        self._untaken_at: dict[TopicPartition, int] = {}
-        self._written: dict[int, WriterTime] = {}
-        ordered = frozenset(one.id for one in topics.inputs.values() if one.ordered)
-        self._entries = _ShownEntries(ordered)
+        # reads the verdicts that no worker has taken over, and where it began or is
+        self._verdict_follower: Follower | None = None
+        self._verdict_offsets: dict[TopicPartition, int] = {}
+        # of the last progress, by partition
+        self._progress_times: dict[int, WriterTime] = {}
+        ordered_inputs = frozenset(input.id for input in topics.inputs.values() if input.ordered)
+        self._entries = _ShownEntries(ordered_inputs)
         self._fold = DueFold(self._entries.read_entry, self._entries)
 
     def read(self) -> Waiting:
@@ -182,92 +189,112 @@ class WaitingRoots:
         starts = all_answers(self._log.bounds(Bound.START, self._verdicts), what)
         ends = all_answers(self._log.bounds(Bound.STABLE_END, self._verdicts), what)
         committed = self._log.committed(self._group, self._verdicts)
-        progress = {
-            where: self._fold.progress.get(where.partition) or Progress(committed.get(where, 0), 0)
-            for where in self._verdicts
+        # a worker that has written no progress begins at its group's commit
+        progress_by_place = {
+            place: self._fold.progress.get(place.partition) or Progress(committed.get(place, 0), 0)
+            for place in self._verdicts
         }
-        untaken = self._follow({where: max(found.next, starts[where]) for where, found in progress.items()})
-        for record in untaken.read():
+        next_offsets = {
+            place: max(progress.next, starts[place]) for place, progress in progress_by_place.items()
+        }
+        follower = self._follow(next_offsets)
+        for record in follower.read():
             lost = self._lost[record.partition]
-            lost.extend((record.offset, number, each) for number, each in enumerate(_lost(record)))
-            self._untaken_at[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        due_in = Counter(number for number, _ in self._entries.waiting)
+            for number, root in enumerate(_lost_roots(record)):
+                lost.append(_LostRoot(record.offset, number, root))
+            self._verdict_offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        due_by_partition = Counter(partition for partition, _ in self._entries.waiting)
         partitions: list[ReplayPartition] = []
-        for where, taken in progress.items():
-            lost = self._lost[where.partition]
-            while lost and lost[0][:2] < (taken.next, taken.skip):
+        for place, progress in progress_by_place.items():
+            lost = self._lost[place.partition]
+            # of the verdict at `next` the worker has taken over the first `skip` roots
+            while lost and lost[0][:2] < (progress.next, progress.skip):
                 lost.popleft()
-            lag = max(0, ends[where] - max(taken.next, starts[where]))
-            next_offset = max(taken.next, starts[where])
-            partitions.append(ReplayPartition(due_in[where.partition], len(lost), lag, next_offset))
-        if not untaken.is_whole:
-            raise NotWhole(not_whole(self._verdicts[0].topic, untaken))
+            lag = max(0, ends[place] - next_offsets[place])
+            due_count = due_by_partition[place.partition]
+            partitions.append(ReplayPartition(due_count, len(lost), lag, next_offsets[place]))
+        if not follower.is_whole:
+            raise NotWhole(not_whole(self._verdicts[0].topic, follower))
         return Waiting(
-            Counter(each.place for each in self._all()),
-            self._offsets(lambda each: each.offset),
-            self._offsets(lambda each: each.copy),
-            self._blocked(),
-            Counter(each.place for each in self._entries.waiting.values() if each.is_aside),
-            self._fold.paused(),
-            partitions,
-            dict(self._written),
+            due=Counter(root.place for root in self._all_roots()),
+            offsets=self._offsets(lambda root: root.offset),
+            copies=self._offsets(lambda root: root.copy),
+            blocked=self._blocked(),
+            aside=Counter(root.place for root in self._entries.waiting.values() if root.is_aside),
+            pauses=self._fold.paused(),
+            partitions=partitions,
+            written=dict(self._progress_times),
         )
 
-    def _follow(self, first: Mapping[TopicPartition, int]) -> Follower:
-        """Return what reads the verdicts from `first` on, or from where it is already."""
-        at = self._untaken_at
-        is_late = any(offset - at.get(where, 0) >= SKIPPED_MIN for where, offset in first.items())
-        if self._untaken is None or is_late:
-            if self._untaken is not None:
-                self._untaken.close()
-            self._untaken_at = {where: max(offset, at.get(where, 0)) for where, offset in first.items()}
-            self._untaken = Follower(
-                self._log, self._verdicts, self._read_max, first=self._untaken_at, on_damage=pass_damage
+    def _follow(self, next_offsets: Mapping[TopicPartition, int]) -> Follower:
+        """Return what reads the verdicts from `next_offsets` on, or from where it is already.
+
+        A worker that took many verdicts over meanwhile is caught up with by a new follower, which does not
+        read them.
+        """
+        offsets = self._verdict_offsets
+        is_late = any(offset - offsets.get(place, 0) >= SKIPPED_MIN for place, offset in next_offsets.items())
+        if self._verdict_follower is None or is_late:
+            if self._verdict_follower is not None:
+                self._verdict_follower.close()
+            self._verdict_offsets = {
+                place: max(offset, offsets.get(place, 0)) for place, offset in next_offsets.items()
+            }
+            self._verdict_follower = Follower(
+                self._log, self._verdicts, self._read_max, first=self._verdict_offsets, on_damage=pass_damage
             )
-        return self._untaken
+        return self._verdict_follower
 
-    def _all(self) -> Iterator[_Waits]:
+    def _all_roots(self) -> Iterator[_WaitingRoot]:
+        """Yield the roots that have an entry, and those that no worker has taken over."""
         yield from self._entries.waiting.values()
-        for lost in self._lost.values():
-            yield from (each for _, _, each in lost)
+        yield from self._roots_not_taken_over()
 
-    def _offsets(self, where: Callable[[_Waits], int]) -> Mapping[Place, WaitingOffsets]:
-        """Return where they wait by one of their offsets, without those for which it is -1."""
-        found: dict[Place, list[_Waits]] = {}
-        for each in self._all():
-            if where(each) >= 0:
-                found.setdefault(each.place, []).append(each)
+    def _roots_not_taken_over(self) -> Iterator[_WaitingRoot]:
+        for lost_roots in self._lost.values():
+            for lost in lost_roots:
+                yield lost.root
+
+    def _offsets(self, offset_of_root: Callable[[_WaitingRoot], int]) -> Mapping[Place, WaitingOffsets]:
+        """Return where roots wait by one of their offsets, without those for which it is -1."""
+        roots_by_place: dict[Place, list[_WaitingRoot]] = {}
+        for root in self._all_roots():
+            if offset_of_root(root) >= 0:
+                roots_by_place.setdefault(root.place, []).append(root)
         return {
             place: WaitingOffsets(
-                np.array([where(one) for one in each], np.int64),
-                np.array([one.due_ms for one in each], np.int64),
-                np.array([one.is_blocked for one in each], bool),
+                offsets=np.array([offset_of_root(root) for root in roots], np.int64),
+                due_ms=np.array([root.due_ms for root in roots], np.int64),
+                is_blocked=np.array([root.is_blocked for root in roots], bool),
             )
-            for place, each in found.items()
+            for place, roots in roots_by_place.items()
         }
 
     def _blocked(self) -> Mapping[Place, BlockedRecords]:
-        found: dict[Place, BlockedRecords] = {}
-        ordered = [each for each in self._entries.waiting.values() if each.origin is not None]
+        """Return what waits in each partition of the ordered inputs."""
+        blocked: dict[Place, BlockedRecords] = {}
+        ordered_roots = [root for root in self._entries.waiting.values() if root.origin is not None]
         # a copy that was put aside comes last: where it is from is still unknown
-        for each in sorted(ordered, key=lambda each: OFFSET_MAX if each.offset < 0 else each.offset):
-            line = found.get(each.place) or BlockedRecords(0, each.origin or "", each.due_ms)
-            found[each.place] = line._replace(blocked=line.blocked + each.is_blocked)
-        lost = (each for found_in in self._lost.values() for _, _, each in found_in)
-        for place, count in Counter(each.place for each in lost if each.is_blocked).items():
-            line = found.get(place, BlockedRecords())
-            found[place] = line._replace(blocked=line.blocked + count)
-        return found
+        ordered_roots.sort(key=lambda root: OFFSET_MAX if root.offset < 0 else root.offset)
+        for root in ordered_roots:
+            line = blocked.get(root.place) or BlockedRecords(0, root.origin or "", root.due_ms)
+            blocked[root.place] = line._replace(blocked=line.blocked + root.is_blocked)
+        counts = Counter(root.place for root in self._roots_not_taken_over() if root.is_blocked)
+        for place, count in counts.items():
+            line = blocked.get(place, BlockedRecords())
+            blocked[place] = line._replace(blocked=line.blocked + count)
+        return blocked
 
     def close(self) -> None:
         self._due.close()
-        if self._untaken is not None:
-            self._untaken.close()
+        if self._verdict_follower is not None:
+            self._verdict_follower.close()
 
     def _put(self, record: Record) -> None:
+        """Take in a record of ``_ack_due``."""
         meaning = self._fold.put(record)
         if isinstance(meaning, Progress):
-            self._written[record.partition] = writer_time(record)
+            self._progress_times[record.partition] = writer_time(record)
         elif isinstance(meaning, Flawed) and meaning.root is not None:
             self._entries.note_flawed(record, meaning.root)
 
@@ -277,26 +304,37 @@ class _ShownEntries:
 
     def __init__(self, ordered: frozenset[int]) -> None:
         """Show of the inputs in `ordered`, which are read in order, which roots are blocked."""
-        self.waiting: dict[EntryName, _Waits] = {}
-        self._ordered = ordered
+        self.waiting: dict[EntryName, _WaitingRoot] = {}
+        self._ordered_inputs = ordered
         self._is_aside = due_codec().is_aside
 
-    def read_entry(self, record: Record, root: Root) -> _Waits:
+    def read_entry(self, record: Record, root: Root) -> _WaitingRoot:
         """Return what is shown by an entry; it is decoded where more than its due time is shown."""
-        place, is_aside = _place(root.source), self._is_aside(record.value)
-        is_ordered = input_id_of(root.source) in self._ordered
-        if not is_ordered and not is_replay(root.source):
-            return _Waits(place, _origin(root), -1, due_ms_of(record, root), False, is_aside)
-        try:
-            due = whole_entry(record, root)
-        except CodecError:
-            # if its due time can be read, the root waits for that
-            return _Waits(place, _origin(root), _copy(root), due_ms_of(record, root), False, is_aside)
-        origin = due.origin if is_ordered else None
-        blocked = due.last_was_blocked
-        return _Waits(place, _origin(root, due), _copy(root), due.due_ms, blocked, is_aside, origin)
+        place = _place(root.source)
+        is_aside = self._is_aside(record.value)
+        is_ordered = input_id_of(root.source) in self._ordered_inputs
+        due: Due | None = None
+        if is_ordered or is_replay(root.source):
+            try:
+                due = whole_entry(record, root)
+            except CodecError:
+                due = None  # if its due time can be read, the root waits for that
+        if due is None:
+            due_ms = due_ms_of(record, root)
+            return _WaitingRoot(
+                place, _origin(root), _copy(root), due_ms, is_blocked=False, is_aside=is_aside
+            )
+        return _WaitingRoot(
+            place,
+            _origin(root, due),
+            _copy(root),
+            due.due_ms,
+            is_blocked=due.last_was_blocked,
+            is_aside=is_aside,
+            origin=due.origin if is_ordered else None,
+        )
 
-    def put(self, record: Record, root: Root, entry: _Waits) -> None:
+    def put(self, record: Record, root: Root, entry: _WaitingRoot) -> None:
         self.waiting[name_of(record)] = entry
 
     def end(self, record: Record, root: Root) -> None:
@@ -307,32 +345,39 @@ class _ShownEntries:
 
         The next owner of the partition writes that one again, or makes a dead letter of the root.
         """
-        unknown = _Waits(_place(root.source), _origin(root), _copy(root), 0, False)
-        self.waiting.setdefault(name_of(record), unknown)
+        without_due_time = _WaitingRoot(_place(root.source), _origin(root), _copy(root), 0, is_blocked=False)
+        self.waiting.setdefault(name_of(record), without_due_time)
 
 
 def _origin(root: Root, due: Due | None = None) -> int:
     """Return the offset of a root's record in its own topic; -1: unknown."""
     if not is_replay(root.source):
         return int(offset_of(root.position))
-    place = parse_location(due.origin) if due is not None else None
-    return -1 if place is None else place[2]
+    location = parse_location(due.origin) if due is not None else None
+    if location is None:
+        return -1
+    _topic, _partition, offset = location
+    return offset
 
 
 def _copy(root: Root) -> int:
+    """Return the offset of a copy on the replay topic; -1: the root is none."""
     return int(offset_of(root.position)) if is_replay(root.source) else -1
 
 
-def _lost(record: Record) -> list[_Waits]:
-    """Return the lost roots of a verdict record, in order."""
+def _lost_roots(record: Record) -> list[_WaitingRoot]:
+    """Return the lost roots of a verdict record, in order; none: it cannot be read."""
     event = read_verdicts(record.value)
     if event is None:
         return []  # the replay worker reports it
-    return [
-        _Waits(_place(lost.source), _origin(root), _copy(root), 0, lost.error == HELD)
-        for lost in event.lost
-        for root in (Root(Source(lost.source), position) for position in positions(lost.positions).tolist())
-    ]
+    roots: list[_WaitingRoot] = []
+    for lost in event.lost:
+        place = _place(lost.source)
+        for position in positions(lost.positions).tolist():
+            root = Root(Source(lost.source), position)
+            # when it is due is decided when a worker takes it over
+            roots.append(_WaitingRoot(place, _origin(root), _copy(root), 0, is_blocked=lost.error == HELD))
+    return roots
 
 
 def _place(source: int) -> Place:

@@ -36,8 +36,7 @@ from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
 
 _LABEL = "windhover "
-"""Begins the name that a plan shows for an operator of this package: ``windhover split+count
-#1f``."""
+"""Begins the name that a plan shows for an operator of this package, before the names of its bolts."""
 
 _COLUMNS_BETWEEN_STAGES = frozenset({TO, TASK, ANCHOR}), frozenset({TASK, BUNDLE})
 """Tuples cross from one stage of a topology to the next one by one, or in bundles."""
@@ -143,7 +142,8 @@ def refuse_namesakes(labels: Iterable[str]) -> None:
 def operators_in(label: str) -> list[str]:
     """Return the names of the bolts that a label has, in the order in which tuples pass them.
 
-    ``windhover split+count #1f`` has `split` and `count`; an empty label has none.
+    A label ends with a number: that of `split` and `count` is the prefix, then ``split+count #1f``. An
+    empty label has none.
     """
     operator = label.removeprefix(_LABEL).rpartition(" #")[0]
     return operator.split("+") if operator else []

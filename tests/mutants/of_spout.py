@@ -1569,8 +1569,8 @@ MUTANTS = (
     Mutant(
         "what-no-worker-has-taken-over-waits-as-well",
         "spout/inspect/waiting_roots.py",
-        "Counter(each.place for each in self._all()),",
-        "Counter(each.place for each in self._entries.waiting.values()),",
+        "due=Counter(root.place for root in self._all_roots()),",
+        "due=Counter(root.place for root in self._entries.waiting.values()),",
         "tests/unit/spout/inspect/test_overview.py"
         "::test_a_lost_root_is_counted_where_it_waits_as_a_copy_and_as_a_dead_letter",
         "with the replay workers down, lost records would be shown nowhere",
@@ -1578,8 +1578,8 @@ MUTANTS = (
     Mutant(
         "what-is-beneath-a-flawed-entry-is-shown",
         "spout/inspect/waiting_roots.py",
-        "self.waiting.setdefault(name_of(record), unknown)",
-        "self.waiting[name_of(record)] = unknown",
+        "self.waiting.setdefault(name_of(record), without_due_time)",
+        "self.waiting[name_of(record)] = without_due_time",
         "tests/unit/spout/inspect/test_waiting_roots.py"
         "::test_an_entry_that_somebody_wrote_over_is_shown_as_it_was",
         "a root whose replay is due would be shown as one that no replay worker has taken over",

@@ -260,6 +260,7 @@ ABLATIONS: Final[dict[str, Ablation]] = {
     "timeout-reset": Ablation(
         "a timeout is never reset", cut.timeout_reset,
         _LATE, _biased(touch=0.8),
+        begin=240,
     ),
     "carried-by-value": Ablation(
         "a restart folds contributions again that State carries by value", cut.carried,

@@ -68,9 +68,8 @@ class Troubles:
         recovered = {place: positions.get(place, UNKNOWN) for place in watched - self._text_by_place.keys()}
         self._standing_watch.learn(OffsetAnswers(recovered, self._text_by_place))
         news = self._standing_watch.take_news()
-        self._reported = (self._reported & self._text_by_place.keys()) | {
-            partition.place for partition in news.stand
-        }
+        standing_now = {partition.place for partition in news.stand}
+        self._reported = (self._reported & self._text_by_place.keys()) | standing_now
         return news
 
     def require_patience(self, limit_ms: int) -> None:

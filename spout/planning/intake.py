@@ -152,7 +152,7 @@ class NewShare:
         """Return how many records of a room are kept for new records."""
         return (self._owed + room) // NEW_SHARE
 
-    def count_given(self, room: int, new_count: int) -> None:
+    def record_share(self, room: int, new_count: int) -> None:
         """Record that of a room for which both competed so many new records got their part."""
         owed = self._owed + room - NEW_SHARE * new_count
         self._owed = min(max(0, owed), NEW_SHARE - 1)
@@ -244,7 +244,7 @@ def _record_new(counts: Mapping[int, int], shares: Mapping[int, int], room: int,
     """
     copies, new = _by_kind(counts)
     if copies and new and sum(counts.values()) > room:
-        new_share.count_given(room, sum(shares.get(source, 0) for source in new))
+        new_share.record_share(room, sum(shares.get(source, 0) for source in new))
 
 
 def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:

@@ -292,7 +292,7 @@ class SpoutService:
             copy_count = self._plan(ahead.copies, copy_groups, room - room_for_new, now_ms, planned)
             new_count = self._plan(ahead.new, new_groups, room - copy_count, now_ms, planned)
         if is_contested:
-            share.count_given(room, new_count)
+            share.record_share(room, new_count)
         if planned:
             with self._guard:
                 self._queue(name, planned)

@@ -31,7 +31,7 @@ def test_new_records_get_a_quarter_of_the_room_in_the_long_run(room: int) -> Non
     got = 0
     for number in range(1, 41):
         kept = share.part_of(room)
-        share.count_given(room, kept)
+        share.record_share(room, kept)
         got += kept
         assert got == number * room // NEW_SHARE
 
@@ -39,9 +39,9 @@ def test_new_records_get_a_quarter_of_the_room_in_the_long_run(room: int) -> Non
 def test_what_is_owed_is_never_more_than_a_record_nor_less_than_none() -> None:
     share = NewShare()
     for _ in range(5):
-        share.count_given(3, 0)
+        share.record_share(3, 0)
     assert [share.part_of(0), share.part_of(1)] == [0, 1]
-    share.count_given(1, 9)
+    share.record_share(1, 9)
     assert [share.part_of(3), share.part_of(4)] == [0, 1]
 
 

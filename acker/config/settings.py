@@ -248,6 +248,10 @@ class Input(Section):
         """Return whether a record of it that left the log stops the query; a query may override that."""
         return self.on_data_loss == "fail" if override is None else override
 
+    def topic_names(self) -> tuple[str, str, str]:
+        """Return the names of its topic, its replay topic and its dead-letter topic."""
+        return self.topic, self.replay_topic, self.dead_letter.topic
+
     @property
     def held_longer_ms(self) -> int:
         """How much longer a root may stay open that Spark's state holds, in ms; 0: no longer than others."""

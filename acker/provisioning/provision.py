@@ -143,11 +143,7 @@ def topics_needed(topics: Topics) -> list[str]:
     """Return the names of all topics of a file, each once."""
     names = list(topics.ack_topics.names())
     for source in topics.inputs.values():
-        names += (
-            [source.topic, source.replay_topic, source.dead_letter.topic]
-            if source.tracked
-            else [source.topic]
-        )
+        names += source.topic_names() if source.tracked else (source.topic,)
     return list(dict.fromkeys(names))
 
 

@@ -225,6 +225,8 @@ class Restore:
         wait_ms = self.limits.operation_ms
         for record in read_ours(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms):
             self.at("restoring: contributions")
+            # in this order, as when it was applied first: a root is pinned
+            # by the weight of what lies before its record
             self._refold_record(core, record)
             core.ack_bytes += weight(record.value)
 

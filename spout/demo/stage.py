@@ -167,7 +167,7 @@ def refuse_records(log: Log, source: Input, bootstrap: str) -> None:
     Raises:
         UsageError: a topic of the input has records already, or had some.
     """
-    for name, info in log.topics([source.topic, source.replay_topic, source.dead_letter.topic]).items():
+    for name, info in log.topics(source.topic_names()).items():
         places = [TopicPartition(name, number) for number in range(info.partitions)]
         if records := sum(log.ends(places).values()):
             raise UsageError(

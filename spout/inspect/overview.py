@@ -338,13 +338,8 @@ def topics_of_installation(topics: Topics) -> list[str]:
     names = list(topics.ack_topics.names())
     for input in topics.inputs.values():
         if input.tracked:
-            names += topics_of_input(input)
+            names += input.topic_names()
     return names
-
-
-def topics_of_input(input: Input) -> list[str]:
-    """Return the names of an input's topic, its replay topic and its dead-letter topic."""
-    return [input.topic, input.replay_topic, input.dead_letter.topic]
 
 
 def missing_members(
@@ -706,7 +701,7 @@ class Overview:
         """Return the names of the inputs that need a topic: an ack topic is needed by all."""
         if topic in self._topics.ack_topics.names():
             return [input.name for input in self._inputs]
-        return [input.name for input in self._inputs if topic in topics_of_input(input)]
+        return [input.name for input in self._inputs if topic in input.topic_names()]
 
     def close(self) -> None:
         self._waiting_reader.close()
@@ -717,7 +712,7 @@ class Overview:
         """Ask for all topics at once; where one refuses, for the ack topics and those of each input alone."""
         names = self._topics.ack_topics
         ack_topics = [names.state, names.verdict, names.due, names.init, names.ack]
-        topics_by_input = [topics_of_input(input) for input in self._inputs]
+        topics_by_input = [input.topic_names() for input in self._inputs]
         all_topics = ack_topics.copy()
         for input_topics in topics_by_input:
             all_topics += input_topics

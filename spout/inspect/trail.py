@@ -518,7 +518,7 @@ class Trail:
         """Return the topics that may have something of a record; None: there is none of that name."""
         input = followed.input
         ours = self._topics.ack_topics
-        names = [input.topic, input.replay_topic, input.dead_letter.topic]
+        names = [*input.topic_names()]
         names += [ours.init, ours.ack, ours.verdict, ours.state, ours.due]
         infos = self._log.topics(names)
         _require(infos.get(input.topic), followed.partition)

@@ -161,10 +161,9 @@ class Anchors:
     def deliveries(self) -> Iterator[tuple[Delivery, ...]]:
         """Yield the deliveries of each row; an unanchored row has none."""
         if self.carry in (Carry.PACKED, Carry.WIDE):
-            for number in self.packed().tolist():
-                ordinal = number & (ORDINALS_MAX - 1)
+            for root, ordinal in zip(self.roots().tolist(), self.ordinals().tolist(), strict=True):
                 path = tuple((subscription, ordinal) for subscription in self.subscriptions)
-                yield (Delivery(number >> ORDINAL_BITS, path),)
+                yield (Delivery(root, path),)
         else:
             for paths in self.column.to_pylist():
                 yield tuple([_delivery_of(path) for path in paths or ()])

@@ -57,7 +57,7 @@ class RollingCountBolt(spout.KeyedBolt):
             window_s: length of the window.
             emit_every_s: how often the counts are emitted.
         """
-        self.tick_every_ms = emit_every_s * 1_000  # type: ignore[misc] - set for each instance
+        self.tick_every_ms = emit_every_s * 1_000  # type: ignore[misc]  # set for each instance
         self._window_ms = window_s * 1_000
 
     def execute(

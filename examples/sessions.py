@@ -28,7 +28,7 @@ class Session(spout.KeyedBolt):
 
     def __init__(self, quiet_ms: int = QUIET_MS) -> None:
         """End a session after so long without an action."""
-        self.tick_ms = quiet_ms  # type: ignore[misc] - set for each instance
+        self.tick_ms = quiet_ms  # type: ignore[misc]  # set for each instance
 
     def execute(
         self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector

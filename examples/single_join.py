@@ -65,7 +65,7 @@ class SingleJoinBolt(spout.KeyedBolt):
             num_sources: how many streams the bolt reads.
             timeout_ms: how long halves wait for the others.
         """
-        self.output = out_fields  # type: ignore[misc] - set for each instance
+        self.output = out_fields  # type: ignore[misc]  # set for each instance
         self.tick_every_ms = timeout_ms  # type: ignore[misc]
         self._out_fields = [field.split()[0] for field in out_fields.split(",")]
         self._num_sources = num_sources

@@ -80,10 +80,8 @@ def by_minute(world: VerdictWorld, name: str) -> DataFrame:
     minute = sql.window("at", "1 minute")
     held = clicks(read_held(world, name)).transform(spout.hold(minute.end, late="fail"))
     counts = held.withWatermark("at", "10 seconds").groupBy(minute, "page")
-    counts = counts.agg(sql.count("*").alias("clicks"), spout.collect_anchors())
-    return counts.selectExpr("page", "CAST(clicks AS STRING) AS clicks", ANCHOR).transform(
-        spout.ack_anchors()
-    )
+    rows = counts.agg(sql.count("*").alias("clicks"), spout.collect_anchors())
+    return rows.selectExpr("page", "CAST(clicks AS STRING) AS clicks", ANCHOR).transform(spout.ack_anchors())
 
 
 def joined(world: VerdictWorld, name: str) -> DataFrame:

@@ -113,15 +113,16 @@ class Writer:
         partition: int | None = None,
     ) -> bytes:
         """Contribute to roots of one wire block."""
-        runs, absent = tuple(PositionRun(*run) for run in runs), tuple(PositionRun(*run) for run in absent)
-        named = [run.start for run in runs + absent] + [p for p, _ in values] + list(touched)
+        done_runs = tuple(PositionRun(*run) for run in runs)
+        absent_runs = tuple(PositionRun(*run) for run in absent)
+        named = [run.start for run in done_runs + absent_runs] + [p for p, _ in values] + list(touched)
         record = Acks(
             self.lane if lane is None else lane, seq, self.group, self.session, self.epoch, source,
             named[0] >> WIRE_BLOCK_BITS if block is None else block,
-            runs,
+            done_runs,
             pack_positions(np.array([p for p, _ in values], np.int64)),
             pack_values(np.array([v for _, v in values], np.uint64)),
-            absent,
+            absent_runs,
             pack_positions(np.array(touched, np.int64)),
             touched_at,
         )  # fmt: skip
@@ -192,7 +193,7 @@ class World:
 
     def crash(self, faults: Faults | None = None, log: Log | None = None) -> None:
         """Kill the acker, wherever it is, and start another that takes its place."""
-        self.acker._membership.vanish()
+        self.acker._membership.vanish()  # type: ignore[attr-defined]  # the in-memory one can
         self.acker = self.start(faults, log)
 
     def session(self, session: str = "s1", epoch: int = 1, group: str = GROUP, topic: str = TOPIC) -> Writer:

@@ -529,7 +529,7 @@ class LedgerScript:
         lost = Lost(Verdict.FAILED, "g", "t", "id", "", "", "", 0, 0, 0, source, packed)
         kinds: list[tuple[SourceRun, ...]] = [(run,), ()]
         self.random.shuffle(kinds)
-        self.ledger.settle_logged(Verdicts(*kinds, (lost,) if drawn else ()), self.pin)
+        self.ledger.settle_logged(Verdicts(*kinds, (lost,) if drawn else ()), self.pin)  # type: ignore[call-arg]
         singles = [SourceRun(source, position, position + 1) for position in drawn]
         self.model.settle_logged([run, *singles], self.pin)
 

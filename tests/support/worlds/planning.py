@@ -138,7 +138,7 @@ class World:
     def kill_acker(self) -> None:
         """Let the acker die wherever it is; its place in the group is gone after the group's timeout."""
         if self.acker is not None:
-            self.acker._membership.vanish()
+            self.acker._membership.vanish()  # type: ignore[attr-defined]  # the in-memory one can
         self.acker = None
 
     def start_replays(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
+from typing import Any
 from urllib.request import urlopen
 
 from starlette.testclient import TestClient
@@ -75,7 +76,7 @@ def test_a_run_serves_every_metric_that_rules_and_panels_name() -> None:
     assert world.acker is not None
     assert world.replays is not None
     ports = free_ports(3)
-    parts = [
+    parts: list[tuple[StatusCollector, Any]] = [
         (StatusCollector("acker", partial(acker_metrics, topics=world.topics), lambda: 0.0), world.acker),
         (StatusCollector("replay", replay_metrics, lambda: 0.0), world.replays),
     ]

@@ -63,7 +63,7 @@ class NotedLog(MemoryLog):
 def world() -> World:
     """Four acker partitions whose owner notes what it waits for."""
     world = World(partitions=4, limits=LIMITS)
-    world.acker._membership.vanish()
+    world.acker._membership.vanish()  # type: ignore[attr-defined]  # the in-memory one can
     world.acker = AckerService(
         NotedLog(world.cluster), TOPICS, 4, group="windhover-acker", limits=LIMITS, report=world.events.append
     )

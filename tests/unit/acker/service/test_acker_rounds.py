@@ -91,7 +91,7 @@ class Process:
 
     def __post_init__(self) -> None:
         self.world = World(self.partitions, self.limits)
-        self.world.acker._membership.vanish()
+        self.world.acker._membership.vanish()  # type: ignore[attr-defined]  # the in-memory one can
         self.start()
 
     def start(self) -> None:
@@ -314,7 +314,7 @@ def test_a_process_that_closes_leaves_nothing_open(process: Process) -> None:
     process.writer.tick(5)
     process.acker.close()
     assert process.log.open_readers == set()
-    assert [writer._is_closed for writer in process.log.writers] == [True]
+    assert [writer._is_closed for writer in process.log.writers] == [True]  # type: ignore[attr-defined]
     assert process.world.cluster.members("windhover-acker") == []
 
 
@@ -423,7 +423,7 @@ def test_a_partition_that_was_fenced_while_it_came_up_is_left_alone_too(process:
     assert process.acker.status().partitions == ()
     process.steps(1, LIMITS.fenced_ms)
     assert process.acker.status().partitions == (0,)
-    assert [writer._is_closed for writer in process.log.writers] == [True, False]
+    assert [writer._is_closed for writer in process.log.writers] == [True, False]  # type: ignore[attr-defined]
 
 
 def test_a_restore_is_named_in_state(process: Process) -> None:

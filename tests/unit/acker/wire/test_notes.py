@@ -204,7 +204,7 @@ def test_a_note_at_its_limits_is_read(change: Callable[[list[Any]], None]) -> No
     note = json.loads(json.dumps(GOOD))
     change(note)
     lane, seq, rows = note
-    calls = tuple(PassedCall(*texts, tuple(SourceRun(*run) for run in runs)) for *texts, runs in rows)
+    calls = tuple(PassedCall(*texts, tuple(SourceRun(*run) for run in runs)) for *texts, runs in rows)  # type: ignore[call-arg]
     assert written(change) == PassedCalls(lane, seq, calls)
 
 

@@ -290,7 +290,7 @@ def test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way() 
     world.execute(publish=False, end=False)
     world.done, world.running = world.running, None  # type: ignore[assignment]
     assert world.plan()
-    assert [run.source & 0xFFFF for run in world.running.ranges] == [1]  # type: ignore[union-attr]
+    assert [run.source & 0xFFFF for run in world.running.ranges] == [1]  # type: ignore[attr-defined]
     waits = world.spout.status(world.now_ms).waits
     assert waits == {"sentences/0": "waits for what is under way: 2 roots are pending"}
 

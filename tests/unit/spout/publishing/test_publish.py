@@ -167,8 +167,9 @@ def test_every_position_of_a_plan_is_named_once(data: st.DataObject) -> None:
     for fails in publication.fails:
         said |= {p: "f" for cause in fails.causes for p in positions(cause.positions).tolist()}
     assert said == dict(zip(at, kind, strict=True))
-    for each in (*publication.acks, *publication.fails):
-        assert all(p >> WIRE_BLOCK_BITS == each.block for p in _named(each))
+    written: list[Acks | Fails] = [*publication.acks, *publication.fails]
+    for record in written:
+        assert all(p >> WIRE_BLOCK_BITS == record.block for p in _named(record))
 
 
 def _named(record: Acks | Fails) -> list[int]:

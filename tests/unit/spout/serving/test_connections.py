@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import pairwise
 
 import pytest
@@ -50,7 +50,10 @@ def metrics_of_an_acker(limits: ConnectionLimits) -> Iterator[Address]:
     yield "127.0.0.1", port
 
 
-SERVERS: dict[str, Callable[[ConnectionLimits], object]] = {"page": a_page, "metrics": metrics_of_an_acker}
+SERVERS: dict[str, Callable[[ConnectionLimits], AbstractContextManager[Address]]] = {
+    "page": a_page,
+    "metrics": metrics_of_an_acker,
+}
 
 
 def is_answered(address: Address) -> bool:

@@ -172,7 +172,7 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
             rows = keyed_frame(rows, former, entry, compiled.keyed, stage)
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
-            rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving)
+            rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving_schema)
     status_path = Path(source.options.status_path or "")
     return TopologyFrame(rows, stream, application.link(stream), status_path)
 

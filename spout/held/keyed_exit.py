@@ -216,11 +216,11 @@ def behind_keyed(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
     refuse_left_out(rows, bolt)
     tracked_streams = streams_behind(rows)
     if not tracked_streams:  # rows of plain DataFrames: there is nothing to report
-        return through(rows, ExitTask(stage), stage.leaving)
+        return through(rows, ExitTask(stage), stage.leaving_schema)
     for stream in tracked_streams:
         stream.loose.add(bolt)  # it runs behind Spark's own operators
     # a query that runs has one tracked stream: one with several is refused at its start
     stream = tracked_streams[0]
     ledger = Application.of(rows.sparkSession).ledger.accumulator
     task = ExitTask(stage, stream.id, ledger, stream.safety)
-    return through(rows, task, stage.leaving, label(stage.name))
+    return through(rows, task, stage.leaving_schema, label(stage.name))

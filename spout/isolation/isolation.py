@@ -121,7 +121,7 @@ class IsolatedRun:
         batches: list[pa.RecordBatch] = []
         for block in blocks:
             batches += self._feed_block(block)
-        return one_batch(batches, self._pass.leaving, self._pass.name)
+        return one_batch(batches, self._pass.leaving_schema, self._pass.name)
 
     def finish(self) -> list[pa.RecordBatch]:
         """Have a child do what was put aside, and clean up; return the rows that leave by that."""

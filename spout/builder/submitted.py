@@ -22,7 +22,7 @@ from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.settled import SettledWatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
-from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
+from spout.held.keyed_entry import EntryTask, attach_keyed_bolt, keyed_streams
 from spout.link.planner_link import PlannerLink
 from spout.planning_process.status import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
@@ -169,7 +169,7 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
         if compiled.keyed is not None and stage.keyed is not None:
             reads = keyed_streams(compiled.layout, stage)
             entry = EntryTask(compiled.layout.keyed, former.name, reads, stream.id, ledger)
-            rows = keyed_frame(rows, former, entry, compiled.keyed, stage)
+            rows = attach_keyed_bolt(rows, former, entry, compiled.keyed, stage)
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
             rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving_schema)

@@ -2014,15 +2014,15 @@ MUTANTS = (
     Mutant(
         "a-key-has-the-time-of-its-tuples",
         "spout/held/keyed_rows.py",
-        "values.append(held_tuple.values.get(name, forms.localize(value)))",
-        "values.append(forms.localize(value))",
+        "values.append(held_tuple.values.get(name, decoder.localize(value)))",
+        "values.append(decoder.localize(value))",
         "tests/unit/spout/held/test_keyed_times.py::test_a_key_has_the_exact_time_of_its_tuples",
         "the second of two equal hours of autumn would be the first",
     ),
     Mutant(
         "times-of-an-older-state-get-the-zone",
         "spout/held/keyed_rows.py",
-        "return held.values if forms is None else forms.read_kept(held.values)",
+        "return held.values if decoder is None else decoder.with_zones(held.values)",
         "return held.values",
         "tests/unit/spout/held/test_keyed_times.py::test_what_a_state_of_before_holds_is_local_time",
         "after the update to this version a comparison of two held times would raise",

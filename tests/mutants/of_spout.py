@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         "a-hang-that-passes-is-told-nobody",
         "spout/isolation/poison_finder.py",
-        "self._divided.append(_DividedCall(call, Cause.of(call.bolt, error, how)))",
+        "self._divided_calls.append(_DividedCall(call, Cause.of(call.bolt, error, message)))",
         "pass",
         "tests/unit/spout/isolation/test_isolation.py::test_a_hang_that_does_not_repeat_leaves_its_records",
         "a service that hangs now and then would be seen by nobody",
@@ -278,7 +278,7 @@ MUTANTS = (
     Mutant(
         "a-hang-outside-of-a-child-is-forgotten",
         "spout/isolation/task_runs.py",
-        "    notes.leave(HangNote(hang.bolt, hang.roots))\n",
+        "    notes.write(HangNote(hang.bolt, hang.roots))\n",
         "",
         "tests/unit/spout/isolation/test_hang_notes.py"
         "::test_a_hang_outside_of_a_child_that_does_not_repeat_leaves_its_records",
@@ -2508,8 +2508,8 @@ MUTANTS = (
     Mutant(
         "a-child-has-a-gate-for-each-partition",
         "spout/isolation/isolation.py",
-        "self._gates.setdefault(slip.place, ",
-        "self._gates.setdefault(slip.operator, ",
+        "self._child_gates.setdefault(slip.place, ",
+        "self._child_gates.setdefault(slip.operator, ",
         "tests/unit/spout/isolation/test_isolation.py"
         "::test_in_a_child_too_each_partition_has_a_line_of_its_own",
         "a record that fails would hold back the other partitions of its task",

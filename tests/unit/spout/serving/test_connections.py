@@ -171,7 +171,7 @@ def test_an_error_of_accept_is_said_once_a_minute_and_other_errors_always() -> N
     errors = AcceptErrors(said.append, lambda: now_s[0])
     others: list[object] = []
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(errors.of_loop)
+    loop.set_exception_handler(errors.handle_loop_error)
     loop.default_exception_handler = others.append  # type: ignore[method-assign]
     full = {"message": "socket.accept() out of system resource", "exception": OSError(errno.EMFILE, "full")}
     for _ in range(1_000):

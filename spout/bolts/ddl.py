@@ -166,16 +166,16 @@ def _check_type(name: str, text: str) -> None:
 
 def without_brackets(text: str) -> str:
     """Return a type without what stands in brackets and quotes: ``decimal`` of ``decimal(10, 2)``."""
-    depth = 0
-    outside = ""
+    open_brackets = 0
+    text_outside = ""
     for token in _TOKEN.findall(text):
         if token in _CLOSING.values():
-            depth -= 1
+            open_brackets -= 1
         elif token in _CLOSING:
-            depth += 1
-        elif depth == 0 and len(token) == 1:  # longer ones are quoted
-            outside += token
-    return outside
+            open_brackets += 1
+        elif open_brackets == 0 and len(token) == 1:  # longer ones are quoted
+            text_outside += token
+    return text_outside
 
 
 def _refused_word(words: Sequence[str]) -> str:

@@ -156,10 +156,10 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     if compiled.keyed is not None:
         options["delayed_acks"] = True
         bolt_names.add(compiled.layout.keyed)
-    source = node_of(read_stream(spark, read.topics, read.inputs, **options))
-    if source is None or source.options is None:
+    node = node_of(read_stream(spark, read.topics, read.inputs, **options))
+    if node is None or node.options is None:
         raise UsageError("read_stream returned rows that are not its own")
-    stream = application.streams[source.options.stream]
+    stream = application.streams[node.options.stream]
     name_unfit_rules(stream, bolt_names)
     # step 2
     input_ids_by_spout: dict[str, tuple[int, ...]] = {}
@@ -175,7 +175,7 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     passes = passes_of(compiled.layout, parts)
     # step 3; the first stage runs in the source's read task, each other one behind a shuffle
     ledger = application.ledger.accumulator if stream.tracked else None
-    rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
+    rows = Node(spark, node.stream, options=narrowed(node.options, passes[0])).read()
     partitions_behind = compiled.layout.partitions[1:]
     for stage_before, stage, partitions in zip(passes, passes[1:], partitions_behind, strict=False):
         if compiled.keyed is not None and stage.keyed is not None:
@@ -185,7 +185,7 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
             rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving_schema)
-    status_path = Path(source.options.status_path or "")
+    status_path = Path(node.options.status_path or "")
     return TopologyFrame(rows, stream, application.link(stream), status_path)
 
 

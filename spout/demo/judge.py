@@ -136,6 +136,7 @@ class Outcomes:
     """
 
     def __init__(self, input_id: int, topic: str, replay_topic: str) -> None:
+        """Begin without a record of the input with this id, topic and replay topic."""
         self.counts = OutcomeCounts()
         self.loss_verdict_by_root: dict[Root, LostVerdict] = {}
         self.emission_by_copy: dict[tuple[int, int], Emission] = {}

@@ -43,9 +43,8 @@ class FailWhen(ArrowBolt):
         """Emit each row without its flag, anchored on itself; fail the flagged ones."""
         flag_index = batch.schema.get_field_index(FLAG)
         visible = batch.remove_column(flag_index)
-        # what is emitted for a row that fails is dropped with it
         parents = pa.array(range(batch.num_rows))
-        collector.emit(visible.columns, parents)
+        collector.emit(visible.columns, parents)  # what is emitted for a row that fails is dropped
         is_failed = pc.fill_null(batch.column(flag_index), False)
         for row in pc.indices_nonzero(is_failed).to_pylist():
             collector.fail(row, self._reason)

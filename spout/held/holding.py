@@ -217,10 +217,15 @@ def ack_anchors(
             return through(anchored, AckTask(operator, step=step), schema)
         for stream in tracked_streams:
             stream.loose.add(operator)  # it runs behind Spark's own operators
-        ledger = Application.of(anchored.sparkSession).ledger.accumulator
         # a query that runs has one tracked stream: one with several is refused at its start
         stream = tracked_streams[0]
-        task = AckTask(operator, stream.id, ledger, step, stream.safety)
+        task = AckTask(
+            operator,
+            stream=stream.id,
+            ledger=Application.of(anchored.sparkSession).ledger.accumulator,
+            step=step,
+            safety=stream.safety,
+        )
         return through(anchored, task, schema, label(operator))
 
     return attach

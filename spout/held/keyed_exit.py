@@ -230,6 +230,10 @@ def with_keyed_stage(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
         stream.loose.add(bolt)  # it runs behind Spark's own operators
     # a query that runs has one tracked stream: one with several is refused at its start
     stream = tracked_streams[0]
-    ledger = Application.of(rows.sparkSession).ledger.accumulator
-    task = ExitTask(stage, stream.id, ledger, stream.safety)
+    task = ExitTask(
+        stage,
+        stream=stream.id,
+        ledger=Application.of(rows.sparkSession).ledger.accumulator,
+        safety=stream.safety,
+    )
     return through(rows, task, stage.leaving_schema, label(stage.name))

@@ -315,11 +315,13 @@ class Repository:
             return folder
         make_folder(self.cache)
         with _locked(self.cache / "jars.flock"):
+            # another process may have fetched them meanwhile
             if mismatches(folder, jars):
-                with tempfile.TemporaryDirectory(dir=self.cache, prefix="fetching-") as work:
-                    self._fetch_into(Path(work) / "jars", jars, progress or (lambda _fetched, _total: None))
+                with tempfile.TemporaryDirectory(dir=self.cache, prefix="fetching-") as draft_folder:
+                    draft = Path(draft_folder) / "jars"
+                    self._fetch_into(draft, jars, progress or (lambda _fetched, _total: None))
                     shutil.rmtree(folder, ignore_errors=True)
-                    os.rename(Path(work) / "jars", folder)
+                    os.rename(draft, folder)
         return folder
 
     def _fetch_into(self, folder: Path, jars: Sequence[Jar], progress: Progress) -> None:

@@ -169,7 +169,7 @@ class StepWatch:
             self.check(checks, signals)
 
     def _act_on(self, finding: str, checks: StepChecks) -> None:
-        """Log a finding of `StepChecks.add_time`, empty: nothing; end the process if something hangs."""
+        """Log a finding of `StepChecks.add_time`, unless it is empty; end the process if something hangs."""
         fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
         limit = duration_text(int(self._limit_s * 1000))
         grace = duration_text(int(self._grace_s * 1000))

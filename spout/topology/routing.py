@@ -102,13 +102,13 @@ def _text_numbers(column: pa.Array) -> U64:
     try:
         values = column.to_pylist()
     except (ValueError, OverflowError):
-        # one has no form in Python, and one tuple must not end the query
+        # Python cannot represent one of them, and one tuple must not end the query
         values = [_value_or_none(scalar) for scalar in column]
     return np.fromiter((zlib.crc32(repr(value).encode()) for value in values), np.uint64, len(values))
 
 
 def _value_or_none(scalar: pa.Scalar) -> object:
-    """Return a value; None: it has no form in Python, such as a time after the year 9999."""
+    """Return a value; None: Python cannot represent it, such as a time after the year 9999."""
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):

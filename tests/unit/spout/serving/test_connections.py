@@ -139,13 +139,13 @@ def test_a_page_whose_descriptors_are_used_up_says_so_once_and_answers_again(
 ) -> None:
     """D2604: asyncio alone writes a trace for each place in the queue, each second."""
     errors: list[BaseException | None] = []
-    note = AcceptErrors.note
+    report = AcceptErrors.report
 
-    def noted(self: AcceptErrors, error: BaseException | None) -> None:
-        note(self, error)
+    def reported(self: AcceptErrors, error: BaseException | None) -> None:
+        report(self, error)
         errors.append(error)
 
-    monkeypatch.setattr(AcceptErrors, "note", noted)
+    monkeypatch.setattr(AcceptErrors, "report", reported)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with a_page(ConnectionLimits()) as address, ExitStack() as stack:
         clients = [stack.enter_context(socket.socket()) for _ in range(30)]

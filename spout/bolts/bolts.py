@@ -310,7 +310,8 @@ class BatchCollector:
         return int(row)
 
     def join(self, collected: BatchCollector, first_row: int) -> None:
-        """Add what another collector has collected for some rows of this batch, from `first_row` on.
+        """Add what another collector has collected for some rows of this batch, from `first_row`
+        on.
 
         It counts rows from 0, so its row 2 is row `first_row` + 2 of this batch.
         """
@@ -370,7 +371,9 @@ def bolt_name(bolt: object, name: str | None) -> str:
 
 
 def check_bolt(name: str, bolt: object) -> None:
-    """Raise `UsageError` if a method of a bolt would not run its author's code, or its output is wrong."""
+    """Raise `UsageError` if a method of a bolt would not run its author's code, or its output is
+    wrong.
+    """
     _refuse_class(f"bolt {name!r}", bolt)
     if isinstance(bolt, Stopping):
         required_methods = {"execute": "for every tuple"}  # by name: when it is called
@@ -417,7 +420,8 @@ def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
 
 
 def check_runs(what: str, function: object) -> None:
-    """Raise `UsageError` if a call of a function would not run its code: it is async, or a generator.
+    """Raise `UsageError` if a call of a function would not run its code: it is async, or a
+    generator.
 
     The message calls it `what`.
     """
@@ -445,7 +449,9 @@ def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None
 
 
 def returned_error(bolt: str, method: Callable[..., object], returned: object) -> TupleError:
-    """Return the error of a method that returned something else than None; close a returned coroutine."""
+    """Return the error of a method that returned something else than None; close a returned
+    coroutine.
+    """
     owner = type(getattr(method, "__self__", None)).__name__
     method_name = f"{owner}.{getattr(method, '__name__', 'execute')}"
     if inspect.iscoroutine(returned):

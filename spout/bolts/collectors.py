@@ -126,7 +126,9 @@ class Sent(NamedTuple):
     task: int = -1
 
     def deliveries(self, number: int, subscription: int) -> tuple[Delivery, ...]:
-        """Return the deliveries of one copy, by its number over all outlets and its subscription's key."""
+        """Return the deliveries of one copy, by its number over all outlets and its subscription's
+        key.
+        """
         # with 2 anchors, copy 3 has the ordinals 6 and 7
         first_ordinal = number * len(self.anchors)
         return tuple(

@@ -143,7 +143,8 @@ def name_and_type(field: str) -> tuple[str, str]:
 
 
 def _check_type(name: str, text: str) -> None:
-    """Raise `ValueError` if a text is no type, or one that Arrow does not carry; also for types within it.
+    """Raise `ValueError` if a text is no type, or one that Arrow does not carry; also for types
+    within it.
 
     `name`: of the field, for the message.
     """
@@ -179,7 +180,8 @@ def without_brackets(text: str) -> str:
 
 
 def _refused_word(words: Sequence[str]) -> str:
-    """Return the word of a type that is looked up in `_CURES`; empty: none, and the type is carried.
+    """Return the word of a type that is looked up in `_CURES`; empty: none, and the type is
+    carried.
 
     It is the first one, but ``collate`` of a string with a collation, and of an interval ``month``
     or ``interval``, by its units.
@@ -195,7 +197,8 @@ def _refused_word(words: Sequence[str]) -> str:
 
 
 def _check_types_within(name: str, type_word: str, text: str) -> None:
-    """Raise `ValueError` if a type within an array, a map or a struct is none, or their number is wrong.
+    """Raise `ValueError` if a type within an array, a map or a struct is none, or their number is
+    wrong.
 
     A struct may have no fields: ``struct<>``.
 

@@ -80,7 +80,9 @@ def _field(text: str) -> StructField:
 
 
 def _type(text: str) -> DataType:
-    """Return a type, by its text: ``int``, ``decimal(12, 2)``, ``map<string, array<int>>`` and so on."""
+    """Return a type, by its text: ``int``, ``decimal(12, 2)``, ``map<string, array<int>>`` and so
+    on.
+    """
     first_word = _FIRST_WORD.match(text)
     word = first_word[1].lower() if first_word is not None else ""
     inner = text[text.find("<") + 1 : text.rfind(">")]

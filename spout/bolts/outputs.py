@@ -125,7 +125,9 @@ def _structs_within(data_type: DataType) -> Iterator[StructType]:
 
 
 def _types_within(data_type: DataType) -> list[DataType]:
-    """Return the types directly within a type; none: its values are single ones, such as numbers."""
+    """Return the types directly within a type; none: its values are single ones, such as
+    numbers.
+    """
     if isinstance(data_type, StructType):
         return [field.dataType for field in data_type.fields]
     if isinstance(data_type, MapType):
@@ -140,7 +142,8 @@ def _types_not_carried(data_type: DataType) -> Iterator[str]:
     text = data_type.simpleString()
     is_nested = isinstance(data_type, StructType | ArrayType | MapType)
     is_carried = isinstance(data_type, _CARRIED_TYPES) and " collate " not in text
-    # Arrow does not say how many digits a time of day has, so Spark takes six: no other number arrives
+    # Arrow does not say how many digits a time of day has, so Spark takes six: no other number
+    # arrives
     is_time_of_day = text == "time(6)"
     if not is_nested and not is_carried and not is_time_of_day:
         yield text

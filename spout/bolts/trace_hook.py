@@ -60,7 +60,9 @@ _EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
 
 
 def _contexts_by_row(rows: Rows) -> dict[int, str]:
-    """Return the trace context of each row that has one, by its number; of two fields the first counts."""
+    """Return the trace context of each row that has one, by its number; of two fields the first
+    counts.
+    """
     for field, parse in _FIELDS:
         with suppress(*_WRONG_FIELD):  # then the next field is tried
             values = [rows.value(field, row) for row in range(len(rows))]
@@ -92,7 +94,9 @@ class TraceHook(TaskHook):
 
     @property
     def only_traces(self) -> bool:
-        """Return whether its class, if it is derived from this one, overrides no method for events."""
+        """Return whether its class, if it is derived from this one, overrides no method for
+        events.
+        """
         hook_class = type(self)
         return all(getattr(hook_class, name) is getattr(TraceHook, name) for name in _EVENTS)
 
@@ -130,7 +134,8 @@ class TraceHook(TaskHook):
                 error = ""
                 return returned
             finally:
-                # also if something ends the task from outside: a span without an end would never be shown
+                # also if something ends the task from outside: a span without an end would never be
+                # shown
                 exception_class = sys.exc_info()[0]
                 if error and exception_class is not None:
                     error = exception_class.__name__

@@ -238,7 +238,9 @@ class _Reader:
             return None
 
     def import_object(self, path: problems.Path, reference: str) -> Any:
-        """Import an object by ``module:name`` and return it; add a problem and return None if that fails."""
+        """Import an object by ``module:name`` and return it; add a problem and return None if that
+        fails.
+        """
         module_name, colon, name = reference.partition(":")
         if not colon or not module_name or not name:
             self.add_problem(path, "names no module and name; write module:Name", reference)
@@ -365,7 +367,9 @@ def _read_variables(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _what_it_spells(value: Any) -> Any:
-    """Return the int, float or bool that a variable's text spells, or the text; other values as they are."""
+    """Return the int, float or bool that a variable's text spells, or the text; other values as
+    they are.
+    """
     if not isinstance(value, VariableText):
         return value
     for read in (value.whole, value.fraction, value.truth):
@@ -423,7 +427,9 @@ def _subscription(stream: StreamSection) -> Subscription:
 
 
 def _raised_text(error: BaseException) -> str:
-    """Return one line about what was raised, and where in the user's code: nobody is shown a traceback."""
+    """Return one line about what was raised, and where in the user's code: nobody is shown a
+    traceback.
+    """
     message = Untrusted(" ".join(str(error).split()))
     text = type(error).__name__
     if message:

@@ -139,7 +139,8 @@ class TopologyFrame:
 
 
 def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
-    """Return the DataFrame of a topology: one chain of stages, with one shuffle between each and the next.
+    """Return the DataFrame of a topology: one chain of stages, with one shuffle between each and
+    the next.
 
     1. Read the inputs of all spouts as one stream.
     2. Make of each stage what its tasks do (its pass).
@@ -337,7 +338,9 @@ class SubmittedTopology:
         return link.is_idle or (link.is_inactive and is_between_batches)
 
     def _read_whether_settled(self, watch: SettledWatch) -> bool:
-        """Read the status; return whether no root is pending, except those that a keyed bolt holds."""
+        """Read the status; return whether no root is pending, except those that a keyed bolt
+        holds.
+        """
         if self._query is None or not self._query.isActive or not self._frame.stream.tracked:
             return True
         return watch.record_status(read_status(self._frame.status_path))

@@ -46,9 +46,12 @@ ROOT_COUNTERS: Final = {
 
 
 def tuple_metrics(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Iterator[Metric]:
-    """Yield a counter for each kind of work, one of time for those that are timed, and a histogram."""
+    """Yield a counter for each kind of work, one of time for those that are timed, and a
+    histogram.
+    """
     for what in What:
-        # emitted tuples have the label of the bolt's stream, received ones also that of their component
+        # emitted tuples have the label of the bolt's stream, received ones also that of their
+        # component
         is_sent = what in (What.EMITTED, What.TRANSFERRED)
         labels = ["group", "operator", "stream"] if is_sent else ["group", "operator", "source", "stream"]
         tuples = CounterMetricFamily(f"{prefix}_{what}", f"tuples {what}", labels=labels)
@@ -88,7 +91,9 @@ def _execute_times(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Metr
 
 
 def _cumulative_buckets(measure: Measure) -> list[tuple[str, float]]:
-    """Return the buckets of a histogram: their upper bounds in s, and how many tuples are below each."""
+    """Return the buckets of a histogram: their upper bounds in s, and how many tuples are below
+    each.
+    """
     tuples_by_bucket = dict(measure.times)  # by the bucket's number
     bounds_s = [*(str(bound_ns / 1_000_000_000) for bound_ns in TIME_BOUNDS_NS), "+Inf"]
     tuples = [tuples_by_bucket.get(number, 0) for number in range(len(bounds_s))]
@@ -130,7 +135,8 @@ def root_metrics(
 
 
 def _partition_metrics(prefix: str, living: Mapping[Group, PlannerStatus]) -> Iterator[Metric]:
-    """Yield how many records are blocked in each partition, which partitions wait, and which do not go on.
+    """Yield how many records are blocked in each partition, which partitions wait, and which do not
+    go on.
 
     `living` has the statuses of planning processes that live, by group.
     """

@@ -67,8 +67,9 @@ def settled_runs(event: Verdicts) -> Iterator[SettledRun]:
         lost_positions = positions(lost.positions)
         if not len(lost_positions):
             continue
-        # Cut where the next position is not the neighbour: [5, 6, 9] becomes [5, 6] and [9]. This is no set:
-        # a root that a record names twice has two verdicts, and begins a run of its own each time.
+        # Cut where the next position is not the neighbour: [5, 6, 9] becomes [5, 6] and [9]. This
+        # is no set: a root that a record names twice has two verdicts, and begins a run of its own
+        # each time.
         cuts = np.flatnonzero(np.diff(lost_positions) != 1) + 1
         for run in np.split(lost_positions, cuts):
             yield SettledRun(lost.source, int(run[0]), int(run[-1]) + 1, lost.reason, lost)
@@ -111,8 +112,8 @@ class OutcomeCounts:
 
     @property
     def settled(self) -> int:
-        """Return how many records and copies have a verdict; ABSENT positions (markers of transactions) are
-        neither.
+        """Return how many records and copies have a verdict; ABSENT positions (markers of
+        transactions) are neither.
         """
         return self.acked + sum(self.lost_by_reason.values())
 
@@ -126,8 +127,8 @@ class Outcomes:
     Attributes:
         counts: how many ended how.
         loss_verdict_by_root: the first verdict of each root that was lost.
-        emission_by_copy: the emission of each record of the replay topic, by that record's partition and
-            offset.
+        emission_by_copy: the emission of each record of the replay topic, by that record's
+            partition and offset.
         replacements_by_root: how many copies or dead letters were written for a root, by its
             ``topic/partition@offset``.
         extra_ends_by_origin: how often a record ended after it had ended, by its origin.
@@ -230,7 +231,9 @@ class Outcomes:
         return location(topic, partition_of(root.source), offset_of(root.position))
 
     def _end_records_of_acked(self, source: int, start: int, end: int) -> None:
-        """Record that the records of acked roots ended; `start` and `end` are positions of a source."""
+        """Record that the records of acked roots ended; `start` and `end` are positions of a
+        source.
+        """
         partition = partition_of(source)
         first_offset = offset_of(start)
         end_offset = first_offset + end - start
@@ -251,7 +254,9 @@ class Outcomes:
             self._end_records(partition, offset, offset + 1)
 
     def _end_records(self, partition: int, start: int, end: int) -> None:
-        """Record that the records of the topic at offsets [start, end) ended; count those that had before."""
+        """Record that the records of the topic at offsets [start, end) ended; count those that had
+        before.
+        """
         ended = self._ended_by_partition[partition]
         for again_start, again_end in ended.within(start, end):
             for offset in range(again_start, again_end):

@@ -98,7 +98,9 @@ def checks(
 
 
 def first_difference(expected: Counter[str], counted: Counter[str]) -> str:
-    """Return a sentence on the first word, in alphabetical order, whose counts differ; empty: none does."""
+    """Return a sentence on the first word, in alphabetical order, whose counts differ; empty: none
+    does.
+    """
     for word in sorted(expected.keys() | counted.keys()):
         if expected[word] != counted[word]:
             return (
@@ -113,7 +115,8 @@ def judge_demo(
     """Count the outcome of every record, and make every check."""
     observer.read_to_end(READ_TO_END_MS_MAX)
     counts = observer.outcomes.counts
-    # as `_produce` in run.py wrote them, by turns: with 4 partitions line 9 is offset 2 of partition 1
+    # as `_produce` in run.py wrote them, by turns: with 4 partitions line 9 is offset 2 of
+    # partition 1
     partition_count = len(stage.partitions())
     special_origins = {
         f"{stage.source.topic}/{index % partition_count}@{index // partition_count}"
@@ -260,7 +263,9 @@ class DemoProgress:
             self._live.stop()
 
     def show(self, records_done: int, counts: OutcomeCounts) -> None:
-        """Show how many records are done; where there is no terminal, at most every `LINE_SECONDS`."""
+        """Show how many records are done; where there is no terminal, at most every
+        `LINE_SECONDS`.
+        """
         now_s = time.monotonic()
         self._updates.append((now_s, records_done))
         first_s, first_done = self._updates[0]

@@ -55,8 +55,8 @@ not fewer than this, since each batch has a fixed cost.
 """
 
 KILL_AT = 4
-"""The acker is killed when one record in so many is done. Its partitions move some 6 s later; the stream goes
-on in the meantime.
+"""The acker is killed when one record in so many is done. Its partitions move some 6 s later; the
+stream goes on in the meantime.
 """
 
 
@@ -169,7 +169,8 @@ def _run_topology(
         with _producing(stage, lines), bar as progress:
             _wait_until_done(stage, query, observer, progress)
         took_s = time.monotonic() - started_s
-        deadline_s = time.monotonic() + COMMIT_SECONDS_MAX  # where it is not enough, the checks show it
+        # where it is not enough, the checks show it
+        deadline_s = time.monotonic() + COMMIT_SECONDS_MAX
         while demo_uncommitted(stage) and time.monotonic() < deadline_s:
             time.sleep(OBSERVER_WAIT_MS / 1000)
         return took_s
@@ -192,8 +193,8 @@ def _wait_until_done(
 ) -> None:
     """Wait until every record is done; kill the acker once, when a quarter of them are done.
 
-    Raises `CheckFailed`: the query ended, or nothing was settled for `STALL_SECONDS_MAX`; or what the
-    producer raised.
+    Raises `CheckFailed`: the query ended, or nothing was settled for `STALL_SECONDS_MAX`; or what
+    the producer raised.
     """
     records = stage.options.records
     counts = observer.outcomes.counts
@@ -209,8 +210,8 @@ def _wait_until_done(
             stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
             stage.acker.start()
         progress.show(done, counts)
-        # A record ends with its first acked root. Its other roots may still be open, so that each root that
-        # was emitted must have its verdict, too.
+        # A record ends with its first acked root. Its other roots may still be open, so that each
+        # root that was emitted must have its verdict, too.
         if done >= records and counts.settled >= records + counts.copies:
             return
         _raise_what_failed(stage, query)

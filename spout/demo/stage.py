@@ -80,7 +80,8 @@ class Stage:
         folder: for all files of the demo; it is removed at the end.
         acker: None: the demo uses another's cluster, and its acker.
         words: what the query has written.
-        metrics_socket: keeps the port at which the driver is going to serve its metrics, for the page.
+        metrics_socket: keeps the port at which the driver is going to serve its metrics, for the
+            page.
         acker_kills: how often the demo killed the acker.
         failures: what the thread that writes the lines raised.
     """
@@ -129,7 +130,8 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     """Start a broker unless there is one, topics, an acker and a replay worker; `stack` ends them.
 
     1. Read topics.yaml; a port in use and a wrong file are refused before anything is printed.
-    2. Start Kafka, unless ``--bootstrap`` names a cluster. Its port is known from then on, so topics.yaml is
+    2. Start Kafka, unless ``--bootstrap`` names a cluster. Its port is known from then on, so
+    topics.yaml is
        read again.
     3. Make the topics.
     4. Start acker and replay worker, unless the cluster is another's, which has its own.
@@ -222,7 +224,9 @@ def reserved_port() -> socket.socket:
 
 @contextmanager
 def phase(console: Console, what: str) -> Iterator[None]:
-    """Print a step and its seconds when the body has ended; on a terminal also show it while it runs."""
+    """Print a step and its seconds when the body has ended; on a terminal also show it while it
+    runs.
+    """
     began_s = time.monotonic()
     with console.status(f"waiting: {what}") if console.is_terminal else nullcontext():
         yield
@@ -232,7 +236,8 @@ def phase(console: Console, what: str) -> Iterator[None]:
 def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
     """Start and warm up Spark, and return its session; `stack` stops it.
 
-    On a machine with slow jobs the timeout in `stage.topics` becomes longer, unless the user gave a config.
+    On a machine with slow jobs the timeout in `stage.topics` becomes longer, unless the user gave a
+    config.
     """
     with phase(stage.console, "Spark started"):
         with _stderr_into(stage.folder / SPARK_LOG):
@@ -258,7 +263,8 @@ def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
 
 
 def longer_timeout_ms(timeout_ms: int, job_s: float) -> int:
-    """Return the timeout that a machine needs on which a small job takes `job_s`; 0: it needs no longer one.
+    """Return the timeout that a machine needs on which a small job takes `job_s`; 0: it needs no
+    longer one.
 
     `timeout_ms` is the present one; 0: the records never time out.
     """

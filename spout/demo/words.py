@@ -73,7 +73,8 @@ def lines_of_file(path: Path) -> list[str]:
 
 
 def special_keys_by_line(records: int) -> dict[int, bytes]:
-    """Return the keys of the special ones of `records` lines, by the line's index; all others are plain.
+    """Return the keys of the special ones of `records` lines, by the line's index; all others are
+    plain.
 
     Small demos have fewer: below four lines none is special, below forty there is one of each kind.
     """
@@ -84,8 +85,8 @@ def special_keys_by_line(records: int) -> dict[int, bytes]:
     first_lines = max(4, records // 5)
     keys = {first_lines // 3: ALWAYS_FAILS}
     plain = [index for index in range(first_lines) if index not in keys]
-    # Spread evenly, so that they meet different batches, partitions and acker states: with one line of each
-    # of the two kinds, those at a quarter and at a half of the plain ones.
+    # Spread evenly, so that they meet different batches, partitions and acker states: with one line
+    # of each of the two kinds, those at a quarter and at a half of the plain ones.
     wanted = 2 * lines_of_each_kind
     spread = [plain[len(plain) * (number + 1) // (wanted + 2)] for number in range(wanted)]
     # by turns one of each kind; few lines have the same index several times
@@ -166,8 +167,8 @@ class SplitSentence(ArrowBolt):
         words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch.column("line")))
         parents = pc.list_parent_indices(words).to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)
-        # a word's ordinal is its distance from the first word of its line: of lines of 2 and 3 words, whose
-        # first words are 0 and 2 of all, the ordinals are 0, 1, 0, 1, 2
+        # a word's ordinal is its distance from the first word of its line: of lines of 2 and 3
+        # words, whose first words are 0 and 2 of all, the ordinals are 0, 1, 0, 1, 2
         first_words = np.repeat(np.cumsum(lengths) - lengths, lengths)
         ordinals = pa.array(np.arange(len(parents)) - first_words, pa.int32())
         origins = batch.column("origin").take(pa.array(parents))

@@ -148,7 +148,8 @@ def _refuse_held_twice(plan: JavaObject) -> None:
 def _refuse_without_watermark(plan: JavaObject) -> None:
     """Refuse a hold with `until` that has no watermark above it, where another hold has one.
 
-    A batch has one watermark for all branches, so its rows would count as dropped by that of the other.
+    A batch has one watermark for all branches, so its rows would count as dropped by that of the
+    other.
     """
     # nodes that are still to be visited, each with whether a watermark is
     # above it
@@ -181,7 +182,9 @@ def _has_until(hold: JavaObject) -> bool:
 
 
 def _refuse_second_source(plan: JavaObject) -> None:
-    """Refuse branches that read one stream by different nodes: Spark would run a source for each of them."""
+    """Refuse branches that read one stream by different nodes: Spark would run a source for each of
+    them.
+    """
     reading_node_by_stream: dict[str, JavaObject] = {}
     for node in nodes(plan):
         stream = stream_of(node)
@@ -217,8 +220,8 @@ def _is_hold(node: JavaObject) -> bool:
 def _references_of(node: JavaObject) -> dict[int, set[int]]:
     """Return the references of each column that a node computes: its id, and theirs.
 
-    Of a column without an alias (that of a Python function) nobody knows them; they are all anchors that
-    the node gets.
+    Of a column without an alias (that of a Python function) nobody knows them; they are all anchors
+    that the node gets.
     """
     if node.nodeName() == UNION:
         return _references_of_union(node)

@@ -111,7 +111,8 @@ def hold(
             return anchored.withColumn(ANCHOR, no_anchor)
         # `subscriptions`: over which the tuples came from the source, as part of their edges
         stream, carry, subscriptions = hidden_column(anchored, name)
-        # in the WIDE form anchors have source and position, which mean something in later batches too
+        # in the WIDE form anchors have source and position, which mean something in later batches
+        # too
         if carry is not Carry.WIDE:
             raise UsageError(
                 f"{name!r}: these rows cannot be held: read them with read_stream(..., delayed_acks=True),"
@@ -241,7 +242,8 @@ class HoldTask:
     Attributes:
         stream: the id of the tracked stream.
         ledger: the accumulator of Spark's that reports go to.
-        subscriptions: the keys of the subscriptions over which the tuples came from the source, in order.
+        subscriptions: the keys of the subscriptions over which the tuples came from the source, in
+            order.
         fails_late: whether a row that a watermark dropped fails its root; else it is acked.
     """
 
@@ -252,10 +254,11 @@ class HoldTask:
     fails_late: bool
 
     def __call__(self, columns: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        """Yield the edges of rows, by the fields of their anchors and their times; report at the end.
+        """Yield the edges of rows, by the fields of their anchors and their times; report at the
+        end.
 
-        `columns`: for each batch the packed anchors, source and position of the roots, and the times in ms
-        until which the rows are held.
+        `columns`: for each batch the packed anchors, source and position of the roots, and the
+        times in ms until which the rows are held.
         """
         held: list[HeldTuples] = []
         subscription = subscription_key(SPARK.component, DEFAULT_STREAM, self.name)
@@ -301,7 +304,8 @@ class AckTask:
 
         The bolt acks and fails rows. The report says the same of the anchors on them.
         """
-        anchors = [RowAnchors.of(pa.array([], pa.list_(HELD_TYPE)))]  # so that no row at all is no error
+        # so that no row at all is no error
+        anchors = [RowAnchors.of(pa.array([], pa.list_(HELD_TYPE)))]
         rows_report = TaskReport(self.name)
         if self.step is None:
             for batch in batches:
@@ -443,7 +447,8 @@ def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
 
 def _ceiled_ms(time: Column) -> Column:
     """Return a time in ms, rounded up: a watermark reaches this value exactly when it reaches the time."""
-    # in numbers, since Spark adds an interval to a time by way of its date and its time zone, for each row
+    # in numbers, since Spark adds an interval to a time by way of its date and its time zone, for
+    # each row
     time_us = sql.unix_micros(time.cast("timestamp"))
     # 1,001 us become 2,000 us, and so 2 ms
     return sql.unix_millis(sql.timestamp_micros(time_us + 999))

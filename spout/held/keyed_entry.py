@@ -5,11 +5,12 @@ the bolt settles the tuple in a later micro-batch, the same edge is contributed 
 the tuple's path from its root, so a stage that runs again writes the same edge to the state store.
 
 A tuple in the state has one anchor, so one root. If a tuple is anchored on several tuples of one root, its
-edge is the XOR of their edges. If it is anchored on tuples of several roots, it is refused, and all these
-roots fail. A tuple without a root is held too, and is best effort.
+edge is the XOR of their edges. If it is anchored on tuples of several roots, it is refused, and all
+these roots fail. A tuple without a root is held too, and is best effort.
 
-A *path* of a tuple leads from its root to it: the root's index in the batch's plan, then for each hop the
-key of the subscription and the tuple's ordinal there (the so many-th that its parent emitted).
+A *path* of a tuple leads from its root to it: the root's index in the batch's plan, then for each
+hop the key of the subscription and the tuple's ordinal there (the so many-th that its parent
+emitted).
 
 Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2.
 """
@@ -59,7 +60,8 @@ class KeyedStream(NamedTuple):
 
 
 class HeldBlock(NamedTuple):
-    """What becomes of the rows of one Arrow batch: they are held, or refused since they have several roots.
+    """What becomes of the rows of one Arrow batch: they are held, or refused since they have
+    several roots.
 
     Attributes:
         anchors: for each row the anchor for the state; null where it has no root, or several.
@@ -86,12 +88,14 @@ def held_block(deliveries: pa.Array, roots: pa.Array) -> HeldBlock:
     # for each path its row, and its root as an index into the batch's plan
     path_rows = np.asarray(pc.list_parent_indices(deliveries), dtype=np.int64)
     path_roots = np.asarray(pc.list_element(paths, 0), dtype=np.int64)
-    # paths of rows with one root; a row without any has no path, so all other paths are of rows with several
+    # paths of rows with one root; a row without any has no path, so all other paths are of rows
+    # with several
     is_held = has_root[path_rows]
     held_path_rows = path_rows[is_held]
     row_roots = RootPositions(_numbers(roots.field("source")), _numbers(roots.field("position")))
     path_edges = edges_of(paths.filter(pa.array(is_held)), row_roots.at(held_path_rows))
-    # a row that is anchored on several tuples of its root has several paths; its edge is the XOR of theirs
+    # a row that is anchored on several tuples of its root has several paths; its edge is the XOR of
+    # theirs
     edges = np.zeros(len(roots), np.uint64)
     np.bitwise_xor.at(edges, held_path_rows, path_edges)
     # no watermark drops tuples before a keyed bolt
@@ -157,7 +161,9 @@ class EntryTask:
     ledger: Any
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the key, the tuple and the anchor of each row; report after the last one was taken."""
+        """Yield the key, the tuple and the anchor of each row; report after the last one was
+        taken.
+        """
         received = Fingerprint()
         blocks: list[HeldBlock] = []
         refused_by_number: Counter[int] = Counter()  # refused tuples of each subscription
@@ -178,7 +184,8 @@ class EntryTask:
             add(self.ledger, self.stream, report)
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the columns of the key, and those of the tuples: each is null in the rows of other streams.
+        """Return the columns of the key, and those of the tuples: each is null in the rows of other
+        streams.
 
         Example: a row is of `orders`, grouped by `user`, or of `visits`, grouped by `name`. The key of each
         row is its `orders.user`, or where that is null, its `visits.name`.
@@ -209,7 +216,8 @@ class EntryTask:
     def _report(
         self, blocks: list[HeldBlock], refused_by_number: Mapping[int, int], received: Fingerprint
     ) -> TaskReport:
-        """Return the report of the task: what it holds, and the roots of the tuples that it refused.
+        """Return the report of the task: what it holds, and the roots of the tuples that it
+        refused.
 
         Args:
             refused_by_number: how many tuples of each subscription were refused, by its number.

@@ -113,7 +113,8 @@ def read_reports(column: pa.Array) -> KeyedReports:
 
 
 def _count_of_json(entry: Any) -> tuple[Counted, Measure]:
-    """Return a count, and what is counted, from its JSON: [[what, bolt, stream], [tuples, ns, times]].
+    """Return a count, and what is counted, from its JSON: [[what, bolt, stream], [tuples, ns,
+    times]].
 
     The times are the classes of a histogram; those of earlier versions have none.
     """
@@ -127,7 +128,8 @@ def _count_of_json(entry: Any) -> tuple[Counted, Measure]:
 
 @dataclass(frozen=True, slots=True)
 class ExitTask:
-    """Reports for a keyed bolt in one task, and passes on what it emitted, through the bolts behind it.
+    """Reports for a keyed bolt in one task, and passes on what it emitted, through the bolts behind
+    it.
 
     Attributes:
         stage: the keyed bolt's, with the bolts behind it that need no shuffle.
@@ -202,7 +204,9 @@ def paths_of(anchors: pa.ListArray) -> pa.Array:
 
 
 def stage_of_keyed_bolt(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
-    """Return the stage of a keyed bolt on a DataFrame: no bolt is behind it, and what it emits leaves."""
+    """Return the stage of a keyed bolt on a DataFrame: no bolt is behind it, and what it emits
+    leaves.
+    """
     stream_id = StreamId(bolt)
     output = SinkOutput(number=0, stream=stream_id, stage=0)
     emitted = StreamPass(stream_id, schema, column="", routes=(), outputs=(output,))
@@ -218,7 +222,8 @@ def stage_of_keyed_bolt(bolt: str, schema: pa.Schema, *, tracked: bool) -> Stage
 
 
 def with_keyed_stage(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
-    """Return what leaves the stage of a keyed bolt, by the rows in which that bolt emits and reports.
+    """Return what leaves the stage of a keyed bolt, by the rows in which that bolt emits and
+    reports.
 
     Raises `UsageError`: anchors of held rows do not reach these rows.
     """

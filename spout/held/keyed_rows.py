@@ -1,7 +1,8 @@
-"""Keyed bolts on Spark's state store: `applyInPandasWithState`, with held tuples and anchors in the state.
+"""Keyed bolts on Spark's state store: `applyInPandasWithState`, with held tuples and anchors in the
+state.
 
-Spark calls `KeyedTask` for each key. It calls the bolt, and returns rows: what the bolt emitted, and what it
-did to its tuples, as texts that `spout.held.keyed_exit` reads.
+Spark calls `KeyedTask` for each key. It calls the bolt, and returns rows: what the bolt emitted,
+and what it did to its tuples, as texts that `spout.held.keyed_exit` reads.
 """
 
 from __future__ import annotations
@@ -178,7 +179,8 @@ def reported_by_keyed_bolt(
     streams: Streams,
     keys: Mapping[str, Sequence[str]],
 ) -> DataFrame:
-    """Return the rows in which a keyed bolt emits and reports (`ReportedRow`), by those that it gets.
+    """Return the rows in which a keyed bolt emits and reports (`ReportedRow`), by those that it
+    gets.
 
     Args:
         rows: the columns of the key, those of `streams`, and the anchors. If
@@ -506,7 +508,9 @@ class KeyedTask:
         return pd.DataFrame(cells, columns=pd.Index([EMITTED, REPORT, ANCHOR]), dtype=object)
 
     def _cells_of(self, row: ReportedRow) -> list[Any]:
-        """Return the cells of a row: the emitted row as bytes, the text of the report, and the anchors."""
+        """Return the cells of a row: the emitted row as bytes, the text of the report, and the
+        anchors.
+        """
         emitted = None if row.values is None else packed_row(row.values, self.schema, self.name)
         anchors = [dict(zip(HELD_TYPE.names, anchor, strict=True)) for anchor in row.anchors]
         return [emitted, row.text, anchors]

@@ -1,9 +1,10 @@
-"""Values on their way to a keyed bolt: encoded by Spark before pandas has them, and decoded tuple by tuple.
+"""Values on their way to a keyed bolt: encoded by Spark before pandas has them, and decoded tuple
+by tuple.
 
-Spark hands a keyed bolt its tuples as structs in a pandas frame. A value that pandas or Python cannot
-represent ends the query then, at each start, since it is not yet a tuple that could fail. So Spark encodes
-such values first, and they are decoded here, one tuple after the other: one that cannot be decoded fails
-alone.
+Spark hands a keyed bolt its tuples as structs in a pandas frame. A value that pandas or Python
+cannot represent ends the query then, at each start, since it is not yet a tuple that could fail. So
+Spark encodes such values first, and they are decoded here, one tuple after the other: one that
+cannot be decoded fails alone.
 
 =====================  ==============================  =======================================================
 type                   encoded as                      what would happen without
@@ -21,8 +22,8 @@ structs or maps in                                     beside them, end the quer
 
 A struct, a map or an array is encoded if something within it is.
 
-A key is not encoded, since checkpoints have it as it is: where pandas would refuse it another one takes its
-place (`readable_key`), and the tuple itself fails.
+A key is not encoded, since checkpoints have it as it is: where pandas would refuse it another one
+takes its place (`readable_key`), and the tuple itself fails.
 
 A state of an earlier version holds times without a zone: they are local times.
 """
@@ -99,8 +100,8 @@ def _is_wrapped(element: DataType) -> bool:
 def _has_dictionaries(spark_type: DataType) -> bool:
     """Return whether values of a type, when they are encoded, have structs or maps within.
 
-    These are dictionaries in pandas, and PySpark turns arrays that have some into one NumPy array, which
-    fails for arrays of different lengths, as [[{}], [{}, {}]].
+    These are dictionaries in pandas, and PySpark turns arrays that have some into one NumPy array,
+    which fails for arrays of different lengths, as [[{}], [{}, {}]].
     """
     if isinstance(spark_type, ArrayType):
         return _is_wrapped(spark_type.elementType) or _has_dictionaries(spark_type.elementType)
@@ -108,7 +109,9 @@ def _has_dictionaries(spark_type: DataType) -> bool:
 
 
 def unhashable_map_key(spark_type: DataType) -> DataType | None:
-    """Return the type of a map's keys, within a type, that no dictionary can have; None: there is none."""
+    """Return the type of a map's keys, within a type, that no dictionary can have; None: there is
+    none.
+    """
     if isinstance(spark_type, MapType) and isinstance(spark_type.keyType, StructType | ArrayType):
         return spark_type.keyType
     for type_within in _types_within(spark_type):
@@ -119,10 +122,12 @@ def unhashable_map_key(spark_type: DataType) -> DataType | None:
 
 
 def nested_array_within(spark_type: DataType) -> DataType | None:
-    """Return the type of arrays of arrays, within that of a key, that could end the query; None: none could.
+    """Return the type of arrays of arrays, within that of a key, that could end the query; None:
+    none could.
 
-    A key is not encoded. If it has times or structs, PySpark converts them, and then calls `numpy.array`
-    on the arrays that hold them. Where these differ in length, or one is null, that raises.
+    A key is not encoded. If it has times or structs, PySpark converts them, and then calls
+    `numpy.array` on the arrays that hold them. Where these differ in length, or one is null, that
+    raises.
     """
     if isinstance(spark_type, ArrayType) and isinstance(spark_type.elementType, ArrayType):
         return spark_type if _pyspark_converts(spark_type.elementType) else None
@@ -203,13 +208,14 @@ def readable_key(column: Column, spark_type: DataType) -> Column:
 
 
 def _is_refused(column: Column, spark_type: DataType, *, at_top: bool = False) -> Column | None:
-    """Return, as a column of booleans, whether pandas refuses a key; None: it refuses none of this type.
+    """Return, as a column of booleans, whether pandas refuses a key; None: it refuses none of this
+    type.
 
     A key cannot be a map.
 
     Args:
-        at_top: whether it is the key itself; False: a part of a key. Pandas counts the times of keys in ns,
-            those of parts not.
+        at_top: whether it is the key itself; False: a part of a key. Pandas counts the times of
+            keys in ns, those of parts not.
     """
     if isinstance(spark_type, StructType):
         refusals: list[Column] = []
@@ -244,7 +250,9 @@ def _key_times() -> tuple[datetime, datetime]:
 
 
 def _is_refused_or_false(column: Column, spark_type: DataType) -> Column:
-    """Return whether pandas refuses a part of a key, as a column of booleans also where it refuses none."""
+    """Return whether pandas refuses a part of a key, as a column of booleans also where it refuses
+    none.
+    """
     is_refused = _is_refused(column, spark_type)
     return sql.lit(False) if is_refused is None else is_refused
 
@@ -301,7 +309,9 @@ class TupleDecoder:
         return _replaced(values, self._localizers)
 
     def check_key(self, encoded_values: Mapping[str, Any], key_fields: Iterable[str]) -> None:
-        """Raise `OverflowError` if a time in a field of the key is out of pandas' range for keys."""
+        """Raise `OverflowError` if a time in a field of the key is out of pandas' range for
+        keys.
+        """
         for name in key_fields:
             value = encoded_values.get(name)
             spark_type = self._types_by_field.get(name)
@@ -325,7 +335,9 @@ class TupleDecoder:
 
 
 def _replaced(values: Mapping[str, Any], decoders: Mapping[str, Decode]) -> Mapping[str, Any]:
-    """Return values by field, decoded where the field has a decoder; the very same mapping if none has."""
+    """Return values by field, decoded where the field has a decoder; the very same mapping if none
+    has.
+    """
     if not decoders:
         return values
     decoded = dict(values)
@@ -346,7 +358,9 @@ def _decoders(
     *,
     are_encoded: bool = True,
 ) -> dict[str, Decode]:
-    """Return the decoders of those fields that need one, by their names; for the rest see `_decoder`."""
+    """Return the decoders of those fields that need one, by their names; for the rest see
+    `_decoder`.
+    """
     decoders: dict[str, Decode] = {}
     for name, spark_type in types_by_field.items():
         decoder = _decoder(spark_type, leaves, are_encoded=are_encoded)
@@ -362,7 +376,8 @@ def _decoder(
 
     Args:
         leaves: the decoders of types without types within, by the type's class.
-        are_encoded: False: the values are from the state of an earlier version. Only leaves are replaced.
+        are_encoded: False: the values are from the state of an earlier version. Only leaves are
+            replaced.
     """
     if isinstance(spark_type, StructType):
         types_by_field = {field.name: field.dataType for field in spark_type.fields}
@@ -412,7 +427,9 @@ def _decode_numbers(dtype: type, structs: Any) -> Any:
 
 
 def _array_of_objects(elements: list[Any]) -> Any:
-    """Return a NumPy array of objects, as Spark does; `np.array` would make two dimensions of [[1], [2]]."""
+    """Return a NumPy array of objects, as Spark does; `np.array` would make two dimensions of [[1],
+    [2]].
+    """
     array = np.empty(len(elements), object)
     array[:] = elements
     return array

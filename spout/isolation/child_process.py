@@ -67,7 +67,9 @@ class Why(Enum):
 
 
 class ChildEnded(Exception):
-    """A child ended before it answered; `how`: a text, as of `how_it_ended`; `why`: who or what ended it."""
+    """A child ended before it answered; `how`: a text, as of `how_it_ended`; `why`: who or what
+    ended it.
+    """
 
     def __init__(self, how: str, why: Why = Why.DIED) -> None:
         super().__init__(how)
@@ -274,7 +276,8 @@ def how_it_ended(status: int) -> str:
 
 
 def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
-    """Fork a child that serves; return its process id and the parent's end of the socket (non-blocking).
+    """Fork a child that serves; return its process id and the parent's end of the socket
+    (non-blocking).
 
     The child never returns from here.
     """

@@ -1,7 +1,8 @@
-"""Blocks of rows as bytes, for the way from a worker to the child that it forked, and back: as pickles.
+"""Blocks of rows as bytes, for the way from a worker to the child that it forked, and back: as
+pickles.
 
-*Packed* is what can be pickled: Arrow data are an Arrow stream in it, which has no more than the rows of a
-slice.
+*Packed* is what can be pickled: Arrow data are an Arrow stream in it, which has no more than the
+rows of a slice.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Feed(NamedTuple):
     slip: Slip | None = None
 
     def blocks(self, size: int) -> list[Feed]:
-        """Return it in blocks of `size` rows, the last with what is left; without rows it is one block."""
+        """Return it in blocks of `size` rows, the last with what is left; without rows it is one
+        block.
+        """
         return [self._cut(start, size) for start in range(0, len(self.rows), size)] or [self]
 
     def _cut(self, start: int, size: int) -> Feed:
@@ -123,7 +126,9 @@ def unpack_feed(data: bytes) -> Feed:
 
 
 def pack_error(error: Exception) -> bytes:
-    """Return what was raised in the place of an answer as bytes; if it cannot be pickled, its text."""
+    """Return what was raised in the place of an answer as bytes; if it cannot be pickled, its
+    text.
+    """
     try:
         data = pickle.dumps(error, protocol=5)
         pickle.loads(data)  # some can be written, and not read

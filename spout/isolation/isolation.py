@@ -95,7 +95,8 @@ class IsolatedRun:
         """
         # for records that are read in order: which of them are blocked behind a failed one
         self.gate: Gate | None = None
-        # in the child: a gate for each partition, by its name; the parent sends what its own one knows
+        # in the child: a gate for each partition, by its name; the parent sends what its own one
+        # knows
         self._child_gates: dict[str, Gate] = {}
         self._pass = pass_
         self._limit_ms = limit_ms
@@ -108,7 +109,8 @@ class IsolatedRun:
         # everything, from the first row on
         self._keeps_blocks = can_keep_blocks(pass_)
         self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._keeps_blocks, hung=hung)
-        # rows of a block: at most so many are worked on again; 0: all rows of a `feed` are one block
+        # rows of a block: at most so many are worked on again; 0: all rows of a `feed` are one
+        # block
         has_arrow_bolt = any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in pass_.bolts)
         self._block_rows = BLOCK_ROWS if self._keeps_blocks and not has_arrow_bolt else 0
         self._rows_fed = 0
@@ -126,7 +128,9 @@ class IsolatedRun:
         return one_batch(batches, self._pass.leaving_schema, self._pass.name)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Have a child do what is in the spool, and clean up; return the rows that leave by that."""
+        """Have a child do what is in the spool, and clean up; return the rows that leave by
+        that.
+        """
         if self._keeps_blocks:
             return self._keep_report(self._ask_until_answered(_FINISH, b""))
         while True:
@@ -140,7 +144,9 @@ class IsolatedRun:
             self._end_child()  # it was a trial, in which tuples were withheld that are no poison
 
     def report(self) -> TaskReport:
-        """Return what all children reported whose work was kept, and which calls passed at a second try."""
+        """Return what all children reported whose work was kept, and which calls passed at a second
+        try.
+        """
         # roots are indices of the batch's plan; behind a keyed bolt they are numbered as they come
         source = NUMBERED if self._pass.is_behind_keyed else PLANNED
         report = merged(self._reports)
@@ -188,7 +194,8 @@ class IsolatedRun:
         return ChildAnswer(batches + finished.batches, finished.report)
 
     def _ask(self, number: int, packed: bytes) -> ChildAnswer:
-        """Have the child, forked if there is none, work on block `number`, or `_FINISH`; return its answer.
+        """Have the child, forked if there is none, work on block `number`, or `_FINISH`; return its
+        answer.
 
         `packed`: the block. Raises `ChildEnded`, or what was raised in the child.
         """
@@ -199,7 +206,9 @@ class IsolatedRun:
         return unpack_answer(self._child.ask(_NUMBER.pack(number) + packed))
 
     def _ask_until_answered(self, number: int, packed: bytes) -> ChildAnswer:
-        """Ask for the same until no child ends at it; `WorkerLost`: as `PoisonFinder.record_end`."""
+        """Ask for the same until no child ends at it; `WorkerLost`: as
+        `PoisonFinder.record_end`.
+        """
         while True:
             try:
                 return self._ask(number, packed)
@@ -259,14 +268,18 @@ class IsolatedRun:
         return ChildAnswer([batch], report)
 
     def _gate_of(self, slip: Slip) -> Gate:
-        """Return the child's gate of a partition, with all that the parent's gate knows (the slip)."""
+        """Return the child's gate of a partition, with all that the parent's gate knows (the
+        slip).
+        """
         gate = self._child_gates.setdefault(slip.place, Gate(slip.place, slip.operator, LineUp(PARTITION)))
         gate.learn(slip)
         return gate
 
 
 def can_keep_blocks(pass_: StagePass) -> bool:
-    """Return whether a block is done when a child has returned it: no bolt holds anything beyond a call."""
+    """Return whether a block is done when a child has returned it: no bolt holds anything beyond a
+    call.
+    """
     return all(not bolt_pass.hooks and _is_done_in_execute(bolt_pass.bolt) for bolt_pass in pass_.bolts)
 
 
@@ -296,7 +309,9 @@ def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
 
 
 def _is_done_in_execute(bolt: AnyBolt) -> bool:
-    """Return whether `execute` acks or fails a tuple before it returns, and `cleanup` does nothing."""
+    """Return whether `execute` acks or fails a tuple before it returns, and `cleanup` does
+    nothing.
+    """
     if isinstance(bolt, Bolt):
         return False
     return type(bolt).cleanup in (BasicBolt.cleanup, ArrowBolt.cleanup)

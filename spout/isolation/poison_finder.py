@@ -1,13 +1,17 @@
-"""Finds out why the children of a task end: which tuple is poison, or that no record can be failed for it.
+"""Finds out why the children of a task end: which tuple is poison, or that no record can be failed
+for it.
 
-A *poison* tuple kills or hangs the process that works on it. A *child* is the process in which a task's
-bolts are called; when it ends, the task forks the next one, which follows `orders` about single calls:
+A *poison* tuple kills or hangs the process that works on it. A *child* is the process in which a
+task's bolts are called; when it ends, the task forks the next one, which follows `orders` about
+single calls:
 
-* A call for one tuple at which a child ended: the tuple is poison, and the next child fails it unseen.
+* A call for one tuple at which a child ended: the tuple is poison, and the next child fails it
+unseen.
 * A call for several rows: the next child makes it for each half of them, and so on down to one row.
-* A bolt that holds tuples over many calls may die of one that it got before. After some guesses all roots of
-  the task are *suspects*, and each next child *withholds* some of them from the bolt, until it is known
-  without which ones it lives (`spout.tuples.poison.PoisonSearch`).
+* A bolt that holds tuples over many calls may die of one that it got before. After some guesses all
+roots of
+  the task are *suspects*, and each next child *withholds* some of them from the bolt, until it is
+  known without which ones it lives (`spout.tuples.poison.PoisonSearch`).
 
 Source: docs/design/protocol.md, section 3 rule 11.
 """
@@ -64,7 +68,9 @@ class PassedCall(NamedTuple):
 
 
 class PoisonFinder:
-    """Finds the poison tuples of one task; `orders`: which calls its next child makes in another way."""
+    """Finds the poison tuples of one task; `orders`: which calls its next child makes in another
+    way.
+    """
 
     def __init__(
         self, context: BoltContext, limit_ms: int, *, holds: bool, hung: HangNote | None = None
@@ -74,7 +80,8 @@ class PoisonFinder:
         Args:
             limit_ms: how long one call of a bolt may last; 0: for ever.
             holds: whether bolts of the task may hold tuples over many calls.
-            hung: the call at which the attempt before hung, outside of a child; None: it did not hang.
+            hung: the call at which the attempt before hung, outside of a child; None: it did not
+                hang.
         """
         self.orders = Orders()
         self._context = context
@@ -266,7 +273,9 @@ class PoisonFinder:
         )
 
     def _log_poison(self, bolt: str, error: str, message: str, roots: frozenset[int]) -> None:
-        """Log of which roots tuples are poison for a bolt: the first ten, as indices of the batch's plan."""
+        """Log of which roots tuples are poison for a bolt: the first ten, as indices of the batch's
+        plan.
+        """
         _LOGGER.error(
             "culprit_found bolt=%s error=%s how=%r batch=%d partition=%d roots=%s",
             UntrustedName(bolt),

@@ -46,7 +46,8 @@ _M_MMAP_THRESHOLD: Final = -3
 
 @contextmanager
 def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> Iterator[TaskRun]:
-    """Yield a stage at work, in this process, or in a child if the batch was tried before; close it behind.
+    """Yield a stage at work, in this process, or in a child if the batch was tried before; close it
+    behind.
 
     `again`: the batch is known to be run again. Bolts on rows that are not
     tracked are neither isolated nor watched: nobody could fail a record for
@@ -71,7 +72,9 @@ def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> I
 
 
 def _end_hung(notes: HangNotes, hang: Hang) -> None:
-    """Write a note for the next attempt of the task about the call that hangs, and end this worker."""
+    """Write a note for the next attempt of the task about the call that hangs, and end this
+    worker.
+    """
     notes.write(HangNote(hang.bolt, hang.roots))
     end_worker(hang)
 

@@ -61,8 +61,8 @@ OWNER_ALONE: Final = 0o700
 """Rights of the folder of a broker's data: what is in a topic is for nobody else on the machine."""
 
 _CLASSES: Final = "classes.jsa"
-"""A file with classes that Java has parsed: with it a start takes half as long. Java has one with its own
-classes; a broker writes one with Kafka's too into its directory when it ends.
+"""A file with classes that Java has parsed: with it a start takes half as long. Java has one with
+its own classes; a broker writes one with Kafka's too into its directory when it ends.
 """
 
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
@@ -210,7 +210,9 @@ class EmbeddedBroker:
                 return
 
     def _unchangeable_ports(self) -> Collection[int]:
-        """Return the ports that stay the same: those that were named, and those at which it has answered."""
+        """Return the ports that stay the same: those that were named, and those at which it has
+        answered.
+        """
         ports: set[int] = set()
         if self._named_port is not None:
             ports.add(self._named_port)
@@ -222,7 +224,8 @@ class EmbeddedBroker:
         return ports
 
     def launch(self) -> None:
-        """Do as `start`, but do not wait for an answer: the first nodes of a cluster answer together.
+        """Do as `start`, but do not wait for an answer: the first nodes of a cluster answer
+        together.
 
         1. Choose the ports that were not chosen yet.
         2. Make the folders, lock the directory, and write the settings; format a new storage.
@@ -273,8 +276,8 @@ class EmbeddedBroker:
     def wait_until_it_answers(self, others: Sequence[EmbeddedBroker] = ()) -> None:
         """Request metadata until the answer is this broker's; if that does not happen, kill it and raise.
 
-        `others` are the other nodes of its cluster. Without one of them there may never be an answer, so if
-        one ends, this one is killed too.
+        `others` are the other nodes of its cluster. Without one of them there may never be an
+        answer, so if one ends, this one is killed too.
         """
         meta = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8")
         cluster_id = meta.partition("cluster.id=")[2].partition("\n")[0]
@@ -284,7 +287,8 @@ class EmbeddedBroker:
             ended = next((broker for broker in (self, *others) if broker._cannot_answer()), None)
             if ended is not None:
                 break
-            # a broker of another cluster may have taken the port, and answer in the place of this one
+            # a broker of another cluster may have taken the port, and answer in the place of this
+            # one
             answering_id, node_ids = in_thread(lambda: _cluster_at(self.bootstrap))
             if answering_id == cluster_id and self.node_id in node_ids:
                 self._has_answered = True
@@ -425,7 +429,8 @@ class EmbeddedBroker:
         ]
 
     def _cached_classes(self) -> Path:
-        """Return the file beside the jars with Kafka's classes as this Java has parsed them (`_CLASSES`).
+        """Return the file beside the jars with Kafka's classes as this Java has parsed them
+        (`_CLASSES`).
 
         The first broker that shuts down in order writes it. For another Java, or other jars, it is another.
         """
@@ -437,8 +442,9 @@ class EmbeddedBroker:
     def _format(self) -> None:
         """Write the storage's identity, which every KRaft node needs before its first start.
 
-        Kafka's tool for it takes a JVM. All but the identity depends only on Kafka's version, so the first
-        broker copies the rest to a file beside the jars, and the next ones copy it from there.
+        Kafka's tool for it takes a JVM. All but the identity depends only on Kafka's version, so
+        the first broker copies the rest to a file beside the jars, and the next ones copy it from
+        there.
         """
         data = self.directory / "data"
         _program, jars = self._java_and_jars
@@ -479,7 +485,9 @@ def in_thread(work: Callable[[], T]) -> T:
 
 
 def _cluster_at(address: str) -> tuple[str, Collection[int]]:
-    """Return the id and the node ids of the cluster that answers at an address; "" and none: nobody does."""
+    """Return the id and the node ids of the cluster that answers at an address; "" and none: nobody
+    does.
+    """
     client = AdminClient({"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 200})
     try:
         metadata = client.list_topics(timeout=_ANSWER_S)
@@ -489,7 +497,9 @@ def _cluster_at(address: str) -> tuple[str, Collection[int]]:
 
 
 def _copy_to_cache(written: Path, cached: Path) -> None:
-    """Copy a file of a broker for the next ones, if that can be done; without it they start as slowly."""
+    """Copy a file of a broker for the next ones, if that can be done; without it they start as
+    slowly.
+    """
     with suppress(OSError), written_whole(cached) as draft:
         shutil.copy(written, draft)
 
@@ -543,7 +553,9 @@ def free_ports(number: int, besides: Collection[int] = ()) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server could listen on a port now; it can where only closing connections are left."""
+    """Return whether a server could listen on a port now; it can where only closing connections are
+    left.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -125,7 +125,8 @@ class EmbeddedCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._owner.is_here:  # a forked process leaves the context too, and the cluster is not its own
+        # a forked process leaves the context too, and the cluster is not its own
+        if not self._owner.is_here:
             return
         if self._named_directory is not None:
             self.stop()

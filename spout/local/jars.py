@@ -112,8 +112,8 @@ FOR_FETCHED_FILES: Final = FolderUse("what is fetched once", f"name another in {
 def make_folder(path: Path, use: FolderUse = FOR_FETCHED_FILES, mode: int = 0o777) -> None:
     """Make a folder unless it is there; `UsageError`: nothing can be written in it.
 
-    `mode`: the rights of one that is made, as far as the user's mask leaves them; one that is there keeps
-    its own.
+    `mode`: the rights of one that is made, as far as the user's mask leaves them; one that is there
+    keeps its own.
     """
     try:
         path.mkdir(mode, parents=True, exist_ok=True)
@@ -124,7 +124,8 @@ def make_folder(path: Path, use: FolderUse = FOR_FETCHED_FILES, mode: int = 0o77
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Yield a path at which to write a file or folder, and rename it to `path` when the body has ended.
+    """Yield a path at which to write a file or folder, and rename it to `path` when the body has
+    ended.
 
     So nobody finds half of it there.
     """
@@ -180,7 +181,8 @@ _ADDRESS_FORM: Final = (
 
 
 def _mirror_address(text: str) -> MirrorAddress | None:
-    """Return an address and its login apart, since Python's client does not take it within the address.
+    """Return an address and its login apart, since Python's client does not take it within the
+    address.
 
     None: it is no http, https or file address.
     """
@@ -357,7 +359,9 @@ class Repository:
         return build_opener(HTTPSHandler(context=context), HTTPBasicAuthHandler(passwords))
 
     def _fetch_jar(self, opener: OpenerDirector, jar: Jar, folder: Path, deadline_s: float) -> None:
-        """Write a jar into a folder; `Unreachable`: it did not come as a whole before the deadline."""
+        """Write a jar into a folder; `Unreachable`: it did not come as a whole before the
+        deadline.
+        """
         url = f"{(self.mirror or MAVEN_CENTRAL).rstrip('/')}/{jar.path}"
         try:
             timeout_s = max(0.001, min(SILENT_SECONDS_MAX, deadline_s - time.monotonic()))
@@ -389,7 +393,9 @@ def _is_not_found(error: Exception) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes while the body runs; the kernel releases it when the process dies."""
+    """Hold a lock between processes while the body runs; the kernel releases it when the process
+    dies.
+    """
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

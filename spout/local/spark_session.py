@@ -93,15 +93,16 @@ def warm_up(spark: SparkSession) -> None:
 
 
 def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -> Path:
-    """Return a SPARK_HOME with which Python processes import the installed PySpark, not the sources in a zip.
+    """Return a SPARK_HOME with which Python processes import the installed PySpark, not the sources
+    in a zip.
 
     Spark puts ``SPARK_HOME/python/lib/pyspark.zip`` first on the path of each Python process that it starts.
     Python keeps no bytecode of modules in a zip, so each process compiles PySpark again. On a slow or busy
     machine that takes longer than the 10 s after which Spark gives a process up ("Python worker failed to
     connect back"), and no setting changes this limit.
 
-    That of `environ` goes first, as it is. Else a folder in `cache` with links to the installed one is
-    created once.
+    That of `environ` goes first, as it is. Else a folder in `cache` with links to the installed one
+    is created once.
     """
     named_home = environ.get("SPARK_HOME")
     if named_home and not Path(named_home).name.startswith(_HOME_NAME):

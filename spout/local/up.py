@@ -137,7 +137,8 @@ def _start_kafka(
 def _start_services(
     stack: ExitStack, config: Path, logs: Path, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> list[Child]:
-    """Make the topics, start acker and replay worker, which `stack` ends, and wait until they are ready.
+    """Make the topics, start acker and replay worker, which `stack` ends, and wait until they are
+    ready.
 
     `logs` is the folder for their logs.
     """
@@ -174,7 +175,8 @@ def start_page(
 ) -> None:
     """Start the page in a process that `stack` ends. If it does not start, the rest goes on without it.
 
-    If another process has taken the port since it was announced, the page gets another one, and says so.
+    If another process has taken the port since it was announced, the page gets another one, and
+    says so.
 
     Args:
         port: the announced one; None: there is no page.

@@ -59,7 +59,9 @@ class Health:
         live_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Judge a loop: it is not live if `quiet_s`, the seconds since it last went on, exceeds `live_s`."""
+        """Judge a loop: it is not live if `quiet_s`, the seconds since it last went on, exceeds
+        `live_s`.
+        """
         self._quiet_s = quiet_s
         self._live_s = live_s
         self._clock = clock

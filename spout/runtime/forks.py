@@ -33,7 +33,9 @@ _KEPT: Final[list[object]] = []
 
 
 def tell_of_forks(listener: Forkable) -> None:
-    """Register an object, as long as it lives: `forked` is called in each child that is forked from here."""
+    """Register an object, as long as it lives: `forked` is called in each child that is forked from
+    here.
+    """
     _LISTENERS.add(listener)
 
 
@@ -46,7 +48,9 @@ class Behind:
     """Stands in the place of a lock or condition in a forked child: to enter it raises `UsageError`."""
 
     def __init__(self, what: str, cure: str) -> None:
-        """Make the error's text: `what` the parent holds, and the `cure`, what to do in the child instead."""
+        """Make the error's text: `what` the parent holds, and the `cure`, what to do in the child
+        instead.
+        """
         self._text = (
             f"{what} was made in process {os.getppid()}, from which this process,"
             f" {os.getpid()}, was forked: its threads and its connections to Kafka are there,"

@@ -111,14 +111,18 @@ class OncePerKind:
 
 
 class Recurring(logging.Filter):
-    """Shows one line of librdkafka of each kind per minute: in an outage each client repeats them."""
+    """Shows one line of librdkafka of each kind per minute: in an outage each client repeats
+    them.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
         self._kinds = OncePerKind(clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to show a line; its field `repeated` gets the number left out before it."""
+        """Return whether to show a line; its field `repeated` gets the number left out before
+        it.
+        """
         if record.name != LIBRDKAFKA:
             return True
         text = record.getMessage()

@@ -116,7 +116,9 @@ def flatten(status: Any) -> dict[str, Any]:
 
 
 def label_values(names: Iterable[str]) -> list[str]:
-    """Return names as values of labels, in the notation of `acker.notation`; None becomes an empty one."""
+    """Return names as values of labels, in the notation of `acker.notation`; None becomes an empty
+    one.
+    """
     return [show_text(name) if name else "" for name in names]
 
 
@@ -259,7 +261,9 @@ def _too_late_metrics(status: AckerStatus) -> Iterator[Metric]:
 
 
 def _completion_times(tallies: Mapping[int, InputTally], inputs: Mapping[int, Input]) -> Metric:
-    """Return the histogram of how long acked records took; `tallies` and `inputs` are by the input's id."""
+    """Return the histogram of how long acked records took; `tallies` and `inputs` are by the
+    input's id.
+    """
     histogram = HistogramMetricFamily(
         "windhover_acker_completion_seconds",
         "from the first emission of acked records to their verdict, over all attempts",
@@ -298,7 +302,9 @@ def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
 
 
 def _standing_partitions(prefix: str, standing: Iterable[str]) -> Metric:
-    """Return the metric of partitions that do not go on (``topic/partition``); others have no sample."""
+    """Return the metric of partitions that do not go on (``topic/partition``); others have no
+    sample.
+    """
     samples = {place_labels(place): 1.0 for place in standing}
     return gauge(f"{prefix}_stands", STANDS_TEXT, samples, ["topic", "partition"])
 
@@ -309,7 +315,8 @@ def _without_labels(
     gauges: Mapping[str, str],
     counters: Mapping[str, str],
 ) -> Iterator[Metric]:
-    """Yield metrics without labels for some fields of a status; of a collection its size is the value.
+    """Yield metrics without labels for some fields of a status; of a collection its size is the
+    value.
 
     `gauges` and `counters` have the names of these fields, with their help.
     """
@@ -327,7 +334,9 @@ def _by_input(numbers: Mapping[str, float]) -> dict[tuple[str, ...], float]:
 
 
 def _input_and_group(input_id: int, inputs: Mapping[int, Input]) -> tuple[str, str]:
-    """Return the name of an input and its group; of one that topics.yaml does not have the id, and none."""
+    """Return the name of an input and its group; of one that topics.yaml does not have the id, and
+    none.
+    """
     configured_input = inputs.get(input_id)
     if configured_input is None:
         return f"id {input_id}", ""
@@ -335,7 +344,8 @@ def _input_and_group(input_id: int, inputs: Mapping[int, Input]) -> tuple[str, s
 
 
 def _cumulative_buckets(tally: InputTally, configured_input: Input | None) -> list[Any]:
-    """Return the buckets of a histogram: upper bound in s, roots below it, and its last root as the exemplar.
+    """Return the buckets of a histogram: upper bound in s, roots below it, and its last root as the
+    exemplar.
 
     An input that topics.yaml does not have (None) has no exemplars.
     """
@@ -350,7 +360,9 @@ def _cumulative_buckets(tally: InputTally, configured_input: Input | None) -> li
 
 
 def _exemplar(acked: SlowRoot, configured_input: Input) -> Exemplar | None:
-    """Return the name of a root, as `windhover inspect` takes it; None: it is too long for an exemplar."""
+    """Return the name of a root, as `windhover inspect` takes it; None: it is too long for an
+    exemplar.
+    """
     source, position = acked.root
     topic = configured_input.replay_topic if is_replay(source) else configured_input.name
     root_name = f"{topic}/{partition_of(source)}@{offset_of(position)}"

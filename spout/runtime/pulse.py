@@ -46,7 +46,8 @@ class Pulse:
         self.work: Work | None = None
 
     def begin(self, bolt: str, progress: Progress = one_call, roots: Roots = no_roots) -> None:
-        """Record that a bolt is called, once, or for rows of which `progress` returns how many are done.
+        """Record that a bolt is called, once, or for rows of which `progress` returns how many are
+        done.
 
         `roots` is called by another thread, and only where the call takes too long.
         """
@@ -68,7 +69,9 @@ class OverdueCalls:
         self._since_ms = 0
 
     def sample(self, work: Work | None, now_ms: int) -> str:
-        """Record what a task does at a time; return the bolt whose call is overdue, empty: none is."""
+        """Record what a task does at a time; return the bolt whose call is overdue, empty: none
+        is.
+        """
         if work is None:
             self._work = None
             return ""

@@ -138,7 +138,8 @@ class StepWatch:
         self._signals_received.close()
 
     def check(self, checks: StepChecks, signals: bytes = b"") -> None:
-        """Check once what the loop does, and end the process if it hangs, or at a second signal to stop.
+        """Check once what the loop does, and end the process if it hangs, or at a second signal to
+        stop.
 
         `signals`: the numbers of those since the last check.
         """
@@ -169,7 +170,9 @@ class StepWatch:
             self.check(checks, signals)
 
     def _act_on(self, finding: str, checks: StepChecks) -> None:
-        """Log a finding of `StepChecks.add_time`, unless it is empty; end the process if something hangs."""
+        """Log a finding of `StepChecks.add_time`, unless it is empty; end the process if something
+        hangs.
+        """
         fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
         limit = duration_text(int(self._limit_s * 1000))
         grace = duration_text(int(self._grace_s * 1000))
@@ -198,7 +201,9 @@ class StepChecks:
     """
 
     def __init__(self, limit_s: float, grace_s: float) -> None:
-        """`limit_s`: how long one operation may take; `grace_s`: how long the loop may after a signal."""
+        """`limit_s`: how long one operation may take; `grace_s`: how long the loop may after a
+        signal.
+        """
         self.what = ""
         self.since_s = 0.0
         self._limit_s = limit_s
@@ -208,7 +213,9 @@ class StepChecks:
         self._grace_left_s: float | None = None  # None: no signal has come
 
     def record_signal(self) -> bool:
-        """Start the grace period at the first signal to stop; return whether there was a signal before."""
+        """Start the grace period at the first signal to stop; return whether there was a signal
+        before.
+        """
         if self._grace_left_s is not None:
             return True
         self._grace_left_s = self._grace_s

@@ -42,7 +42,8 @@ class TracedTally(VerdictTally):
         super().__init__()
         self._spans = spans
         self._names_by_input = {input.id: input.name for input in inputs}
-        # by source and position: the ids of the trace, as `traceparent_of` takes them; the oldest first
+        # by source and position: the ids of the trace, as `traceparent_of` takes them; the oldest
+        # first
         self._ids_by_source: dict[int, dict[int, tuple[int, ...]]] = {}
 
     def note(self, records: Sequence[Record]) -> None:
@@ -56,7 +57,9 @@ class TracedTally(VerdictTally):
                     self._keep_ids(source, positions.tolist(), ids.tolist())
 
     def _keep_ids(self, source: int, positions: Sequence[int], ids: Sequence[Sequence[int]]) -> None:
-        """Keep the ids of the traces of roots, one for one; forget the oldest beyond `TRACED_ROOTS_MAX`."""
+        """Keep the ids of the traces of roots, one for one; forget the oldest beyond
+        `TRACED_ROOTS_MAX`.
+        """
         ids_by_position = self._ids_by_source.setdefault(source, {})
         ids_by_position.update(zip(positions, map(tuple, ids), strict=True))
         surplus = max(0, len(ids_by_position) - TRACED_ROOTS_MAX)

@@ -47,8 +47,8 @@ def trace_ids(headers: Iterable[tuple[str, bytes | None]]) -> tuple[int, int, in
 
     None: the record has no trace context, or its trace is not sampled.
     """
-    # version, trace id, parent id, flags; the dashes are for a record without a trace context, where
-    # all four are empty
+    # version, trace id, parent id, flags; the dashes are for a record without a trace context,
+    # where all four are empty
     _version, trace_id, parent_id, flags, *_ = f"{traceparent_in(headers)}----".split("-")
     is_sampled = bool(flags) and bool(int(flags, 16) & 1)
     if not is_sampled:
@@ -165,7 +165,8 @@ class TracedRoots:
                 match verdict:
                     case Verdict.ACKED:
                         for position, (parent, emitted_ms) in removed:
-                            # only now: there are verdicts on inputs that others read, and not in `inputs`
+                            # only now: there are verdicts on inputs that others read, and not in
+                            # `inputs`
                             source_input = inputs[input_id_of(source)]
                             topic = "" if is_replay(source) else source_input.topic
                             self._spans.write_acked(
@@ -188,7 +189,9 @@ class TracedRoots:
                 self._remove_run(lost.source, position, position + 1)
 
     def _remove_run(self, source: int, start: int, end: int) -> list[tuple[int, TracedRoot]]:
-        """Remove the traced roots at [start, end) of a source, and return them with their positions."""
+        """Remove the traced roots at [start, end) of a source, and return them with their
+        positions.
+        """
         roots = self._roots_by_source.get(source)
         if not roots:
             return []

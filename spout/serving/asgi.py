@@ -44,7 +44,9 @@ class LimitedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Handle bytes that arrived; record that the connection is served if its request is whole now."""
+        """Handle bytes that arrived; record that the connection is served if its request is whole
+        now.
+        """
         super().handle_events()
         if self._has_whole_request():
             self.open_connections.serve(self)
@@ -77,7 +79,9 @@ class LimitedHttp(H11Protocol):
         self.transport.abort()
 
     def _has_whole_request(self) -> bool:
-        """Return whether the request that is handled has arrived with its body; False: there is none."""
+        """Return whether the request that is handled has arrived with its body; False: there is
+        none.
+        """
         return self.cycle is not None and not self.cycle.more_body
 
 

@@ -89,8 +89,8 @@ class OpenConnections(Generic[Connection]):
         self.limits = limits
         self._clock = clock
         self._lock = Lock()
-        # By connection: since when it waits, or is served. One that changes over goes to the end, so both
-        # are in the order of these times, the earliest first.
+        # By connection: since when it waits, or is served. One that changes over goes to the end,
+        # so both are in the order of these times, the earliest first.
         self._waiting_since_s: dict[Connection, float] = {}
         self._served_since_s: dict[Connection, float] = {}
 
@@ -98,7 +98,8 @@ class OpenConnections(Generic[Connection]):
         return len(self._waiting_since_s) + len(self._served_since_s)
 
     def open(self, connection: Connection) -> Connection | None:
-        """Count a new connection; return the one that the caller has to end for it, None: there is room.
+        """Count a new connection; return the one that the caller has to end for it, None: there is
+        room.
 
         It is the one that has waited longest for its request. Where all others are served, it is
         the new one.

@@ -66,7 +66,8 @@ def host_of(authority: str) -> str | None:
 
 
 def path_of_target(target: str) -> str:
-    """Return the path of a target, which may have a host before it (absolute form), and has no query.
+    """Return the path of a target, which may have a host before it (absolute form), and has no
+    query.
 
     >>> path_of_target("http://localhost:8095/failures"), path_of_target("/failures")
     ('/failures', '/failures')

@@ -41,23 +41,27 @@ ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = (1 << 31) - 1
 """Bytes of all bundles of one batch: Arrow's binary columns have no more."""
 
-# In a bundle a row's place in its trees is kept as numbers, in hidden columns: `_windhover` has the index of
-# its root in the batch, `_windhover_0` its ordinal at the first hop (it is the so many-th tuple that its
-# parent emitted there), `_windhover_1` the one at the second hop, and so on.
+# In a bundle a row's place in its trees is kept as numbers, in hidden columns: `_windhover` has the
+# index of its root in the batch, `_windhover_0` its ordinal at the first hop (it is the so many-th
+# tuple that its parent emitted there), `_windhover_1` the one at the second hop, and so on.
 
 _HOP_COLUMN: Final = ANCHOR + "_{}"
 """The hidden column with the ordinals of a hop, by the hop's depth from 0."""
 
 _FIRST_ROOT: Final = b"windhover.first"
-"""In a bundle's metadata: the lowest index of a root, which is subtracted in the column of roots."""
+"""In a bundle's metadata: the lowest index of a root, which is subtracted in the column of
+roots.
+"""
 
 _SAME_NUMBER: Final = b"windhover.same."
-"""In a bundle's metadata, before the name of a hidden column: the one number of all rows. There is no such
-column then.
+"""In a bundle's metadata, before the name of a hidden column: the one number of all rows. There is
+no such column then.
 """
 
 _SUBSCRIPTIONS: Final = b"windhover.subscriptions"
-"""In a bundle's metadata: the keys of the hops' subscriptions (`spout.tuples.places.Hop`), by commas."""
+"""In a bundle's metadata: the keys of the hops' subscriptions (`spout.tuples.places.Hop`), by
+commas.
+"""
 
 _SAMPLE_ROWS: Final = 1_000
 """So many values of a column show whether its values repeat."""
@@ -73,9 +77,10 @@ class PlacedRows(NamedTuple):
 
     Attributes:
         places: None: the rows have them in a column of anchors, or are not tracked.
-        to: of rows that leave a stage of a topology, the number of who gets them, for the column ``_to``.
-        tasks: of such rows, the task to which each goes, for the column ``_task``, `(n,) int64`; None: the
-            rows are of a DataFrame.
+        to: of rows that leave a stage of a topology, the number of who gets them, for the column
+            ``_to``.
+        tasks: of such rows, the task to which each goes, for the column ``_task``, `(n,) int64`;
+            None: the rows are of a DataFrame.
     """
 
     rows: pa.RecordBatch
@@ -109,7 +114,8 @@ class Bundling:
     bytes_max: int = BYTES_MAX
 
     def bundle(self, loads: Sequence[PlacedRows], rows_before: int = 0) -> pa.RecordBatch:
-        """Return a bundle for each load (rows that leave together) and each task that gets rows of it.
+        """Return a bundle for each load (rows that leave together) and each task that gets rows of
+        it.
 
         `rows_before`: how many rows this task has sent before. Raises `TupleError`: all bundles
         together have more than `bytes_max` bytes.
@@ -151,7 +157,8 @@ class Bundling:
             yield task, _as_stream(rows.slice(starts[task], counts[task]), hidden)
 
     def dictionary_encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with the texts of a column as a dictionary and indices, where that is shorter.
+        """Return rows with the texts of a column as a dictionary and indices, where that is
+        shorter.
 
         Each task gets a dictionary of its own, so that the texts must repeat often enough.
         """
@@ -170,10 +177,12 @@ class Bundling:
     def _with_hidden_columns(
         self, batch: pa.RecordBatch, load: PlacedRows
     ) -> tuple[pa.RecordBatch, list[str]]:
-        """Return the rows with hidden columns for where they go and for their places, and the columns' names.
+        """Return the rows with hidden columns for where they go and for their places, and the
+        columns' names.
 
-        A column of anchors is replaced by the index of the root and the ordinals of the hops, if all rows
-        have the same hops; else it stays. Each hidden column has the narrowest type that holds its numbers.
+        A column of anchors is replaced by the index of the root and the ordinals of the hops, if
+        all rows have the same hops; else it stays. Each hidden column has the narrowest type that
+        holds its numbers.
         """
         numbers_by_column: dict[str, Numbers] = {}
         metadata: dict[bytes, str] = {}
@@ -213,8 +222,8 @@ class Bundling:
     def _routing_keys(self, batch: pa.RecordBatch, rows_before: int) -> U64:
         """Return for each row the number whose remainder is its task.
 
-        A tuple's number depends on the tuple alone, so that it goes to the same task again if this one is
-        run again.
+        A tuple's number depends on the tuple alone, so that it goes to the same task again if this
+        one is run again.
         """
         packed = None if self.fields else _packed_anchors(batch)
         keys: U64
@@ -244,7 +253,8 @@ def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordB
 
 
 def unbundled_with_places(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[PlacedRows]:
-    """Yield the rows of bundles as `unbundled` does, with places beside them in place of a column of paths.
+    """Yield the rows of bundles as `unbundled` does, with places beside them in place of a column
+    of paths.
 
     That is where a bundle has hidden columns of root and ordinals; other paths stay a column.
     """
@@ -264,7 +274,8 @@ def unbundled_with_places(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterato
 
 
 def _dictionary_encoded(column: pa.Array, tasks: int) -> pa.Array:
-    """Return a column of texts with each value once, if a list of them for each task is at most half as long.
+    """Return a column of texts with each value once, if a list of them for each task is at most
+    half as long.
 
     Any other column is returned as it is.
     """
@@ -282,12 +293,15 @@ def _dictionary_encoded(column: pa.Array, tasks: int) -> pa.Array:
     values = len(encoded.dictionary)
     if 2 * values * tasks > rows:
         return column
-    indices = encoded.indices.cast(pa.from_numpy_dtype(_narrowest_type(values + 1)))  # null is one more
+    # null is one more
+    indices = encoded.indices.cast(pa.from_numpy_dtype(_narrowest_type(values + 1)))
     return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
 
 
 def _packed_anchors(batch: pa.RecordBatch) -> I64 | None:
-    """Return the column of packed anchors (`Carry.PACKED`); None: the rows have none, or of another form."""
+    """Return the column of packed anchors (`Carry.PACKED`); None: the rows have none, or of another
+    form.
+    """
     index = batch.schema.get_field_index(ANCHOR)
     if index < 0:
         return None
@@ -313,12 +327,14 @@ def _narrowest_type(values: int) -> np.dtype[Any]:
 
 
 def _unbundled_column(bundled: pa.RecordBatch, field: pa.Field, task: int) -> pa.Array:
-    """Return a column of a bundle's rows as it was before `Bundling.bundle`; nulls: it is another stream's.
+    """Return a column of a bundle's rows as it was before `Bundling.bundle`; nulls: it is another
+    stream's.
 
     `task`: the one that the bundle goes to.
     """
     metadata = bundled.schema.metadata or {}
-    if field.name == ANCHOR and _FIRST_ROOT in metadata:  # packed anchors: paths became places before
+    # packed anchors: paths became places before
+    if field.name == ANCHOR and _FIRST_ROOT in metadata:
         ordinals = _hidden_numbers(bundled, _HOP_COLUMN.format(0))
         return pa.array(_root_indices(bundled) << ORDINAL_BITS | ordinals)
     if field.name in bundled.schema.names:
@@ -360,7 +376,9 @@ def _places_of_bundle(bundled: pa.RecordBatch) -> Places:
 
 
 def _with_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return a column in the type that it had before `Bundling.dictionary_encoded` and `_narrowed`."""
+    """Return a column in the type that it had before `Bundling.dictionary_encoded` and
+    `_narrowed`.
+    """
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
     if column.type == wanted or not pa.types.is_struct(wanted):
@@ -372,7 +390,8 @@ def _with_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 def _as_stream(rows: pa.RecordBatch, hidden: Sequence[str]) -> pa.Buffer:
     """Return rows as a stream of Arrow.
 
-    A hidden column with the same number in all of these rows is left out; the number is in the metadata.
+    A hidden column with the same number in all of these rows is left out; the number is in the
+    metadata.
     """
     metadata = dict(rows.schema.metadata or {})
     for name in hidden:

@@ -42,8 +42,9 @@ class Chain:
             operators.
         consumer: the chain that receives the rows directly; empty otherwise.
         arrives: the form in which anchors arrive; `Carry.NONE` where nothing is tracked.
-        subscriptions: the keys of the subscriptions over which the rows that arrive came from the source, in
-            order; empty where the form of the anchors has them, or they are the roots themselves.
+        subscriptions: the keys of the subscriptions over which the rows that arrive came from the
+            source, in order; empty where the form of the anchors has them, or they are the roots
+            themselves.
         carry: the form in which the emitted rows have their anchors.
         arriving_schema: of the rows that arrive in bundles; None: they arrive one by one.
         bundling: how emitted rows are put into bundles; None: they leave one by one.
@@ -83,9 +84,11 @@ class Chain:
 
     @property
     def emitted_subscriptions(self) -> tuple[int, ...]:
-        """Return the keys of the subscriptions over which emitted rows came from the source, in order.
+        """Return the keys of the subscriptions over which emitted rows came from the source, in
+        order.
 
-        Empty where the form of their anchors has them: behind bolts that ack by hand, and behind those.
+        Empty where the form of their anchors has them: behind bolts that ack by hand, and behind
+        those.
         """
         if self.has_rich_bolts or self.arrives is Carry.HOPS:
             return ()
@@ -97,8 +100,8 @@ class Chain:
         """Return what a task runs."""
         streams = [self._stream(index) for index in range(len(self.steps))]
         is_tracked = self.arrives is not Carry.NONE
-        # Spark's own operators may drop or repeat tuples. Behind them tuples are delivered by an edge of its
-        # own, as if Spark were a bolt.
+        # Spark's own operators may drop or repeat tuples. Behind them tuples are delivered by an
+        # edge of its own, as if Spark were a bolt.
         is_behind_spark = is_tracked and not self.roots_arrive and not self.upstream
         entry_key = 0
         if is_behind_spark:
@@ -133,13 +136,17 @@ class Chain:
         )
 
     def _subscription(self, step_index: int) -> Subscription:
-        """Return the subscription to what a step emits: the next step's, or the consumer's first bolt's."""
+        """Return the subscription to what a step emits: the next step's, or the consumer's first
+        bolt's.
+        """
         is_last = step_index + 1 == len(self.steps)
         reader = self.consumer.split("+")[0] if is_last else self.steps[step_index + 1].name
         return Subscription(StreamId(self.steps[step_index].name), reader, Kind.GLOBAL)
 
     def _stream(self, step_index: int) -> StreamPass:
-        """Return the stream that a step emits: to the next step, to another chain, or to the sink."""
+        """Return the stream that a step emits: to the next step, to another chain, or to the
+        sink.
+        """
         step = self.steps[step_index]
         is_last = step_index + 1 == len(self.steps)
         stream_id = StreamId(step.name)

@@ -36,7 +36,9 @@ def _lines(plan: Layout) -> Iterator[str]:
 
 
 def _lines_of_component(plan: Layout, stage: int, name: str) -> Iterator[str]:
-    """Yield a line for a spout; for a bolt one with its tasks, and one for each stream that it reads."""
+    """Yield a line for a spout; for a bolt one with its tasks, and one for each stream that it
+    reads.
+    """
     if plan.graph.components[name].is_spout:
         yield f"  spout {name}"
         return
@@ -81,7 +83,9 @@ def _route_text(route: Route) -> str:
 
 
 def _passing_text(plan: Layout, stage: int) -> str:
-    """Return which streams only pass through the stage after `stage`, in brackets; empty: none does."""
+    """Return which streams only pass through the stage after `stage`, in brackets; empty: none
+    does.
+    """
     next_stage = stage + 1
     passing = [
         str(route.subscription.producer)

@@ -120,7 +120,9 @@ class Graph:
         return ""
 
     def behind(self, bolt: str) -> frozenset[str]:
-        """Return the components that read what a bolt emits, directly or not; it needs the `order`."""
+        """Return the components that read what a bolt emits, directly or not; it needs the
+        `order`.
+        """
         reached = {bolt}
         for name in self.order:
             producers = {subscription.producer.component for subscription in self.inputs_of(name)}
@@ -156,7 +158,9 @@ class Graph:
         return tuple(unread)
 
     def check(self, subscription: Subscription) -> None:
-        """Raise `UsageError` if its stream or a field does not exist, or its grouping does not fit."""
+        """Raise `UsageError` if its stream or a field does not exist, or its grouping does not
+        fit.
+        """
         bolt = f"bolt {subscription.consumer!r}"
         stream = self.stream(subscription.producer, bolt)
         unknown_fields = [name for name in subscription.fields if name not in stream.fields]
@@ -180,7 +184,8 @@ class Graph:
             )
 
     def _refuse_equal_keys(self) -> None:
-        """Raise `UsageError` if two subscriptions have one key: their edges could not be distinguished.
+        """Raise `UsageError` if two subscriptions have one key: their edges could not be
+        distinguished.
 
         They are one subscription twice, or pairs of names that have one CRC-32.
         """

@@ -1,9 +1,9 @@
 """What a topology with a keyed bolt must look like; pure.
 
 A keyed bolt's tuples wait in Spark's state store, and no row can go around that: it would be in
-another branch of the query, which reads and runs everything again. So the bolts behind the keyed bolt
-read nothing but what it or they emit, and so does the sink. There is one keyed bolt, since Spark
-runs no such operator behind another.
+another branch of the query, which reads and runs everything again. So the bolts behind the keyed
+bolt read nothing but what it or they emit, and so does the sink. There is one keyed bolt, since
+Spark runs no such operator behind another.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def check_keyed(
 
 
 def _refuse_streams_around(graph: Graph, keyed: str) -> None:
-    """Raise `UsageError` if a bolt behind the keyed one reads a stream that does not come from there."""
+    """Raise `UsageError` if a bolt behind the keyed one reads a stream that does not come from
+    there.
+    """
     components_behind = graph.behind(keyed)
     for subscription in graph.subscriptions:
         reader = subscription.consumer
@@ -71,7 +73,9 @@ def _refuse_streams_around(graph: Graph, keyed: str) -> None:
 
 
 def _refuse_sinks_around(graph: Graph, keyed: str, sinks: Collection[StreamId]) -> None:
-    """Raise `UsageError` if the sink gets a stream of neither the keyed bolt nor a bolt behind it."""
+    """Raise `UsageError` if the sink gets a stream of neither the keyed bolt nor a bolt behind
+    it.
+    """
     components_behind = graph.behind(keyed)
     for stream in sinks:
         if stream.component not in {keyed, *components_behind}:
@@ -145,7 +149,8 @@ def _check_spout(
     ordered: Collection[str],
     hooks: Collection[TaskHook],
 ) -> None:
-    """Raise `UsageError` if a spout's option, an ordered input or a hook rules out acks in later batches.
+    """Raise `UsageError` if a spout's option, an ordered input or a hook rules out acks in later
+    batches.
 
     `ordered`: names of the inputs that are read in order.
     """

@@ -24,7 +24,9 @@ from spout.tuples.places import Places, number_of
 from spout.tuples.tuple import Delivery
 
 _SECOND_CHOICE = np.uint64(0x5851F42D4C957F2D)
-"""Is added to a key's number, which is mixed then: so the second choice is independent of the first."""
+"""Is added to a key's number, which is mixed then: so the second choice is independent of the
+first.
+"""
 
 _NULL_NUMBER = np.uint64(zlib.crc32(b"None"))
 """The number of a null, as the text None would have it."""
@@ -51,8 +53,8 @@ def tasks_for(
         return modulo(_place_numbers(deliveries, rows_before), tasks)
     if kind is Kind.FIELDS:
         return modulo(keys, tasks)
-    # PARTIAL_KEY: a key has two tasks, so that a frequent one does not load one task alone, and a tuple's
-    # place decides between them
+    # PARTIAL_KEY: a key has two tasks, so that a frequent one does not load one task alone, and a
+    # tuple's place decides between them
     second_keys = keys + _SECOND_CHOICE
     mix64_in_place(second_keys)
     first_choice = modulo(keys, tasks)
@@ -76,8 +78,8 @@ def value_keys(batch: pa.RecordBatch, fields: Iterable[str]) -> U64:
 def _value_numbers(column: pa.Array) -> U64:
     """Return a number for each value of a column; equal values have equal numbers.
 
-    An integer is its own number. Of any other value it is the CRC-32 of its text, which is computed once
-    for each distinct value where Arrow can find these.
+    An integer is its own number. Of any other value it is the CRC-32 of its text, which is computed
+    once for each distinct value where Arrow can find these.
     """
     if pa.types.is_integer(column.type):
         numbers = np.asarray(column.fill_null(0)).astype(np.uint64)
@@ -116,7 +118,9 @@ def _value_or_none(scalar: pa.Scalar) -> object:
 
 
 def _place_numbers(deliveries: Sequence[tuple[Delivery, ...]], rows_before: int) -> U64:
-    """Return a number for each row by the first of its places, and rising numbers for rows without one."""
+    """Return a number for each row by the first of its places, and rising numbers for rows without
+    one.
+    """
     if isinstance(deliveries, Places):
         numbers = deliveries.numbers()
         mix64_in_place(numbers)
@@ -129,8 +133,8 @@ def _place_numbers(deliveries: Sequence[tuple[Delivery, ...]], rows_before: int)
 def modulo(numbers: U64, tasks: int) -> I64:
     """Return the remainder of each number by `tasks`, which is below 2**63.
 
-    Computed as 17 - 17 // 5 * 5: NumPy has a fast loop for the division of many numbers by one, and none
-    for remainders.
+    Computed as 17 - 17 // 5 * 5: NumPy has a fast loop for the division of many numbers by one, and
+    none for remainders.
     """
     multiples = numbers // np.uint64(tasks)
     multiples *= np.uint64(tasks)

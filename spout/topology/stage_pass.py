@@ -1,7 +1,8 @@
-"""One stage as its tasks get it: bolts, streams, who reads them, and the columns between two stages.
+"""One stage as its tasks get it: bolts, streams, who reads them, and the columns between two
+stages.
 
-A *pass* is one run of a stage's bolts over the rows of a task; the classes here say what it has to do.
-A chain of bolts on a DataFrame is a stage too (`spout.topology.chain`), with the DataFrame's
+A *pass* is one run of a stage's bolts over the rows of a task; the classes here say what it has to
+do. A chain of bolts on a DataFrame is a stage too (`spout.topology.chain`), with the DataFrame's
 own columns. A bolt is *keyed* if it holds tuples by key across micro-batches.
 
 Between two stages a row is one delivery (or one tuple for the sink). Rows travel in bundles
@@ -84,7 +85,8 @@ class StreamPass:
 
     @property
     def as_arrow(self) -> bool:
-        """Return whether its tuples are needed as Arrow rows, so that each of them must fit its types.
+        """Return whether its tuples are needed as Arrow rows, so that each of them must fit its
+        types.
 
         A stream that says NOT NULL always is, since nobody else would find a null.
         """
@@ -103,7 +105,9 @@ class BoltPass:
 
 
 class Arrival(NamedTuple):
-    """What arrives under a number in ``_to``: the stream that the rows are of, and the bolt that reads it."""
+    """What arrives under a number in ``_to``: the stream that the rows are of, and the bolt that
+    reads it.
+    """
 
     consumer: str
     stream: StreamPass
@@ -143,10 +147,12 @@ class StagePass:
         bundling: how the rows that leave are put into bundles; None: they leave one by one.
         keyed: in the stage of a keyed bolt the stream of what it emits; the other bolts are
             behind it.
-        is_behind_keyed: whether it is a keyed bolt's stage, or behind one: its roots are numbered by
-            `spout.publishing.delayed.KeyedRoots`.
-        arrivals: in stages behind the first one what arrives for its own bolts, by the number in ``_to``.
-        passing: in the last stage the sink's outputs that earlier stages emit, by the number in ``_to``.
+        is_behind_keyed: whether it is a keyed bolt's stage, or behind one: its roots are numbered
+            by `spout.publishing.delayed.KeyedRoots`.
+        arrivals: in stages behind the first one what arrives for its own bolts, by the number in
+            ``_to``.
+        passing: in the last stage the sink's outputs that earlier stages emit, by the number in
+            ``_to``.
         schema: Arrow schema of the rows that leave.
         tasks: how many tasks each bolt of the topology has, for `BoltContext.tasks`.
         tracked: whether tuples are acked and failed.
@@ -298,7 +304,9 @@ def _bolts(
 def _spout_streams(
     parts: Parts, streams: Mapping[StreamId, StreamPass], components: Iterable[str]
 ) -> dict[int, StreamPass]:
-    """Return the stream on which a stage's spouts emit the records of each input, by the input's id."""
+    """Return the stream on which a stage's spouts emit the records of each input, by the input's
+    id.
+    """
     streams_by_input: dict[int, StreamPass] = {}
     for name in components:
         for input_id in parts.inputs.get(name, ()):  # a bolt reads none
@@ -307,7 +315,9 @@ def _spout_streams(
 
 
 def _arrivals(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> dict[int, Arrival]:
-    """Return what arrives for the bolts of a stage from earlier ones, by the number of its route."""
+    """Return what arrives for the bolts of a stage from earlier ones, by the number of its
+    route.
+    """
     arrivals: dict[int, Arrival] = {}
     for route in plan.routes:
         if route.first_stage < stage == route.last_stage:

@@ -7,9 +7,9 @@ any other one stands behind a shuffle. What a later stage or the sink reads pass
 between. So every batch is one chain of stages: nothing is read twice, however the graph
 branches and joins.
 
-A bolt is *keyed* if it holds tuples by key, in Spark's state store. No row can go around that store.
-So the keyed bolt is placed behind every bolt that does not read from it; those that do are in its
-stage, behind it, or in later ones.
+A bolt is *keyed* if it holds tuples by key, in Spark's state store. No row can go around that
+store. So the keyed bolt is placed behind every bolt that does not read from it; those that do are
+in its stage, behind it, or in later ones.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Route:
         number: tells its rows from others between two stages (column ``_to``).
         first_stage: the stage that emits its tuples.
         last_stage: the stage that reads them; the same one if they stay in their task.
-        tasks: how many tasks the consumer has; a tuple goes to one of them, or to all. Of a keyed bolt
-            it is 1: Spark chooses the task by the key.
+        tasks: how many tasks the consumer has; a tuple goes to one of them, or to all. Of a keyed
+            bolt it is 1: Spark chooses the task by the key.
     """
 
     number: int
@@ -70,8 +70,8 @@ class Layout:
     Attributes:
         stages: the components of each stage, producers before their consumers; spouts are in
             stage 0.
-        partitions: how many tasks each stage has; 0 for the first, which has as many as a batch has read
-            tasks, and for that of a keyed bolt, which has ``spark.sql.shuffle.partitions``.
+        partitions: how many tasks each stage has; 0 for the first, which has as many as a batch has
+            read tasks, and for that of a keyed bolt, which has ``spark.sql.shuffle.partitions``.
         tasks: in how many tasks of its stage each bolt runs, by the bolt's name; 0: in all of them.
         routes: how each subscription is run, in order.
         outputs: what the sink gets, in order.
@@ -164,11 +164,13 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
 
 
 def _placement(graph: Graph, cores: int) -> _Placement:
-    """Return the stage of each component: that of its producers, or the next one behind a shuffle."""
+    """Return the stage of each component: that of its producers, or the next one behind a
+    shuffle.
+    """
     stage_by_name: dict[str, int] = {}
     tasks_by_name: dict[str, int] = {}
-    # The keyed bolt after all bolts that do not read from it, and before those that do. The sort is stable,
-    # so that producers stay before their consumers.
+    # The keyed bolt after all bolts that do not read from it, and before those that do. The sort is
+    # stable, so that producers stay before their consumers.
     behind_keyed = graph.behind(graph.keyed)
     order = sorted(graph.order, key=lambda name: (name in behind_keyed, graph.components[name].is_keyed))
     for name in order:
@@ -192,7 +194,8 @@ def _placement(graph: Graph, cores: int) -> _Placement:
 
 
 def _partitions(stage: int, bolt_tasks: Sequence[int], cores: int, *, is_keyed: bool) -> int:
-    """Return how many tasks a stage has, for `Layout.partitions`: as its bolt with the most, or `cores`.
+    """Return how many tasks a stage has, for `Layout.partitions`: as its bolt with the most, or
+    `cores`.
 
     `bolt_tasks`: of each of its bolts; 0: as many as the stage.
     """

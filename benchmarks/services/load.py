@@ -298,11 +298,11 @@ def _outcome(children: Sequence[int]) -> BatchOutcome:
     plan = _plan(1, len(children))
     schema = pa.schema([("number", pa.int64())])
     spread = Chain((Step("spread", _Spread(), schema),), "", "sink", Carry.PACKED, (), Carry.PACKED)
-    sink = Chain((Step("sink", _Sink(), schema),), "spread", "", Carry.PACKED, spread.leaving)
+    sink = Chain((Step("sink", _Sink(), schema),), "spread", "", Carry.PACKED, spread.emitted_subscriptions)
     first, second = (StageRun(each.stage, BoltContext(each.name, 0, 0)) for each in (spread, sink))
     anchors = Anchors(Carry.PACKED, pa.array(np.arange(len(children)) << ORDINAL_BITS))
     emitted = first.feed(ArrowRows(pa.RecordBatch.from_pydict({"number": children})), anchors)
-    carried = Anchors(Carry.PACKED, emitted.column(1), spread.leaving)
+    carried = Anchors(Carry.PACKED, emitted.column(1), spread.emitted_subscriptions)
     second.feed(ArrowRows(emitted.select([0])), carried)
     reports = [replace(first.report(), plan=plan, ranges=plan.ranges), second.report()]
     outcome = settle([Evaluated(stage, 0, 0, each) for stage, each in enumerate(reports)], (), lambda _: 1)

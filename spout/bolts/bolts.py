@@ -214,14 +214,15 @@ class BatchCollector:
         """
         self._bolt = bolt
         self._rows = rows
-        # One entry for each call of `emit`. Columns are as emitted, a sequence or a mapping:
-        # who tries a bolt knows which of the two it emits, and a union would refuse both uses.
+        # The first three have one entry for each call of `emit`. Columns are as emitted, a sequence
+        # or a mapping. They are Any: who tries a bolt knows which of the two it emits, and the
+        # type checker would refuse both uses of a union.
         self.columns: list[Any] = []
         self.parents: list[npt.NDArray[np.int64]] = []
         self.streams: list[str] = []
         self.failures: list[tuple[int, Cause]] = []
         self.left_open: list[int] = []
-        self.is_closed = False  # when the call has returned, what it did is settled
+        self.is_closed = False  # True: the call has returned, and its rows are acked or failed
         self.tracebacks = tracebacks or Tracebacks()
 
     def emit(
@@ -247,7 +248,8 @@ class BatchCollector:
         if isinstance(columns, Mapping):
             arrays: Sequence[Any] = list(columns.values())
         else:
-            columns = arrays = values_in_order(columns, None, self._bolt)
+            arrays = values_in_order(columns, None, self._bolt)  # raises where there is no order
+            columns = arrays
         parent_rows = np.asarray(parents)
         is_whole = parent_rows.dtype.kind in "iu"  # of no rows the type does not matter
         if parent_rows.ndim != 1 or (len(parent_rows) and not is_whole):
@@ -307,16 +309,17 @@ class BatchCollector:
             raise TupleError(f"bolt {self._bolt!r} {action} row {row} of a batch of {self._rows}")
         return int(row)
 
-    def join(self, part: BatchCollector, first_row: int) -> None:
-        """Add what the collector of a part has collected.
+    def join(self, collected: BatchCollector, first_row: int) -> None:
+        """Add what another collector has collected for some rows of this batch, from `first_row`
+        on.
 
-        The part begins at `first_row` of this batch.
+        It counts rows from 0, so its row 2 is row `first_row` + 2 of this batch.
         """
-        self.columns += part.columns
-        self.parents += [parents + first_row for parents in part.parents]
-        self.streams += part.streams
-        self.failures += [(row + first_row, cause) for row, cause in part.failures]
-        self.left_open += [row + first_row for row in part.left_open]
+        self.columns += collected.columns
+        self.parents += [parents + first_row for parents in collected.parents]
+        self.streams += collected.streams
+        self.failures += [(row + first_row, cause) for row, cause in collected.failures]
+        self.left_open += [row + first_row for row in collected.left_open]
 
 
 class ArrowBolt(_Declares):
@@ -356,7 +359,7 @@ class ArrowBolt(_Declares):
 
 AnyBolt = BasicBolt | Bolt | ArrowBolt
 
-_FORMS = ("spout.bolts.bolts", "spout.bolts.keyed_bolt")
+_BASE_MODULES = ("spout.bolts.bolts", "spout.bolts.keyed_bolt")
 """Modules of the base classes. A method that comes from there was not overridden."""
 
 
@@ -368,18 +371,21 @@ def bolt_name(bolt: object, name: str | None) -> str:
 
 
 def check_bolt(name: str, bolt: object) -> None:
-    """Raise `UsageError` if a method of a bolt would not run its author's code, or it says no output."""
+    """Raise `UsageError` if a method of a bolt would not run its author's code, or its output is
+    wrong.
+    """
     _refuse_class(f"bolt {name!r}", bolt)
     if isinstance(bolt, Stopping):
-        required = ("prepare", "execute") if isinstance(bolt, Bolt) else ("execute",)
-        for method in required:
-            if getattr(bolt, method).__module__ in _FORMS:
+        required_methods = {"execute": "for every tuple"}  # by name: when it is called
+        if isinstance(bolt, Bolt):
+            required_methods = {"prepare": "with the collector of each task"} | required_methods
+        for method, when in required_methods.items():
+            if getattr(bolt, method).__module__ in _BASE_MODULES:
                 raise UsageError(
                     f"bolt {name!r}: {type(bolt).__name__} has no {method}; define it, since it"
-                    " is called"
-                    f" {'for every tuple' if method == 'execute' else 'with the collector of each task'}"
+                    f" is called {when}"
                 )
-    _refuse_unrun(name, bolt, "declare", "prepare", "execute", "tick", "cleanup")
+    _check_methods_run(name, bolt, "declare", "prepare", "execute", "tick", "cleanup")
     for output, _ in declared_streams(name, bolt).values():
         field_names(name, output)
 
@@ -409,12 +415,13 @@ def check_hooks(name: str, hooks: Iterable[TaskHook]) -> tuple[TaskHook, ...]:
         _refuse_class(f"a hook of bolt {name!r}", hook)
         if not isinstance(hook, TaskHook):
             raise UsageError(f"bolt {name!r}: {hook!r} is no hook; derive it from spout.TaskHook")
-        _refuse_unrun(name, hook, "prepare", "emit", "execute", "ack", "fail", "cleanup")
+        _check_methods_run(name, hook, "prepare", "emit", "execute", "ack", "fail", "cleanup")
     return checked_hooks
 
 
 def check_runs(what: str, function: object) -> None:
-    """Raise `UsageError` if a call of a function would not run its code.
+    """Raise `UsageError` if a call of a function would not run its code: it is async, or a
+    generator.
 
     The message calls it `what`.
     """
@@ -442,9 +449,8 @@ def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None
 
 
 def returned_error(bolt: str, method: Callable[..., object], returned: object) -> TupleError:
-    """Return the error of a method that returned something else than None.
-
-    What it did not run is closed.
+    """Return the error of a method that returned something else than None; close a returned
+    coroutine.
     """
     owner = type(getattr(method, "__self__", None)).__name__
     method_name = f"{owner}.{getattr(method, '__name__', 'execute')}"
@@ -467,13 +473,16 @@ def _refuse_class(what: str, value: object) -> None:
         raise UsageError(f"{what}: {value.__name__} is a class; pass an instance: {value.__name__}()")
 
 
-def _refuse_unrun(name: str, owner: object, *methods: str) -> None:
-    """Raise `UsageError` if a call of a method of a bolt, or of its hook, would not run its code."""
+def _check_methods_run(name: str, owner: object, *methods: str) -> None:
+    """Raise `UsageError` if a call of a method of a bolt, or of its hook, would not run its code.
+
+    `name`: of the bolt. A method that the owner does not have is passed over.
+    """
     for method in methods:
         check_runs(f"bolt {name!r}: {type(owner).__name__}.{method}", getattr(owner, method, None))
 
 
-def ends_the_task(bolt: Stopping, error: Exception) -> bool:
+def ends_query(bolt: Stopping, error: Exception) -> bool:
     """Return whether an exception that escaped a bolt ends the query.
 
     `FailTuple` never does. `Isolated` does not either: it replaces a call that would end its
@@ -486,10 +495,10 @@ def ends_the_task(bolt: Stopping, error: Exception) -> bool:
 
 
 def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
-    """Raise `BoltStopped` if an exception that escaped the bolt ends the query; see `stops`."""
+    """Raise `BoltStopped` if an exception that escaped the bolt ends the query (`ends_query`)."""
     if isinstance(error, MessageIdUnknown):
         raise BoltStopped(f"bolt {name!r}: {error}") from error
-    if ends_the_task(bolt, error):
+    if ends_query(bolt, error):
         raise BoltStopped(
             f"bolt {name!r} stops on {type(error).__name__}: {text_of(error)}; mend what it"
             " needs, and start the query again from its checkpoint"

@@ -81,9 +81,10 @@ class BasicCollector:
 
 
 class Outlet(NamedTuple):
-    """One subscription, for the bolt that emits on it.
+    """One subscription to a stream, as the bolt that emits on the stream needs it.
 
     Attributes:
+        subscription: its key.
         tasks: how many tasks the consumer has.
         copies: to how many of them each tuple is sent.
     """
@@ -94,10 +95,10 @@ class Outlet(NamedTuple):
 
 
 class Emits(NamedTuple):
-    """One stream of a bolt.
+    """One stream on which a bolt emits.
 
     Attributes:
-        outlets: who reads it.
+        outlets: the subscriptions to it.
         direct: whether its emitter names the task.
         on_frame: whether the bolt works on a DataFrame, and has no other stream.
     """
@@ -113,7 +114,8 @@ class Sent(NamedTuple):
 
     Attributes:
         anchors: its anchors, each once.
-        ordinals: of its deliveries: one for each anchor, for each copy on each outlet.
+        ordinals: of its deliveries: one for each anchor, for each copy on each outlet. With the
+            anchors a and b and two copies they are of a, b, a, b.
         task: on a direct stream the task that receives it, else -1.
     """
 
@@ -124,9 +126,8 @@ class Sent(NamedTuple):
     task: int = -1
 
     def deliveries(self, number: int, subscription: int) -> tuple[Delivery, ...]:
-        """Return the deliveries of one copy, by its number over all outlets.
-
-        `subscription` is its key.
+        """Return the deliveries of one copy, by its number over all outlets and its subscription's
+        key.
         """
         # with 2 anchors, copy 3 has the ordinals 6 and 7
         first_ordinal = number * len(self.anchors)
@@ -140,7 +141,7 @@ class Sent(NamedTuple):
 
 
 def one_stream_error(bolt: str) -> TupleError:
-    """Return the error of a bolt on DataFrames that emits on a stream other than its own."""
+    """Return the error of a bolt on DataFrames that named a stream in `emit`."""
     return TupleError(
         f"bolt {bolt!r} named a stream in emit, and a bolt on DataFrames has one stream: emit"
         " only the values, or put the bolt into a TopologyBuilder, where it can declare streams"
@@ -181,6 +182,7 @@ class OutputCollector:
     Attributes:
         sent: what was emitted since the list was last emptied.
         open: received tuples that are neither acked nor failed.
+        left_open: deliveries of tuples that the bolt left open for good.
         failures: for each failed delivery the index of its root, and the cause.
         touched: indices of the roots whose timeouts were reset.
         errors: what `report_error` was called with, the first `ERRORS_MAX`.
@@ -211,13 +213,13 @@ class OutputCollector:
     ) -> None:
         """Collect for the bolt of this name; call `observer` for all that it does.
 
-        Threads of one bolt may emit on one tuple: `lock` keeps them from one ordinal, whose
-        edges cancel.
+        `lock`: where threads of one bolt may emit on one tuple. Without it two deliveries could
+        get one ordinal, and so one edge, which cancel each other.
         """
         self._bolt = bolt
         self._lock = lock or nullcontext()
         self._streams = streams
-        # of each stream the subscriptions of its copies: (a, b, b) where b has two
+        # by stream: the key of the subscription of each copy, (a, b, b) where b has two copies
         self._keys_by_stream: dict[str, tuple[int, ...]] = {}
         for name, emits in streams.items():
             keys: list[int] = []
@@ -329,12 +331,12 @@ class OutputCollector:
         `task`: of `emit_direct`. Raises `TupleError`: there is no such stream, it has other
         fields, or the task does not fit it.
         """
-        emits = self._streams.get(stream) or self.named(stream)
+        emits = self._streams.get(stream) or self.emits_on(stream)
         row = values if type(values) is tuple else values_in_order(values, emits.fields, self._bolt)
         if len(row) != len(emits.fields):
-            place = "" if emits.on_frame else f" on stream {stream!r}"
+            stream_text = "" if emits.on_frame else f" on stream {stream!r}"
             raise TupleError(
-                f"bolt {self._bolt!r} emitted {len(row)} values{place}, whose fields are"
+                f"bolt {self._bolt!r} emitted {len(row)} values{stream_text}, whose fields are"
                 f" {', '.join(emits.fields)}"
             )
         if task is None:
@@ -357,8 +359,8 @@ class OutputCollector:
             )
         return row
 
-    def named(self, stream: str) -> Emits:
-        """Return a stream; `TupleError`: the bolt has none of this name."""
+    def emits_on(self, stream: str) -> Emits:
+        """Return a stream of the bolt, by its name; `TupleError`: it has none of this name."""
         emits = self._streams.get(stream)
         if emits is not None:
             return emits
@@ -370,11 +372,11 @@ class OutputCollector:
         )
 
     def _send(self, values: Sequence[Any], stream: str, task: int, anchors: Tuple | Iterable[Tuple]) -> None:
-        """Keep an emission with the ordinals of its deliveries.
+        """Add an emission, with the ordinals of its deliveries, to `sent`.
 
         `task` is -1 unless the stream is direct.
         """
-        # each once
+        # a dictionary has each once, in order
         anchor_tuples = (anchors,) if isinstance(anchors, Tuple) else dict.fromkeys(anchors)
         distinct = tuple([self._open_tuple(anchor, "emitted on") for anchor in anchor_tuples])
         keys = self._keys_by_stream[stream]
@@ -385,7 +387,10 @@ class OutputCollector:
         self._observer.emitted(sent)
 
     def _open_tuple(self, received: Tuple, action: str) -> AnchoredTuple:
-        """Return a tuple that this bolt received and has not settled; `TupleError`: it is none."""
+        """Return a tuple that this bolt received and has neither acked nor failed.
+
+        Raises `TupleError`: it is none of these; the message says what the bolt did (`action`).
+        """
         if isinstance(received, AnchoredTuple):
             if received in self.open:
                 return received

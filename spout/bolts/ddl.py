@@ -43,16 +43,16 @@ _TOKEN: Final = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*
 _NAME: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s:`]+))\s*:?\s*(.*)$", re.S)
 _WORD: Final = re.compile(r"[a-z_]+")
 _STRUCT: Final = re.compile(r"\s*struct\s*<(.*)>\s*", re.S | re.I)
-_BEHIND_TYPE: Final = re.compile(r"(?: not null)?(?: comment)?")
-_TYPES_OF_WORDS: Final = frozenset({"interval", "timestamp", "double", "time"})
+_WORDS_BEHIND_TYPE: Final = re.compile(r"(?: not null)?(?: comment)?")
+_TYPES_OF_SEVERAL_WORDS: Final = frozenset({"interval", "timestamp", "double", "time"})
 """Types that may have several words, as ``interval day to second``."""
 
 
 def field_names(bolt: str, output: object) -> list[str]:
     """Return the names of an output's fields.
 
-    Raises `UsageError`: it is no text, is empty, cannot be read, has a name twice or one that
-    is taken, or a type that no bolt can emit.
+    Raises `UsageError`: it is no text, is empty, cannot be read, has a name twice or that of a
+    hidden column, or a type that no bolt can emit.
     """
     if not isinstance(output, str):
         raise UsageError(
@@ -74,20 +74,22 @@ def field_names(bolt: str, output: object) -> list[str]:
             f"bolt {bolt!r}: output = {output!r} is no schema: {error}; name fields and types, as"
             ' "word string"'
         ) from error
-    # a name of the hidden columns counts as one that is there already
     hidden_names = [name for name in names if name.lower() in (TASK, TO) or name.lower().startswith(ANCHOR)]
-    refuse_twice(bolt, output, hidden_names + hidden_names)
-    refuse_twice(bolt, output, names)
+    # twice, since there are such columns already
+    refuse_repeated_names(bolt, output, hidden_names + hidden_names)
+    refuse_repeated_names(bolt, output, names)
     return names
 
 
-def refuse_twice(bolt: str, output: str, names: Sequence[str], *, case_sensitive: bool = True) -> None:
-    """Raise `UsageError` if a name is there twice.
+def refuse_repeated_names(
+    bolt: str, output: str, names: Sequence[str], *, case_sensitive: bool = True
+) -> None:
+    """Raise `UsageError` if two fields of a bolt's output have one name.
 
-    Where case does not count, ``a`` and ``A`` are one.
+    `case_sensitive` False: ``a`` and ``A`` are one name.
     """
-    spelled_names = names if case_sensitive else [name.lower() for name in names]
-    repeated_names = [name for name, count in Counter(spelled_names).items() if count > 1]
+    compared_names = names if case_sensitive else [name.lower() for name in names]
+    repeated_names = [name for name, count in Counter(compared_names).items() if count > 1]
     if repeated_names:
         raise UsageError(
             f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string", each once, and'
@@ -130,7 +132,7 @@ def _checked_name(field: str) -> str:
 
 
 def name_and_type(field: str) -> tuple[str, str]:
-    """Return the name of a field, and the text behind it; `ValueError`: it is empty."""
+    """Return the name of a field, and the text of its type; `ValueError`: the field is empty."""
     match = _NAME.match(field)
     if not field.strip() or match is None:
         raise ValueError("a field is empty")
@@ -141,7 +143,11 @@ def name_and_type(field: str) -> tuple[str, str]:
 
 
 def _check_type(name: str, text: str) -> None:
-    """Raise `ValueError` if a type begins with no word that is one, or is one that Arrow does not carry."""
+    """Raise `ValueError` if a text is no type, or one that Arrow does not carry; also for types
+    within it.
+
+    `name`: of the field, for the message.
+    """
     words = _WORD.findall(without_brackets(text).lower())
     first_word = words[0] if words else text.strip()
     refused_word = _refused_word(words)
@@ -152,30 +158,33 @@ def _check_type(name: str, text: str) -> None:
     if _FIRST_WORD_OF_TYPE.fullmatch(first_word) is None:
         raise ValueError(f"field {name!r} has the type {text.strip()!r}, which is none")
     text_behind = "".join(f" {word}" for word in words[1:])
-    if first_word not in _TYPES_OF_WORDS and not _BEHIND_TYPE.fullmatch(text_behind):
+    may_have_more_words = first_word in _TYPES_OF_SEVERAL_WORDS
+    if not may_have_more_words and not _WORDS_BEHIND_TYPE.fullmatch(text_behind):
         raise ValueError(f"field {name!r} has{text_behind!r} behind its type")
     if first_word in _NESTED:
-        _check_parts(name, first_word, text)
+        _check_types_within(name, first_word, text)
 
 
 def without_brackets(text: str) -> str:
     """Return a type without what stands in brackets and quotes: ``decimal`` of ``decimal(10, 2)``."""
-    depth = 0
-    outside = ""
+    open_brackets = 0
+    text_outside = ""
     for token in _TOKEN.findall(text):
         if token in _CLOSING.values():
-            depth -= 1
+            open_brackets -= 1
         elif token in _CLOSING:
-            depth += 1
-        elif depth == 0 and len(token) == 1:  # longer ones are quoted
-            outside += token
-    return outside
+            open_brackets += 1
+        elif open_brackets == 0 and len(token) == 1:  # longer ones are quoted
+            text_outside += token
+    return text_outside
 
 
 def _refused_word(words: Sequence[str]) -> str:
-    """Return the word for which a type of these words may not be carried; empty: there is none.
+    """Return the word of a type that is looked up in `_CURES`; empty: none, and the type is
+    carried.
 
-    It is the first one, except for a collation, and for an interval by its units.
+    It is the first one, but ``collate`` of a string with a collation, and of an interval ``month``
+    or ``interval``, by its units.
     """
     if words[:2] == ["string", "collate"]:
         return "collate"
@@ -187,21 +196,30 @@ def _refused_word(words: Sequence[str]) -> str:
     return "month" if units & {"year", "month"} else ""
 
 
-def _check_parts(name: str, kind: str, text: str) -> None:
-    """Raise `ValueError` if the types within an array, a map or a struct are not as they must be."""
+def _check_types_within(name: str, type_word: str, text: str) -> None:
+    """Raise `ValueError` if a type within an array, a map or a struct is none, or their number is
+    wrong.
+
+    A struct may have no fields: ``struct<>``.
+
+    Args:
+        name: of the field, for the message.
+        type_word: ``array``, ``map`` or ``struct``.
+        text: the whole type, as ``map<string, int>``.
+    """
     begin = text.find("<")
     end = text.rfind(">")
-    inner = text[begin + 1 : end]
-    if kind == "struct" and begin >= 0 and not inner.strip():
+    inner_text = text[begin + 1 : end]
+    if type_word == "struct" and begin >= 0 and not inner_text.strip():
         return
-    parts = list(outer_parts(inner)) if begin >= 0 else []
-    if kind == "struct":
-        names = [_checked_name(part) for part in parts]
+    inner_parts = list(outer_parts(inner_text)) if begin >= 0 else []
+    if type_word == "struct":
+        names = [_checked_name(part) for part in inner_parts]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"field {name!r}, a struct, names each of its fields once: struct<word: string>")
         return
-    parts_needed = 2 if kind == "map" else 1
-    if len(parts) != parts_needed:
+    types_needed = 2 if type_word == "map" else 1
+    if len(inner_parts) != types_needed:
         raise ValueError(f"field {name!r} is to be as array<int> or map<string, int>, not {text.strip()}")
-    for part in parts:
-        _check_type(name, part)
+    for inner_type in inner_parts:
+        _check_type(name, inner_type)

@@ -66,11 +66,12 @@ def read_ddl(output: str) -> StructType:
 
 
 def _struct(fields: str) -> StructType:
+    """Return the struct of some fields, which a comma separates; none: it has no fields."""
     return StructType([_field(field) for field in outer_parts(fields) if field.strip()])
 
 
 def _field(text: str) -> StructField:
-    """Read one field: ``word string NOT NULL COMMENT 'a word'``."""
+    """Return one field, by its text: ``word string NOT NULL COMMENT 'a word'``."""
     name, type_text = name_and_type(text)
     without_comment = _COMMENT.sub("", type_text)
     bare_type = _NOT_NULL.sub("", without_comment)
@@ -79,7 +80,9 @@ def _field(text: str) -> StructField:
 
 
 def _type(text: str) -> DataType:
-    """Read a type: ``int``, ``decimal(12, 2)``, ``map<string, array<int>>``, ``interval day to second``."""
+    """Return a type, by its text: ``int``, ``decimal(12, 2)``, ``map<string, array<int>>`` and so
+    on.
+    """
     first_word = _FIRST_WORD.match(text)
     word = first_word[1].lower() if first_word is not None else ""
     inner = text[text.find("<") + 1 : text.rfind(">")]

@@ -159,7 +159,7 @@ class KeyedCollector:
         self._check_values = check
         # by identity: two tuples may be equal
         self._held_by_id = {id(held_tuple): held_tuple for held_tuple in held}
-        self.is_closed = False  # when the call has returned, what it did is settled
+        self.is_closed = False  # True: the call has returned, and what it did counts as it is
         self.emissions: list[Sequence[Any]] = []
         self.anchors: list[tuple[tuple[int, int, int], ...]] = []
         self.acked: list[KeyedTuple] = []
@@ -169,7 +169,7 @@ class KeyedCollector:
 
     @property
     def held(self) -> list[KeyedTuple]:
-        """The tuples that are neither acked nor failed.
+        """Return the tuples that are neither acked nor failed.
 
         The key still holds them in the next micro-batch.
         """
@@ -202,11 +202,11 @@ class KeyedCollector:
         if self._check_values is not None:
             self._check_values(row)
         anchor_tuples = [anchors] if isinstance(anchors, KeyedTuple) else anchors
-        distinct = dict.fromkeys(anchor_tuples)
+        distinct = dict.fromkeys(anchor_tuples)  # each once, in order
         self._check_held(distinct, "emitted on")
         self.emissions.append(row if isinstance(row, Mapping) else tuple(row))
-        rooted = [anchor for anchor in distinct if anchor.anchor is not None]
-        self.anchors.append(tuple(map(self._child_of, rooted)))
+        parents = [anchor_tuple for anchor_tuple in distinct if anchor_tuple.anchor is not None]
+        self.anchors.append(tuple(map(self._next_child_anchor, parents)))
 
     def ack(self, *tuples: KeyedTuple) -> None:
         """Ack tuples: the key does not hold them any more, and the ack is sent when this batch is written.
@@ -247,8 +247,10 @@ class KeyedCollector:
         self._check_held(tuples, "reset the timeout of")
         self.touched.extend(tuples)
 
-    def _child_of(self, parent: KeyedTuple) -> tuple[int, int, int]:
-        """Return the anchor of one more emission on a tuple that has a root: source, position, edge."""
+    def _next_child_anchor(self, parent: KeyedTuple) -> tuple[int, int, int]:
+        """Count one more emission on a tuple that has a root; return its anchor: source, position,
+        edge.
+        """
         source, position, edge = parent.anchor or (0, 0, 0)  # never None here
         ordinal = parent.children
         parent.children += 1
@@ -274,7 +276,7 @@ class KeyedCollector:
                 raise TupleError(f"bolt {self._bolt!r} {action} {held_tuple!r}, which it does not hold")
 
     def _release(self, released: KeyedTuple, action: str) -> None:
-        """Hold a tuple no more; `TupleError`: the key does not hold it."""
+        """Remove a tuple from those that the key holds; `TupleError`: it does not hold it."""
         self._check_held([released], action)
         del self._held_by_id[id(released)]
 

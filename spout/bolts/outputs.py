@@ -28,12 +28,12 @@ from pyspark.sql.types import (
 
 from acker.errors import UsageError
 from spout.bolts.bolts import AnyBolt, OutputDeclarer
-from spout.bolts.ddl import field_names, refuse_twice
+from spout.bolts.ddl import field_names, refuse_repeated_names
 from spout.spark.private import arrow_schema_of
 from spout.tuples.exact import zone_of
 from spout.tuples.tuple import DEFAULT_STREAM
 
-_CARRIED: Final = (
+_CARRIED_TYPES: Final = (
     NumericType,
     StringType,
     BinaryType,
@@ -47,10 +47,10 @@ _CARRIED: Final = (
 )
 """Types of single values that Arrow carries between Spark and Python as they are declared."""
 
-_ZONE: Final = "spark.sql.session.timeZone"
-_CASES: Final = "spark.sql.caseSensitive"
+_ZONE_SETTING: Final = "spark.sql.session.timeZone"
+_CASE_SETTING: Final = "spark.sql.caseSensitive"
 
-_UTC: Final = frozenset({"Z", "UTC", "UCT", "GMT", "UT", "Zulu", "Universal", "Greenwich"})
+_UTC_NAMES: Final = frozenset({"Z", "UTC", "UCT", "GMT", "UT", "Zulu", "Universal", "Greenwich"})
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2}):?(\d{2})?")
 
 
@@ -60,8 +60,8 @@ def zone_of_session(session: SparkSession) -> str:
     Java has names that they do not have. Of these an offset (``GMT+5``) and UTC (``Z``) have
     other ones; any other (``PST``) is returned as it is.
     """
-    java_name = session.conf.get(_ZONE) or "UTC"
-    if java_name.removeprefix("Etc/") in _UTC:
+    java_name = session.conf.get(_ZONE_SETTING) or "UTC"
+    if java_name.removeprefix("Etc/") in _UTC_NAMES:
         return "UTC"
     offset = _OFFSET.fullmatch(java_name)
     if offset is None:
@@ -89,7 +89,7 @@ def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = Struc
     Raises `UsageError`: no valid DDL, no fields, a name that none may have, or a type that no
     bolt can emit.
     """
-    # first our own reading, whose errors name the bolt and the cure
+    # our own reading comes first, since its errors name the bolt and the cure
     field_names(bolt, output)
     try:
         parsed = read(output)
@@ -98,10 +98,10 @@ def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = Struc
     if not isinstance(parsed, StructType):
         raise UsageError(f'bolt {bolt!r}: output = {output!r}; name fields and types, as "word string"')
     case_sensitive = _is_case_sensitive()
-    for struct in _structs(parsed):
-        refuse_twice(bolt, output, struct.names, case_sensitive=case_sensitive)
+    for struct in _structs_within(parsed):
+        refuse_repeated_names(bolt, output, struct.names, case_sensitive=case_sensitive)
     for field in parsed.fields:
-        refused_type = next(_not_carried(field.dataType), None)
+        refused_type = next(_types_not_carried(field.dataType), None)  # the first of them
         if refused_type is not None:
             raise UsageError(
                 f"bolt {bolt!r}: output = {output!r}: field {field.name!r} is {refused_type},"
@@ -113,34 +113,37 @@ def parse_output(bolt: str, output: str, read: Callable[[str], DataType] = Struc
 def _is_case_sensitive() -> bool:
     """Return whether ``a`` and ``A`` are two names for Spark; without a session they are one."""
     session = SparkSession.getActiveSession()
-    return session is not None and session.conf.get(_CASES) == "true"
+    return session is not None and session.conf.get(_CASE_SETTING) == "true"
 
 
-def _structs(kind: DataType) -> Iterator[StructType]:
+def _structs_within(data_type: DataType) -> Iterator[StructType]:
     """Yield a struct and those within it."""
-    if isinstance(kind, StructType):
-        yield kind
-    for part in _parts(kind):
-        yield from _structs(part)
+    if isinstance(data_type, StructType):
+        yield data_type
+    for part in _types_within(data_type):
+        yield from _structs_within(part)
 
 
-def _parts(kind: DataType) -> list[DataType]:
-    """Return the types that a type is made of; empty: it is one of single values."""
-    if isinstance(kind, StructType):
-        return [field.dataType for field in kind.fields]
-    if isinstance(kind, MapType):
-        return [kind.keyType, kind.valueType]
-    return [kind.elementType] if isinstance(kind, ArrayType) else []
+def _types_within(data_type: DataType) -> list[DataType]:
+    """Return the types directly within a type; none: its values are single ones, such as
+    numbers.
+    """
+    if isinstance(data_type, StructType):
+        return [field.dataType for field in data_type.fields]
+    if isinstance(data_type, MapType):
+        return [data_type.keyType, data_type.valueType]
+    return [data_type.elementType] if isinstance(data_type, ArrayType) else []
 
 
-def _not_carried(kind: DataType) -> Iterator[str]:
-    """Yield the types within a type that reach Spark as others, or not at all."""
-    for part in _parts(kind):
-        yield from _not_carried(part)
-    text = kind.simpleString()
-    is_nested = isinstance(kind, StructType | ArrayType | MapType)
-    is_carried = isinstance(kind, _CARRIED) and " collate " not in text
-    # of a time of day Arrow tells no digits, and Spark has six where nobody says how many
+def _types_not_carried(data_type: DataType) -> Iterator[str]:
+    """Yield the types in a type, or itself, that reach Spark as others, or not at all."""
+    for type_within in _types_within(data_type):
+        yield from _types_not_carried(type_within)
+    text = data_type.simpleString()
+    is_nested = isinstance(data_type, StructType | ArrayType | MapType)
+    is_carried = isinstance(data_type, _CARRIED_TYPES) and " collate " not in text
+    # Arrow does not say how many digits a time of day has, so Spark takes six: no other number
+    # arrives
     is_time_of_day = text == "time(6)"
     if not is_nested and not is_carried and not is_time_of_day:
         yield text
@@ -169,26 +172,32 @@ def arrow_output(
 ) -> pa.Schema:
     """Return the Arrow schema of a stream.
 
-    Its times have the zone of the Spark session. `read`: its parser. Raises `UsageError`: see
-    `parse_output`; or a field is a timestamp, and Python does not know the zone.
+    Args:
+        bolt: the bolt's name, for errors.
+        zone: of the Spark session; the stream's timestamps have it.
+        read: Spark's parser, or another one where there is no session.
+
+    Raises `UsageError`: see `parse_output`; or a field is a timestamp, and Python does not know
+    the zone.
     """
     parsed = parse_output(bolt, output, read)
-    has_times = any(isinstance(part, TimestampType) for part in _leaves(parsed))
+    single_types = _single_types_within(parsed)
+    has_times = any(isinstance(single_type, TimestampType) for single_type in single_types)
     if has_times:
         try:
             zone_of(zone)
         except pa.ArrowInvalid as error:
             raise UsageError(
                 f"bolt {bolt!r}: output = {output!r} has a timestamp, and {error}; name a"
-                f" region in {_ZONE}, as America/Los_Angeles, or an offset, as -08:00"
+                f" region in {_ZONE_SETTING}, as America/Los_Angeles, or an offset, as -08:00"
             ) from error
     return arrow_schema_of(parsed, zone if has_times else "UTC")
 
 
-def _leaves(kind: DataType) -> Iterator[DataType]:
-    """Yield the types of single values within a type."""
-    parts = _parts(kind)
-    for part in parts:
-        yield from _leaves(part)
-    if not parts:
-        yield kind
+def _single_types_within(data_type: DataType) -> Iterator[DataType]:
+    """Yield the types of single values in a type: it itself, or those within it."""
+    types_within = _types_within(data_type)
+    for type_within in types_within:
+        yield from _single_types_within(type_within)
+    if not types_within:
+        yield data_type

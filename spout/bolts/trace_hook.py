@@ -59,10 +59,12 @@ _WRONG_FIELD: Final = (KeyError, TypeError, ValueError, OverflowError)
 _EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
 
 
-def _contexts(rows: Rows) -> dict[int, str]:
-    """Return the trace contexts of those rows that have one, by their numbers."""
+def _contexts_by_row(rows: Rows) -> dict[int, str]:
+    """Return the trace context of each row that has one, by its number; of two fields the first
+    counts.
+    """
     for field, parse in _FIELDS:
-        with suppress(*_WRONG_FIELD):
+        with suppress(*_WRONG_FIELD):  # then the next field is tried
             values = [rows.value(field, row) for row in range(len(rows))]
             contexts = {row: parse(value) for row, value in enumerate(values) if value}
             return {row: context for row, context in contexts.items() if context}
@@ -87,17 +89,19 @@ class TraceHook(TaskHook):
 
     @property
     def is_tracing(self) -> bool:
-        """Whether it writes spans in this process; False before `prepare`."""
+        """Return whether it writes spans in this process; False before `prepare`."""
         return self._spans is not None
 
     @property
     def only_traces(self) -> bool:
-        """Whether its class, derived from this one, wants to see nothing else than this one does."""
+        """Return whether its class, if it is derived from this one, overrides no method for
+        events.
+        """
         hook_class = type(self)
         return all(getattr(hook_class, name) is getattr(TraceHook, name) for name in _EVENTS)
 
     def prepare(self, context: BoltContext) -> None:
-        """Find where to write spans; without that, and with nothing else to do, watch no more."""
+        """Find out where spans are written; if nowhere, remove a hook that does nothing else."""
         self._name = context.name
         self._spans = configured_spans()
         if self._spans is None and self.only_traces and self in context.hooks:
@@ -105,18 +109,18 @@ class TraceHook(TaskHook):
 
     def ack(self, info: AckInfo) -> None:
         """Write the span of a tuple that was acked."""
-        self._write(info.tuple, info.latency_ms, error="")
+        self._write_span(info.tuple, info.latency_ms, error="")
 
     def fail(self, info: FailInfo) -> None:
         """Write the span of a tuple that failed."""
-        self._write(info.tuple, info.latency_ms, error=info.cause.error or "FailTuple")
+        self._write_span(info.tuple, info.latency_ms, error=info.cause.error or "FailTuple")
 
     def around(self, execute: Execute, rows: Rows) -> Execute:
         """Return ``execute`` of a basic bolt so that it writes the spans of some rows.
 
         It is the same function where none of them has a trace context: they cost nothing more.
         """
-        contexts_by_row = {} if self._spans is None else _contexts(rows)
+        contexts_by_row = {} if self._spans is None else _contexts_by_row(rows)
         if not contexts_by_row:
             return execute
 
@@ -130,18 +134,20 @@ class TraceHook(TaskHook):
                 error = ""
                 return returned
             finally:
-                # of what ends a task from outside, too: a span without an end would never be shown
-                kind = sys.exc_info()[0]
-                if error and kind is not None:
-                    error = kind.__name__
-                self._write(received, (time.perf_counter_ns() - began_ns) / NS_PER_MS, error)
+                # also if something ends the task from outside: a span without an end would never be
+                # shown
+                exception_class = sys.exc_info()[0]
+                if error and exception_class is not None:
+                    error = exception_class.__name__
+                took_ms = (time.perf_counter_ns() - began_ns) / NS_PER_MS
+                self._write_span(received, took_ms, error)
 
         return traced
 
-    def _write(self, tuple: Tuple, took_ms: float, error: str) -> None:
-        """Write the span of a tuple that has a trace context and is settled now.
+    def _write_span(self, tuple: Tuple, took_ms: float, error: str) -> None:
+        """Write the span of a tuple that is acked or failed now, if it has a trace context.
 
-        `error` empty: acked.
+        `error`: the class of what failed it; empty: it is acked.
         """
         parent = "" if self._spans is None else traceparent(tuple)
         if self._spans is None or not parent:

@@ -42,11 +42,13 @@ class Compiled:
     """A topology that can run.
 
     Attributes:
-        schemas: the fields of each stream.
+        bolts: all bolts by name, without the `KeyedBolt`.
+        schemas: the Arrow schema of each stream.
+        inputs: the names of the inputs that each spout reads, by the spout's name.
         read: all spouts together, as one.
         sinks: the function that gets each stream.
         hooks: observers of every bolt.
-        keyed: the `KeyedBolt`, if there is one; `bolts` has all others.
+        keyed: the `KeyedBolt`; None: there is none.
     """
 
     layout: Layout

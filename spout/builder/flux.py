@@ -117,22 +117,28 @@ class FileSection(Section):
 
 @dataclass(frozen=True, slots=True)
 class TopologyFile:
-    """A parsed file, ready to be submitted."""
+    """A parsed file, ready to be submitted.
+
+    Attributes:
+        builder: has the components.
+        sink: the imported functions; None: the file names none.
+        file_section: the file's own keys.
+    """
 
     builder: TopologyBuilder
     sink: SinkFunctions
-    about: FileSection
+    file_section: FileSection
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options for `TopologyBuilder.submit`."""
+        """Return the options for `TopologyBuilder.submit`."""
         options: dict[str, Any] = {
-            "name": self.about.name,
-            "deterministic": self.about.deterministic,
+            "name": self.file_section.name,
+            "deterministic": self.file_section.deterministic,
         }
-        if self.about.checkpoint:
-            options["checkpoint"] = self.about.checkpoint
-        trigger = _read_variables(self.about.trigger)
+        if self.file_section.checkpoint:
+            options["checkpoint"] = self.file_section.checkpoint
+        trigger = _read_variables(self.file_section.trigger)
         if trigger:
             options["trigger"] = trigger
         return options
@@ -140,6 +146,8 @@ class TopologyFile:
 
 def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     """Read a file, import the classes and functions in it, and build its topology.
+
+    Each of the three steps ends with all problems that could be seen so far.
 
     Raises:
         UsageError: it cannot be read.
@@ -154,58 +162,62 @@ def load_topology(path: Path, environ: Mapping[str, str]) -> TopologyFile:
     hide = SecretValues(variable_secrets(text, environ)).hide
     reader = _Reader(list(document.problems))
     data = document.data if isinstance(document.data, dict) else {}
+    # 1. the keys, before anything is imported
     if not data and not document.problems:
-        reader.problem((), "is empty; it needs name, spouts, bolts and streams")
-    about = reader.file(data)
-    spouts = reader.list("spouts", SpoutSection, data)
-    bolts = reader.list("bolts", BoltSection, data)
-    streams = reader.list("streams", StreamSection, data)
-    # three times all problems that can be seen so far: of the keys, before anything is
-    # imported; of what is imported; of the graph
+        reader.add_problem((), "is empty; it needs name, spouts, bolts and streams")
+    file_section = reader.file_section(data)
+    spouts = reader.component_sections("spouts", SpoutSection, data)
+    bolts = reader.component_sections("bolts", BoltSection, data)
+    streams = reader.component_sections("streams", StreamSection, data)
     problems.refuse(reader.problems_seen, str(path), document.lines, hide)
-    if about is None:
+    if file_section is None:
         raise UsageError(f"{path}: has no keys")
-    instances = [reader.instance(("bolts", str(number)), bolt) for number, bolt in enumerate(bolts)]
-    sink = reader.sink(about.sink)
+    # 2. what is imported
+    instances = [reader.make_bolt(("bolts", str(number)), bolt) for number, bolt in enumerate(bolts)]
+    sink = reader.import_sink(file_section.sink)
     problems.refuse(reader.problems_seen, str(path), document.lines, hide)
-    loaded_topics = topics.load_topics(path.parent / about.topics, environ)
-    builder = reader.build(loaded_topics, spouts, bolts, instances, streams)
+    # 3. the graph
+    loaded_topics = topics.load_topics(path.parent / file_section.topics, environ)
+    builder = reader.build_topology(loaded_topics, spouts, bolts, instances, streams)
     problems.refuse(reader.problems_seen, str(path), document.lines, hide)
-    return TopologyFile(builder, sink, about)
+    return TopologyFile(builder, sink, file_section)
 
 
 class _Reader:
     """Parses sections and builds a topology of them.
 
-    What is refused becomes a problem at its place.
+    It raises nothing for what it refuses, but adds a problem with the place in the file.
+
+    Attributes:
+        problems_seen: all problems so far.
     """
 
     def __init__(self, problems_seen: list[Problem]) -> None:
-        """`problems_seen` are those of the YAML text."""
+        """Begin with the problems of the YAML text."""
         self.problems_seen = problems_seen
 
-    def problem(self, path: problems.Path, text: str, value: object = None) -> None:
-        """Add a problem at a place of the file; `value` is what stands there, None: nothing."""
+    def add_problem(self, path: problems.Path, text: str, value: object = None) -> None:
+        """Add a problem at a place of the file; `value`: what is written there, None: not shown."""
         value_text = None if value is None else repr(value)
         self.problems_seen.append(Problem(path, text, value_text))
 
-    def file(self, data: Mapping[str, Any]) -> FileSection | None:
-        """Return the file's own keys; None: they cannot be read, which is a problem."""
+    def file_section(self, data: Mapping[str, Any]) -> FileSection | None:
+        """Return the file's own keys; add a problem and return None where they cannot be read."""
         own_keys = problems.section_keys(FileSection)
         allowed_keys = [*own_keys, "spouts", "bolts", "streams"]
-        self.problems_seen += [
-            unknown_key((name,), allowed_keys) for name in data if name not in allowed_keys
-        ]
+        for name in data:
+            if name not in allowed_keys:
+                self.problems_seen.append(unknown_key((name,), allowed_keys))
         own_data = {name: value for name, value in data.items() if name in own_keys}
         return self.section(FileSection, own_data, ())
 
-    def list(self, name: str, model: type[S], data: Mapping[str, Any]) -> list[S]:
+    def component_sections(self, name: str, model: type[S], data: Mapping[str, Any]) -> list[S]:
         """Return the sections of a list of components, without those that cannot be read."""
         items = data.get(name)
         if not isinstance(items, list) or not items:
             # a topology may do without bolts
             if items is not None or name != "bolts":
-                self.problem((name,), f"must be a list of {name}, each with its keys")
+                self.add_problem((name,), f"must be a list of {name}, each with its keys")
             return []
         sections: list[S] = []
         for number, item in enumerate(items):
@@ -215,9 +227,9 @@ class _Reader:
         return sections
 
     def section(self, model: type[S], data: Any, path: problems.Path) -> S | None:
-        """Return a section; None: it cannot be read, which is a problem."""
+        """Return a section; add a problem and return None where it cannot be read."""
         if not isinstance(data, dict):
-            self.problem(path, "must be a section: keys with values")
+            self.add_problem(path, "must be a section: keys with values")
             return None
         try:
             return model.model_validate(data, context=FROM_FILE)
@@ -225,63 +237,65 @@ class _Reader:
             self.problems_seen += problems_of(error, model, data, path)
             return None
 
-    def imported(self, path: problems.Path, reference: str) -> Any:
-        """Import an object by ``module:name``; return None, and add a problem, when that fails."""
+    def import_object(self, path: problems.Path, reference: str) -> Any:
+        """Import an object by ``module:name`` and return it; add a problem and return None if that
+        fails.
+        """
         module_name, colon, name = reference.partition(":")
         if not colon or not module_name or not name:
-            self.problem(path, "names no module and name; write module:Name", reference)
+            self.add_problem(path, "names no module and name; write module:Name", reference)
             return None
         try:
             module = import_module(module_name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
             cure = "; is its folder on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
-            self.problem(path, f"cannot be imported: {_raised(error)}{cure}", reference)
+            self.add_problem(path, f"cannot be imported: {_raised_text(error)}{cure}", reference)
             return None
         if not hasattr(module, name):
-            self.problem(path, f"is not there: module {module_name} has no {name}", reference)
+            self.add_problem(path, f"is not there: module {module_name} has no {name}", reference)
         return getattr(module, name, None)
 
-    def instance(self, path: problems.Path, bolt: BoltSection) -> Any:
-        """Return a new bolt of a section; None: it cannot be made, which is a problem."""
-        factory = self.imported((*path, "className"), bolt.class_name)
+    def make_bolt(self, path: problems.Path, bolt: BoltSection) -> Any:
+        """Return a new bolt of a section; add a problem and return None where it cannot be made."""
+        factory = self.import_object((*path, "className"), bolt.class_name)
         if factory is None:
             return None
-        positional: Sequence[Any] = ()
+        in_order: Sequence[Any] = ()
         by_name: Mapping[str, Any] = {}
         if isinstance(bolt.arguments, Mapping):
             by_name = bolt.arguments
         else:
-            positional = bolt.arguments
+            in_order = bolt.arguments
         try:
-            positional, by_name = _arguments(factory, positional, by_name)
+            in_order, by_name = _typed_arguments(factory, in_order, by_name)
         except ValueError as error:
-            self.problem((*path, "constructorArgs"), str(error))
+            self.add_problem((*path, "constructorArgs"), str(error))
             return None
         try:
-            return factory(*positional, **by_name)
+            return factory(*in_order, **by_name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported at its key, whatever it is
-            text = f"cannot be made: {_raised(error)}; see constructorArgs"
-            self.problem((*path, "className"), text, bolt.class_name)
+            text = f"cannot be made: {_raised_text(error)}; see constructorArgs"
+            self.add_problem((*path, "className"), text, bolt.class_name)
             return None
 
-    def sink(self, references: str | Mapping[str, str] | None) -> SinkFunctions:
-        """Import the sink's function, or one for each stream.
+    def import_sink(self, references: str | Mapping[str, str] | None) -> SinkFunctions:
+        """Return the sink's function, or one for each stream, imported; None: the file names none.
 
-        A stream is ``bolt`` or ``bolt/stream``.
+        A stream is written as ``bolt`` or ``bolt/stream``.
         """
         if references is None:
             return None
         if isinstance(references, str):
-            write: SinkFunctions = self.imported(("sink",), references)
+            write: SinkFunctions = self.import_object(("sink",), references)
             return write
-        functions: dict[Any, Any] = {}
+        functions_by_stream: dict[Any, Any] = {}  # by component, or (component, stream)
         for stream, reference in references.items():
             component, slash, name = stream.partition("/")
-            function = self.imported(("sink", stream), reference)
-            functions[(component, name) if slash else component] = function
-        return functions
+            stream_key = (component, name) if slash else component
+            functions_by_stream[stream_key] = self.import_object(("sink", stream), reference)
+        return functions_by_stream
 
-    def build(
+    def build_topology(
         self,
         loaded_topics: topics.Topics,
         spouts: Sequence[SpoutSection],
@@ -295,7 +309,7 @@ class _Reader:
         nothing else is wrong: a bolt that is missing would be named again by each stream.
         """
         builder = TopologyBuilder()
-        declarers_by_bolt: dict[str, BoltDeclarer | None] = {}
+        declarers_by_bolt: dict[str, BoltDeclarer | None] = {}  # None: the bolt was refused
         for number, spout in enumerate(spouts):
             with self._problem_at("spouts", str(number)):
                 for name in spout.inputs:
@@ -309,7 +323,7 @@ class _Reader:
         for number, stream in enumerate(streams):
             self._subscribe(("streams", str(number)), declarers_by_bolt, stream)
         if not self.problems_seen:
-            graph, _ = builder.declared(names_only)
+            graph, _schemas = builder.unchecked_graph(names_only)
             for number, stream in enumerate(streams):
                 with self._problem_at("streams", str(number)):
                     graph.check(_subscription(stream))
@@ -317,11 +331,11 @@ class _Reader:
 
     @contextmanager
     def _problem_at(self, *path: str) -> Iterator[None]:
-        """Add an error that is raised within as a problem at a place of the file."""
+        """Catch an error that the body raises, and add it as a problem at a place of the file."""
         try:
             yield
         except WindhoverError as error:
-            self.problem(path, str(error))
+            self.add_problem(path, str(error))
 
     def _subscribe(
         self,
@@ -333,26 +347,29 @@ class _Reader:
         declarer = declarers_by_bolt.get(stream.to)
         if declarer is None:
             names = ", ".join(declarers_by_bolt) or "none"
-            self.problem((*path, "to"), f"is no bolt of this file; there are: {names}", stream.to)
+            self.add_problem((*path, "to"), f"is no bolt of this file; there are: {names}", stream.to)
             return
         grouping = stream.grouping
         if grouping.args and grouping.type not in ("fields", "partial_key"):
-            self.problem((*path, "grouping", "args"), f"means nothing to {grouping.type}; leave it out")
+            self.add_problem((*path, "grouping", "args"), f"means nothing to {grouping.type}; leave it out")
             return
         subscribe = getattr(declarer, f"{grouping.type}_grouping")
         subscribe(stream.from_, *grouping.args, stream=grouping.stream_id)
 
 
 def _read_variables(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options in which a variable's text is the number, or the true or false, that it spells.
+    """Return options in which the text of an environment variable has become what it spells.
 
-    An option that wants text takes none that would spell one of these.
+    The type that an option wants is not known here. None that wants text has values that spell a
+    number, true or false.
     """
-    return {name: _spelled(value) for name, value in options.items()}
+    return {name: _what_it_spells(value) for name, value in options.items()}
 
 
-def _spelled(value: Any) -> Any:
-    """Return the first that a variable's text spells: an int, a float, a bool, or else the text."""
+def _what_it_spells(value: Any) -> Any:
+    """Return the int, float or bool that a variable's text spells, or the text; other values as
+    they are.
+    """
     if not isinstance(value, VariableText):
         return value
     for read in (value.whole, value.fraction, value.truth):
@@ -361,33 +378,33 @@ def _spelled(value: Any) -> Any:
     return str(value)
 
 
-def _arguments(
-    factory: Any, positional: Sequence[Any], by_name: Mapping[str, Any]
+def _typed_arguments(
+    factory: Any, in_order: Sequence[Any], by_name: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return a bolt's arguments.
+    """Return a bolt's arguments, in order and by name, as the constructor's annotations want them.
 
-    A variable's text is a number where the constructor's annotation wants one. Raises
-    `ValueError`: it wants one, and the text is none.
+    That concerns the texts of environment variables; other values have a type in the file. Raises
+    `ValueError`: a number or bool is wanted, and the text is none.
     """
     parameters: Mapping[str, Parameter]
     try:
         parameters = signature(factory).parameters
     except (TypeError, ValueError):  # a class of another language has none; then text stays text
         parameters = {}
-    in_order = [parameter for parameter in parameters.values() if parameter.kind in _POSITIONAL]
+    annotations = [parameter.annotation for parameter in parameters.values() if parameter.kind in _POSITIONAL]
     # too many arguments stay text: the constructor refuses them
-    annotations = [parameter.annotation for parameter in in_order] + [str] * len(positional)
-    values = [
-        _argument(value, annotation) for value, annotation in zip(positional, annotations, strict=False)
+    annotations += [str] * len(in_order)
+    typed_in_order = [
+        _typed(value, annotation) for value, annotation in zip(in_order, annotations, strict=False)
     ]
-    values_by_name: dict[str, Any] = {}
+    typed_by_name: dict[str, Any] = {}
     for name, value in by_name.items():
         annotation = parameters[name].annotation if name in parameters else str
-        values_by_name[name] = _argument(value, annotation)
-    return values, values_by_name
+        typed_by_name[name] = _typed(value, annotation)
+    return typed_in_order, typed_by_name
 
 
-def _argument(value: Any, annotation: Any) -> Any:
+def _typed(value: Any, annotation: Any) -> Any:
     """Return a variable's text as its parameter wants it; any other value as it is."""
     if not isinstance(value, VariableText):
         return value
@@ -404,12 +421,15 @@ _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _subscription(stream: StreamSection) -> Subscription:
+    """Return the subscription that a section describes."""
     producer = StreamId(stream.from_, stream.grouping.stream_id)
     return Subscription(producer, stream.to, Kind(stream.grouping.type), stream.grouping.args)
 
 
-def _raised(error: BaseException) -> str:
-    """Describe in one line what was raised, and where in the user's code: nobody is shown a traceback."""
+def _raised_text(error: BaseException) -> str:
+    """Return one line about what was raised, and where in the user's code: nobody is shown a
+    traceback.
+    """
     message = Untrusted(" ".join(str(error).split()))
     text = type(error).__name__
     if message:

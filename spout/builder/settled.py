@@ -28,21 +28,21 @@ class SettledWatch:
         self._holds = holds
         self._clock_ms = clock_ms
         self._began_ms = clock_ms()
-        self._wall_ms: int | None = None  # when the last status that was seen was made
-        self._statuses_since = 0
+        self._last_wall_ms: int | None = None  # of the last status; None: there was none yet
+        self._new_statuses = 0  # how many were made since this watch began, or just before
 
-    def is_settled(self, status: PlannerStatus | None) -> bool:
-        """Count a status that is new, and return whether all is settled by it.
+    def record_status(self, status: PlannerStatus | None) -> bool:
+        """Record a status, None: there is none; return whether it shows that all roots are settled.
 
         That is: it was made since this watch began, and shows no pending root, or only those
         that a keyed bolt holds.
         """
         if status is None:
             return False
-        if self._wall_ms is not None and status.wall != self._wall_ms:
-            self._statuses_since += 1
-        self._wall_ms = status.wall
-        if self._statuses_since < NEWER_MIN:
+        if self._last_wall_ms is not None and status.wall != self._last_wall_ms:
+            self._new_statuses += 1
+        self._last_wall_ms = status.wall
+        if self._new_statuses < NEWER_MIN:
             return False
         if not status.pending:
             return True

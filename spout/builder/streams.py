@@ -157,7 +157,7 @@ def serve_metrics(spark: SparkSession, port: int | str, allow_hosts: Sequence[st
 
 def statuses(application: Application) -> list[StreamStatus]:
     """Return a status for each group: counts of all its streams, and the latest one's planning process."""
-    streams_by_group: dict[str, list[Stream]] = {}
+    streams_by_group: dict[str, list[Stream]] = {}  # in the order in which they were made
     for stream in application.all_streams():
         if stream.tracked:
             streams_by_group.setdefault(stream.group, []).append(stream)

@@ -22,7 +22,7 @@ from spout.bolts.outputs import arrow_output, zone_of_session, zone_or_utc
 from spout.builder.compiled import Compiled, SubmitOptions, WriteBatch
 from spout.builder.settled import SettledWatch
 from spout.builder.tuple_metrics import root_metrics, tuple_metrics
-from spout.held.keyed_entry import EntryTask, keyed_frame, keyed_streams
+from spout.held.keyed_entry import EntryTask, attach_keyed_bolt, keyed_streams
 from spout.link.planner_link import PlannerLink
 from spout.planning_process.status import PlannerStatus, read_status
 from spout.runtime.endpoints import serve
@@ -99,21 +99,22 @@ def topology_metrics(
 ) -> Iterator[Metric]:
     """Yield the metrics of a topology that reads a group; `now_ms` is wall time.
 
-    `graph` None: the edges are left out.
+    `graph` None: who reads which stream is left out.
     """
-    edges: dict[tuple[str, ...], float] = {}
+    # by the values of the labels
+    subscription_samples: dict[tuple[str, ...], float] = {}
     for subscription in graph.subscriptions if graph else ():
         producer = subscription.producer
-        labels = (
+        values = (
             group,
             subscription.consumer,
             producer.component,
             producer.stream,
             subscription.kind.value,
         )
-        edges[labels] = 1.0
-    edge_names = ["group", "operator", "source", "stream", "grouping"]
-    yield gauge(f"{_PREFIX}_edge", "1: the operator reads the stream", edges, edge_names)
+        subscription_samples[values] = 1.0
+    labels = ["group", "operator", "source", "stream", "grouping"]
+    yield gauge(f"{_PREFIX}_edge", "1: the operator reads the stream", subscription_samples, labels)
     yield from tuple_metrics(_PREFIX, {(group,): status.counts})
     isolated = {(group, error): float(count) for error, count in status.isolated.items()}
     text = "records that ended or hung a worker"
@@ -123,7 +124,13 @@ def topology_metrics(
 
 @dataclass(frozen=True, slots=True)
 class TopologyFrame:
-    """The DataFrame of a topology, the stream that it reads, its link, and its status file."""
+    """The DataFrame of a topology, and what belongs to it.
+
+    Attributes:
+        stream: the tracked stream that it reads.
+        link: tells the planning process to pause or to go on.
+        status_path: the file with the planning process's status.
+    """
 
     rows: DataFrame
     stream: Stream
@@ -132,12 +139,17 @@ class TopologyFrame:
 
 
 def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
-    """Build the DataFrame of a topology: one chain of stages, with one shuffle between each and the next.
+    """Return the DataFrame of a topology: one chain of stages, with one shuffle between each and
+    the next.
 
-    At the stage of a keyed bolt Spark shuffles by its key, and keeps its state.
+    1. Read the inputs of all spouts as one stream.
+    2. Make of each stage what its tasks do (its pass).
+    3. Put the stages one behind the other. At the stage of a keyed bolt Spark shuffles by its
+       key, and keeps its state.
 
     Raises `UsageError`: as `spout.read_stream`.
     """
+    # step 1
     read = compiled.read
     application = Application.of(spark)
     options: Any = dict(read.options)
@@ -145,11 +157,12 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     if compiled.keyed is not None:
         options["delayed_acks"] = True
         bolt_names.add(compiled.layout.keyed)
-    source = node_of(read_stream(spark, read.topics, read.inputs, **options))
-    if source is None or source.options is None:
+    node = node_of(read_stream(spark, read.topics, read.inputs, **options))
+    if node is None or node.options is None:
         raise UsageError("read_stream returned rows that are not its own")
-    stream = application.streams[source.options.stream]
+    stream = application.streams[node.options.stream]
     name_unfit_rules(stream, bolt_names)
+    # step 2
     input_ids_by_spout: dict[str, tuple[int, ...]] = {}
     for spout, names in compiled.inputs.items():
         input_ids_by_spout[spout] = tuple(read.topics.input(name).id for name in names)
@@ -161,19 +174,19 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
         tracked=stream.tracked,
     )
     passes = passes_of(compiled.layout, parts)
+    # step 3; the first stage runs in the source's read task, each other one behind a shuffle
     ledger = application.ledger.accumulator if stream.tracked else None
-    # the first stage runs in the source's read task, each other one behind a shuffle
-    rows = Node(spark, source.stream, options=narrowed(source.options, passes[0])).read()
+    rows = Node(spark, node.stream, options=narrowed(node.options, passes[0])).read()
     partitions_behind = compiled.layout.partitions[1:]
-    for former, stage, partitions in zip(passes, passes[1:], partitions_behind, strict=False):
+    for stage_before, stage, partitions in zip(passes, passes[1:], partitions_behind, strict=False):
         if compiled.keyed is not None and stage.keyed is not None:
-            reads = keyed_streams(compiled.layout, stage)
-            entry = EntryTask(compiled.layout.keyed, former.name, reads, stream.id, ledger)
-            rows = keyed_frame(rows, former, entry, compiled.keyed, stage)
+            streams_read = keyed_streams(compiled.layout, stage)
+            entry_task = EntryTask(compiled.layout.keyed, stage_before.name, streams_read, stream.id, ledger)
+            rows = attach_keyed_bolt(rows, stage_before, entry_task, compiled.keyed, stage)
         else:
             task = MapTask(stage, stream.id, ledger, stream.safety)
-            rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving)
-    status_path = Path(source.options.status_path or "")
+            rows = through(rows.repartitionById(partitions, sql.col(TASK)), task, stage.leaving_schema)
+    status_path = Path(node.options.status_path or "")
     return TopologyFrame(rows, stream, application.link(stream), status_path)
 
 
@@ -195,7 +208,7 @@ class SubmittedTopology:
         self._compiled = compiled
         self._frame = frame
         self._options = options
-        self._query: StreamingQuery | None = None
+        self._query: StreamingQuery | None = None  # None: it was never active
         self._final_state = ""  # empty: it was not ended yet
         self._owner = Owner("this topology", "Only the driver's own process can talk to Spark")
 
@@ -245,9 +258,9 @@ class SubmittedTopology:
         has_keyed_bolt = self._compiled.keyed is not None
         self._frame.link.deactivate(for_good=has_keyed_bolt)
         self._wait(self._is_idle, deadline_s)
-        # it begins now: a status of before the last batch must not count
+        # the watch begins now: a status of before the last batch must not count
         watch = SettledWatch(holds=has_keyed_bolt)
-        self._wait(lambda: self._is_settled(watch), deadline_s)
+        self._wait(lambda: self._read_whether_settled(watch), deadline_s)
         return self._end("stopped")
 
     def kill(self) -> TopologyStatus:
@@ -293,7 +306,7 @@ class SubmittedTopology:
     def _start(self) -> StreamingQuery:
         """Start Spark's query with the options of `submit`."""
         options = self._options
-        write = publishing(_writer(self._compiled), deterministic=bool(options.get("deterministic")))
+        write = publishing(_write_to_sinks(self._compiled), deterministic=bool(options.get("deterministic")))
         writer = self._frame.rows.writeStream.foreachBatch(write)
         if options.get("checkpoint") is not None:
             writer = writer.option("checkpointLocation", str(options["checkpoint"]))
@@ -316,7 +329,7 @@ class SubmittedTopology:
         return "inactive" if self._is_idle() else "deactivating"
 
     def _is_idle(self) -> bool:
-        """Return whether it is paused, no batch runs and none will."""
+        """Return whether no batch runs and none will, since it is paused or has ended."""
         if self._query is None or not self._query.isActive:
             return True
         link = self._frame.link
@@ -324,17 +337,18 @@ class SubmittedTopology:
         is_between_batches = not self._query.status["isTriggerActive"]
         return link.is_idle or (link.is_inactive and is_between_batches)
 
-    def _is_settled(self, watch: SettledWatch) -> bool:
-        """Return whether no root is pending, except those that a keyed bolt holds."""
+    def _read_whether_settled(self, watch: SettledWatch) -> bool:
+        """Read the status; return whether no root is pending, except those that a keyed bolt
+        holds.
+        """
         if self._query is None or not self._query.isActive or not self._frame.stream.tracked:
             return True
-        return watch.is_settled(read_status(self._frame.status_path))
+        return watch.record_status(read_status(self._frame.status_path))
 
     def _wait(self, condition: Callable[[], bool], deadline_s: float) -> None:
-        """Wait until a condition is true, or the deadline has passed.
+        """Wait until a condition is true, or the deadline, a time of `time.monotonic`, has passed.
 
-        Log once a minute what it waits for. The deadline is a time of Python's `monotonic`
-        clock.
+        Log once a minute what it waits for.
         """
         wait = LongWait()
         while not condition() and time.monotonic() < deadline_s:
@@ -382,7 +396,7 @@ def submit(
 ) -> SubmittedTopology:
     """Compile a topology and run it; see `TopologyBuilder.submit`.
 
-    `compiled_for` is `TopologyBuilder.compile` with its sink.
+    `compiled_for` is `TopologyBuilder.compile`, which has its sink already.
     """
     unknown = sorted(set(options) - set(SubmitOptions.__annotations__))
     if unknown:
@@ -412,11 +426,11 @@ def submit(
     return submitted
 
 
-def _writer(compiled: Compiled) -> WriteBatch:
+def _write_to_sinks(compiled: Compiled) -> WriteBatch:
     """Return the function that writes the rows of a batch's last stage to all sinks."""
     outputs = compiled.layout.outputs
     if not outputs:
-        return _drop
+        return _run_bolts_alone
     if len(outputs) == 1:
         return compiled.sinks[outputs[0].stream]
     # rows of all outputs come together: each with the number of its output, and its values in a
@@ -436,6 +450,6 @@ def _writer(compiled: Compiled) -> WriteBatch:
     return write
 
 
-def _drop(rows: DataFrame, _batch_id: int) -> None:
-    """Evaluate a batch only for the work of its bolts; nothing is written."""
+def _run_bolts_alone(rows: DataFrame, _batch_id: int) -> None:
+    """Evaluate a batch, so that its bolts run; write nothing."""
     rows.write.format("noop").mode("overwrite").save()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Declared:
+class DeclaredBolt:
     """A bolt with its parallelism and its subscriptions."""
 
     bolt: AnyBolt | KeyedBolt
@@ -142,7 +142,7 @@ class TopologyBuilder:
 
     def __init__(self) -> None:
         self._spouts: dict[str, Spout] = {}
-        self._bolts: dict[str, Declared] = {}
+        self._bolts: dict[str, DeclaredBolt] = {}
         self._hooks: list[TaskHook] = []
 
     def set_spout(
@@ -197,7 +197,7 @@ class TopologyBuilder:
             raise UsageError(
                 f"bolt {name!r}: parallelism={parallelism!r}; it is a whole number of tasks, at least 1"
             )
-        declared = self._bolts[name] = Declared(bolt, parallelism)
+        declared = self._bolts[name] = DeclaredBolt(bolt, parallelism)
         return BoltDeclarer(name, declared.subscriptions)
 
     def add_hook(self, hook: TaskHook) -> None:
@@ -212,8 +212,8 @@ class TopologyBuilder:
         For `sink` and errors see `submit`. `cores`: how many tasks a bolt without `parallelism`
         has. `zone`: the one that times of records have for bolts.
         """
-        read = one_read(self._spouts)
-        graph, schemas = self.declared(parse, zone)
+        read = joined_spouts(self._spouts)
+        graph, schemas = self.unchecked_graph(parse, zone)
         graph = graph.checked()
         sinks = sinks_of(graph, sink)
         ordered = [name for name in read.inputs if read.topics.input(name).ordered]
@@ -236,10 +236,13 @@ class TopologyBuilder:
             keyed=keyed_bolt,
         )
 
-    def declared(self, parse: ParseOutput, zone: str = "UTC") -> tuple[Graph, dict[StreamId, pa.Schema]]:
-        """Return the graph, not checked yet, and its schemas.
+    def unchecked_graph(
+        self, parse: ParseOutput, zone: str = "UTC"
+    ) -> tuple[Graph, dict[StreamId, pa.Schema]]:
+        """Return the graph, not checked yet, and the schemas of its streams.
 
-        Raises `UsageError`: a bolt declares no streams.
+        `parse` and `zone` are as for `compile`. Raises `UsageError`: a bolt cannot declare its
+        streams as it does.
         """
         schemas: dict[StreamId, pa.Schema] = {}
         components: dict[str, Component] = {}
@@ -307,80 +310,82 @@ class TopologyBuilder:
             raise UsageError(f"a component cannot be called {name!r}: not empty, without + and /")
 
 
-def one_read(spouts: Mapping[str, Spout]) -> Spout:
-    """Join the inputs and options of several spouts into one `read_stream`.
+def joined_spouts(spouts: Mapping[str, Spout]) -> Spout:
+    """Return one spout with the inputs and options of several, since a query reads one stream.
 
-    Raises `UsageError`: it cannot be.
+    Raises `UsageError`: they do not go together.
     """
     if not spouts:
         raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
     topics = next(iter(spouts.values())).topics
-    spouts_by_input: dict[str, str] = {}
-    spouts_by_group: dict[str, str] = {}  # one of each group
+    spout_by_input: dict[str, str] = {}
+    spout_by_group: dict[str, str] = {}  # of several spouts the first one
     options: dict[str, Any] = {}
     for name, spout in spouts.items():
         if spout.topics != topics:
             raise UsageError(f"spout {name!r} reads another topics.yaml; one topology reads one installation")
         for input_name in spout.inputs:
-            reader = spouts_by_input.setdefault(input_name, name)
+            reader = spout_by_input.setdefault(input_name, name)
             if reader != name:
                 raise UsageError(
                     f"spouts {reader!r} and {name!r} both read input {input_name!r}, so its"
                     f" records would be emitted twice; let all bolts read from {reader!r}"
                 )
-            spouts_by_group.setdefault(topics.input(input_name).group, name)
+            spout_by_group.setdefault(topics.input(input_name).group, name)
         for option, value in spout.options.items():
             if options.setdefault(option, value) != value:
                 raise UsageError(
                     f"spout {name!r} says {option}={value!r}, another one {options[option]!r};"
                     " read options hold for the whole topology"
                 )
-    if len(spouts_by_group) > 1:
-        texts = [f"{name!r} of group {group!r}" for group, name in spouts_by_group.items()]
+    if len(spout_by_group) > 1:
+        texts = [f"{name!r} of group {group!r}" for group, name in spout_by_group.items()]
         raise UsageError(
             f"spouts {' and '.join(texts)} belong to several groups, and a topology publishes"
             " for one: give the inputs one group in topics.yaml, or submit a topology for each"
             " group"
         )
-    return Spout(topics, tuple(spouts_by_input), MappingProxyType(options))
+    return Spout(topics, tuple(spout_by_input), MappingProxyType(options))
 
 
 def sinks_of(graph: Graph, sink: SinkFunctions) -> dict[StreamId, WriteBatch]:
-    """Return the streams that the sink gets, each with its function.
+    """Return the function that gets each stream for the sink; none: there is no sink.
 
-    Raises `UsageError`: it is not clear which.
+    Raises `UsageError`: it is one function, and not one stream is left that no bolt reads.
     """
     if sink is None:
         return {}
     if isinstance(sink, Mapping):
-        return _named_sinks(graph, sink)
+        return _sinks_by_name(graph, sink)
     unread = graph.unread()
     if len(unread) != 1:
-        text = "every stream has a subscriber"
+        why = "every stream has a subscriber"
         if unread:
-            text = f"several are left: {', '.join(map(str, unread))}"
+            why = f"several are left: {', '.join(map(str, unread))}"
         example = unread[0].component if unread else graph.order[-1]
         raise UsageError(
-            f"the sink is one function, which gets the stream that no bolt reads, and {text};"
+            f"the sink is one function, which gets the stream that no bolt reads, and {why};"
             f' say which: sink={{"{example}": write}}'
         )
     _check_write(sink)
     return {unread[0]: sink}
 
 
-def _named_sinks(graph: Graph, sink: Mapping[Any, WriteBatch]) -> dict[StreamId, WriteBatch]:
-    """Return the functions by the streams that their keys name: a component, or (component, stream)."""
-    writes_by_stream: dict[StreamId, WriteBatch] = {}
+def _sinks_by_name(graph: Graph, sink: Mapping[Any, WriteBatch]) -> dict[StreamId, WriteBatch]:
+    """Return the function of each stream; a key of `sink` is a component, or (component,
+    stream).
+    """
+    write_by_stream: dict[StreamId, WriteBatch] = {}
     for key in sink:
         if not isinstance(key, str) and len(key) != 2:
             raise UsageError(f"the sink of {key!r}: name a component, or (component, stream)")
     for key, write in sink.items():
         stream = StreamId(key) if isinstance(key, str) else StreamId(*key)
-        writes_by_stream[stream] = write
-    for stream, write in writes_by_stream.items():
-        graph.stream(stream, "the sink")
+        write_by_stream[stream] = write
+    for stream, write in write_by_stream.items():
+        graph.stream(stream, "the sink")  # raises where there is none
         _check_write(write)
-    return writes_by_stream
+    return write_by_stream
 
 
 def _check_write(write: WriteBatch) -> None:
@@ -391,8 +396,9 @@ def _check_write(write: WriteBatch) -> None:
 
 
 def names_only(bolt: str, output: str) -> pa.Schema:
-    """Return the names of an output's fields.
+    """Return an output's fields with their names alone, as a `ParseOutput`; all types are Arrow's
+    null.
 
-    Their types do not matter for a plan, and stay open.
+    For a plan the types do not matter.
     """
     return pa.schema([(name, pa.null()) for name in field_names(bolt, output)])

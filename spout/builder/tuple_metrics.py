@@ -46,9 +46,12 @@ ROOT_COUNTERS: Final = {
 
 
 def tuple_metrics(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Iterator[Metric]:
-    """Yield a counter for each kind of work, one of time for the kinds that are timed, and the times."""
+    """Yield a counter for each kind of work, one of time for those that are timed, and a
+    histogram.
+    """
     for what in What:
-        # of what a bolt emits its own stream is named, of what it receives the component too
+        # emitted tuples have the label of the bolt's stream, received ones also that of their
+        # component
         is_sent = what in (What.EMITTED, What.TRANSFERRED)
         labels = ["group", "operator", "stream"] if is_sent else ["group", "operator", "source", "stream"]
         tuples = CounterMetricFamily(f"{prefix}_{what}", f"tuples {what}", labels=labels)
@@ -66,10 +69,10 @@ def tuple_metrics(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Itera
         yield tuples
         if time_name:
             yield seconds
-    yield _times(prefix, counts_by_group)
+    yield _execute_times(prefix, counts_by_group)
 
 
-def _times(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Metric:
+def _execute_times(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Metric:
     """Return the histogram of how long executed tuples took."""
     text = (
         "time of a tuple within execute; a bolt's rows are timed together, so each tuple counts"
@@ -83,23 +86,25 @@ def _times(prefix: str, counts_by_group: Mapping[Group, Counts]) -> Metric:
             if what is What.EXECUTED:
                 values = label_values([*group, operator, stream.component, stream.stream])
                 total_s = measure.total_ns / 1_000_000_000
-                histogram.add_metric(values, _classes(measure), total_s)
+                histogram.add_metric(values, _cumulative_buckets(measure), total_s)
     return histogram
 
 
-def _classes(measure: Measure) -> list[tuple[str, float]]:
-    """Return the classes of a histogram: their upper bounds in s, and how many tuples are below each."""
-    tuples_by_class = dict(measure.times)
-    bounds = [*(str(bound_ns / 1_000_000_000) for bound_ns in TIME_BOUNDS_NS), "+Inf"]
-    tuples = [tuples_by_class.get(number, 0) for number in range(len(bounds))]
-    return list(zip(bounds, accumulate(tuples), strict=True))
+def _cumulative_buckets(measure: Measure) -> list[tuple[str, float]]:
+    """Return the buckets of a histogram: their upper bounds in s, and how many tuples are below
+    each.
+    """
+    tuples_by_bucket = dict(measure.times)  # by the bucket's number
+    bounds_s = [*(str(bound_ns / 1_000_000_000) for bound_ns in TIME_BOUNDS_NS), "+Inf"]
+    tuples = [tuples_by_bucket.get(number, 0) for number in range(len(bounds_s))]
+    return list(zip(bounds_s, accumulate(tuples), strict=True))
 
 
 def is_alive(status: PlannerStatus, now_ms: int) -> bool:
     """Return whether a planning process has taken its group, and has written its status lately.
 
-    A status of the future was written before the clock was set back; a process that lives
-    writes another at once.
+    `status.wall` and `now_ms` are wall time, ms. A status of the future was written before the
+    clock was set back; a process that lives writes another at once.
     """
     has_taken = bool(status.session) or status.state == "running"
     return has_taken and abs(now_ms - status.wall) < STALE_MS
@@ -109,40 +114,45 @@ def root_metrics(
     prefix: str, statuses_by_group: Mapping[Group, PlannerStatus | None], now_ms: int
 ) -> Iterator[Metric]:
     """Yield the planning processes' counts of roots, of those that took their group and are alive."""
-    names = ["group"]
-    alive = {
+    labels = ["group"]
+    living = {
         group: status
         for group, status in statuses_by_group.items()
         if status is not None and is_alive(status, now_ms)
     }
-    pending = {group: float(status.pending) for group, status in alive.items()}
-    yield gauge(f"{prefix}_roots_pending", "roots without a verdict", pending, names)
-    oldest_s = {group: status.oldest_pending_ms / 1_000 for group, status in alive.items()}
+    pending = {group: float(status.pending) for group, status in living.items()}
+    yield gauge(f"{prefix}_roots_pending", "roots without a verdict", pending, labels)
+    oldest_s = {group: status.oldest_pending_ms / 1_000 for group, status in living.items()}
     text = "age of the oldest root without a verdict; 0: there is none"
-    yield gauge(f"{prefix}_roots_oldest_pending_age_seconds", text, oldest_s, names)
+    yield gauge(f"{prefix}_roots_oldest_pending_age_seconds", text, oldest_s, labels)
     for field, text in ROOT_COUNTERS.items():
-        counts = {group: float(getattr(status, field)) for group, status in alive.items()}
-        yield counter(f"{prefix}_roots_{field}", text, counts, names)
-    limit_hits = {(*group, "max_spout_pending"): float(status.limit_hits) for group, status in alive.items()}
+        counts = {group: float(getattr(status, field)) for group, status in living.items()}
+        yield counter(f"{prefix}_roots_{field}", text, counts, labels)
+    limit_hits = {(*group, "max_spout_pending"): float(status.limit_hits) for group, status in living.items()}
     text = "batches that were chosen while a limit held them back"
-    yield counter(f"{prefix}_limit_hits", text, limit_hits, [*names, "limit"])
-    yield from _partition_metrics(prefix, alive)
+    yield counter(f"{prefix}_limit_hits", text, limit_hits, [*labels, "limit"])
+    yield from _partition_metrics(prefix, living)
 
 
-def _partition_metrics(prefix: str, alive: Mapping[Group, PlannerStatus]) -> Iterator[Metric]:
-    """Yield what partitions wait for, and which of them stand."""
+def _partition_metrics(prefix: str, living: Mapping[Group, PlannerStatus]) -> Iterator[Metric]:
+    """Yield how many records are blocked in each partition, which partitions wait, and which do not
+    go on.
+
+    `living` has the statuses of planning processes that live, by group.
+    """
     labels = ["group", "topic", "partition"]
-    blocked: dict[tuple[str, ...], float] = {}
-    waits: dict[tuple[str, ...], float] = {}
-    stands: dict[tuple[str, ...], float] = {}
-    for group, status in alive.items():
-        for place, count in status.held_now.items():
-            topic, _, partition = place.rpartition("/")
-            blocked[*group, topic, partition] = count
-            waits[*group, topic, partition] = place in status.waits
-        for place in status.stands:
-            stands[*group, *place_labels(place)] = 1.0
+    # by the values of the labels
+    blocked_records: dict[tuple[str, ...], float] = {}
+    is_waiting: dict[tuple[str, ...], float] = {}
+    is_standing: dict[tuple[str, ...], float] = {}
+    for group, status in living.items():
+        for name, count in status.held_now.items():  # ``topic/partition``
+            values = (*group, *place_labels(name))
+            blocked_records[values] = count
+            is_waiting[values] = name in status.waits
+        for name in status.stands:
+            is_standing[*group, *place_labels(name)] = 1.0
     text = "records that wait behind another one (ordering)"
-    yield gauge(f"{prefix}_held_now", text, blocked, labels)
-    yield gauge(f"{prefix}_waits", "1: the partition waits (ordering)", waits, labels)
-    yield gauge(f"{prefix}_stands", STANDS_TEXT, stands, labels)
+    yield gauge(f"{prefix}_held_now", text, blocked_records, labels)
+    yield gauge(f"{prefix}_waits", "1: the partition waits (ordering)", is_waiting, labels)
+    yield gauge(f"{prefix}_stands", STANDS_TEXT, is_standing, labels)

@@ -653,7 +653,7 @@ def _serve(
     if listens.port:
         endpoints.serve(collector, listens.port, health.probes(), listens.allow_hosts)
     around = process.Surroundings(part, wall_ms, log_event, publish, steps, reload, systemd.notify)
-    return process.run_until_signalled(lambda: make(steps.at), around)
+    return process.run_until_signalled(lambda: make(steps.begin_operation), around)
 
 
 if __name__ == "__main__":

@@ -88,11 +88,11 @@ def submit_topology(
         return 0
     from spout.streaming.application import OwnFolder, refuse_connect
 
-    refuse_connect(found.about.spark, os.environ)
+    refuse_connect(found.file_section.spark, os.environ)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([before] if before else [])])
     with OwnFolder("windhover-submit-") as folder:
-        spark = _session(found.about.name, found.about.spark, Path(folder))
+        spark = _session(found.file_section.name, found.file_section.spark, Path(folder))
         try:
             for each in shipped:
                 spark.sparkContext.addPyFile(str(each))

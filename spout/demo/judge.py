@@ -64,14 +64,22 @@ def settled_runs(event: Verdicts) -> Iterator[SettledRun]:
         for source, start, end in runs:
             yield SettledRun(source, start, end, verdict)
     for lost in event.lost:
-        at = positions(lost.positions)
-        # no set: a root that a record names twice has two verdicts, and begins a run of its own each time
-        for run in np.split(at, np.flatnonzero(np.diff(at) != 1) + 1) if len(at) else ():
+        lost_positions = positions(lost.positions)
+        if not len(lost_positions):
+            continue
+        # Cut where the next position is not the neighbour: [5, 6, 9] becomes [5, 6] and [9]. This
+        # is no set: a root that a record names twice has two verdicts, and begins a run of its own
+        # each time.
+        cuts = np.flatnonzero(np.diff(lost_positions) != 1) + 1
+        for run in np.split(lost_positions, cuts):
             yield SettledRun(lost.source, int(run[0]), int(run[-1]) + 1, lost.reason, lost)
 
 
 def loss_of(headers: Headers) -> Loss | None:
-    """Return the loss that a copy or dead letter stands for: the last one of its history."""
+    """Return the loss for which a copy or dead letter was written, the last of its history.
+
+    None: it has no history.
+    """
     history = history_of(headers)
     return history[-1] if history else None
 
@@ -79,12 +87,16 @@ def loss_of(headers: Headers) -> Loss | None:
 def uncommitted(
     ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
 ) -> dict[str, str]:
-    """Return the partitions whose committed offset is not at the end: name to "committed of end"."""
-    return {
-        f"{place.topic}/{place.partition}": f"{committed.get(place, 'none')} of {end}"
-        for place, end in ends.items()
-        if end and committed.get(place) != end
-    }
+    """Return the partitions whose committed offset is not at the end: name to "committed of end".
+
+    A partition that never had a record needs no commit.
+    """
+    uncommitted_by_name: dict[str, str] = {}
+    for partition, end in ends.items():
+        if end and committed.get(partition) != end:
+            name = f"{partition.topic}/{partition.partition}"
+            uncommitted_by_name[name] = f"{committed.get(partition, 'none')} of {end}"
+    return uncommitted_by_name
 
 
 @dataclass(slots=True)
@@ -100,7 +112,9 @@ class OutcomeCounts:
 
     @property
     def settled(self) -> int:
-        """Records and copies that have a verdict; ABSENT positions (markers of transactions) are neither."""
+        """Return how many records and copies have a verdict; ABSENT positions (markers of
+        transactions) are neither.
+        """
         return self.acked + sum(self.lost_by_reason.values())
 
 
@@ -112,93 +126,103 @@ class Outcomes:
 
     Attributes:
         counts: how many ended how.
-        lost: first verdict of each root that was lost.
-        copies: emission of each record of the replay topic, by partition and offset.
-        dead: how many dead letters each origin has.
-        replaced: how many copies or dead letters stand for a root, by its ``topic/partition@offset``.
-        ended_again: how often a record ended after it had ended, by origin.
-        settled: the positions that have a verdict, by source.
-        repeated: all verdicts of each root that has several.
+        loss_verdict_by_root: the first verdict of each root that was lost.
+        emission_by_copy: the emission of each record of the replay topic, by that record's
+            partition and offset.
+        replacements_by_root: how many copies or dead letters were written for a root, by its
+            ``topic/partition@offset``.
+        extra_ends_by_origin: how often a record ended after it had ended, by its origin.
+        settled_by_source: the positions that have a verdict.
+        verdicts_by_repeated_root: all verdicts of each root that has several, in their order.
     """
 
     def __init__(self, input_id: int, topic: str, replay_topic: str) -> None:
+        """Begin without a record of the input with this id, topic and replay topic."""
         self.counts = OutcomeCounts()
-        self.lost: dict[Root, LostVerdict] = {}
-        self.copies: dict[tuple[int, int], Emission] = {}
-        self.dead = Counter[str]()
-        self.replaced = Counter[str]()
-        self.ended_again = Counter[str]()
+        self.loss_verdict_by_root: dict[Root, LostVerdict] = {}
+        self.emission_by_copy: dict[tuple[int, int], Emission] = {}
+        self.replacements_by_root = Counter[str]()
+        self.extra_ends_by_origin = Counter[str]()
+        self.settled_by_source: dict[int, PositionSet] = defaultdict(PositionSet)
+        self.verdicts_by_repeated_root: dict[Root, list[Verdict | None]] = {}
         self._input_id = input_id
         self._topic = topic
         self._replay_topic = replay_topic
-        self.settled: dict[int, PositionSet] = defaultdict(PositionSet)
-        self._acked: dict[int, PositionSet] = defaultdict(PositionSet)
-        self.repeated: dict[Root, list[Verdict | None]] = {}
+        self._acked_by_source: dict[int, PositionSet] = defaultdict(PositionSet)
+        # partition and offset of each record of the replay topic that is acked
         self._acked_copies: set[tuple[int, int]] = set()
-        self._ended: dict[int, PositionSet] = defaultdict(PositionSet)  # offsets of the topic, by partition
+        # by partition: the offsets of the input's topic whose record has ended
+        self._ended_by_partition: dict[int, PositionSet] = defaultdict(PositionSet)
 
-    def settle(self, run: SettledRun) -> None:
-        """Take note of one verdict of some roots; those of other inputs are passed over."""
+    def record_verdict(self, run: SettledRun) -> None:
+        """Record one verdict of some roots; those of other inputs are passed over.
+
+        A root's first verdict counts; each later one is counted as repeated.
+        """
         if input_id_of(run.source) != self._input_id:
             return
-        settled = self.settled[run.source]
+        settled = self.settled_by_source[run.source]
         for start, end in settled.within(run.start, run.end):
             self.counts.repeated_verdicts += end - start
             for root in roots_of_run(run.source, start, end):
-                self.repeated.setdefault(root, [self.verdict_of(root)]).append(run.verdict)
-        fresh = settled.outside(run.start, run.end)
+                first_verdict = self.verdict_of(root)
+                self.verdicts_by_repeated_root.setdefault(root, [first_verdict]).append(run.verdict)
+        unsettled_runs = settled.outside(run.start, run.end)
         settled.add(run.start, run.end)
-        for start, end in fresh:
+        for start, end in unsettled_runs:
             match run.verdict:
                 case Verdict.ACKED:
                     self.counts.acked += end - start
-                    self._acked[run.source].add(start, end)
-                    self._end_acked(run.source, start, end)
+                    self._acked_by_source[run.source].add(start, end)
+                    self._end_records_of_acked(run.source, start, end)
                 case Verdict.ABSENT:
                     self.counts.absent += end - start
                 case Verdict.FAILED | Verdict.TIMED_OUT | Verdict.ABANDONED:
                     self.counts.lost_by_reason[run.verdict] += end - start
-                    self.lost.update(dict.fromkeys(roots_of_run(run.source, start, end), run.verdict))
+                    lost_roots = roots_of_run(run.source, start, end)
+                    self.loss_verdict_by_root.update(dict.fromkeys(lost_roots, run.verdict))
                 case _:
                     assert_never(run.verdict)
 
-    def replace(self, record: Record) -> None:
+    def record_replacement(self, record: Record) -> None:
+        """Record a copy or a dead letter, which was written in the place of a lost root."""
         lineage = parse_lineage(record.headers, record.topic, record.partition, record.offset)
         loss = loss_of(record.headers)
-        self.replaced[loss.root if loss else f"nobody, by {record.topic}"] += 1
+        lost_root = loss.root if loss else f"nobody, by {record.topic}"
+        self.replacements_by_root[lost_root] += 1
         if record.topic == self._replay_topic:
             self.counts.copies += 1
-            place = record.partition, record.offset
-            self.copies[place] = Emission(lineage.origin, lineage.attempt)
-            if place in self._acked_copies:
-                self._end(lineage.origin)
+            copy = record.partition, record.offset
+            self.emission_by_copy[copy] = Emission(lineage.origin, lineage.attempt)
+            if copy in self._acked_copies:  # its verdict was read before it
+                self._end_record(lineage.origin)
         else:
             self.counts.dead_letters += 1
-            self.dead[lineage.origin] += 1
-            self._end(lineage.origin)
+            self._end_record(lineage.origin)
 
     @property
-    def ended(self) -> int:
-        """How many records of the topic ended, acked or as a dead letter."""
-        return sum(map(len, self._ended.values()))
+    def ended_records(self) -> int:
+        """Return how many records of the topic ended, acked or as a dead letter."""
+        return sum(map(len, self._ended_by_partition.values()))
 
     def has_ended(self, origin: str) -> bool:
+        """Return whether the record with an origin ended; False for a record of another topic."""
         topic, partition, offset = parse_location(origin) or ("", 0, 0)
-        return topic == self._topic and offset in self._ended[partition]
+        return topic == self._topic and offset in self._ended_by_partition[partition]
 
     def verdict_of(self, root: Root) -> Verdict | None:
         """Return the first verdict of a root; None while it has none."""
-        if root.position not in self.settled[root.source]:
+        if root.position not in self.settled_by_source[root.source]:
             return None
-        if root.position in self._acked[root.source]:
+        if root.position in self._acked_by_source[root.source]:
             return Verdict.ACKED
-        return self.lost.get(root, Verdict.ABSENT)
+        return self.loss_verdict_by_root.get(root, Verdict.ABSENT)
 
     def emission_of(self, root: Root) -> Emission | None:
         """Return which emission a root is; None for a root of a copy that was not read."""
         partition, offset = partition_of(root.source), offset_of(root.position)
         if is_replay(root.source):
-            return self.copies.get((partition, offset))
+            return self.emission_by_copy.get((partition, offset))
         return Emission(location(self._topic, partition, offset), 1)
 
     def place_of(self, root: Root) -> str:
@@ -206,23 +230,35 @@ class Outcomes:
         topic = self._replay_topic if is_replay(root.source) else self._topic
         return location(topic, partition_of(root.source), offset_of(root.position))
 
-    def _end_acked(self, source: int, start: int, end: int) -> None:
-        partition, first = partition_of(source), offset_of(start)
+    def _end_records_of_acked(self, source: int, start: int, end: int) -> None:
+        """Record that the records of acked roots ended; `start` and `end` are positions of a
+        source.
+        """
+        partition = partition_of(source)
+        first_offset = offset_of(start)
+        end_offset = first_offset + end - start
         if not is_replay(source):
-            self._end_run(partition, first, first + end - start)
+            self._end_records(partition, first_offset, end_offset)
             return
-        for place in ((partition, offset) for offset in range(first, first + end - start)):
-            self._acked_copies.add(place)
-            if emission := self.copies.get(place):
-                self._end(emission.origin)
+        for offset in range(first_offset, end_offset):
+            copy = partition, offset
+            self._acked_copies.add(copy)
+            emission = self.emission_by_copy.get(copy)
+            if emission is not None:  # else `record_replacement` ends it, when it reads the copy
+                self._end_record(emission.origin)
 
-    def _end(self, origin: str) -> None:
+    def _end_record(self, origin: str) -> None:
+        """Record that the record with an origin ended, unless it is of another topic."""
         topic, partition, offset = parse_location(origin) or ("", 0, 0)
         if topic == self._topic:
-            self._end_run(partition, offset, offset + 1)
+            self._end_records(partition, offset, offset + 1)
 
-    def _end_run(self, partition: int, start: int, end: int) -> None:
-        for first, behind in self._ended[partition].within(start, end):
-            for offset in range(first, behind):
-                self.ended_again[location(self._topic, partition, offset)] += 1
-        self._ended[partition].add(start, end)
+    def _end_records(self, partition: int, start: int, end: int) -> None:
+        """Record that the records of the topic at offsets [start, end) ended; count those that had
+        before.
+        """
+        ended = self._ended_by_partition[partition]
+        for again_start, again_end in ended.within(start, end):
+            for offset in range(again_start, again_end):
+                self.extra_ends_by_origin[location(self._topic, partition, offset)] += 1
+        ended.add(start, end)

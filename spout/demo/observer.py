@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from acker.config.topics import Input, Topics
 from acker.identity import Root, input_id_of
@@ -16,64 +16,86 @@ from spout.demo.judge import Outcomes, SettledRun, settled_runs
 POLL_RECORDS_MAX = 5_000
 
 
+class AckedRun(NamedTuple):
+    """Positions [start, end) of a source whose last acks were written at a wall time."""
+
+    start: int
+    end: int
+    wall_ms: int
+
+
+class LossAcrossKill(NamedTuple):
+    """Roots that were emitted before the acker's kill, and whose loss was read after it.
+
+    `due_wall_ms` is when their timeout passed; None: they did not time out.
+    """
+
+    run: SettledRun
+    due_wall_ms: int | None
+
+
 class OutcomeObserver:
     """Follows one input from the beginning of its topics.
 
     Attributes:
         outcomes: what became of its roots and records so far.
         first_ack_ms: wall time of the first record with ACKED verdicts, ms; 0: none yet. Likewise the last.
+        dead_letter_lines: the payload of each dead letter, in the order in which they were read.
     """
 
     def __init__(self, log: Log, topics: Topics, source: Input) -> None:
         self.outcomes = Outcomes(source.id, source.topic, source.replay_topic)
         self.first_ack_ms = 0
         self.last_ack_ms = 0
-        self.dead_lines: list[bytes] = []
+        self.dead_letter_lines: list[bytes] = []
         self._source = source
         self._codec = wire_codec()
         self._verdict_topic = topics.ack_topics.verdict
-        self._killed_at_wall: int | None = None
-        self._lost_across_kill: list[tuple[SettledRun, int | None]] = []
-        self._acked_at: dict[int, list[tuple[int, int, int]]] = {}
-        numbers = range(topics.acker.partitions)
-        self._places = [TopicPartition(self._verdict_topic, p) for p in numbers]
+        self._killed_wall_ms: int | None = None  # None: the acker was not killed
+        self._losses_across_kill: list[LossAcrossKill] = []
+        self._acked_runs_by_source: dict[int, list[AckedRun]] = {}
+        acker_partitions = range(topics.acker.partitions)
+        self._partitions = [TopicPartition(self._verdict_topic, number) for number in acker_partitions]
         for name, info in log.topics([source.replay_topic, source.dead_letter.topic]).items():
-            self._places += [TopicPartition(name, p) for p in range(info.partitions)]
-        starts = log.starts(self._places)
-        self._acks = Follower(log, [TopicPartition(topics.ack_topics.ack, p) for p in numbers])
+            self._partitions += [TopicPartition(name, number) for number in range(info.partitions)]
+        starts = log.starts(self._partitions)
+        ack_partitions = [TopicPartition(topics.ack_topics.ack, number) for number in acker_partitions]
+        self._acks = Follower(log, ack_partitions)
         self._reader = log.reader(committed=True)  # last: nobody closes it if a question fails
         self._reader.assign(starts)
         self._log = log
 
-    def step(self, timeout_ms: int) -> int:
+    def read_new_records(self, timeout_ms: int) -> int:
         """Read new records; wait at most `timeout_ms` for the first one. Return how many were read."""
         records = self._reader.poll(timeout_ms, POLL_RECORDS_MAX)
         for record in records:
             if record.topic == self._verdict_topic:
                 event = self._codec.decode(record.value)
                 if isinstance(event, events.Verdicts):
-                    self._settle(event, record.timestamp_ms)
+                    self._record_verdicts(event, record.timestamp_ms)
                 continue
-            self.outcomes.replace(record)
+            self.outcomes.record_replacement(record)
             if record.topic == self._source.dead_letter.topic:
-                self.dead_lines.append(record.value or b"")
-        self._note_acks()
+                self.dead_letter_lines.append(record.value or b"")
+        self._record_acks()
         return len(records)
 
     def read_to_end(self, timeout_ms: int) -> bool:
         """Read up to the present stable ends; return whether that was done within `timeout_ms`."""
-        self._note_acks()
-        ends = self._log.stable_ends(self._places)
+        self._record_acks()
+        ends = self._log.stable_ends(self._partitions)
         slice_ms = 50
         for _ in range(max(1, timeout_ms // slice_ms)):
-            if all(self._reader.position(tp) >= end for tp, end in ends.items()):
+            if all(self._reader.position(partition) >= end for partition, end in ends.items()):
                 return True
-            self.step(slice_ms)
+            self.read_new_records(slice_ms)
         return False
 
-    def note_kill(self, wall_ms: int) -> None:
-        """Note that the acker was killed at a wall time; everything read so far counts as before it."""
-        self._killed_at_wall = wall_ms
+    def record_kill(self, wall_ms: int) -> None:
+        """Record that the acker was killed at a wall time; everything read so far counts as before
+        it.
+        """
+        self._killed_wall_ms = wall_ms
 
     def lost_across_kill(self) -> set[str]:
         """Return the records, as origins, that the acker's kill may have cost.
@@ -81,33 +103,38 @@ class OutcomeObserver:
         One of their roots was open at the kill and is lost, and not because its batch took longer than its
         timeout: either it did not time out, or the acks that complete it came in time.
         """
-        return {
-            emission.origin
-            for run, due_wall in self._lost_across_kill
-            for root in run.roots()
-            if due_wall is None or self._was_acked(root, due_wall)
-            if (emission := self.outcomes.emission_of(root)) is not None
-        }
+        origins: set[str] = set()
+        for loss in self._losses_across_kill:
+            for root in loss.run.roots():
+                timed_out_late = loss.due_wall_ms is not None and not self._was_acked(root, loss.due_wall_ms)
+                emission = self.outcomes.emission_of(root)
+                if not timed_out_late and emission is not None:
+                    origins.add(emission.origin)
+        return origins
 
     def close(self) -> None:
         self._acks.close()
         self._reader.close()
 
-    def _settle(self, verdicts: events.Verdicts, at_ms: int) -> None:
-        acked = self.outcomes.counts.acked
+    def _record_verdicts(self, verdicts: events.Verdicts, written_ms: int) -> None:
+        """Record the verdicts of an event, which an acker wrote at the wall time `written_ms`."""
+        acked_before = self.outcomes.counts.acked
         for run in settled_runs(verdicts):
-            self.outcomes.settle(run)
-            lost, killed_at = run.lost, self._killed_at_wall
-            if lost is None or killed_at is None or input_id_of(run.source) != self._source.id:
+            self.outcomes.record_verdict(run)
+            lost = run.lost
+            killed_ms = self._killed_wall_ms
+            if lost is None or killed_ms is None or input_id_of(run.source) != self._source.id:
                 continue
-            if lost.emitted_wall <= killed_at:
-                self._lost_across_kill.append((run, self._due_wall(lost)))
-        if self.outcomes.counts.acked > acked:
-            self.first_ack_ms = self.first_ack_ms or at_ms
-            self.last_ack_ms = max(self.last_ack_ms, at_ms)
+            if lost.emitted_wall <= killed_ms:
+                self._losses_across_kill.append(LossAcrossKill(run, self._due_wall_ms(lost)))
+        if self.outcomes.counts.acked > acked_before:
+            self.first_ack_ms = self.first_ack_ms or written_ms
+            self.last_ack_ms = max(self.last_ack_ms, written_ms)
 
-    def _due_wall(self, lost: events.Lost) -> int | None:
-        """Return the wall time at which lost roots were due; None: they did not time out."""
+    def _due_wall_ms(self, lost: events.Lost) -> int | None:
+        """Return the wall time at which the timeout of lost roots passed; None: they did not time
+        out.
+        """
         match lost.reason:
             case Verdict.TIMED_OUT:
                 return lost.emitted_wall + self._source.timeout_ms
@@ -116,16 +143,17 @@ class OutcomeObserver:
             case _:
                 assert_never(lost.reason)
 
-    def _note_acks(self) -> None:
-        """Remember when roots were acked completely; the ackers shorten that log while it is read."""
+    def _record_acks(self) -> None:
+        """Record when roots were acked completely; the ackers shorten that log while it is read."""
         for record in self._acks.read():
             event = self._codec.decode(record.value)
             if isinstance(event, events.Acks) and input_id_of(event.source) == self._source.id:
-                found = self._acked_at.setdefault(event.source, [])
-                found += [(start, end, record.timestamp_ms) for start, end in event.runs]
+                acked_runs = self._acked_runs_by_source.setdefault(event.source, [])
+                acked_runs += [AckedRun(start, end, record.timestamp_ms) for start, end in event.runs]
 
-    def _was_acked(self, root: Root, before_wall: int) -> bool:
+    def _was_acked(self, root: Root, before_wall_ms: int) -> bool:
+        """Return whether the last ack of a root was written before a wall time."""
         return any(
-            start <= root.position < end and at_wall < before_wall
-            for start, end, at_wall in self._acked_at.get(root.source, ())
+            run.start <= root.position < run.end and run.wall_ms < before_wall_ms
+            for run in self._acked_runs_by_source.get(root.source, ())
         )

@@ -19,7 +19,7 @@ from acker.wire.verdict import Verdict
 from spout.demo.judge import Check, OutcomeCounts, uncommitted
 from spout.demo.observer import OutcomeObserver
 from spout.demo.stage import Stage
-from spout.demo.words import DemoLine, count_words, keys_at
+from spout.demo.words import DemoLine, count_words, special_keys_by_line
 from spout.planning.pace import TIMEOUT_SHARE
 from spout.planning_process.status import PlannerStatus, read_status
 
@@ -75,7 +75,7 @@ def checks(
     at the kill and lost after it, though not meant to fail or time out.
     """
     difference = first_difference(expected_words, found_words)
-    judged = [
+    all_checks = [
         Check("every word was counted exactly", not difference, difference),
         Check(
             "every record ended acked or dead-lettered",
@@ -91,17 +91,21 @@ def checks(
         Check("nothing is pending", outcome.pending == 0, f"{outcome.pending} roots have no verdict"),
     ]
     if outcome.acker_kills:
-        first = next(iter(lost_across_kill), "")
-        found = f"{len(lost_across_kill)} records, the first {first}"
-        judged.append(Check("the acker's kill caused no replay", not lost_across_kill, found))
-    return judged
+        first_origin = next(iter(lost_across_kill), "")
+        lost_text = f"{len(lost_across_kill)} records, the first {first_origin}"
+        all_checks.append(Check("the acker's kill caused no replay", not lost_across_kill, lost_text))
+    return all_checks
 
 
-def first_difference(expected: Counter[str], found: Counter[str]) -> str:
-    """Return the first word, in alphabetical order, whose counts differ; empty if there is none."""
-    for word in sorted(expected.keys() | found.keys()):
-        if expected[word] != found[word]:
-            return f"{word!r} was counted {found[word]} times, and stands {expected[word]} times in the text"
+def first_difference(expected: Counter[str], counted: Counter[str]) -> str:
+    """Return a sentence on the first word, in alphabetical order, whose counts differ; empty: none
+    does.
+    """
+    for word in sorted(expected.keys() | counted.keys()):
+        if expected[word] != counted[word]:
+            return (
+                f"{word!r} was counted {counted[word]} times, and stands {expected[word]} times in the text"
+            )
     return ""
 
 
@@ -111,47 +115,51 @@ def judge_demo(
     """Count the outcome of every record, and make every check."""
     observer.read_to_end(READ_TO_END_MS_MAX)
     counts = observer.outcomes.counts
-    partitions = len(stage.partitions())
-    special = {
-        f"{stage.source.topic}/{index % partitions}@{index // partitions}" for index in keys_at(len(lines))
+    # as `_produce` in run.py wrote them, by turns: with 4 partitions line 9 is offset 2 of
+    # partition 1
+    partition_count = len(stage.partitions())
+    special_origins = {
+        f"{stage.source.topic}/{index % partition_count}@{index // partition_count}"
+        for index in special_keys_by_line(len(lines))
     }
-    from_kill = sorted(observer.lost_across_kill() - special)
-    unexpected = sum(each.origin not in special for each in observer.outcomes.copies.values())
-    behind = demo_uncommitted(stage)
-    dead = [line.decode() for line in observer.dead_lines]
-    expected = count_words(line.text for line in lines) - count_words(dead)
-    found = stage.words.counts()
-    done = observer.outcomes.ended
+    replayed_for_kill = sorted(observer.lost_across_kill() - special_origins)
+    copies = observer.outcomes.emission_by_copy.values()
+    unintended_copies = sum(copy.origin not in special_origins for copy in copies)
+    uncommitted_by_name = demo_uncommitted(stage)
+    dead_lines = [line.decode() for line in observer.dead_letter_lines]
+    expected_words = count_words(line.text for line in lines) - count_words(dead_lines)
+    written_words = stage.words.counts()
+    ended_records = observer.outcomes.ended_records
     ack_seconds = (observer.last_ack_ms - observer.first_ack_ms) / 1000
     outcome = DemoOutcome(
         records=len(lines),
-        acked=done - counts.dead_letters,
+        acked=ended_records - counts.dead_letters,
         replayed=counts.copies,
         timed_out=counts.lost_by_reason[Verdict.TIMED_OUT],
         failed=counts.lost_by_reason[Verdict.FAILED],
         dead_lettered=counts.dead_letters,
         absent=counts.absent,
         pending=len(lines) + counts.copies - counts.settled,
-        lost=len(lines) - done,
-        duplicates_from_acker_kill=len(from_kill),
-        other_replays=unexpected - len(from_kill),
+        lost=len(lines) - ended_records,
+        duplicates_from_acker_kill=len(replayed_for_kill),
+        other_replays=unintended_copies - len(replayed_for_kill),
         acker_kills=stage.acker_kills,
-        counts_correct=expected == found,
-        committed_to_end=not behind,
+        counts_correct=expected_words == written_words,
+        committed_to_end=not uncommitted_by_name,
         seconds=round(seconds, 3),
         ack_seconds=round(ack_seconds, 3),
         records_per_second=round(len(lines) / (ack_seconds or seconds), 1),
         bootstrap=stage.bootstrap,
     )
-    judged = checks(
+    all_checks = checks(
         outcome,
-        expected_words=expected,
-        found_words=found,
-        uncommitted=behind,
-        lost_across_kill=from_kill,
+        expected_words=expected_words,
+        found_words=written_words,
+        uncommitted=uncommitted_by_name,
+        lost_across_kill=replayed_for_kill,
         repeated_verdicts=counts.repeated_verdicts,
     )
-    return outcome, judged
+    return outcome, all_checks
 
 
 def demo_uncommitted(stage: Stage) -> dict[str, str]:
@@ -160,17 +168,20 @@ def demo_uncommitted(stage: Stage) -> dict[str, str]:
     return uncommitted(stage.log.stable_ends(partitions), stage.log.committed(stage.source.group, partitions))
 
 
-def print_report(stage: Stage, outcome: DemoOutcome, judged: Sequence[Check]) -> None:
+def print_report(stage: Stage, outcome: DemoOutcome, all_checks: Sequence[Check]) -> None:
     """Print the table, the checks, and with ``--json`` the outcome as the last line."""
-    out = Console(markup=False, emoji=False)
+    console = Console(markup=False, emoji=False)
     table = Table("what", "count", title="windhover demo")
     for name, value in report_rows(outcome):
         table.add_row(name, f"{value:,}" if isinstance(value, int) else value)
-    out.print(table)
-    for check in judged:
-        out.print(f"ok      {check.name}" if check.passed else f"FAILED  {check.name}: {check.found}")
+    console.print(table)
+    for check in all_checks:
+        if check.passed:
+            console.print(f"ok      {check.name}")
+        else:
+            console.print(f"FAILED  {check.name}: {check.found}")
     if stage.options.json:
-        out.out(json.dumps(asdict(outcome)), highlight=False)
+        console.out(json.dumps(asdict(outcome)), highlight=False)
 
 
 def report_rows(outcome: DemoOutcome) -> list[tuple[str, int | str]]:
@@ -221,9 +232,11 @@ def status_line(
         f"replayed {counts.copies:,}",
         f"dead {counts.dead_letters:,}",
     ]
-    took_ms = status.batch_ms if status else 0
-    if timeout_ms and took_ms * TIMEOUT_SHARE > timeout_ms * THROTTLED_FROM:
-        parts.append(f"throttled: batch took {took_ms / 1000:.1f} s of {timeout_ms / 1000:g} s timeout")
+    batch_ms = status.batch_ms if status else 0
+    # a batch should take at most 1 / TIMEOUT_SHARE of the timeout: of 30 s a quarter, 7.5 s
+    is_throttled = batch_ms * TIMEOUT_SHARE > timeout_ms * THROTTLED_FROM
+    if timeout_ms and is_throttled:
+        parts.append(f"throttled: batch took {batch_ms / 1000:.1f} s of {timeout_ms / 1000:g} s timeout")
     return "  ".join(parts)
 
 
@@ -236,8 +249,9 @@ class DemoProgress:
         self._total = total
         self._timeout_ms = timeout_ms
         self._live = Live(console=console, refresh_per_second=4, transient=True)
-        self._printed_at = 0.0
-        self._seen: deque[tuple[float, int]] = deque(maxlen=SPEED_UPDATES)
+        self._printed_s = 0.0  # when the last line was printed, by the monotonic clock
+        # time, and the records done by then, of the last updates; the speed is computed over them
+        self._updates: deque[tuple[float, int]] = deque(maxlen=SPEED_UPDATES)
 
     def __enter__(self) -> DemoProgress:
         if self._console.is_terminal:
@@ -249,16 +263,19 @@ class DemoProgress:
             self._live.stop()
 
     def show(self, records_done: int, counts: OutcomeCounts) -> None:
-        now = time.monotonic()
-        self._seen.append((now, records_done))
-        since, done = self._seen[0]
-        per_second = (records_done - done) / (now - since) if now > since else 0.0
+        """Show how many records are done; where there is no terminal, at most every
+        `LINE_SECONDS`.
+        """
+        now_s = time.monotonic()
+        self._updates.append((now_s, records_done))
+        first_s, first_done = self._updates[0]
+        per_second = (records_done - first_done) / (now_s - first_s) if now_s > first_s else 0.0
         line = status_line(read_status(self._status_path), counts, per_second, self._timeout_ms)
-        of = f"{records_done:,} of {self._total:,}"
+        done_of_total = f"{records_done:,} of {self._total:,}"
         if self._console.is_terminal:
             row = Table.grid(padding=(0, 1))
-            row.add_row(ProgressBar(self._total, records_done, width=BAR_CELLS), of)
+            row.add_row(ProgressBar(self._total, records_done, width=BAR_CELLS), done_of_total)
             self._live.update(Group(row, Text(line)))
-        elif now - self._printed_at >= LINE_SECONDS:
-            self._printed_at = now
-            self._console.print(f"{of}  {line}", highlight=False, soft_wrap=True)
+        elif now_s - self._printed_s >= LINE_SECONDS:
+            self._printed_s = now_s
+            self._console.print(f"{done_of_total}  {line}", highlight=False, soft_wrap=True)

@@ -55,7 +55,7 @@ not fewer than this, since each batch has a fixed cost.
 """
 
 KILL_AT = 4
-"""The acker is killed when this fraction of the records is done. Its partitions move some 6 s later; the
+"""The acker is killed when one record in so many is done. Its partitions move some 6 s later; the
 stream goes on in the meantime.
 """
 
@@ -68,22 +68,22 @@ def run_demo(options: DemoOptions, environ: Mapping[str, str]) -> int:
     with ExitStack() as stack:
         stage = set_up(options, environ, console, stack)
         spark = start_spark(stage, stack)
-        metrics = stage.metrics
-        stage.reserved.close()  # Spark took a while to start, and the page knows the address
-        spout.serve_metrics(spark, metrics)
+        metrics_address = stage.metrics_address
+        stage.metrics_socket.close()  # Spark took a while to start, and the page knows the address
+        spout.serve_metrics(spark, metrics_address)
         with phase(stage.console, "bolts warmed up"):
             _rehearse(spark, text)
         observer = OutcomeObserver(stage.log, stage.topics, stage.source)
         stack.callback(observer.close)
         seconds = _run_topology(stage, spark, observer, lines)
-        outcome, judged = judge_demo(stage, observer, lines, seconds)
+        outcome, checks = judge_demo(stage, observer, lines, seconds)
         if options.keep:
-            print_report(stage, outcome, judged)
+            print_report(stage, outcome, checks)
             stage.console.print(f"kept running at {stage.bootstrap}; Ctrl-C ends it")
             threading.Event().wait()
     # behind the last output of all parts, so that the JSON object is the last line
-    print_report(stage, outcome, judged)
-    return 0 if all(check.passed for check in judged) else 1
+    print_report(stage, outcome, checks)
+    return 0 if all(check.passed for check in checks) else 1
 
 
 def _rehearse(spark: SparkSession, text: Sequence[str]) -> None:
@@ -94,12 +94,13 @@ def _rehearse(spark: SparkSession, text: Sequence[str]) -> None:
 
 
 def _counted(lines: DataFrame) -> DataFrame:
-    return lines.transform(spout.bolt(SplitSentence(), name="split")).transform(
-        spout.bolt(CountWord(), name="count", grouping=spout.fields("word"))
-    )
+    """Return the words of lines, as they are written: (origin, ordinal, word)."""
+    words = lines.transform(spout.bolt(SplitSentence(), name="split"))
+    return words.transform(spout.bolt(CountWord(), name="count", grouping=spout.fields("word")))
 
 
 def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
+    """Start the query, which reads the demo's input and writes its words into the stage's table."""
     lines = spout.read_stream(
         spark,
         stage.topics,
@@ -121,29 +122,34 @@ def _start_query(stage: Stage, spark: SparkSession) -> StreamingQuery:
 
 
 def _produce(stage: Stage, lines: Sequence[DemoLine]) -> None:
-    partitions = len(stage.partitions())
+    """Write the lines to the input's partitions by turns, no faster than ``--rate``."""
+    partition_count = len(stage.partitions())
     producer = stage.log.producer()
-    started = time.monotonic()
+    started_s = time.monotonic()
     for index, line in enumerate(lines):
         if stage.options.rate:
-            ahead = index / stage.options.rate - (time.monotonic() - started)
-            if ahead > 0.01:
+            # at 100 a second line 50 is due after 0.5 s
+            ahead_s = index / stage.options.rate - (time.monotonic() - started_s)
+            if ahead_s > 0.01:
                 producer.flush(FLUSH_MS_MAX)
-                time.sleep(ahead)
-        producer.send(Outgoing(stage.source.topic, index % partitions, line.text.encode(), line.key or None))
+                time.sleep(ahead_s)
+        partition = index % partition_count
+        producer.send(Outgoing(stage.source.topic, partition, line.text.encode(), line.key or None))
     producer.flush(FLUSH_MS_MAX)
     producer.close()
 
 
 @contextmanager
 def _producing(stage: Stage, lines: Sequence[DemoLine]) -> Iterator[None]:
-    def work() -> None:
+    """Write the lines in a thread of its own while the body runs."""
+
+    def produce() -> None:
         try:
             _produce(stage, lines)
         except WindhoverError as error:  # passed to the thread that decides the demo's end
             stage.failures.append(error)
 
-    thread = threading.Thread(target=work, name="windhover-demo-producer", daemon=True)
+    thread = threading.Thread(target=produce, name="windhover-demo-producer", daemon=True)
     thread.start()
     yield
     thread.join(FLUSH_MS_MAX / 1000)
@@ -158,49 +164,61 @@ def _run_topology(
         with phase(stage.console, "first micro-batch, an empty one, ended"):
             _wait_until_warm(stage, query)
         stage.console.print(f"writing {len(lines):,} records, and working on them", highlight=False)
-        started = time.monotonic()
+        started_s = time.monotonic()
         bar = DemoProgress(stage.console, stage.status_path, len(lines), stage.source.timeout_ms)
         with _producing(stage, lines), bar as progress:
-            _watch(stage, query, observer, progress)
-        seconds = time.monotonic() - started
-        deadline = time.monotonic() + COMMIT_SECONDS_MAX  # where it is not enough, the checks show it
-        while demo_uncommitted(stage) and time.monotonic() < deadline:
+            _wait_until_done(stage, query, observer, progress)
+        took_s = time.monotonic() - started_s
+        # where it is not enough, the checks show it
+        deadline_s = time.monotonic() + COMMIT_SECONDS_MAX
+        while demo_uncommitted(stage) and time.monotonic() < deadline_s:
             time.sleep(OBSERVER_WAIT_MS / 1000)
-        return seconds
+        return took_s
     finally:
         query.stop()
 
 
 def _wait_until_warm(stage: Stage, query: StreamingQuery) -> None:
     """Wait for the first micro-batch, which is empty: it compiles the plan and starts the workers."""
-    deadline = time.monotonic() + FIRST_BATCH_SECONDS_MAX
+    deadline_s = time.monotonic() + FIRST_BATCH_SECONDS_MAX
     while query.lastProgress is None:
         _raise_what_failed(stage, query)
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline_s:
             raise Unreachable(f"Spark ended no micro-batch within {FIRST_BATCH_SECONDS_MAX:.0f} s")
         time.sleep(OBSERVER_WAIT_MS / 1000)
 
 
-def _watch(stage: Stage, query: StreamingQuery, observer: OutcomeObserver, progress: DemoProgress) -> None:
-    """Follow the stream until every record is done; kill the acker once, when a quarter of them are done."""
+def _wait_until_done(
+    stage: Stage, query: StreamingQuery, observer: OutcomeObserver, progress: DemoProgress
+) -> None:
+    """Wait until every record is done; kill the acker once, when a quarter of them are done.
+
+    Raises `CheckFailed`: the query ended, or nothing was settled for `STALL_SECONDS_MAX`; or what
+    the producer raised.
+    """
     records = stage.options.records
-    moved_at, settled = time.monotonic(), -1
+    counts = observer.outcomes.counts
+    settled_before = -1
+    last_settled_s = time.monotonic()
     while True:
-        observer.step(OBSERVER_WAIT_MS)
-        done, counts = observer.outcomes.ended, observer.outcomes.counts
+        observer.read_new_records(OBSERVER_WAIT_MS)
+        done = observer.outcomes.ended_records
         if stage.acker is not None and not stage.acker_kills and done * KILL_AT >= records:
             stage.acker.kill()
-            observer.note_kill(time.time_ns() // 1_000_000)
+            observer.record_kill(time.time_ns() // 1_000_000)
             stage.acker_kills += 1
             stage.console.print("a quarter is done: the acker was killed with SIGKILL, and is started again")
             stage.acker.start()
         progress.show(done, counts)
+        # A record ends with its first acked root. Its other roots may still be open, so that each
+        # root that was emitted must have its verdict, too.
         if done >= records and counts.settled >= records + counts.copies:
             return
         _raise_what_failed(stage, query)
-        if counts.settled != settled:
-            moved_at, settled = time.monotonic(), counts.settled
-        elif time.monotonic() - moved_at > STALL_SECONDS_MAX:
+        if counts.settled != settled_before:
+            settled_before = counts.settled
+            last_settled_s = time.monotonic()
+        elif time.monotonic() - last_settled_s > STALL_SECONDS_MAX:
             raise CheckFailed(
                 f"no record was settled for {STALL_SECONDS_MAX:.0f} s: {done} of {records} records are done; "
                 f"Spark's log ends with:\n{last_lines(stage.folder / SPARK_LOG)}"
@@ -208,6 +226,7 @@ def _watch(stage: Stage, query: StreamingQuery, observer: OutcomeObserver, progr
 
 
 def _raise_what_failed(stage: Stage, query: StreamingQuery) -> None:
+    """Raise what the producer raised, or `CheckFailed` if the query ended; else do nothing."""
     if stage.failures:
         raise stage.failures[0]
     if not query.isActive:

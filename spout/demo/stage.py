@@ -76,7 +76,14 @@ class DemoOptions:
 class Stage:
     """The parts of a running demo.
 
-    `reserved` keeps the port at which its driver is going to serve its metrics, for the page.
+    Attributes:
+        folder: for all files of the demo; it is removed at the end.
+        acker: None: the demo uses another's cluster, and its acker.
+        words: what the query has written.
+        metrics_socket: keeps the port at which the driver is going to serve its metrics, for the
+            page.
+        acker_kills: how often the demo killed the acker.
+        failures: what the thread that writes the lines raised.
     """
 
     options: DemoOptions
@@ -89,7 +96,7 @@ class Stage:
     console: Console
     words: WordTable
     status_path: Path
-    reserved: socket.socket
+    metrics_socket: socket.socket
     acker_kills: int = 0
     failures: list[BaseException] = field(default_factory=list)
 
@@ -98,12 +105,16 @@ class Stage:
         return self.topics.inputs[INPUT]
 
     @property
-    def metrics(self) -> str:
-        return f"{HOST}:{self.reserved.getsockname()[1]}"
+    def metrics_address(self) -> str:
+        """Return where the driver serves its metrics, ``host:port``."""
+        port = self.metrics_socket.getsockname()[1]
+        return f"{HOST}:{port}"
 
     def partitions(self) -> list[TopicPartition]:
-        count = self.log.topics([self.source.topic])[self.source.topic].partitions
-        return [TopicPartition(self.source.topic, number) for number in range(count)]
+        """Return the partitions of the input's topic, as the broker has them."""
+        topic = self.source.topic
+        count = self.log.topics([topic])[topic].partitions
+        return [TopicPartition(topic, number) for number in range(count)]
 
 
 def default_config() -> Path:
@@ -116,14 +127,23 @@ def default_config() -> Path:
 
 
 def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, stack: ExitStack) -> Stage:
-    """Start a broker unless there is one, topics, an acker and a replay worker; `stack` ends them."""
+    """Start a broker unless there is one, topics, an acker and a replay worker; `stack` ends them.
+
+    1. Read topics.yaml; a port in use and a wrong file are refused before anything is printed.
+    2. Start Kafka, unless ``--bootstrap`` names a cluster. Its port is known from then on, so
+    topics.yaml is
+       read again.
+    3. Make the topics.
+    4. Start acker and replay worker, unless the cluster is another's, which has its own.
+    5. Start the page, which is told the address of the driver's metrics.
+    """
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windhover-demo-")))
     config = options.config or default_config()
 
-    def say(text: str) -> None:
+    def print_line(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    # a port in use and a wrong file are wrong usage, before anything is printed
+    # step 1
     require_free(options.port)
     bootstrap = options.bootstrap or f"{HOST}:{options.port or 0}"
     environ = {SESSION: SESSION_MS, **environ, BOOTSTRAP: bootstrap}  # used by the demo's topics.yaml
@@ -133,18 +153,21 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
         topics = topics_of_own_broker(config, environ, bootstrap, "demo")
     if INPUT not in topics.inputs:
         raise UsageError(f"{config} has no input {INPUT!r}; the demo runs that one")
-    port = announce_page(say)
+    page_port = announce_page(print_line)
+    # step 2
     if not options.bootstrap:
         with phase(console, "Kafka started"):
             kafka = EmbeddedBroker(folder / "kafka", options.port, progress=console.print)
             bootstrap = stack.enter_context(kafka).bootstrap
         environ[BOOTSTRAP] = bootstrap
         topics = load_topics(config, environ)
+    # step 3
     log = KafkaLog(topics.kafka)
     stack.callback(log.close)
     with phase(console, "topics made"):
         provision.create_topics(topics)
     refuse_records(log, topics.inputs[INPUT], bootstrap)
+    # step 4
     acker = None
     if not options.bootstrap:
         with phase(console, "acker and replay worker started"):
@@ -152,12 +175,21 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
             replay = stack.enter_context(Child("replay", config, environ=environ))
             for child in (acker, replay):
                 child.wait_ready(READY_SECONDS_MAX)
-    metrics = stack.enter_context(closing(reserved_port()))
-    status = folder / "status.json"
+    # step 5
     stage = Stage(
-        options, config, topics, bootstrap, log, folder, acker, console, WordTable(), status, metrics
+        options=options,
+        config=config,
+        topics=topics,
+        bootstrap=bootstrap,
+        log=log,
+        folder=folder,
+        acker=acker,
+        console=console,
+        words=WordTable(),
+        status_path=folder / "status.json",
+        metrics_socket=stack.enter_context(closing(reserved_port())),
     )
-    start_page(stack, port, config, environ, say, [stage.metrics])
+    start_page(stack, page_port, config, environ, print_line, [stage.metrics_address])
     return stage
 
 
@@ -168,8 +200,9 @@ def refuse_records(log: Log, source: Input, bootstrap: str) -> None:
         UsageError: a topic of the input has records already, or had some.
     """
     for name, info in log.topics(source.topic_names()).items():
-        places = [TopicPartition(name, number) for number in range(info.partitions)]
-        if records := sum(log.ends(places).values()):
+        partitions = [TopicPartition(name, number) for number in range(info.partitions)]
+        records = sum(log.ends(partitions).values())
+        if records:
             raise UsageError(
                 f"topic {name} at {bootstrap} has had {records:,} records, of an earlier demo or of"
                 " others, and the demo can judge its own alone; give another broker, or by --config a"
@@ -191,24 +224,34 @@ def reserved_port() -> socket.socket:
 
 @contextmanager
 def phase(console: Console, what: str) -> Iterator[None]:
-    """Print each step and its seconds; on a terminal also show the step that runs now."""
-    began = time.monotonic()
+    """Print a step and its seconds when the body has ended; on a terminal also show it while it
+    runs.
+    """
+    began_s = time.monotonic()
     with console.status(f"waiting: {what}") if console.is_terminal else nullcontext():
         yield
-    console.print(f"{what}: {time.monotonic() - began:.1f} s", highlight=False)
+    console.print(f"{what}: {time.monotonic() - began_s:.1f} s", highlight=False)
 
 
 def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
-    """Start and warm up Spark; `stack` stops it. On a machine with slow jobs the timeout becomes longer."""
+    """Start and warm up Spark, and return its session; `stack` stops it.
+
+    On a machine with slow jobs the timeout in `stage.topics` becomes longer, unless the user gave a
+    config.
+    """
     with phase(stage.console, "Spark started"):
         with _stderr_into(stage.folder / SPARK_LOG):
             spark = local_session("windhover-demo", stage.folder / "spark")
         stack.callback(spark.stop)
         warm_up(spark)
-        began = time.monotonic()
+        # the second one, since the first has still loaded classes
+        began_s = time.monotonic()
         warm_up(spark)
-        job_s = time.monotonic() - began
-    if stage.options.config is None and (timeout_ms := patient_ms(stage.source.timeout_ms, job_s)):
+        job_s = time.monotonic() - began_s
+    if stage.options.config is not None:
+        return spark
+    timeout_ms = longer_timeout_ms(stage.source.timeout_ms, job_s)
+    if timeout_ms:
         stage.console.print(
             f"a small job takes {job_s:.1f} s here: records time out after {timeout_ms / 1000:g} s,"
             f" not after {stage.source.timeout_ms / 1000:g} s",
@@ -219,8 +262,12 @@ def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
     return spark
 
 
-def patient_ms(timeout_ms: int, job_s: float) -> int:
-    """Return the timeout, ms, for a machine on which a small job takes this long; 0: no change is needed."""
+def longer_timeout_ms(timeout_ms: int, job_s: float) -> int:
+    """Return the timeout that a machine needs on which a small job takes `job_s`; 0: it needs no
+    longer one.
+
+    `timeout_ms` is the present one; 0: the records never time out.
+    """
     needed_ms = math.ceil(TIMEOUT_JOBS * job_s) * 1000
     return needed_ms if 0 < timeout_ms < needed_ms else 0
 
@@ -232,11 +279,11 @@ def _stderr_into(path: Path) -> Iterator[None]:
     Spark closes its Python workers' sockets when it stops a query, and each worker then prints a traceback
     (BrokenPipeError) though nothing went wrong. A real error comes as an exception of the query.
     """
-    kept = os.dup(2)
+    own_stderr = os.dup(2)
     try:
         with path.open("ab") as log:
             os.dup2(log.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(own_stderr, 2)
+        os.close(own_stderr)

@@ -72,30 +72,34 @@ def lines_of_file(path: Path) -> list[str]:
     return lines
 
 
-def keys_at(records: int) -> dict[int, bytes]:
-    """Return which of `records` lines are special: their index to their key; all others are plain.
+def special_keys_by_line(records: int) -> dict[int, bytes]:
+    """Return the keys of the special ones of `records` lines, by the line's index; all others are
+    plain.
 
     Small demos have fewer: below four lines none is special, below forty there is one of each kind.
     """
     if records < 4:
         return {}
-    each = min(SPECIAL_LINES_MAX, max(1, records // 40))
+    lines_of_each_kind = min(SPECIAL_LINES_MAX, max(1, records // 40))
     # in the first fifth: attempts, back-off and timeouts take seconds, while the other lines go through
-    among = max(4, records // 5)
-    chosen = {among // 3: ALWAYS_FAILS}
-    free = [index for index in range(among) if index not in chosen]
-    # spread evenly, so that they meet different batches, partitions and acker states
-    picks = [free[len(free) * (i + 1) // (2 * each + 2)] for i in range(2 * each)]
-    for place, index in enumerate(dict.fromkeys(picks)):
-        chosen[index] = FAILS_TWICE if place % 2 == 0 else NEVER_ACKED_AT_FIRST
-    return chosen
+    first_lines = max(4, records // 5)
+    keys = {first_lines // 3: ALWAYS_FAILS}
+    plain = [index for index in range(first_lines) if index not in keys]
+    # Spread evenly, so that they meet different batches, partitions and acker states: with one line
+    # of each of the two kinds, those at a quarter and at a half of the plain ones.
+    wanted = 2 * lines_of_each_kind
+    spread = [plain[len(plain) * (number + 1) // (wanted + 2)] for number in range(wanted)]
+    # by turns one of each kind; few lines have the same index several times
+    for number, index in enumerate(dict.fromkeys(spread)):
+        keys[index] = FAILS_TWICE if number % 2 == 0 else NEVER_ACKED_AT_FIRST
+    return keys
 
 
 def demo_lines(text: list[str], records: int) -> Iterator[DemoLine]:
     """Yield `records` lines: the text, repeated as often as needed; special lines have their key."""
-    special = keys_at(records)
+    special_keys = special_keys_by_line(records)
     for index, line in enumerate(islice(cycle(text), records)):
-        yield DemoLine(special.get(index, PLAIN), line)
+        yield DemoLine(special_keys.get(index, PLAIN), line)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
@@ -127,16 +131,16 @@ class CheckLine(ArrowBolt):
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Emit (origin, line) of every line; only copies and special lines are looked at one by one."""
         lines = batch.column("value").cast(pa.string())
-        origins = batch.column("offset").to_numpy() + (
-            batch.column("partition").to_numpy().astype(np.int64) << OFFSET_BITS
-        )
+        # as `origin_number` has them: the partition above the bits of the offset
+        partitions = batch.column("partition").to_numpy().astype(np.int64)
+        origins = batch.column("offset").to_numpy() + (partitions << OFFSET_BITS)
         is_copy = pc.greater(pc.list_value_length(batch.column("windhover")), 0)
         is_special = pc.or_(is_copy, batch.column("key").is_valid()).to_numpy(zero_copy_only=False)
-        half: dict[int, str] = {}
+        half_lines_by_row: dict[int, str] = {}
         for row in np.flatnonzero(is_special).tolist():
-            topic, partition, offset, key, value, ours = (column[row].as_py() for column in batch.columns)
-            past = tuple((header["key"], header["value"]) for header in ours)
-            lineage = parse_lineage(past, topic, partition, offset)
+            topic, partition, offset, key, value, headers = (column[row].as_py() for column in batch.columns)
+            pairs = tuple((header["key"], header["value"]) for header in headers)
+            lineage = parse_lineage(pairs, topic, partition, offset)
             origins[row] = origin_number(lineage.origin)
             if key == ALWAYS_FAILS:
                 collector.fail(row, PoisonLineError("this line fails at every attempt"))
@@ -145,9 +149,10 @@ class CheckLine(ArrowBolt):
             elif key == NEVER_ACKED_AT_FIRST and lineage.attempt == 1:
                 collector.leave_open(row)
                 words = value.decode().split()
-                half[row] = " ".join(words[: len(words) // 2])  # written now, and again when replayed
-        if half:
-            lines = pa.array([half.get(row, line) for row, line in enumerate(lines.to_pylist())])
+                # the first half is written now, and again, with the rest, when the line is replayed
+                half_lines_by_row[row] = " ".join(words[: len(words) // 2])
+        if half_lines_by_row:
+            lines = pa.array([half_lines_by_row.get(row, line) for row, line in enumerate(lines.to_pylist())])
         collector.emit([pa.array(origins), lines], np.arange(batch.num_rows))
 
 
@@ -162,8 +167,10 @@ class SplitSentence(ArrowBolt):
         words = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch.column("line")))
         parents = pc.list_parent_indices(words).to_numpy(zero_copy_only=False)
         lengths = pc.list_value_length(words).to_numpy(zero_copy_only=False)
-        starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
-        ordinals = pa.array(np.arange(len(parents)) - starts, pa.int32())
+        # a word's ordinal is its distance from the first word of its line: of lines of 2 and 3
+        # words, whose first words are 0 and 2 of all, the ordinals are 0, 1, 0, 1, 2
+        first_words = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        ordinals = pa.array(np.arange(len(parents)) - first_words, pa.int32())
         origins = batch.column("origin").take(pa.array(parents))
         collector.emit([origins, ordinals, pc.list_flatten(words)], parents)
 
@@ -180,9 +187,10 @@ class CountWord(ArrowBolt):
 
 
 def origin_number(origin: str) -> int:
-    """Put partition and offset of an origin (``topic/partition@offset``) into one number."""
-    place, _, offset = origin.rpartition("@")
-    return position_at(int(place.rpartition("/")[2]), int(offset))
+    """Return partition and offset of an origin (``topic/partition@offset``) as one number."""
+    topic_and_partition, _, offset = origin.rpartition("@")
+    partition = topic_and_partition.rpartition("/")[2]
+    return position_at(int(partition), int(offset))
 
 
 COLUMNS = ("origin", "ordinal", "word")
@@ -192,20 +200,27 @@ class WordTable:
     """A table (origin, ordinal) -> word; of several rows with one identity the last one counts."""
 
     def __init__(self) -> None:
-        self._written: list[pa.Table] = []
+        self._upserts: list[pa.Table] = []  # in the order in which they were written
 
     def upsert(self, rows: pa.Table) -> None:
         """Write rows with the columns ``origin`` and ``ordinal`` (integers) and ``word``; all or none."""
-        self._written.append(rows.select(COLUMNS))
+        self._upserts.append(rows.select(COLUMNS))
 
     def counts(self) -> Counter[str]:
-        if not self._written:
+        """Return how often each word is in the table."""
+        if not self._upserts:
             return Counter()
-        rows = pa.concat_tables(self._written).combine_chunks()
-        origins, ordinals = (rows.column(name).to_numpy() for name in COLUMNS[:2])
+        rows = pa.concat_tables(self._upserts).combine_chunks()
+        origins = rows.column("origin").to_numpy()
+        ordinals = rows.column("ordinal").to_numpy()
         order = np.lexsort((ordinals, origins))  # stable: of one identity, the last row written comes last
+        sorted_origins = origins[order]
+        sorted_ordinals = ordinals[order]
+        # a row is the last of its identity if the one behind it has another
         is_last = np.ones(len(order), np.bool_)
-        by_origin, by_ordinal = origins[order], ordinals[order]
-        is_last[:-1] = (by_origin[1:] != by_origin[:-1]) | (by_ordinal[1:] != by_ordinal[:-1])
+        is_last[:-1] = (sorted_origins[1:] != sorted_origins[:-1]) | (
+            sorted_ordinals[1:] != sorted_ordinals[:-1]
+        )
         counted = pc.value_counts(rows.column("word").take(pa.array(order[is_last])))
-        return Counter(dict(zip(*(counted.field(part).to_pylist() for part in (0, 1)), strict=True)))
+        words = counted.field("values").to_pylist()
+        return Counter(dict(zip(words, counted.field("counts").to_pylist(), strict=True)))

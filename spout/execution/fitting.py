@@ -179,7 +179,7 @@ def batches_of(
     for emission, name in enumerate(collector.streams):
         emissions_by_stream.setdefault(name, []).append(emission)
     for name, emissions in emissions_by_stream.items():
-        if declared.named(name).direct:
+        if declared.emits_on(name).direct:
             # an Arrow bolt names no tasks, so this raises
             declared.checked((), name)
         stream = streams[name]

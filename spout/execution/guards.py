@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, ends_the_task, invoke
+from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, ends_query, invoke
 from spout.bolts.collectors import BasicCollector
 from spout.tuples.failures import cause_of
 from spout.tuples.poison import Call, Isolated, Orders
@@ -278,7 +278,7 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
                 lambda: invoke(call.bolt, self._bolt.execute, rows, part_collector),
             )
         except Exception as error:  # whatever user code raises fails its input
-            if ends_the_task(self, error):
+            if ends_query(self, error):
                 raise
             cause = cause_of(call.bolt, error, collector.tracebacks)
             collector.failures += [(row, cause) for row in range(call.first, call.end)]

@@ -321,7 +321,7 @@ class StageRun:
         bundling = self._pass.bundling
         if batch is not None and bundling is not None and stream.leaves and self._pass.frame is None:
             # once for all routes, and before tasks are found by its values
-            batch = bundling.coded(batch)
+            batch = bundling.dictionary_encoded(batch)
         parcels = iter(emissions.parcels)
         for route in stream.routes:
             for copy in range(route.copies):

@@ -40,11 +40,11 @@ class FailWhen(ArrowBolt):
         self._reason = reason
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Emit each row without its flag, anchored on itself; fail the flagged ones."""
         flag_index = batch.schema.get_field_index(FLAG)
         visible = batch.remove_column(flag_index)
-        # all rows, each for itself; what is emitted for a row that fails is
-        # left out
-        collector.emit(visible.columns, pa.array(range(batch.num_rows)))
+        parents = pa.array(range(batch.num_rows))
+        collector.emit(visible.columns, parents)  # what is emitted for a row that fails is dropped
         is_failed = pc.fill_null(batch.column(flag_index), False)
         for row in pc.indices_nonzero(is_failed).to_pylist():
             collector.fail(row, self._reason)
@@ -78,7 +78,7 @@ def fail_when(
             column was dropped from a tracked stream.
     """
     operator = f"fail_when: {reason[:NAME_MAX]}" if name is None else name
-    # these signs join and divide the names of components
+    # in names of operators + joins components, and / divides them
     operator = operator.replace("+", " ").replace("/", " ")
     flag = sql.expr(condition) if isinstance(condition, str) else condition
 
@@ -87,6 +87,7 @@ def fail_when(
         anchored = with_anchors(rows, operator)
         step = Step(operator, FailWhen(reason), visible_schema(anchored, operator))
         flagged = anchored.withColumn(FLAG, flag)
+        # the bolt runs behind Spark's own operators, which compute the flag
         return loose(flagged, step).frame(anchored=ANCHOR in rows.columns)
 
     return attach
@@ -108,12 +109,12 @@ def visible_schema(rows: DataFrame, operator: str) -> pa.Schema:
 
 
 def with_anchors(rows: DataFrame, operator: str) -> DataFrame:
-    """Return rows with the hidden column, where they have one.
+    """Return rows with the hidden column of anchors; rows that are not tracked as they are.
 
     Raises `UsageError`: `withWatermark` is called before the operator, and
     its mark would be lost in Python.
     """
-    node = node_of(rows)
+    node = node_of(rows)  # None: Spark's own operators made the rows
     anchored = rows
     if node is not None and ANCHOR not in rows.columns:
         anchored = node.frame(anchored=True)

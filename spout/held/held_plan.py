@@ -1,6 +1,11 @@
 """What Spark's plan shows about held rows: whether all of them reach an
 operator that acks them, each once.
 
+A *plan* is a tree of nodes, each below the nodes that read its rows; the top
+one has the result. Operators of this package are nodes with a label
+(`spout.streaming.query_plan.operator_of`). A *reference* is a column from
+which another one is computed.
+
 Source: docs/design/protocol.md, sections 3 (rule 3) and 5.2.
 """
 
@@ -37,24 +42,24 @@ class Attribute(NamedTuple):
 def refuse_query(plan: JavaObject) -> None:
     """Refuse a query, by its logical plan, that would ack something without work, or never.
 
-    Raises `UsageError`: as `refuse_limit` and `refuse_namesakes`; or rows
-    that it holds are not acked once.
+    Raises `UsageError`: as `refuse_limit` and `refuse_namesakes`; or not all
+    held rows are acked exactly once.
     """
     refuse_limit(plan)
     refuse_namesakes(filter(None, map(operator_of, nodes(plan))))
     _refuse_unacked(plan)
     _refuse_held_twice(plan)
-    _refuse_unwatched(plan)
-    _refuse_read_apart(plan)
+    _refuse_without_watermark(plan)
+    _refuse_second_source(plan)
 
 
 def watermark_holds(plan: JavaObject) -> tuple[str, ...]:
     """Return, for each `withWatermark` of a logical plan, from its top, the
-    `spout.hold` before it, by name.
+    name of the `spout.hold` below it.
 
-    It is empty where there is none, or where several are. The order is that
-    in which Spark's physical plan has them: a node before its children, and
-    all below the first child before the second one.
+    The name is empty where there is none below, or where several are. The
+    order is that in which Spark's physical plan has them: a node before its
+    children, and all below the first child before the second one.
     """
     hold_names: list[str] = []
     for node in nodes(plan, _first_child_last):
@@ -65,16 +70,16 @@ def watermark_holds(plan: JavaObject) -> tuple[str, ...]:
 
 
 def _first_child_last(node: JavaObject) -> list[JavaObject]:
-    """Return the children in reverse: `nodes` goes on with the last one that it is given."""
+    """Return a node's children in reverse: `nodes` goes on with the last one that it is given."""
     return list(reversed(plan_children(node)))
 
 
-def refuse_left_out(rows: DataFrame, operator: str) -> None:
+def refuse_holds_left_out(rows: DataFrame, operator: str) -> None:
     """Raise `UsageError` if anchors of held rows do not reach an operator that is to ack them.
 
     A join drops the anchors of one side where its output does not select them.
     """
-    unreached = left_out(logical_plan(rows))
+    unreached = holds_left_out(logical_plan(rows))
     if unreached:
         raise UsageError(
             f"{operator!r}: the anchors of {_listed(unreached)} do not reach these rows, so what was held"
@@ -83,22 +88,22 @@ def refuse_left_out(rows: DataFrame, operator: str) -> None:
         )
 
 
-def left_out(plan: JavaObject) -> list[str]:
+def holds_left_out(plan: JavaObject) -> list[str]:
     """Return the names of `spout.hold` operators whose anchors do not reach
     the rows of a plan.
     """
-    # columns are their ids in the plan
+    # by the id of a column: the hold whose anchors it has; the ids of its references
     holds_by_column: dict[int, str] = {}
-    sources_by_column: dict[int, set[int]] = {}
-    for node in _above_holds(plan):
+    references_by_column: dict[int, set[int]] = {}
+    for node in _nodes_down_to_operators(plan):
         if _is_hold(node):
             anchors = output_of(node)[-1]  # the last column of a hold
             holds_by_column[anchors.id] = node_name(node)
         else:
-            for column_id, source_ids in _sources_of(node).items():
-                sources_by_column.setdefault(column_id, set()).update(source_ids)
+            for column_id, reference_ids in _references_of(node).items():
+                references_by_column.setdefault(column_id, set()).update(reference_ids)
     plan_anchors = [column.id for column in output_of(plan) if column.name == ANCHOR]
-    reached = _reached(plan_anchors, sources_by_column)
+    reached = _with_all_references(plan_anchors, references_by_column)
     unreached = holds_by_column.keys() - reached
     return sorted(holds_by_column[column_id] for column_id in unreached)
 
@@ -115,17 +120,18 @@ def output_of(node: JavaObject) -> list[Attribute]:
 
 def _refuse_unacked(plan: JavaObject) -> None:
     """Refuse a plan where no operator that acks is behind an operator that holds."""
-    held = sorted({node_name(node) for node in _above_holds(plan) if _is_hold(node)})
-    if held:
+    # an operator that acks would have been the last node before its hold is reached
+    holds = sorted({node_name(node) for node in _nodes_down_to_operators(plan) if _is_hold(node)})
+    if holds:
         raise UsageError(
-            f"nothing acks what {_listed(held)} holds, so that every record of it would time out: put"
+            f"nothing acks what {_listed(holds)} holds, so that every record of it would time out: put"
             " spout.ack_anchors(...) last, behind the aggregate with spout.collect_anchors() or behind the"
             " join, which keeps spout.join_anchors(left, right)"
         )
 
 
 def _refuse_held_twice(plan: JavaObject) -> None:
-    """Refuse two ways behind one hold: in two places of Spark's state a row
+    """Refuse two branches behind one hold: in two places of Spark's state a row
     would have the same anchor.
     """
     operators: set[str] = set()
@@ -139,23 +145,25 @@ def _refuse_held_twice(plan: JavaObject) -> None:
         operators.add(operator_of(node))
 
 
-def _refuse_unwatched(plan: JavaObject) -> None:
-    """Refuse a side whose tuples may come too late, without a watermark: a
-    batch has one for all sides.
+def _refuse_without_watermark(plan: JavaObject) -> None:
+    """Refuse a hold with `until` that has no watermark above it, where another hold has one.
+
+    A batch has one watermark for all branches, so its rows would count as dropped by that of the
+    other.
     """
-    # nodes that are still to be looked at, each with whether a watermark is
+    # nodes that are still to be visited, each with whether a watermark is
     # above it
-    todo = [(plan, False)]
-    unwatched: set[str] = set()
-    while todo:
-        node, has_watermark_above = todo.pop()
+    unvisited = [(plan, False)]
+    holds: set[str] = set()
+    while unvisited:
+        node, has_watermark_above = unvisited.pop()
         if _is_hold(node) and not has_watermark_above and _has_until(node):
-            unwatched.add(node_name(node))
+            holds.add(node_name(node))
         is_below_watermark = has_watermark_above or node.nodeName() == WATERMARK
-        todo += [(child, is_below_watermark) for child in plan_children(node)]
-    if unwatched and any(node.nodeName() == WATERMARK for node in nodes(plan)):
+        unvisited += [(child, is_below_watermark) for child in plan_children(node)]
+    if holds and any(node.nodeName() == WATERMARK for node in nodes(plan)):
         raise UsageError(
-            f"{_listed(sorted(unwatched))}: spout.hold(until=...) without a watermark behind it: Spark drops"
+            f"{_listed(sorted(holds))}: spout.hold(until=...) without a watermark behind it: Spark drops"
             " none of these rows, and by another side's watermark they would count as dropped. Call"
             " withWatermark behind it, or hold with until=None"
         )
@@ -173,18 +181,18 @@ def _has_until(hold: JavaObject) -> bool:
     return False
 
 
-def _refuse_read_apart(plan: JavaObject) -> None:
-    """Refuse branches of one stream that differ in its source: Spark runs a
-    source for each of them.
+def _refuse_second_source(plan: JavaObject) -> None:
+    """Refuse branches that read one stream by different nodes: Spark would run a source for each of
+    them.
     """
-    sources_by_stream: dict[str, JavaObject] = {}
+    reading_node_by_stream: dict[str, JavaObject] = {}
     for node in nodes(plan):
         stream = stream_of(node)
         if not stream:
             continue
-        source = sources_by_stream.setdefault(stream, node)
-        if not node.equals(source):
-            bolts = sorted({node_name(reader) for reader in (source, node) if operator_of(reader)})
+        first_node = reading_node_by_stream.setdefault(stream, node)
+        if not node.equals(first_node):
+            bolts = sorted({node_name(reading) for reading in (first_node, node) if operator_of(reading)})
             by_bolts = f", by {' and '.join(bolts)}" if bolts else ""
             raise UsageError(
                 f"one read_stream would be read more than once{by_bolts}: by two sources of Spark's,"
@@ -195,9 +203,9 @@ def _refuse_read_apart(plan: JavaObject) -> None:
             )
 
 
-def _above_holds(plan: JavaObject) -> Iterator[JavaObject]:
+def _nodes_down_to_operators(plan: JavaObject) -> Iterator[JavaObject]:
     """Yield a plan's nodes from the top down to the first operator of this
-    package on each way, inclusive.
+    package in each branch, inclusive.
     """
     return nodes(plan, lambda node: [] if operator_of(node) else plan_children(node))
 
@@ -206,41 +214,43 @@ def _is_hold(node: JavaObject) -> bool:
     """Return whether a node holds rows: its last column has their edges."""
     if not operator_of(node) or stream_of(node):
         return False
-    return any(column.name == UNTIL for column in _arriving_at(node))
+    return any(column.name == UNTIL for column in _columns_of_children(node))
 
 
-def _sources_of(node: JavaObject) -> dict[int, set[int]]:
-    """Return, for each column that a node computes, by id, the columns that
-    it is computed from.
+def _references_of(node: JavaObject) -> dict[int, set[int]]:
+    """Return the references of each column that a node computes: its id, and theirs.
 
-    A column without an alias (of a Python function) may be computed from all
-    anchors that arrive.
+    Of a column without an alias (that of a Python function) nobody knows them; they are all anchors
+    that the node gets.
     """
     if node.nodeName() == UNION:
-        return _sources_of_union(node)
-    computed: dict[int, set[int]] = {}
+        return _references_of_union(node)
+    references_by_alias: dict[int, set[int]] = {}
     for expression in sequence(node.expressions()):
         if is_alias(expression):
             references = sequence(expression.references().toSeq())
-            source_ids = {int(column.exprId().id()) for column in references}
-            computed[int(expression.exprId().id())] = source_ids
-    arriving = _arriving_at(node)
-    explained = {column.id for column in arriving} | computed.keys()
-    anchors = {column.id for column in arriving if column.name == ANCHOR}
-    without_alias = {column.id for column in output_of(node)} - explained
-    return computed | dict.fromkeys(without_alias, anchors)
+            reference_ids = {int(column.exprId().id()) for column in references}
+            references_by_alias[int(expression.exprId().id())] = reference_ids
+    columns_of_children = _columns_of_children(node)
+    known_ids = {column.id for column in columns_of_children} | references_by_alias.keys()
+    anchor_ids = {column.id for column in columns_of_children if column.name == ANCHOR}
+    ids_without_alias = {column.id for column in output_of(node)} - known_ids
+    return references_by_alias | dict.fromkeys(ids_without_alias, anchor_ids)
 
 
-def _sources_of_union(union: JavaObject) -> dict[int, set[int]]:
-    """Return the same of a union, whose columns have the ids of its first branch."""
+def _references_of_union(union: JavaObject) -> dict[int, set[int]]:
+    """Return the references of the columns of a union, which have the ids of its first branch.
+
+    They are the columns of its other branches.
+    """
     branches = map(output_of, plan_children(union))
-    sources: dict[int, set[int]] = {}
+    references_by_column: dict[int, set[int]] = {}
     for column, *columns_of_others in zip(*branches, strict=True):
-        sources[column.id] = {source.id for source in columns_of_others}
-    return sources
+        references_by_column[column.id] = {other.id for other in columns_of_others}
+    return references_by_column
 
 
-def _arriving_at(node: JavaObject) -> list[Attribute]:
+def _columns_of_children(node: JavaObject) -> list[Attribute]:
     """Return the columns of all children of a node."""
     columns: list[Attribute] = []
     for child in plan_children(node):
@@ -248,17 +258,17 @@ def _arriving_at(node: JavaObject) -> list[Attribute]:
     return columns
 
 
-def _reached(column_ids: Iterable[int], sources_by_column: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return all columns from which the given ones are computed, directly or
-    not, and these themselves.
-    """
+def _with_all_references(
+    column_ids: Iterable[int], references_by_column: Mapping[int, Iterable[int]]
+) -> set[int]:
+    """Return the ids of columns, and of all from which they are computed, directly or not."""
     reached: set[int] = set()
-    todo = list(column_ids)
-    while todo:
-        column_id = todo.pop()
+    unvisited = list(column_ids)
+    while unvisited:
+        column_id = unvisited.pop()
         if column_id not in reached:
             reached.add(column_id)
-            todo += sources_by_column.get(column_id, ())
+            unvisited += references_by_column.get(column_id, ())
     return reached
 
 

@@ -27,7 +27,7 @@ from spout.bolts.hooks import TaskHook
 from spout.bolts.outputs import output_schema, zone_of_session
 from spout.execution.calls import RowFailure
 from spout.held.conditions import visible_schema, with_anchors
-from spout.held.held_plan import refuse_left_out
+from spout.held.held_plan import refuse_holds_left_out
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.delayed import NEVER_MS, HeldAt, HeldTuples, RootPositions, held_edges
@@ -46,8 +46,8 @@ from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import DEFAULT_STREAM, SPARK
 
-_DROPPED = -1
-"""The time in place of a null, ms: every watermark has passed it, so the row counts as too late."""
+_DROPPED_MS = -1
+"""The time in place of a null: every watermark has passed it, so the row counts as too late."""
 
 
 LATE_CHOICES: Final = (
@@ -109,7 +109,10 @@ def hold(
             # rows of plain DataFrames have nothing to hold, and the same columns all the same
             no_anchor = sql.lit(None).cast(spark_type_of(HELD_TYPE))
             return anchored.withColumn(ANCHOR, no_anchor)
+        # `subscriptions`: over which the tuples came from the source, as part of their edges
         stream, carry, subscriptions = hidden_column(anchored, name)
+        # in the WIDE form anchors have source and position, which mean something in later batches
+        # too
         if carry is not Carry.WIDE:
             raise UsageError(
                 f"{name!r}: these rows cannot be held: read them with read_stream(..., delayed_acks=True),"
@@ -201,7 +204,7 @@ def ack_anchors(
 
     def attach(rows: DataFrame) -> DataFrame:
         """Return the rows, or those of the bolt, behind a task that acks their anchors."""
-        refuse_left_out(rows, operator)
+        refuse_holds_left_out(rows, operator)
         anchored = gathered(rows, operator)  # behind a join with the anchors of both sides in one column
         step: Step | None = None
         if bolt is None:
@@ -215,10 +218,15 @@ def ack_anchors(
             return through(anchored, AckTask(operator, step=step), schema)
         for stream in tracked_streams:
             stream.loose.add(operator)  # it runs behind Spark's own operators
-        ledger = Application.of(anchored.sparkSession).ledger.accumulator
         # a query that runs has one tracked stream: one with several is refused at its start
         stream = tracked_streams[0]
-        task = AckTask(operator, stream.id, ledger, step, stream.safety)
+        task = AckTask(
+            operator,
+            stream=stream.id,
+            ledger=Application.of(anchored.sparkSession).ledger.accumulator,
+            step=step,
+            safety=stream.safety,
+        )
         return through(anchored, task, schema, label(operator))
 
     return attach
@@ -234,7 +242,8 @@ class HoldTask:
     Attributes:
         stream: the id of the tracked stream.
         ledger: the accumulator of Spark's that reports go to.
-        subscriptions: the keys along the paths that arrive.
+        subscriptions: the keys of the subscriptions over which the tuples came from the source, in
+            order.
         fails_late: whether a row that a watermark dropped fails its root; else it is acked.
     """
 
@@ -245,24 +254,30 @@ class HoldTask:
     fails_late: bool
 
     def __call__(self, columns: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        """Hold rows, by the fields of their anchors and their times; report after the last row was taken."""
+        """Yield the edges of rows, by the fields of their anchors and their times; report at the
+        end.
+
+        `columns`: for each batch the packed anchors, source and position of the roots, and the
+        times in ms until which the rows are held.
+        """
         held: list[HeldTuples] = []
         subscription = subscription_key(SPARK.component, DEFAULT_STREAM, self.name)
-        entry = HeldAt(subscription, task_name().partition, first_row=0)
+        held_at = HeldAt(subscription, task_name().partition, first_row=0)
         for packed, sources, positions, until_ms in columns:
             anchors = Anchors(Carry.PACKED, pa.array(_numbers(packed)))
-            places = RootPositions(_numbers(sources), _numbers(positions))
-            edges = held_edges(places, self.subscriptions, anchors.ordinals(), entry)
+            roots = RootPositions(_numbers(sources), _numbers(positions))
+            edges = held_edges(roots, self.subscriptions, anchors.ordinals(), held_at)
             # the rows of a task are numbered through all its batches
-            entry = entry._replace(first_row=entry.first_row + len(packed))
-            times_ms = _numbers(until_ms, null=_DROPPED)
+            held_at = held_at._replace(first_row=held_at.first_row + len(packed))
+            times_ms = _numbers(until_ms, null=_DROPPED_MS)
             # rows of another stream have no anchor: they are best effort, and nothing is reported of them
             is_unanchored = np.asarray(packed.is_null()) if packed.null_count else None
-            anchored = slice(None) if is_unanchored is None else np.flatnonzero(~is_unanchored)
+            anchored_rows = slice(None) if is_unanchored is None else np.flatnonzero(~is_unanchored)
             # a copy: the columns of a batch share one buffer
-            held_sources = places.sources[anchored].copy()
-            held_places = RootPositions(held_sources, places.positions[anchored].copy())
-            held.append(HeldTuples(held_places, edges[anchored], times_ms[anchored].copy()))
+            held_roots = RootPositions(
+                roots.sources[anchored_rows].copy(), roots.positions[anchored_rows].copy()
+            )
+            held.append(HeldTuples(held_roots, edges[anchored_rows], times_ms[anchored_rows].copy()))
             yield pa.array(edges.view(np.int64), mask=is_unanchored)
         marks = HeldTuples.together(held).marks(self.name, fails_late=self.fails_late)
         add(self.ledger, self.stream, TaskReport(self.name, marks=marks))
@@ -272,7 +287,10 @@ class HoldTask:
 class AckTask:
     """Acks the anchors on the rows of one task, and passes the rows on without them, through a bolt if any.
 
-    `ledger`: the accumulator; None where nothing is tracked.
+    Attributes:
+        stream: the id of the tracked stream; empty where nothing is tracked.
+        ledger: the accumulator of Spark's that reports go to; None where nothing is tracked.
+        step: the bolt; None: there is none.
     """
 
     name: str
@@ -282,9 +300,13 @@ class AckTask:
     safety: Safety = field(default_factory=Safety)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass rows on, to the bolt each as a root of its own; report after the last one was taken."""
+        """Pass rows on, to the bolt each as a root of its own; report after the last one was taken.
+
+        The bolt acks and fails rows. The report says the same of the anchors on them.
+        """
+        # so that no row at all is no error
         anchors = [RowAnchors.of(pa.array([], pa.list_(HELD_TYPE)))]
-        done = TaskReport(self.name)
+        rows_report = TaskReport(self.name)
         if self.step is None:
             for batch in batches:
                 anchors.append(RowAnchors.of(batch.column(ANCHOR)))
@@ -304,21 +326,23 @@ class AckTask:
                         roots = Anchors(Carry.PACKED, pa.array(row_numbers << ORDINAL_BITS))
                     yield run.feed(ArrowRows(batch.drop_columns([ANCHOR])), roots)
                 yield from run.finish()
-                done = run.report()
+                rows_report = run.report()
         if self.ledger is not None:
             # the roots of this report are rows, as they were numbered above
             failed: list[RowFailure] = []
-            for cause, marks in done.marks.of(RootMark.FAILED).by_cause():
+            for cause, marks in rows_report.marks.of(RootMark.FAILED).by_cause():
                 failed += [(row, cause) for row in marks.positions.tolist()]
-            left_open = [row for paths in done.outstanding.values() for row in paths[:, 0].tolist()]
+            left_open: list[int] = []
+            for paths in rows_report.outstanding.values():
+                left_open += paths[:, 0].tolist()  # a path begins with its root
             report = TaskReport(
                 self.name,
-                marks=released_by(
+                marks=marks_of_anchors(
                     RowAnchors.together(anchors), failed, left_open=left_open, operator=self.name
                 ),
-                counts=done.counts,
-                errors=done.errors,
-                raised=done.raised,
+                counts=rows_report.counts,
+                errors=rows_report.errors,
+                raised=rows_report.raised,
             )
             add(self.ledger, self.stream, report)
 
@@ -328,12 +352,12 @@ class RowAnchors(NamedTuple):
 
     Attributes:
         rows: the number of the row that has each, `(n,) int64`, ascending.
-        places: source and position of each one's root.
+        roots: source and position of each one's root.
         edges: `(n,) int64`: the bits of each.
     """
 
     rows: I64
-    places: RootPositions
+    roots: RootPositions
     edges: I64
 
     @classmethod
@@ -342,36 +366,39 @@ class RowAnchors(NamedTuple):
 
         `first_row`: the number of the batch's first row.
         """
-        (sources, positions), edges = anchors_of(column)
+        roots, edges = anchors_of(column)
         rows = _numbers(pc.list_parent_indices(column)) + first_row
-        return cls(rows, RootPositions(sources.copy(), positions.copy()), edges.copy())
+        return cls(rows, RootPositions(roots.sources.copy(), roots.positions.copy()), edges.copy())
 
     @classmethod
-    def together(cls, parts: Sequence[RowAnchors]) -> RowAnchors:
+    def together(cls, batches: Sequence[RowAnchors]) -> RowAnchors:
+        """Return the anchors of several batches as one; there is at least one."""
         return cls(
-            np.concatenate([part.rows for part in parts]),
-            RootPositions.together(part.places for part in parts),
-            np.concatenate([part.edges for part in parts]),
+            np.concatenate([batch.rows for batch in batches]),
+            RootPositions.together(batch.roots for batch in batches),
+            np.concatenate([batch.edges for batch in batches]),
         )
 
 
-def released_by(
+def marks_of_anchors(
     anchors: RowAnchors,
     failed: Sequence[RowFailure] = (),
     reset: Sequence[int] = (),
     left_open: Sequence[int] = (),
     operator: str = "",
 ) -> RootMarks:
-    """Return the marks of what became of the anchors of rows: those of a row that nothing names are released.
+    """Return what became of the anchors of rows, as marks of their roots.
+
+    Those of rows that no argument names are acked: what is held is released.
 
     Args:
         failed: rows with their causes.
         reset: rows of which a keyed bolt resets the timeouts: it holds on their anchors.
         left_open: rows that the bolt `operator` neither acked nor failed.
     """
-    rows, places, edges = anchors
+    rows, roots, edges = anchors
     if not (len(failed) or len(reset) or len(left_open)):
-        return RootMarks.of_roots(RootMark.RELEASED, places, edges)
+        return RootMarks.of_roots(RootMark.RELEASED, roots, edges)
     failed_rows = np.array([row for row, _ in failed], np.int64)
     # a mask over the anchors for each thing that can become of them
     is_reset = np.isin(rows, reset)
@@ -381,25 +408,25 @@ def released_by(
     # are [1, 3). To look through all rows for each failed one would never end where most fail.
     starts = np.searchsorted(rows, failed_rows)
     anchor_counts = np.searchsorted(rows, failed_rows + 1) - starts
-    failed_anchors = _numbers_in_stretches(starts, anchor_counts)
+    failed_anchors = _numbers_in_ranges(starts, anchor_counts)
     # each cause once, with its number
     numbers_by_cause: dict[Cause, int] = {}
-    cause_of_row = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for _, cause in failed]
-    cause_of_anchor = np.repeat(np.array(cause_of_row, np.int64), anchor_counts)
+    cause_numbers = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for _, cause in failed]
+    cause_numbers_of_anchors = np.repeat(np.array(cause_numbers, np.int64), anchor_counts)
     causes = tuple(numbers_by_cause)
-    opener = Cause.of(operator, "", "")
+    open_cause = Cause.of(operator, "", "")  # it names the operator alone
     return RootMarks.together(
         [
-            RootMarks.of_roots(RootMark.RELEASED, places.at(is_acked), edges[is_acked]),
-            RootMarks.of_causes(RootMark.FAILED, places.at(failed_anchors), cause_of_anchor, causes),
-            RootMarks.of_roots(RootMark.HELD_ON, places.at(is_reset)),
-            RootMarks.of_roots(RootMark.LEFT_OPEN, places.at(is_open), edges[is_open], opener),
+            RootMarks.of_roots(RootMark.RELEASED, roots.at(is_acked), edges[is_acked]),
+            RootMarks.of_causes(RootMark.FAILED, roots.at(failed_anchors), cause_numbers_of_anchors, causes),
+            RootMarks.of_roots(RootMark.HELD_ON, roots.at(is_reset)),
+            RootMarks.of_roots(RootMark.LEFT_OPEN, roots.at(is_open), edges[is_open], open_cause),
         ]
     )
 
 
-def _numbers_in_stretches(starts: I64, lengths: I64) -> I64:
-    """Return all numbers in some stretches, one stretch after the other, `(n,) int64`.
+def _numbers_in_ranges(starts: I64, lengths: I64) -> I64:
+    """Return all numbers in some ranges, one range after the other, `(n,) int64`.
 
     Of the starts 1 and 7, and the lengths 2 and 1, they are 1, 2 and 7.
     """
@@ -411,7 +438,7 @@ def _numbers_in_stretches(starts: I64, lengths: I64) -> I64:
 
 
 def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
-    """Return the places and the edges, as int64, of all anchors of some rows."""
+    """Return the roots and the edges, as int64, of all anchors of some rows."""
     anchors = column.flatten()
     sources = _numbers(anchors.field("source"))
     positions = _numbers(anchors.field("position"))
@@ -420,7 +447,8 @@ def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
 
 def _ceiled_ms(time: Column) -> Column:
     """Return a time in ms, rounded up: a watermark reaches this value exactly when it reaches the time."""
-    # in numbers: to add an interval Spark makes a date of each row's time, and asks for its time zone
+    # in numbers, since Spark adds an interval to a time by way of its date and its time zone, for
+    # each row
     time_us = sql.unix_micros(time.cast("timestamp"))
     # 1,001 us become 2,000 us, and so 2 ms
     return sql.unix_millis(sql.timestamp_micros(time_us + 999))

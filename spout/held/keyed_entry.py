@@ -5,8 +5,12 @@ the bolt settles the tuple in a later micro-batch, the same edge is contributed 
 the tuple's path from its root, so a stage that runs again writes the same edge to the state store.
 
 A tuple in the state has one anchor, so one root. If a tuple is anchored on several tuples of one root, its
-edge is the sum of their edges. If it is anchored on tuples of several roots, all these roots fail. A tuple
-without a root is held too, and is best effort.
+edge is the XOR of their edges. If it is anchored on tuples of several roots, it is refused, and all
+these roots fail. A tuple without a root is held too, and is best effort.
+
+A *path* of a tuple leads from its root to it: the root's index in the batch's plan, then for each
+hop the key of the subscription and the tuple's ordinal there (the so many-th that its parent
+emitted).
 
 Source: docs/design/protocol.md, sections 2 ("child edge") and 5.2.
 """
@@ -26,8 +30,8 @@ from pyspark.sql import DataFrame
 from acker.errors import TupleError
 from acker.identity import I64, U64, child_edges, root_edges
 from spout.bolts.keyed_bolt import KeyedBolt
-from spout.held.keyed_exit import behind_keyed
-from spout.held.keyed_rows import KEY, ONE_KEY, held_by_key
+from spout.held.keyed_exit import with_keyed_stage
+from spout.held.keyed_rows import KEY, ONE_KEY, reported_by_keyed_bolt
 from spout.publishing.delayed import NEVER_MS, HeldTuples, RootPositions
 from spout.publishing.fold import TaskReport
 from spout.publishing.report_accumulator import add
@@ -55,24 +59,25 @@ class KeyedStream(NamedTuple):
     key: tuple[str, ...]
 
 
-class Entered(NamedTuple):
-    """The result for one block of rows.
+class HeldBlock(NamedTuple):
+    """What becomes of the rows of one Arrow batch: they are held, or refused since they have
+    several roots.
 
     Attributes:
         anchors: for each row the anchor for the state; null where it has no root, or several.
         held: roots and edges of the rows that have one root.
-        refused: the numbers of the rows with several roots, ascending.
-        lost: the roots of these rows, as indices into the batch's plan, ascending.
+        refused_rows: the numbers of the rows with several roots, ascending.
+        lost_roots: the roots of these rows, as indices into the batch's plan, ascending.
     """
 
     anchors: pa.Array
     held: HeldTuples
-    refused: I64
-    lost: I64
+    refused_rows: I64
+    lost_roots: I64
 
 
-def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
-    """Compute the anchors with which tuples are held.
+def held_block(deliveries: pa.Array, roots: pa.Array) -> HeldBlock:
+    """Return the anchors with which tuples are held, and which tuples are refused.
 
     Args:
         deliveries: the places of each tuple in its trees, in the HOPS form of `spout.tuples.anchors`.
@@ -83,26 +88,28 @@ def entered(deliveries: pa.Array, roots: pa.Array) -> Entered:
     # for each path its row, and its root as an index into the batch's plan
     path_rows = np.asarray(pc.list_parent_indices(deliveries), dtype=np.int64)
     path_roots = np.asarray(pc.list_element(paths, 0), dtype=np.int64)
+    # paths of rows with one root; a row without any has no path, so all other paths are of rows
+    # with several
     is_held = has_root[path_rows]
-    held_rows = path_rows[is_held]
-    places = RootPositions(_numbers(roots.field("source")), _numbers(roots.field("position")))
-    held_edges = edges_of(paths.filter(pa.array(is_held)), places.at(held_rows))
-    # a row that is anchored on several tuples of its root has several paths; its edge is their sum
+    held_path_rows = path_rows[is_held]
+    row_roots = RootPositions(_numbers(roots.field("source")), _numbers(roots.field("position")))
+    path_edges = edges_of(paths.filter(pa.array(is_held)), row_roots.at(held_path_rows))
+    # a row that is anchored on several tuples of its root has several paths; its edge is the XOR of
+    # theirs
     edges = np.zeros(len(roots), np.uint64)
-    np.bitwise_xor.at(edges, held_rows, held_edges)
+    np.bitwise_xor.at(edges, held_path_rows, path_edges)
     # no watermark drops tuples before a keyed bolt
     until_ms = np.full(int(has_root.sum()), NEVER_MS, np.int64)
     columns = [
-        pa.array(places.sources),
-        pa.array(places.positions),
+        pa.array(row_roots.sources),
+        pa.array(row_roots.positions),
         pa.array(edges.view(np.int64)),
     ]
-    # a row without a root has no path, so paths that are not held belong to rows with several roots
-    return Entered(
+    return HeldBlock(
         anchors=pa.StructArray.from_arrays(columns, fields=list(HELD_TYPE), mask=pa.array(~has_root)),
-        held=HeldTuples(places.at(has_root), edges[has_root], until_ms),
-        refused=np.unique(path_rows[~is_held]),
-        lost=np.unique(path_roots[~is_held]),
+        held=HeldTuples(row_roots.at(has_root), edges[has_root], until_ms),
+        refused_rows=np.unique(path_rows[~is_held]),
+        lost_roots=np.unique(path_roots[~is_held]),
     )
 
 
@@ -110,7 +117,7 @@ def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
     """Return the edge of each delivery as uint64, one for each path.
 
     Args:
-        paths: in the HOPS form: the root's index, then ``subscription << 32 | ordinal`` for every hop.
+        paths: each as the root's index, then ``subscription << 32 | ordinal`` for every hop.
         roots: source and position of the root of each path.
     """
     edges = np.empty(len(paths), np.uint64)
@@ -127,9 +134,11 @@ def edges_of(paths: pa.Array, roots: RootPositions) -> U64:
         ordinals = hops & _WORD
         for subscription in np.unique(subscriptions).tolist():
             is_subscribed = subscriptions == subscription
-            # all of one subscription together, since their edges are computed so
-            rows = deep_paths[is_subscribed]
-            edges[rows] = child_edges(edges[rows], subscription, ordinals[is_subscribed])
+            # all of one subscription at once, as `child_edges` takes them
+            subscribed_paths = deep_paths[is_subscribed]
+            edges[subscribed_paths] = child_edges(
+                edges[subscribed_paths], subscription, ordinals[is_subscribed]
+            )
     return edges
 
 
@@ -140,9 +149,9 @@ class EntryTask:
     Attributes:
         bolt: the keyed bolt's name.
         upstream: name of the last stage before it.
-        streams: what the bolt reads, by the number of its subscription.
+        streams: what the bolt reads, by the number of its subscription (column ``_to``).
         stream: the id of the tracked stream; empty where nothing is tracked.
-        ledger: the accumulator; None where nothing is tracked.
+        ledger: the accumulator that reports go to; None where nothing is tracked.
     """
 
     bolt: str
@@ -152,19 +161,21 @@ class EntryTask:
     ledger: Any
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give each tuple its anchor; report after the last one was taken."""
+        """Yield the key, the tuple and the anchor of each row; report after the last one was
+        taken.
+        """
         received = Fingerprint()
-        blocks: list[Entered] = []
+        blocks: list[HeldBlock] = []
         refused_by_number: Counter[int] = Counter()  # refused tuples of each subscription
         for batch in batches:
             received = received.plus(fingerprint_of(Carry.HOPS, batch.column(ANCHOR)))
-            block = entered(batch.column(ANCHOR), batch.column(ROOT))
+            block = held_block(batch.column(ANCHOR), batch.column(ROOT))
             columns = {**self._columns(batch), ANCHOR: block.anchors}
             rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-            if len(block.refused):
-                numbers = batch.column(TO).take(pa.array(block.refused))
+            if len(block.refused_rows):
+                numbers = batch.column(TO).take(pa.array(block.refused_rows))
                 refused_by_number.update(numbers.to_pylist())
-                held_rows = np.setdiff1d(np.arange(rows.num_rows), block.refused)
+                held_rows = np.setdiff1d(np.arange(rows.num_rows), block.refused_rows)
                 rows = rows.take(pa.array(held_rows))
             yield rows
             blocks.append(block._replace(anchors=None))  # Spark has them now; the report needs the rest
@@ -173,7 +184,8 @@ class EntryTask:
             add(self.ledger, self.stream, report)
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the key beside the tuples of each stream, which are null in the rows of the others.
+        """Return the columns of the key, and those of the tuples: each is null in the rows of other
+        streams.
 
         Example: a row is of `orders`, grouped by `user`, or of `visits`, grouped by `name`. The key of each
         row is its `orders.user`, or where that is null, its `visits.name`.
@@ -184,14 +196,14 @@ class EntryTask:
             one_key = pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
             return {ONE_KEY: one_key} | tuples
         keys: dict[str, pa.Array] = {}
-        names_by_part = zip(*(stream.key for stream in streams), strict=True)
-        for number, names in enumerate(names_by_part):
-            # this part of the key, from the tuples of each stream
-            parts = [
+        # in the example there is one column of the key, with the names ("user", "name")
+        names_of_columns = zip(*(stream.key for stream in streams), strict=True)
+        for number, names in enumerate(names_of_columns):
+            values_of_streams = [
                 pc.struct_field(tuples[stream.column], name)
                 for stream, name in zip(streams, names, strict=True)
             ]
-            keys[KEY.format(number)] = pc.coalesce(*parts)
+            keys[KEY.format(number)] = pc.coalesce(*values_of_streams)
         return keys | tuples
 
     def schema(self, arriving: pa.Schema) -> pa.Schema:
@@ -202,29 +214,34 @@ class EntryTask:
         return pa.schema([*fields, pa.field(ANCHOR, HELD_TYPE)])
 
     def _report(
-        self, blocks: list[Entered], refused_by_number: Mapping[int, int], took: Fingerprint
+        self, blocks: list[HeldBlock], refused_by_number: Mapping[int, int], received: Fingerprint
     ) -> TaskReport:
-        """Return the report of the task: what it holds, and the roots of the tuples that it refused."""
+        """Return the report of the task: what it holds, and the roots of the tuples that it
+        refused.
+
+        Args:
+            refused_by_number: how many tuples of each subscription were refused, by its number.
+            received: the fingerprint of all rows that arrived.
+        """
         error = TupleError(
             f"a tuple for {self.bolt!r}, a KeyedBolt, is anchored on tuples of several records, and a keyed"
             " bolt holds tuples of one: anchor it on one of them, or hold and join them in the keyed bolt"
         )
         cause = cause_of(self.bolt, error)
-        lost = np.concatenate([np.empty(0, np.int64), *(block.lost for block in blocks)])
+        failed_counts: dict[Counted, Measure] = {}
+        for number, tuples in refused_by_number.items():
+            failed_counts[Counted(What.FAILED, self.bolt, self.streams[number].id)] = Measure(tuples)
+        operator = entry_of(self.bolt)
+        held_marks = HeldTuples.together(block.held for block in blocks).marks(operator)
+        no_roots = np.empty(0, np.int64)  # so that no block at all is no error
+        lost_roots = np.concatenate([no_roots, *(block.lost_roots for block in blocks)])
+        failed_marks = RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, lost_roots), cause=cause)
         return TaskReport(
-            operator=entry_of(self.bolt),
+            operator=operator,
             upstream=self.upstream,
-            took=took,
-            counts={
-                Counted(What.FAILED, self.bolt, self.streams[number].id): Measure(tuples)
-                for number, tuples in refused_by_number.items()
-            },
-            marks=RootMarks.together(
-                [
-                    HeldTuples.together(block.held for block in blocks).marks(entry_of(self.bolt)),
-                    RootMarks.of_roots(RootMark.FAILED, roots_of(PLANNED, lost), cause=cause),
-                ]
-            ),
+            took=received,
+            counts=failed_counts,
+            marks=RootMarks.together([held_marks, failed_marks]),
         )
 
 
@@ -239,18 +256,31 @@ def keyed_streams(plan: Layout, stage: StagePass) -> dict[int, KeyedStream]:
     return streams
 
 
-def keyed_frame(
+def attach_keyed_bolt(
     rows: DataFrame, stage_before: StagePass, task: EntryTask, bolt: KeyedBolt, stage: StagePass
 ) -> DataFrame:
-    """Put a keyed bolt, and the bolts of its stage, behind the rows of the stage before."""
-    operator = "" if task.ledger is None else label(entry_of(task.bolt))
-    held = through(rows, task, task.schema(stage_before.schema), operator)
+    """Return what leaves a keyed bolt's stage, by the rows of the stage before.
+
+    1. The entry task gives each tuple its key and its anchor.
+    2. Spark calls the bolt for each key, and has the rows in which it emits and reports.
+    3. The exit task reports for it, and runs the bolts behind it.
+    """
     if stage.keyed is None:
         raise TypeError(f"stage {stage.name} is no keyed bolt's")
-    streams_by_column = {stream.column: stream.id for stream in task.streams.values()}
-    keys_by_column = {stream.column: stream.key for stream in task.streams.values()}
-    reported = held_by_key(held, task.bolt, bolt, stage.keyed.schema, streams_by_column, keys_by_column)
-    return behind_keyed(reported, task.bolt, stage)
+    # step 1
+    operator = "" if task.ledger is None else label(entry_of(task.bolt))
+    held = through(rows, task, task.schema(stage_before.schema), operator)
+    # step 2
+    reported = reported_by_keyed_bolt(
+        held,
+        task.bolt,
+        bolt,
+        stage.keyed.schema,
+        streams={stream.column: stream.id for stream in task.streams.values()},
+        keys={stream.column: stream.key for stream in task.streams.values()},
+    )
+    # step 3
+    return with_keyed_stage(reported, task.bolt, stage)
 
 
 def _numbers(column: pa.Array) -> I64:

@@ -32,8 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from spout.held.held_plan import refuse_left_out
-from spout.held.holding import RowAnchors, anchors_of, released_by
+from spout.held.held_plan import refuse_holds_left_out
+from spout.held.holding import RowAnchors, anchors_of, marks_of_anchors
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.delayed import KeyedRoots
@@ -63,7 +63,7 @@ RESET = "reset"
 
 
 def packed_row(values: Sequence[Any], schema: pa.Schema, bolt: str) -> bytes:
-    """Write one row as a message of Arrow; errors as `batch_of`."""
+    """Return one row as a message of Arrow; errors as `batch_of`."""
     packed: bytes = batch_of([values], schema, bolt).serialize().to_pybytes()
     return packed
 
@@ -83,7 +83,7 @@ class KeyedReports(NamedTuple):
     """What the texts of rows mean; rows that were emitted or acked are in no list.
 
     Attributes:
-        failed: the rows that fail their anchors, by number, with their causes.
+        failed: the numbers of the rows that fail their anchors, with their causes.
         reset: the rows that reset the timeouts of their anchors, by number.
         counts: of each call of the bolt.
         raised: tracebacks.
@@ -104,7 +104,7 @@ def read_reports(column: pa.Array) -> KeyedReports:
         elif text:  # an ack's is empty
             report = json.loads(text)
             if isinstance(report, dict):
-                reports.counts.append(dict(map(_measure_of, report["counts"])))
+                reports.counts.append(dict(map(_count_of_json, report["counts"])))
             elif isinstance(report[0], list):
                 reports.raised.extend(Raised(*traceback) for traceback in report)
             else:
@@ -112,8 +112,12 @@ def read_reports(column: pa.Array) -> KeyedReports:
     return reports
 
 
-def _measure_of(entry: Any) -> tuple[Counted, Measure]:
-    """Return a count as JSON has it: [[what, bolt, stream], [tuples, ns, times]]; older ones lack times."""
+def _count_of_json(entry: Any) -> tuple[Counted, Measure]:
+    """Return a count, and what is counted, from its JSON: [[what, bolt, stream], [tuples, ns,
+    times]].
+
+    The times are the classes of a histogram; those of earlier versions have none.
+    """
     (what, bolt, stream), (tuples, total_ns, *rest_of_measure) = entry
     times: list[tuple[int, int]] = []
     for histogram in rest_of_measure:  # one, or none
@@ -124,9 +128,13 @@ def _measure_of(entry: Any) -> tuple[Counted, Measure]:
 
 @dataclass(frozen=True, slots=True)
 class ExitTask:
-    """The work of one task behind a keyed bolt; without `stream` and `ledger` nothing is tracked.
+    """Reports for a keyed bolt in one task, and passes on what it emitted, through the bolts behind
+    it.
 
-    `stage` is the keyed bolt's, with the bolts behind it that need no shuffle.
+    Attributes:
+        stage: the keyed bolt's, with the bolts behind it that need no shuffle.
+        stream: the id of the tracked stream; empty where nothing is tracked.
+        ledger: the accumulator that reports go to; None where nothing is tracked.
     """
 
     stage: StagePass
@@ -136,32 +144,32 @@ class ExitTask:
 
     @property
     def _schema(self) -> pa.Schema:
-        """Of what the keyed bolt emits."""
+        """Return the schema of what the keyed bolt emits."""
         if self.stage.keyed is None:
             raise TypeError(f"stage {self.stage.name} is no keyed bolt's")
         return self.stage.keyed.schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Hand emitted rows on; report after the last row was taken."""
+        """Pass emitted rows on; report after the last row was taken."""
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
-            released: list[RootMarks] = []
+            marks_of_reports: list[RootMarks] = []
             counts: list[Counts] = []
             raised: list[Raised] = []
-            roots: list[KeyedRoots] = []
+            emitted_roots: list[KeyedRoots] = []
             for batch in batches:
                 is_emitted = batch.column(REPORT).is_null()
                 # the rows that report are taken out: what became of their anchors goes to the ledger
                 reporting = batch.filter(pc.invert(is_emitted))
                 reports = read_reports(reporting.column(REPORT))
                 reported_anchors = RowAnchors.of(reporting.column(ANCHOR))
-                released.append(released_by(reported_anchors, reports.failed, reports.reset))
+                marks_of_reports.append(marks_of_anchors(reported_anchors, reports.failed, reports.reset))
                 counts += reports.counts
                 raised += reports.raised
                 # the rows that were emitted go on, to bolts or to the sink
                 emitted = batch.filter(is_emitted)
                 emitted_anchors = emitted.column(ANCHOR)
-                places, edges = anchors_of(emitted_anchors)
-                roots.append(KeyedRoots(edges, places))
+                roots, edges = anchors_of(emitted_anchors)
+                emitted_roots.append(KeyedRoots(edges, roots))
                 tuples = unpacked_rows(emitted.column(EMITTED), self._schema, self.stage.name)
                 anchors: Anchors | None = None
                 if self.stage.tracked:
@@ -170,10 +178,10 @@ class ExitTask:
             yield from run.finish()
             if self.ledger is not None:
                 report = run.report()
-                emitted_on = KeyedRoots.together(roots).marks()
+                marks_of_emitted = KeyedRoots.together(emitted_roots).marks()
                 report = replace(
                     report,
-                    marks=RootMarks.together([report.marks, *released, emitted_on]),
+                    marks=RootMarks.together([report.marks, *marks_of_reports, marks_of_emitted]),
                     counts=added([report.counts, *counts]),
                     raised=first_of_each(chain(report.raised, raised)),
                 )
@@ -195,8 +203,10 @@ def paths_of(anchors: pa.ListArray) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(row_borders), paths).cast(PATHS_TYPE)
 
 
-def lone_stage(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
-    """Return the stage of a keyed bolt on a DataFrame: its rows are all that leaves."""
+def stage_of_keyed_bolt(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
+    """Return the stage of a keyed bolt on a DataFrame: no bolt is behind it, and what it emits
+    leaves.
+    """
     stream_id = StreamId(bolt)
     output = SinkOutput(number=0, stream=stream_id, stage=0)
     emitted = StreamPass(stream_id, schema, column="", routes=(), outputs=(output,))
@@ -211,16 +221,24 @@ def lone_stage(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
     )
 
 
-def behind_keyed(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
-    """Put the stage of a keyed bolt behind the rows in which it reports."""
-    refuse_left_out(rows, bolt)
+def with_keyed_stage(rows: DataFrame, bolt: str, stage: StagePass) -> DataFrame:
+    """Return what leaves the stage of a keyed bolt, by the rows in which that bolt emits and
+    reports.
+
+    Raises `UsageError`: anchors of held rows do not reach these rows.
+    """
+    refuse_holds_left_out(rows, bolt)
     tracked_streams = streams_behind(rows)
     if not tracked_streams:  # rows of plain DataFrames: there is nothing to report
-        return through(rows, ExitTask(stage), stage.leaving)
+        return through(rows, ExitTask(stage), stage.leaving_schema)
     for stream in tracked_streams:
         stream.loose.add(bolt)  # it runs behind Spark's own operators
     # a query that runs has one tracked stream: one with several is refused at its start
     stream = tracked_streams[0]
-    ledger = Application.of(rows.sparkSession).ledger.accumulator
-    task = ExitTask(stage, stream.id, ledger, stream.safety)
-    return through(rows, task, stage.leaving, label(stage.name))
+    task = ExitTask(
+        stage,
+        stream=stream.id,
+        ledger=Application.of(rows.sparkSession).ledger.accumulator,
+        safety=stream.safety,
+    )
+    return through(rows, task, stage.leaving_schema, label(stage.name))

@@ -1,5 +1,8 @@
-"""Keyed bolts on Spark's state store: `applyInPandasWithState` with the
-anchors in the state.
+"""Keyed bolts on Spark's state store: `applyInPandasWithState`, with held tuples and anchors in the
+state.
+
+Spark calls `KeyedTask` for each key. It calls the bolt, and returns rows: what the bolt emitted,
+and what it did to its tuples, as texts that `spout.held.keyed_exit` reads.
 """
 
 from __future__ import annotations
@@ -32,19 +35,19 @@ from spout.held.keyed_exit import (
     EMITTED,
     REPORT,
     RESET,
-    behind_keyed,
     counts_text,
-    lone_stage,
     packed_row,
+    stage_of_keyed_bolt,
+    with_keyed_stage,
 )
 from spout.held.keyed_values import (
-    TupleValues,
-    as_form,
-    carried_key,
+    TupleDecoder,
+    encoded,
     has_times,
-    key_without_hash,
-    needs_form,
-    table_within,
+    needs_encoding,
+    nested_array_within,
+    readable_key,
+    unhashable_map_key,
 )
 from spout.publishing.delayed import by_key
 from spout.publishing.report_accumulator import TaskName, task_name
@@ -81,10 +84,21 @@ Tuples come as structs, since a column of numbers with a null among them would
 come as floats.
 """
 
-ReportedRow = tuple[Sequence[Any] | None, str | None, Iterable[tuple[int, int, int]]]
-"""Values of an emitted row, or None; the text of its report; its anchors:
-source, position and edge.
-"""
+
+class ReportedRow(NamedTuple):
+    """A row that a call of the bolt returns to Spark.
+
+    Attributes:
+        values: of an emitted row, by the output's fields; None: the bolt did
+            not emit it.
+        text: what the bolt did to the anchored tuples; the forms are in
+            `spout.held.keyed_exit`. None: it emitted the row.
+        anchors: source, position and edge of each.
+    """
+
+    values: Sequence[Any] | None
+    text: str | None
+    anchors: Iterable[tuple[int, int, int]]
 
 
 def keyed(
@@ -143,18 +157,21 @@ def keyed(
         if not is_held:
             raise UsageError(f"{operator!r}: these rows are not held; put spout.hold(None) before it")
         schema = arrow_output(operator, bolt.output, zone_of_session(rows.sparkSession))
-        stage = lone_stage(operator, schema, tracked=bool(streams_read(rows)))
-        key = [sql.col(key_field).alias(KEY.format(number)) for number, key_field in enumerate(key_fields)]
+        stage = stage_of_keyed_bolt(operator, schema, tracked=bool(streams_read(rows)))
+        key = [sql.col(field).alias(KEY.format(number)) for number, field in enumerate(key_fields)]
         # in backticks, since a name of a column may have a dot
         fields = [sql.col(f"`{name}`") for name in rows.columns if name != ANCHOR]
         keyed_rows = rows.select(*key, sql.struct(*fields).alias(TUPLE), ANCHOR)
-        reported = held_by_key(keyed_rows, operator, bolt, schema, {TUPLE: SPARK}, {TUPLE: key_fields})
-        return behind_keyed(reported, operator, stage)
+        # all tuples are of one stream, Spark's rows, in one column
+        reported = reported_by_keyed_bolt(
+            keyed_rows, operator, bolt, schema, streams={TUPLE: SPARK}, keys={TUPLE: key_fields}
+        )
+        return with_keyed_stage(reported, operator, stage)
 
     return attach
 
 
-def held_by_key(
+def reported_by_keyed_bolt(
     rows: DataFrame,
     operator: str,
     bolt: KeyedBolt,
@@ -162,14 +179,15 @@ def held_by_key(
     streams: Streams,
     keys: Mapping[str, Sequence[str]],
 ) -> DataFrame:
-    """Return rows with what a keyed bolt emits and reports, behind rows with
-    the anchors of held tuples.
+    """Return the rows in which a keyed bolt emits and reports (`ReportedRow`), by those that it
+    gets.
 
     Args:
         rows: the columns of the key, those of `streams`, and the anchors. If
             the key is `ONE_KEY` alone, all tuples have the key ().
         operator: the bolt's name in causes.
         schema: the bolt's output.
+        streams: what the bolt reads: the stream in each column.
         keys: for each column of `streams`, the fields of its tuples that are
             the key.
 
@@ -184,8 +202,8 @@ def held_by_key(
     for column_type in types.values():
         _refuse_key_without_hash(operator, column_type)
     for key_name in key_names:
-        _refuse_table(operator, types[key_name])
-    streams_in_forms = [name for name in streams if needs_form(types[name])]
+        _refuse_nested_arrays(operator, types[key_name])
+    encoded_streams = [name for name in streams if needs_encoding(types[name])]
     task = KeyedTask(
         operator,
         bolt,
@@ -193,28 +211,32 @@ def held_by_key(
         tracked=bool(streams_read(rows)),
         streams=streams,
         keys=keys,
-        forms={name: TupleValues(types[name], zone) for name in streams_in_forms},
+        decoders={name: TupleDecoder(types[name], zone) for name in encoded_streams},
         has_one_key=key_names == [ONE_KEY],
         are_floats=tuple(isinstance(types[name], FractionalType) for name in key_names),
         have_times=tuple(has_times(types[name]) for name in key_names),
     )
-    carried_keys = [carried_key(sql.col(name), types[name]).alias(name) for name in key_names]
-    form_columns = [as_form(sql.col(name), types[name]).alias(name) for name in streams]
-    formed_rows = rows.select(*carried_keys, *form_columns, ANCHOR)
+    readable_keys = [readable_key(sql.col(name), types[name]).alias(name) for name in key_names]
+    encoded_columns = [encoded(sql.col(name), types[name]).alias(name) for name in streams]
+    encoded_rows = rows.select(*readable_keys, *encoded_columns, ANCHOR)
 
-    def run(key: Any, parts: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
-        return task(key, parts, state)
+    def run(key: Any, frames: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:
+        return task(key, frames, state)
 
     has_ticks = bolt.tick_ms or bolt.tick_every_ms
-    timeout = GroupStateTimeout.ProcessingTimeTimeout if has_ticks else GroupStateTimeout.NoTimeout
-    reported = f"{EMITTED} binary, {REPORT} string, {ANCHOR} {ANCHORS}"
-    grouped = formed_rows.groupBy(*key_names)
-    return grouped.applyInPandasWithState(run, reported, "held binary", "append", timeout)
+    grouped = encoded_rows.groupBy(*key_names)
+    return grouped.applyInPandasWithState(
+        run,
+        outputStructType=f"{EMITTED} binary, {REPORT} string, {ANCHOR} {ANCHORS}",
+        stateStructType="held binary",
+        outputMode="append",
+        timeoutConf=GroupStateTimeout.ProcessingTimeTimeout if has_ticks else GroupStateTimeout.NoTimeout,
+    )
 
 
 def _refuse_key_without_hash(operator: str, column_type: DataType) -> None:
     """Raise `UsageError` if a map, within a type, has structs or arrays as keys."""
-    unhashable = key_without_hash(column_type)
+    unhashable = unhashable_map_key(column_type)
     if unhashable is not None:
         raise UsageError(
             f"{operator!r}: a map has keys of the type {unhashable.simpleString()}, of which Python has no"
@@ -222,12 +244,12 @@ def _refuse_key_without_hash(operator: str, column_type: DataType) -> None:
         )
 
 
-def _refuse_table(operator: str, column_type: DataType) -> None:
-    """Raise `UsageError` if a key has arrays of arrays that pandas may have no form of."""
-    table = table_within(column_type)
-    if table is not None:
+def _refuse_nested_arrays(operator: str, column_type: DataType) -> None:
+    """Raise `UsageError` if a key has arrays of arrays that could end the query."""
+    nested_array = nested_array_within(column_type)
+    if nested_array is not None:
         raise UsageError(
-            f"{operator!r}: a key has values of the type {table.simpleString()}, and where such"
+            f"{operator!r}: a key has values of the type {nested_array.simpleString()}, and where such"
             " arrays differ in length pandas has no form of them; group by to_json(...) of it"
         )
 
@@ -246,7 +268,7 @@ def key_columns(bolt: str, by: str | Sequence[str]) -> tuple[str, ...]:
 class ReceivedTuples(NamedTuple):
     """The tuples that arrived for one key.
 
-    `unreadable`: those with a value that Python has no form of, and what was
+    `unreadable`: those with a value that Python cannot represent, and what was
     raised for it.
     """
 
@@ -262,16 +284,18 @@ class KeyedTask:
         schema: of what the bolt emits.
         tracked: whether the rows come from a tracked stream; a single tuple
             of a topology may still be unanchored.
+        streams: the stream in each column.
         keys: for each column of `streams`, the fields of its tuples that are
             the key.
-        forms: how the values of tuples are read, for each column of `streams`
-            that has them in forms; those of other columns stay as they are.
+        decoders: for each column of `streams` whose values are encoded
+            (`spout.held.keyed_values`); those of other columns stay as they
+            are.
         has_one_key: whether all tuples have the key ().
-        are_floats: whether it is of floats, for each column of the key; a NaN
+        are_floats: for each column of the key whether it is of floats; a NaN
             in another one is a null.
-        have_times: whether it has times, for each column of the key.
-        _prepared: the task for which the bolt was prepared; empty before
-            that.
+        have_times: for each column of the key whether it has times.
+        _prepared: the one task for which the bolt was prepared; empty before
+            that. A list, since the class itself is frozen.
     """
 
     name: str
@@ -281,7 +305,7 @@ class KeyedTask:
     tracked: bool = False
     streams: Streams = field(default_factory=lambda: {TUPLE: SPARK})
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    forms: Mapping[str, TupleValues] = field(default_factory=dict)
+    decoders: Mapping[str, TupleDecoder] = field(default_factory=dict)
     has_one_key: bool = False
     are_floats: tuple[bool, ...] = ()
     have_times: tuple[bool, ...] = ()
@@ -289,36 +313,42 @@ class KeyedTask:
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
     def __call__(
-        self, key: tuple[Any, ...], parts: Iterable[PandasFrame], state: GroupState
+        self, key: tuple[Any, ...], frames: Iterable[PandasFrame], state: GroupState
     ) -> Iterator[PandasFrame]:
         """Yield one frame with what the bolt did to one key: with new tuples,
         at a tick, or both.
 
+        1. Read what the state holds, and the tuples that arrived.
+        2. Find out whether a tick is due.
+        3. Call the bolt; tuples that cannot be read fail.
+        4. Write the state, and report.
+
         Args:
             key: its values as pandas has them.
-            parts: the rows that arrived for it, in several frames if they are
+            frames: the rows that arrived for it, in several frames if they are
                 many.
             state: what the key holds; afterwards it has what is still held,
                 and the time of the next tick.
         """
+        # step 1; a key whose timeout has passed got no tuples
         batch_ms = state.getCurrentProcessingTimeMs()
         tick_due_ms, held = _read_state(state)
-        self._update_older(held)
+        self._complete_older(held)
         arrived = ReceivedTuples(tuples=[], unreadable=[])
         if not state.hasTimedOut:
-            for part in parts:
-                self._read_part(part, batch_ms, arrived)
+            for frame in frames:
+                self._read_frame(frame, batch_ms, arrived)
         held += arrived.tuples
         key = () if self.has_one_key else self._with_times(self._with_nulls(key), held)
+        # step 2; the time in the state is later where the clock was set back,
+        # or the bolt had a longer interval before
         interval_ms = self.bolt.tick_every_ms
-        # it is later where the clock was set back, or the bolt had a longer
-        # interval before
         tick_due_ms = min(tick_due_ms, batch_ms + interval_ms)
         is_tick_due = bool(interval_ms and tick_due_ms) and batch_ms >= tick_due_ms
+        # step 3; there is nothing new for the bolt if none of the tuples that
+        # arrived can be read
         self._prepare_bolt()
         began_ns = self.now_ns()
-        # there is nothing new for the bolt if none of the tuples that arrived
-        # can be read
         executes = not state.hasTimedOut and bool(arrived.tuples or not arrived.unreadable)
         ticks = state.hasTimedOut or is_tick_due
         outcome = self._call_bolt(key, held, executes=executes, ticks=ticks)
@@ -328,6 +358,7 @@ class KeyedTask:
             cause = cause_of(self.name, read_error, self._tracebacks)
             outcome.failed.append((received, cause))
         took_ns = self.now_ns() - began_ns
+        # step 4
         if not interval_ms:
             tick_due_ms = 0
         elif is_tick_due or not tick_due_ms:
@@ -370,8 +401,8 @@ class KeyedTask:
         collector.is_closed = True
         return outcome
 
-    def _update_older(self, held: Sequence[KeyedTuple]) -> None:
-        """Add to tuples from the state what earlier versions did not write:
+    def _complete_older(self, held: Sequence[KeyedTuple]) -> None:
+        """Set in tuples from the state what earlier versions did not write:
         their stream, zones of times.
         """
         if len(self.streams) == 1:
@@ -380,7 +411,7 @@ class KeyedTask:
                 if held_tuple.came_from == SPARK:
                     held_tuple.source_component = stream.component
                     held_tuple.source_stream = stream.stream
-        if self.forms:
+        if self.decoders:
             for held_tuple in held:
                 held_tuple.values = self._with_zones(held_tuple)
 
@@ -403,28 +434,30 @@ class KeyedTask:
         return tuple(values)
 
     def _with_times(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
-        """Return a key with the times of a tuple that has it: in a key Spark
-        gives times without a zone.
+        """Return a key with its times taken from a tuple that has this key.
+
+        In the key itself Spark gives times without a zone: the hour that is
+        there twice in autumn could be either.
         """
         if not held or not any(self.have_times):
             return key
         held_tuple = held[0]
         column = self._column_of(held_tuple)
-        forms = self.forms[column]
+        decoder = self.decoders[column]
         values: list[Any] = []
         for value, name, has_time in zip(key, self.keys[column], self.have_times, strict=True):
             if has_time:
-                values.append(held_tuple.values.get(name, forms.localize(value)))
+                values.append(held_tuple.values.get(name, decoder.localize(value)))
             else:
                 values.append(value)
         return tuple(values)
 
     def _with_zones(self, held: KeyedTuple) -> Mapping[str, Any]:
-        """Return the values of a tuple from the state, where an earlier
-        version kept times without a zone.
+        """Return the values of a tuple from the state, with a zone for times
+        that an earlier version kept without one.
         """
-        forms = self.forms.get(self._column_of(held))
-        return held.values if forms is None else forms.read_kept(held.values)
+        decoder = self.decoders.get(self._column_of(held))
+        return held.values if decoder is None else decoder.with_zones(held.values)
 
     def _column_of(self, held: KeyedTuple) -> str:
         """Return the column of the stream that a tuple came by; the first one
@@ -435,13 +468,13 @@ class KeyedTask:
                 return column
         return next(iter(self.streams))
 
-    def _read_part(self, part: PandasFrame, batch_ms: int, arrived: ReceivedTuples) -> None:
-        """Add the tuples that arrived in a frame; those that cannot be read
-        apart from the others.
+    def _read_frame(self, frame: PandasFrame, batch_ms: int, arrived: ReceivedTuples) -> None:
+        """Add the tuples of a frame to `arrived`: to its `tuples`, or to
+        `unreadable`.
         """
-        columns = [part[column] for column in self.streams]
-        for row_anchor, *structs in zip(part[ANCHOR], *columns, strict=True):
-            anchor: tuple[int, int, int] | None = None
+        columns = [frame[column] for column in self.streams]
+        for row_anchor, *structs in zip(frame[ANCHOR], *columns, strict=True):
+            anchor: tuple[int, int, int] | None = None  # None: the tuple has no root
             if row_anchor is not None:
                 anchor = row_anchor["source"], row_anchor["position"], row_anchor["edge"]
             for (column, stream), struct in zip(self.streams.items(), structs, strict=True):
@@ -451,9 +484,9 @@ class KeyedTask:
                 values = struct if isinstance(struct, dict) else struct.asDict()
                 received = KeyedTuple(values, anchor, batch_ms, stream)
                 try:
-                    if column in self.forms:
-                        received.values = self.forms[column].read(values)
-                        self.forms[column].check_key(values, self.keys.get(column, ()))
+                    if column in self.decoders:
+                        received.values = self.decoders[column].decode(values)
+                        self.decoders[column].check_key(values, self.keys.get(column, ()))
                 except (OverflowError, UnicodeDecodeError) as error:
                     arrived.unreadable.append((received, error))
                 else:
@@ -475,10 +508,12 @@ class KeyedTask:
         return pd.DataFrame(cells, columns=pd.Index([EMITTED, REPORT, ANCHOR]), dtype=object)
 
     def _cells_of(self, row: ReportedRow) -> list[Any]:
-        values, text, anchors = row
-        emitted = None if values is None else packed_row(values, self.schema, self.name)
-        structs = [dict(zip(HELD_TYPE.names, anchor, strict=True)) for anchor in anchors]
-        return [emitted, text, structs]
+        """Return the cells of a row: the emitted row as bytes, the text of the report, and the
+        anchors.
+        """
+        emitted = None if row.values is None else packed_row(row.values, self.schema, self.name)
+        anchors = [dict(zip(HELD_TYPE.names, anchor, strict=True)) for anchor in row.anchors]
+        return [emitted, row.text, anchors]
 
 
 def counts_of(
@@ -488,8 +523,13 @@ def counts_of(
     took_ns: int,
     bolt: str,
 ) -> Counts:
-    """Count the work of one call; a tuple that waited over several batches
+    """Return the counts of one call; a tuple that waited over several batches
     counts with all that time.
+
+    Args:
+        arrived: the tuples that were new in this call.
+        collector: what the bolt did to them, and to those that it held.
+        took_ns: how long the call took.
     """
     tally = Tally()
     tuples_by_stream = Counter(received.came_from for received in arrived)
@@ -498,12 +538,12 @@ def counts_of(
         time_ns = took_ns * tuple_count // len(arrived)
         tally.add(Counted(What.EXECUTED, bolt, stream), tuple_count, time_ns)
     failed = [failed_tuple for failed_tuple, _ in collector.failed]
-    for what, settled in ((What.ACKED, collector.acked), (What.FAILED, failed)):
-        for settled_tuple in settled:
-            since_ms = settled_tuple.since_ms  # 0: a state of an older version does not have it
+    for what, tuples in ((What.ACKED, collector.acked), (What.FAILED, failed)):
+        for done_tuple in tuples:
+            since_ms = done_tuple.since_ms  # 0: a state of an older version does not have it
             waited_ms = max(0, batch_ms - since_ms) if since_ms else 0
-            counted = Counted(what, bolt, settled_tuple.came_from)
-            tally.add(counted, 1, waited_ms * 1_000_000 + took_ns)
+            counted = Counted(what, bolt, done_tuple.came_from)
+            tally.add(counted, count=1, total_ns=waited_ms * 1_000_000 + took_ns)
     return tally.counts()
 
 
@@ -516,21 +556,21 @@ def reported_rows(collector: KeyedCollector, counts: Counts) -> Iterator[Reporte
     values, the cause as JSON and one anchor; the counts.
     """
     for values, anchors in zip(collector.emissions, collector.anchors, strict=True):
-        yield values, None, anchors
+        yield ReportedRow(values, None, anchors)
     tuples_by_text = {ACKED: collector.acked, RESET: collector.touched}
     failed_by_cause = by_key((cause, failed_tuple) for failed_tuple, cause in collector.failed)
     for cause, failed in failed_by_cause.items():
         tuples_by_text[json.dumps(cause)] = failed
     for text, tuples in tuples_by_text.items():
         if tuples:
-            # a tuple of a topology may have none: it is best effort
-            anchors_of_tuples = [settled.anchor for settled in tuples if settled.anchor is not None]
-            yield None, text, anchors_of_tuples
+            # a tuple of a topology may have no root: it is best effort
+            anchors_of_tuples = [done_tuple.anchor for done_tuple in tuples if done_tuple.anchor is not None]
+            yield ReportedRow(None, text, anchors_of_tuples)
     raised = collector.tracebacks.take()
     if raised:
-        yield None, json.dumps(list(raised)), []
+        yield ReportedRow(None, json.dumps(list(raised)), [])
     if counts:
-        yield None, counts_text(counts), []
+        yield ReportedRow(None, counts_text(counts), [])
 
 
 class _StateReader(pickle.Unpickler):
@@ -557,8 +597,8 @@ def _timeout_ms(idle_ms: int, until_due_ms: int) -> int:
     interval, which is due in `until_due_ms`. One that is not above 0 does not
     come: of 60,000 and -5 it is 60,000.
     """
-    coming_ms = [wait_ms for wait_ms in (idle_ms, until_due_ms) if wait_ms and wait_ms > 0]
-    return min(coming_ms, default=0)
+    waits_ms = [wait_ms for wait_ms in (idle_ms, until_due_ms) if wait_ms and wait_ms > 0]
+    return min(waits_ms, default=0)
 
 
 def _write_state(state: GroupState, held: Sequence[KeyedTuple], tick_due_ms: int, wait_ms: int) -> None:

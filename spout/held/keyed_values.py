@@ -1,11 +1,13 @@
-"""Values on their way to a keyed bolt: through pandas in forms that it neither refuses nor bends.
+"""Values on their way to a keyed bolt: encoded by Spark before pandas has them, and decoded tuple
+by tuple.
 
-Spark hands a keyed bolt its tuples as structs in a pandas frame. What pandas or Python has no form of ends
-the query then, at each start, since it is no tuple yet that could fail. So Spark makes other forms of such
-values first, and here they become values again, one tuple after the other: who cannot be read fails alone.
+Spark hands a keyed bolt its tuples as structs in a pandas frame. A value that pandas or Python
+cannot represent ends the query then, at each start, since it is not yet a tuple that could fail. So
+Spark encodes such values first, and they are decoded here, one tuple after the other: one that
+cannot be decoded fails alone.
 
 =====================  ==============================  =======================================================
-type                   its form                        what would happen without
+type                   encoded as                      what would happen without
 =====================  ==============================  =======================================================
 timestamp              microseconds since 1970         an hour of each autumn is there twice, a summer after
                                                        2037 has no summer time, the year 1 ends the query
@@ -18,8 +20,10 @@ array of arrays with   structs with one field          arrays of different lengt
 structs or maps in                                     beside them, end the query
 =====================  ==============================  =======================================================
 
-A key stays what it is, since checkpoints have it: where pandas would refuse it another one takes its place
-(`carried_key`), and the tuple itself fails.
+A struct, a map or an array is encoded if something within it is.
+
+A key is not encoded, since checkpoints have it as it is: where pandas would refuse it another one
+takes its place (`readable_key`), and the tuple itself fails.
 
 A state of an earlier version holds times without a zone: they are local times.
 """
@@ -68,117 +72,128 @@ _WRAPPED: Final = "v"
 _DTYPES: Final[Mapping[type[DataType], type]] = MappingProxyType(
     {FloatType: np.float32, DoubleType: np.float64}
 )
-_FORMED: Final = (TimestampType, TimestampNTZType, DateType, StringType)
+_ENCODED_TYPES: Final = (TimestampType, TimestampNTZType, DateType, StringType)
 
-Read = Callable[[Any], Any]
-"""Makes a value of its form."""
+Decode = Callable[[Any], Any]
+"""Returns the value that an encoded one, which is not None, stands for."""
 
 
-def has_times(kind: DataType) -> bool:
+def has_times(spark_type: DataType) -> bool:
     """Return whether a Spark type is a timestamp, or has one within."""
-    return isinstance(kind, TimestampType) or any(map(has_times, _parts(kind)))
+    return isinstance(spark_type, TimestampType) or any(map(has_times, _types_within(spark_type)))
 
 
-def needs_form(kind: DataType) -> bool:
-    """Return whether values of a Spark type need another form on their way."""
-    if isinstance(kind, ArrayType) and _is_wrapped(kind.elementType):
+def needs_encoding(spark_type: DataType) -> bool:
+    """Return whether values of a Spark type are encoded; others stay as they are."""
+    if isinstance(spark_type, ArrayType) and _is_wrapped(spark_type.elementType):
         return True
-    return isinstance(kind, _FORMED) or any(map(needs_form, _parts(kind)))
+    return isinstance(spark_type, _ENCODED_TYPES) or any(map(needs_encoding, _types_within(spark_type)))
 
 
 def _is_wrapped(element: DataType) -> bool:
-    """Return whether each element of an array is put into a struct of its own on its way."""
+    """Return whether each element of an array is encoded as a struct with one field."""
     if isinstance(element, ArrayType):
         return _has_dictionaries(element)
     return type(element) in _DTYPES
 
 
-def _has_dictionaries(kind: DataType) -> bool:
-    """Return whether the form of a type has structs or maps within.
+def _has_dictionaries(spark_type: DataType) -> bool:
+    """Return whether values of a type, when they are encoded, have structs or maps within.
 
-    These are dictionaries in pandas, and PySpark makes a NumPy array of arrays
-    that have some: of [[{}], [{}, {}]] there is none.
+    These are dictionaries in pandas, and PySpark turns arrays that have some into one NumPy array,
+    which fails for arrays of different lengths, as [[{}], [{}, {}]].
     """
-    if isinstance(kind, ArrayType):
-        return _is_wrapped(kind.elementType) or _has_dictionaries(kind.elementType)
-    return isinstance(kind, StructType | MapType)
+    if isinstance(spark_type, ArrayType):
+        return _is_wrapped(spark_type.elementType) or _has_dictionaries(spark_type.elementType)
+    return isinstance(spark_type, StructType | MapType)
 
 
-def key_without_hash(kind: DataType) -> DataType | None:
-    """Return the type of a map's keys of which Python has no dictionary; None: there is none within."""
-    if isinstance(kind, MapType) and isinstance(kind.keyType, StructType | ArrayType):
-        return kind.keyType
-    keys_within = map(key_without_hash, _parts(kind))
-    return next((key_kind for key_kind in keys_within if key_kind is not None), None)
-
-
-def table_within(kind: DataType) -> DataType | None:
-    """Return the type of arrays of arrays, within that of a key, that PySpark makes.
-
-    A key stays what it is, so PySpark makes its times and structs, and then
-    `numpy.array` of their arrays. Where these differ in length, or one is null,
-    that raises, and the query ends. None: it makes none of this type.
+def unhashable_map_key(spark_type: DataType) -> DataType | None:
+    """Return the type of a map's keys, within a type, that no dictionary can have; None: there is
+    none.
     """
-    if isinstance(kind, ArrayType) and isinstance(kind.elementType, ArrayType):
-        return kind if _pyspark_builds(kind.elementType) else None
-    tables_within = map(table_within, _parts(kind))
-    return next((table for table in tables_within if table is not None), None)
+    if isinstance(spark_type, MapType) and isinstance(spark_type.keyType, StructType | ArrayType):
+        return spark_type.keyType
+    for type_within in _types_within(spark_type):
+        key_type = unhashable_map_key(type_within)
+        if key_type is not None:
+            return key_type
+    return None
 
 
-def _pyspark_builds(kind: DataType) -> bool:
-    """Return whether PySpark makes a value of a type in a key, or a part of it."""
-    built_kinds = (StructType, TimestampType, TimestampNTZType)
-    return isinstance(kind, built_kinds) or any(map(_pyspark_builds, _parts(kind)))
+def nested_array_within(spark_type: DataType) -> DataType | None:
+    """Return the type of arrays of arrays, within that of a key, that could end the query; None:
+    none could.
+
+    A key is not encoded. If it has times or structs, PySpark converts them, and then calls
+    `numpy.array` on the arrays that hold them. Where these differ in length, or one is null, that
+    raises.
+    """
+    if isinstance(spark_type, ArrayType) and isinstance(spark_type.elementType, ArrayType):
+        return spark_type if _pyspark_converts(spark_type.elementType) else None
+    for type_within in _types_within(spark_type):
+        nested_array = nested_array_within(type_within)
+        if nested_array is not None:
+            return nested_array
+    return None
 
 
-def _parts(kind: DataType) -> tuple[DataType, ...]:
+def _pyspark_converts(spark_type: DataType) -> bool:
+    """Return whether PySpark converts values of a type in a key, or values within them."""
+    converted_types = (StructType, TimestampType, TimestampNTZType)
+    return isinstance(spark_type, converted_types) or any(map(_pyspark_converts, _types_within(spark_type)))
+
+
+def _types_within(spark_type: DataType) -> tuple[DataType, ...]:
     """Return the types within a type: of a struct's fields, a map's keys and values, or elements."""
-    if isinstance(kind, StructType):
-        return tuple(field.dataType for field in kind.fields)
-    if isinstance(kind, MapType):
-        return kind.keyType, kind.valueType
-    if isinstance(kind, ArrayType):
-        return (kind.elementType,)
+    if isinstance(spark_type, StructType):
+        return tuple(field.dataType for field in spark_type.fields)
+    if isinstance(spark_type, MapType):
+        return spark_type.keyType, spark_type.valueType
+    if isinstance(spark_type, ArrayType):
+        return (spark_type.elementType,)
     return ()
 
 
-def as_form(column: Column, kind: DataType) -> Column:
-    """Return a column in the form of its type; nulls stay nulls."""
-    if not needs_form(kind):
+def encoded(column: Column, spark_type: DataType) -> Column:
+    """Return a column with its values encoded, by its type; nulls stay nulls."""
+    if not needs_encoding(spark_type):
         return column
-    if isinstance(kind, StructType):
-        fields = [as_form(column[field.name], field.dataType).alias(field.name) for field in kind.fields]
+    if isinstance(spark_type, StructType):
+        fields = [
+            encoded(column[field.name], field.dataType).alias(field.name) for field in spark_type.fields
+        ]
         return sql.when(column.isNotNull(), sql.struct(*fields))
-    if isinstance(kind, ArrayType):
-        element = kind.elementType
+    if isinstance(spark_type, ArrayType):
+        element = spark_type.elementType
         if _is_wrapped(element):
             return sql.transform(column, lambda value: _wrapped(value, element))
-        return sql.transform(column, lambda value: as_form(value, element))
-    if isinstance(kind, MapType):
-        key_kind, value_kind = kind.keyType, kind.valueType
-        keyed = sql.transform_keys(column, lambda key, _: as_form(key, key_kind))
-        return sql.transform_values(keyed, lambda _, value: as_form(value, value_kind))
-    if isinstance(kind, StringType):
+        return sql.transform(column, lambda value: encoded(value, element))
+    if isinstance(spark_type, MapType):
+        key_type, value_type = spark_type.keyType, spark_type.valueType
+        keyed = sql.transform_keys(column, lambda key, _: encoded(key, key_type))
+        return sql.transform_values(keyed, lambda _, value: encoded(value, value_type))
+    if isinstance(spark_type, StringType):
         return column.cast("binary")
-    if isinstance(kind, DateType):
+    if isinstance(spark_type, DateType):
         return sql.unix_date(column)
-    if isinstance(kind, TimestampNTZType):
+    if isinstance(spark_type, TimestampNTZType):
         return column - _local_time(_LOCAL_EPOCH)
-    return sql.unix_micros(column)
+    return sql.unix_micros(column)  # a timestamp: no other type is encoded
 
 
-def _wrapped(column: Column, kind: DataType) -> Column:
-    """Return the form of a column in a struct of its own."""
-    return sql.struct(as_form(column, kind).alias(_WRAPPED))
+def _wrapped(column: Column, spark_type: DataType) -> Column:
+    """Return a column, encoded, as the one field of a struct."""
+    return sql.struct(encoded(column, spark_type).alias(_WRAPPED))
 
 
-def carried_key(column: Column, kind: DataType) -> Column:
-    """Return a column of the key, with another key where pandas would refuse this one.
+def readable_key(column: Column, spark_type: DataType) -> Column:
+    """Return a column of the key, with a substitute where pandas would refuse the key.
 
     A tuple with such a key fails, so nobody sees the other one. It is no null: a key that is never null stays
     so, as checkpoints have it.
     """
-    is_refused = _is_refused(column, kind, at_top=True)
+    is_refused = _is_refused(column, spark_type, at_top=True)
     if is_refused is None:
         return column
     substitutes = {
@@ -188,37 +203,42 @@ def carried_key(column: Column, kind: DataType) -> Column:
         StringType: sql.lit(""),
     }
     # of a struct or an array it is a null
-    substitute = substitutes.get(type(kind), sql.lit(None).cast(kind))
+    substitute = substitutes.get(type(spark_type), sql.lit(None).cast(spark_type))
     return sql.when(is_refused, substitute).otherwise(column)
 
 
-def _is_refused(column: Column, kind: DataType, *, at_top: bool = False) -> Column | None:
-    """Return whether pandas refuses a key, or a part of it; None: it refuses none of this type.
+def _is_refused(column: Column, spark_type: DataType, *, at_top: bool = False) -> Column | None:
+    """Return, as a column of booleans, whether pandas refuses a key; None: it refuses none of this
+    type.
 
-    `at_top`: whether it is the key itself, or a part. Of a key pandas counts times in ns, of parts not.
+    A key cannot be a map.
+
+    Args:
+        at_top: whether it is the key itself; False: a part of a key. Pandas counts the times of
+            keys in ns, those of parts not.
     """
-    if isinstance(kind, StructType):
-        tests: list[Column] = []
-        for field in kind.fields:
+    if isinstance(spark_type, StructType):
+        refusals: list[Column] = []
+        for field in spark_type.fields:
             is_field_refused = _is_refused(column[field.name], field.dataType)
             if is_field_refused is not None:
-                tests.append(is_field_refused)
-        return reduce(or_, tests) if tests else None
-    if isinstance(kind, ArrayType):
-        element = kind.elementType
+                refusals.append(is_field_refused)
+        return reduce(or_, refusals) if refusals else None
+    if isinstance(spark_type, ArrayType):
+        element = spark_type.elementType
         if _is_refused(column, element) is None:
             return None
-        return sql.exists(column, lambda value: _refusal(value, element))
-    if isinstance(kind, StringType):
+        return sql.exists(column, lambda value: _is_refused_or_false(value, element))
+    if isinstance(spark_type, StringType):
         return ~sql.is_valid_utf8(column)
-    if isinstance(kind, DateType):
+    if isinstance(spark_type, DateType):
         first_day = date.min.toordinal() - _EPOCH_ORDINAL
         last_day = date.max.toordinal() - _EPOCH_ORDINAL
         return ~sql.unix_date(column).between(first_day, last_day)
     earliest, latest = _key_times() if at_top else (datetime.min, datetime.max)
-    if isinstance(kind, TimestampType):
+    if isinstance(spark_type, TimestampType):
         return ~sql.unix_micros(column).between(_micros(earliest), _micros(latest))
-    if isinstance(kind, TimestampNTZType):
+    if isinstance(spark_type, TimestampNTZType):
         return ~column.between(_local_time(earliest), _local_time(latest))
     return None
 
@@ -229,9 +249,11 @@ def _key_times() -> tuple[datetime, datetime]:
     return _LOCAL_EPOCH - reach, _LOCAL_EPOCH + reach
 
 
-def _refusal(column: Column, kind: DataType) -> Column:
-    """Return whether pandas refuses a part of a key, as a column in any case."""
-    is_refused = _is_refused(column, kind)
+def _is_refused_or_false(column: Column, spark_type: DataType) -> Column:
+    """Return whether pandas refuses a part of a key, as a column of booleans also where it refuses
+    none.
+    """
+    is_refused = _is_refused(column, spark_type)
     return sql.lit(False) if is_refused is None else is_refused
 
 
@@ -245,56 +267,58 @@ def _micros(time: datetime) -> int:
     return (time - _LOCAL_EPOCH) // _MICROSECOND
 
 
-class TupleValues:
-    """The values in the tuples of one stream."""
+class TupleDecoder:
+    """Decodes the values in the tuples of one stream."""
 
-    def __init__(self, kind: DataType, zone: str = "UTC") -> None:
-        """Read times in a zone; `kind` is the type of the stream's column, of structs."""
-        fields = kind.fields if isinstance(kind, StructType) else ()
+    def __init__(self, spark_type: DataType, zone: str = "UTC") -> None:
+        """Decode times in a zone; `spark_type` is the type of the stream's column, of structs."""
+        fields = spark_type.fields if isinstance(spark_type, StructType) else ()
         self._types_by_field = {field.name: field.dataType for field in fields}
         self._zone = zone
-        readers_of_leaves: Mapping[type[DataType], Read] = {
-            TimestampType: partial(_time, zone),
-            TimestampNTZType: _local_time_of,
-            DateType: _day,
-            StringType: _text,
+        decoders_of_leaves: Mapping[type[DataType], Decode] = {
+            TimestampType: partial(_decode_timestamp, zone),
+            TimestampNTZType: _decode_timestamp_ntz,
+            DateType: _decode_date,
+            StringType: _decode_string,
         }
-        self._readers = _readers(self._types_by_field, readers_of_leaves)
-        # of values, not forms, from the state of an earlier version
+        self._decoders = _decoders(self._types_by_field, decoders_of_leaves)
+        # for the state of an earlier version, whose values are not encoded, and lack only the zone
         types_with_times = {
             name: field_type for name, field_type in self._types_by_field.items() if has_times(field_type)
         }
-        self._localizers = _readers(types_with_times, {TimestampType: self.localize}, are_forms=False)
+        self._localizers = _decoders(types_with_times, {TimestampType: self.localize}, are_encoded=False)
 
-    def __reduce__(self) -> tuple[type[TupleValues], tuple[StructType, str]]:
-        """Be made anew in another process: its functions cannot be sent there."""
-        kind = StructType()
+    def __reduce__(self) -> tuple[type[TupleDecoder], tuple[StructType, str]]:
+        """Return what makes it anew in another process: its functions cannot be sent there."""
+        spark_type = StructType()
         for name, field_type in self._types_by_field.items():
-            kind.add(name, field_type)
-        return TupleValues, (kind, self._zone)
+            spark_type.add(name, field_type)
+        return TupleDecoder, (spark_type, self._zone)
 
-    def read(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the values of a tuple in place of their forms.
+    def decode(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values of a tuple, by field, decoded.
 
         Raises:
             OverflowError: a date or time is not in Python's years 1 to 9999.
             UnicodeDecodeError: a text is no UTF-8.
         """
-        return _replaced(values, self._readers)
+        return _replaced(values, self._decoders)
 
-    def read_kept(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def with_zones(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values of a tuple from a state, with a zone where an earlier version kept none."""
         return _replaced(values, self._localizers)
 
-    def check_key(self, forms: Mapping[str, Any], names: Iterable[str]) -> None:
-        """Raise `OverflowError` if a time of the key, in its form, is none that pandas has."""
-        for name in names:
-            form = forms.get(name)
-            kind = self._types_by_field.get(name)
-            if form is None or not isinstance(kind, TimestampType | TimestampNTZType):
+    def check_key(self, encoded_values: Mapping[str, Any], key_fields: Iterable[str]) -> None:
+        """Raise `OverflowError` if a time in a field of the key is out of pandas' range for
+        keys.
+        """
+        for name in key_fields:
+            value = encoded_values.get(name)
+            spark_type = self._types_by_field.get(name)
+            if value is None or not isinstance(spark_type, TimestampType | TimestampNTZType):
                 continue
-            # a timestamp's form is a number, a timestamp_ntz's an interval
-            micros = int(form) if isinstance(kind, TimestampType) else form // _MICROSECOND
+            # a timestamp is encoded as a number, a timestamp_ntz as an interval
+            micros = int(value) if isinstance(spark_type, TimestampType) else value // _MICROSECOND
             if abs(micros) > KEY_US_MAX:
                 raise OverflowError(
                     f"the key {name!r} is a time {micros} µs behind 1970, and as a key Spark's pandas has the"
@@ -310,91 +334,108 @@ class TupleValues:
         return pd.Timestamp(value.to_pydatetime(warn=False).replace(tzinfo=zone_of(self._zone)))
 
 
-def _replaced(values: Mapping[str, Any], readers: Mapping[str, Read]) -> Mapping[str, Any]:
-    """Return values by field name, with those replaced that have a reader; the same ones if none has."""
-    if not readers:
+def _replaced(values: Mapping[str, Any], decoders: Mapping[str, Decode]) -> Mapping[str, Any]:
+    """Return values by field, decoded where the field has a decoder; the very same mapping if none
+    has.
+    """
+    if not decoders:
         return values
-    replaced = dict(values)
-    for name, reader in readers.items():
+    decoded = dict(values)
+    for name, decoder in decoders.items():
         if name in values:
-            replaced[name] = _read(values[name], reader)
-    return replaced
+            decoded[name] = _decode(values[name], decoder)
+    return decoded
 
 
-def _read(form: Any, reader: Read | None) -> Any:
-    """Return the value of a form; a null, or a form without a reader, as it is."""
-    return form if form is None or reader is None else reader(form)
+def _decode(value: Any, decoder: Decode | None) -> Any:
+    """Return what an encoded value stands for; a null, or a value without a decoder, as it is."""
+    return value if value is None or decoder is None else decoder(value)
 
 
-def _readers(
-    kinds: Mapping[str, DataType], leaves: Mapping[type[DataType], Read], *, are_forms: bool = True
-) -> dict[str, Read]:
-    """Return what reads the fields that have to be read, by their names."""
-    readers = {name: _reader(kind, leaves, are_forms=are_forms) for name, kind in kinds.items()}
-    return {name: reader for name, reader in readers.items() if reader is not None}
+def _decoders(
+    types_by_field: Mapping[str, DataType],
+    leaves: Mapping[type[DataType], Decode],
+    *,
+    are_encoded: bool = True,
+) -> dict[str, Decode]:
+    """Return the decoders of those fields that need one, by their names; for the rest see
+    `_decoder`.
+    """
+    decoders: dict[str, Decode] = {}
+    for name, spark_type in types_by_field.items():
+        decoder = _decoder(spark_type, leaves, are_encoded=are_encoded)
+        if decoder is not None:
+            decoders[name] = decoder
+    return decoders
 
 
-def _reader(kind: DataType, leaves: Mapping[type[DataType], Read], *, are_forms: bool) -> Read | None:
-    """Return what makes a value of a type from its form; None: it is its own form.
+def _decoder(
+    spark_type: DataType, leaves: Mapping[type[DataType], Decode], *, are_encoded: bool
+) -> Decode | None:
+    """Return the decoder of a type; None: its values are not encoded.
 
     Args:
-        kind: the type.
-        leaves: what reads the types that have no parts.
-        are_forms: whether it is a form; else it is a value already, of which only leaves are replaced.
+        leaves: the decoders of types without types within, by the type's class.
+        are_encoded: False: the values are from the state of an earlier version. Only leaves are
+            replaced.
     """
-    if isinstance(kind, StructType):
-        fields = {field.name: field.dataType for field in kind.fields}
-        readers = _readers(fields, leaves, are_forms=are_forms)
-        return partial(_read_struct, readers) if readers else None
-    if isinstance(kind, MapType):
-        key_reader = _reader(kind.keyType, leaves, are_forms=are_forms)
-        value_reader = _reader(kind.valueType, leaves, are_forms=are_forms)
-        if key_reader is None and value_reader is None:
+    if isinstance(spark_type, StructType):
+        types_by_field = {field.name: field.dataType for field in spark_type.fields}
+        decoders = _decoders(types_by_field, leaves, are_encoded=are_encoded)
+        return partial(_decode_struct, decoders) if decoders else None
+    if isinstance(spark_type, MapType):
+        decode_key = _decoder(spark_type.keyType, leaves, are_encoded=are_encoded)
+        decode_value = _decoder(spark_type.valueType, leaves, are_encoded=are_encoded)
+        if decode_key is None and decode_value is None:
             return None
-        return partial(_read_map, key_reader, value_reader)
-    if isinstance(kind, ArrayType):
-        if are_forms and type(kind.elementType) in _DTYPES:
-            return partial(_read_numbers, _DTYPES[type(kind.elementType)])
-        element = _reader(kind.elementType, leaves, are_forms=are_forms)
-        if are_forms and _is_wrapped(kind.elementType):
-            return partial(_read_wrapped, element)
-        return None if element is None else partial(_read_array, element)
-    return leaves.get(type(kind))
+        return partial(_decode_map, decode_key, decode_value)
+    if isinstance(spark_type, ArrayType):
+        if are_encoded and type(spark_type.elementType) in _DTYPES:
+            return partial(_decode_numbers, _DTYPES[type(spark_type.elementType)])
+        decode_element = _decoder(spark_type.elementType, leaves, are_encoded=are_encoded)
+        if are_encoded and _is_wrapped(spark_type.elementType):
+            return partial(_decode_wrapped, decode_element)
+        return None if decode_element is None else partial(_decode_array, decode_element)
+    return leaves.get(type(spark_type))
 
 
-def _read_struct(readers: Mapping[str, Read], form: Any) -> dict[str, Any]:
-    """Return a struct as a dictionary; fields without a reader are as they come."""
-    forms = form if isinstance(form, dict) else form.asDict()  # a Row in PySpark 4.2
-    return {name: _read(field_form, readers.get(name)) for name, field_form in forms.items()}
+def _decode_struct(decoders: Mapping[str, Decode], struct: Any) -> dict[str, Any]:
+    """Return a struct as a dictionary; fields without a decoder are as they come."""
+    values = struct if isinstance(struct, dict) else struct.asDict()  # a Row in PySpark 4.2
+    return {name: _decode(value, decoders.get(name)) for name, value in values.items()}
 
 
-def _read_map(key_reader: Read | None, value_reader: Read | None, form: Any) -> dict[Any, Any]:
-    """Return a map as a dictionary; keys or values without a reader are as they come."""
-    return {_read(key, key_reader): _read(value, value_reader) for key, value in form.items()}
+def _decode_map(decode_key: Decode | None, decode_value: Decode | None, encoded_map: Any) -> dict[Any, Any]:
+    """Return a map as a dictionary; keys or values without a decoder are as they come."""
+    return {_decode(key, decode_key): _decode(value, decode_value) for key, value in encoded_map.items()}
 
 
-def _read_array(element: Read, form: Any) -> Any:
-    return _objects([_read(part, element) for part in form])
+def _decode_array(decode_element: Decode, elements: Any) -> Any:
+    """Return an array with its elements decoded."""
+    return _array_of_objects([_decode(element, decode_element) for element in elements])
 
 
-def _read_wrapped(element: Read | None, form: Any) -> Any:
-    return _objects([_read(part[_WRAPPED], element) for part in form])
+def _decode_wrapped(decode_element: Decode | None, structs: Any) -> Any:
+    """Return an array whose elements are in structs with one field."""
+    return _array_of_objects([_decode(struct[_WRAPPED], decode_element) for struct in structs])
 
 
-def _read_numbers(dtype: type, form: Any) -> Any:
-    """Return numbers as Spark does, and as objects where one of them is null."""
-    numbers = [part[_WRAPPED] for part in form]
-    return _objects(numbers) if None in numbers else np.array(numbers, dtype)
+def _decode_numbers(dtype: type, structs: Any) -> Any:
+    """Return an array of numbers as Spark does, and of objects where one of them is null."""
+    numbers = [struct[_WRAPPED] for struct in structs]
+    return _array_of_objects(numbers) if None in numbers else np.array(numbers, dtype)
 
 
-def _objects(elements: list[Any]) -> Any:
-    """Return an array of objects, as Spark does; NumPy would make a table of lists of one length."""
+def _array_of_objects(elements: list[Any]) -> Any:
+    """Return a NumPy array of objects, as Spark does; `np.array` would make two dimensions of [[1],
+    [2]].
+    """
     array = np.empty(len(elements), object)
     array[:] = elements
     return array
 
 
-def _time(zone: str, micros: Any) -> Any:
+def _decode_timestamp(zone: str, micros: Any) -> Any:
     """Return the time of a timestamp, in a zone; `OverflowError`: its year is none of Python's."""
     import pandas as pd
 
@@ -407,7 +448,7 @@ def _time(zone: str, micros: Any) -> Any:
     return pd.Timestamp(time)
 
 
-def _local_time_of(interval: Any) -> Any:
+def _decode_timestamp_ntz(interval: Any) -> Any:
     """Return the time of a timestamp_ntz, from its interval since 1970; None: a null in an array.
 
     Raises `OverflowError`: its year is none of Python's.
@@ -425,7 +466,7 @@ def _local_time_of(interval: Any) -> Any:
         raise OverflowError(f"a time lies {micros} µs behind 1970, and {_YEARS}") from None
 
 
-def _day(days: Any) -> date:
+def _decode_date(days: Any) -> date:
     """Return the date that lies so many days behind 1970; `OverflowError`: its year is none of Python's."""
     try:
         return date.fromordinal(_EPOCH_ORDINAL + int(days))
@@ -433,6 +474,6 @@ def _day(days: Any) -> date:
         raise OverflowError(f"a date lies {int(days)} days behind 1970, and {_YEARS}") from None
 
 
-def _text(utf8: bytes) -> str:
+def _decode_string(utf8: bytes) -> str:
     """Return the text of its bytes; `UnicodeDecodeError`: they are no UTF-8."""
     return utf8.decode()

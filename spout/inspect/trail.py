@@ -156,7 +156,7 @@ class AckTopicSearch:
 
         They are deleted some day: what is left counts only where the log begins before the root's emission.
         """
-        if self._tails.lacks(self._topics.ack, ACKS_LACK):
+        if self._tails.note_missing(self._topics.ack, ACKS_LACK):
             return None
         place = TopicPartition(self._topics.ack, self.acker_of(root))
         start = self._tails.log.starts([place])[place]

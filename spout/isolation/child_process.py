@@ -44,7 +44,10 @@ READ_BYTES: Final = 1 << 18
 
 _UNKNOWN_END: Final = "an unknown end"
 _LENGTH = struct.Struct("!Q")
-_STDERR: Final = 2
+_STDERR_FD: Final = 2
+_OOM_FIRST: Final = "1000"
+"""The highest score that the kernel adds to a process: where memory runs out it is ended first."""
+
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 ClockMs = Callable[[], int]
@@ -64,7 +67,9 @@ class Why(Enum):
 
 
 class ChildEnded(Exception):
-    """A child ended before it answered; `how` is what `how_ended` returned."""
+    """A child ended before it answered; `how`: a text, as of `how_it_ended`; `why`: who or what
+    ended it.
+    """
 
     def __init__(self, how: str, why: Why = Why.DIED) -> None:
         super().__init__(how)
@@ -79,11 +84,11 @@ class Channel:
         self._socket = socket_
 
     def receive(self) -> bytes | None:
-        """Wait for the next frame and return it; None when the parent has left."""
-        head = self._receive_bytes(_LENGTH.size)
-        if head is None:
+        """Wait for the next frame and return it; None: the parent has closed its end."""
+        length = self._receive_bytes(_LENGTH.size)
+        if length is None:
             return None
-        (frame_bytes,) = _LENGTH.unpack(head)
+        (frame_bytes,) = _LENGTH.unpack(length)
         return self._receive_bytes(frame_bytes)
 
     def send(self, frame: bytes) -> None:
@@ -91,7 +96,7 @@ class Channel:
         self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
 
     def _receive_bytes(self, count: int) -> bytes | None:
-        """Wait for the next `count` bytes and return them; None when the parent has left."""
+        """Wait for the next `count` bytes and return them; None: the parent has closed its end."""
         received = bytearray()
         while len(received) < count:
             part = self._socket.recv(min(READ_BYTES, count - len(received)))
@@ -131,7 +136,10 @@ class ChildProcess:
         self._poll.register(self._socket, select.POLLIN)
 
     def ask(self, frame: bytes = b"") -> bytes:
-        """Send a frame, if there is one, and return the answer; `ChildEnded`: there is none."""
+        """Send a frame, if there is one, and return the answer.
+
+        Raises `ChildEnded`: the child ended without an answer, or was ended, since it hangs.
+        """
         unsent = memoryview(_LENGTH.pack(len(frame)) + frame) if frame else memoryview(b"")
         self._last_progress_ms = self._clock_ms()
         while True:
@@ -198,7 +206,7 @@ class ChildProcess:
         return answer
 
     def _check_end(self) -> str | None:
-        """Return how the child ended; None: it lives. What was seen once is remembered."""
+        """Return how the child ended, as a text; None: it lives."""
         if self._how_ended is None:
             self._wait(os.WNOHANG)
         return self._how_ended
@@ -215,7 +223,7 @@ class ChildProcess:
             self._how_ended = _UNKNOWN_END
             return 0
         if pid:
-            self._how_ended = how_ended(status)
+            self._how_ended = how_it_ended(status)
         return status
 
     def _end_if_late(self) -> None:
@@ -254,7 +262,7 @@ class ChildProcess:
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-def how_ended(status: int) -> str:
+def how_it_ended(status: int) -> str:
     """Return how a process ended, by what `os.waitpid` returned."""
     if not os.WIFSIGNALED(status):
         return f"exit status {os.WEXITSTATUS(status)}"
@@ -268,11 +276,12 @@ def how_ended(status: int) -> str:
 
 
 def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
-    """Fork a child that serves; return its process id and our end of the socket, which does not block.
+    """Fork a child that serves; return its process id and the parent's end of the socket
+    (non-blocking).
 
     The child never returns from here.
     """
-    ours, theirs = socket.socketpair()
+    parent_end, child_end = socket.socketpair()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # or the child would write it again
     parent_pid = os.getpid()
@@ -282,14 +291,15 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
-        theirs.close()
-        ours.setblocking(False)
-        return pid, ours
+        child_end.close()
+        parent_end.setblocking(False)
+        return pid, parent_end
+    # from here on this is the child
     status = 1
     try:
-        ours.close()
-        _tie_to(parent_pid)
-        serve(Channel(theirs))
+        parent_end.close()
+        _die_with(parent_pid)
+        serve(Channel(child_end))
         status = 0
     except SystemExit as error:
         # as Python ends: a number is the status, None is success, and anything
@@ -303,11 +313,14 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
         os._exit(status & 0xFF)
 
 
-def _tie_to(parent_pid: int) -> None:
-    """End this process when its parent does, and before it where memory runs out; show where it crashes."""
+def _die_with(parent_pid: int) -> None:
+    """Have the kernel end this process when its parent ends, and before it where memory runs out.
+
+    If this process crashes, it writes its Python traces to standard error.
+    """
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:  # it ended before the call above
         os._exit(1)
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    faulthandler.enable(file=_STDERR)
+        Path("/proc/self/oom_score_adj").write_text(_OOM_FIRST, encoding="ascii")
+    faulthandler.enable(file=_STDERR_FD)

@@ -1,4 +1,9 @@
-"""Blocks of rows as bytes, for the way from a worker to the child that it forked, and back: as pickles."""
+"""Blocks of rows as bytes, for the way from a worker to the child that it forked, and back: as
+pickles.
+
+*Packed* is what can be pickled: Arrow data are an Arrow stream in it, which has no more than the
+rows of a slice.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +33,8 @@ class Feed(NamedTuple):
         anchors: of the rows; None: the rows have them in themselves, as they
             come from a stage before.
         rows_before: how many rows the task was fed before.
-        slip: what the task's gate knows of rows that are in lines; None: they
-            are in none.
+        slip: which rows are read in order, and which earlier ones have failed
+            (`spout.planning.order`); None: none is read in order.
     """
 
     rows: Rows
@@ -38,11 +43,13 @@ class Feed(NamedTuple):
     slip: Slip | None = None
 
     def blocks(self, size: int) -> list[Feed]:
-        """Cut it into blocks of so many rows, the last one of what is left; without rows it is one block."""
+        """Return it in blocks of `size` rows, the last with what is left; without rows it is one
+        block.
+        """
         return [self._cut(start, size) for start in range(0, len(self.rows), size)] or [self]
 
     def _cut(self, start: int, size: int) -> Feed:
-        """Return the rows [start, start + size), as far as there are any, as a block of their own."""
+        """Return the rows [start, start + size), or fewer at the end, as a block of their own."""
         if isinstance(self.rows, MessageRows):
             rows: Rows = self.rows.part(start, size)
         elif isinstance(self.rows, ArrowRows):
@@ -56,7 +63,7 @@ class Feed(NamedTuple):
         return Feed(rows, anchors, self.rows_before + start)
 
 
-class Worked(NamedTuple):
+class ChildAnswer(NamedTuple):
     """What a child answers: the rows that it returns, and what it reports, if it was asked for that."""
 
     batches: list[pa.RecordBatch]
@@ -90,7 +97,7 @@ class _PackedFeed(NamedTuple):
 
 def pack_feed(feed: Feed) -> bytes:
     """Return a block of rows as bytes."""
-    rows: _PackedArrowRows | tuple[Any, ...] = ()
+    rows: _PackedArrowRows | tuple[Any, ...] = ()  # a task is fed one of the two
     if isinstance(feed.rows, MessageRows):
         rows = feed.rows.packed()
     elif isinstance(feed.rows, ArrowRows):
@@ -119,7 +126,9 @@ def unpack_feed(data: bytes) -> Feed:
 
 
 def pack_error(error: Exception) -> bytes:
-    """Turn what was raised in the place of an answer into bytes; an error that cannot travel goes as text."""
+    """Return what was raised in the place of an answer as bytes; if it cannot be pickled, its
+    text.
+    """
     try:
         data = pickle.dumps(error, protocol=5)
         pickle.loads(data)  # some can be written, and not read
@@ -128,18 +137,18 @@ def pack_error(error: Exception) -> bytes:
     return data
 
 
-def pack_worked(worked: Worked) -> bytes:
+def pack_answer(answer: ChildAnswer) -> bytes:
     """Return a child's answer as bytes."""
-    return pickle.dumps((_pack(worked.batches), worked.report), protocol=5)
+    return pickle.dumps((_pack(answer.batches), answer.report), protocol=5)
 
 
-def unpack_worked(data: bytes) -> Worked:
+def unpack_answer(data: bytes) -> ChildAnswer:
     """Return the answer in bytes; raise what was raised in the child in its place."""
     answer = pickle.loads(data)
     if isinstance(answer, Exception):
         raise answer
     batches, report = answer
-    return Worked(_unpack(batches), report)
+    return ChildAnswer(_unpack(batches), report)
 
 
 def _pack(batches: list[pa.RecordBatch]) -> bytes:

@@ -50,14 +50,14 @@ class HangNote(NamedTuple):
 
 
 class HangNotes:
-    """The note of one task; an attempt may leave it, and the next one reads it."""
+    """The note of one task; an attempt may write it, and the next one reads it."""
 
     def __init__(self, place: TaskPlace, folder: Path | None = None) -> None:
         """Prepare; `folder` None: the one for temporary files."""
         name = hashlib.sha256(json.dumps(place).encode()).hexdigest()[:32]
         self.path = (folder or Path(tempfile.gettempdir())) / f"windhover-hang-{os.geteuid()}-{name}.json"
 
-    def leave(self, note: HangNote) -> None:
+    def write(self, note: HangNote) -> None:
         """Write the note, for this user alone; where that cannot be done there is none."""
         roots = sorted(note.roots)[:ROOTS_MAX]
         with suppress(OSError):

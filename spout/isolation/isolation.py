@@ -41,13 +41,13 @@ from spout.execution.stage_run import StageRun
 from spout.isolation.child_process import Channel, ChildEnded, ChildProcess, ClockMs, monotonic_ms
 from spout.isolation.feeds import (
     BLOCK_ROWS,
+    ChildAnswer,
     Feed,
-    Worked,
+    pack_answer,
     pack_error,
     pack_feed,
-    pack_worked,
+    unpack_answer,
     unpack_feed,
-    unpack_worked,
 )
 from spout.isolation.hang_notes import HangNote
 from spout.isolation.poison_finder import PoisonFinder
@@ -65,13 +65,13 @@ SPOOL_BYTES: Final = 64 * 1024 * 1024
 """Rows that are kept for another child go to a file beyond this."""
 
 _FINISH: Final = -1
-"""In the place of a block's number: do what is left, clean up, and report."""
+"""In the place of a block's number: finish the stage, clean up, and report."""
 
 _NUMBER = struct.Struct("!q")
 """A number before other bytes: that of a block, or how many bytes follow."""
 
 Begin = Callable[[StagePass], StageRun]
-"""Starts a stage in this process."""
+"""Starts a stage in the process that calls it."""
 
 
 class IsolatedRun:
@@ -93,8 +93,11 @@ class IsolatedRun:
         ever. `hung`: the call at which the attempt before hung, outside of a
         child.
         """
+        # for records that are read in order: which of them are blocked behind a failed one
         self.gate: Gate | None = None
-        self._gates: dict[str, Gate] = {}  # those of the child, by partition
+        # in the child: a gate for each partition, by its name; the parent sends what its own one
+        # knows
+        self._child_gates: dict[str, Gate] = {}
         self._pass = pass_
         self._limit_ms = limit_ms
         self._clock_ms = clock_ms
@@ -102,16 +105,17 @@ class IsolatedRun:
         self._reports: list[TaskReport] = []
         self._memory = CallMemory([bolt_pass.name for bolt_pass in pass_.bolts])
         self._child: ChildProcess | None = None
-        # True: what a child returned is kept; False: each child does
+        # True: blocks that a child returned are done; False: each child does
         # everything, from the first row on
-        self._keeps_blocks = goes_on(pass_)
+        self._keeps_blocks = can_keep_blocks(pass_)
         self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._keeps_blocks, hung=hung)
-        # rows of a block, the most that is done again; 0: a feed is one block
+        # rows of a block: at most so many are worked on again; 0: all rows of a `feed` are one
+        # block
         has_arrow_bolt = any(isinstance(bolt_pass.bolt, ArrowBolt) for bolt_pass in pass_.bolts)
         self._block_rows = BLOCK_ROWS if self._keeps_blocks and not has_arrow_bolt else 0
         self._rows_fed = 0
         self._blocks_fed = 0
-        self._spool = _Spool()  # all blocks, for further children that do everything
+        self._spool = _Spool()  # where nothing is kept: all blocks, for the next children
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
         """Have a child work on rows; return what leaves the stage, which may be no row until `finish`."""
@@ -121,33 +125,37 @@ class IsolatedRun:
         batches: list[pa.RecordBatch] = []
         for block in blocks:
             batches += self._feed_block(block)
-        return one_batch(batches, self._pass.leaving, self._pass.name)
+        return one_batch(batches, self._pass.leaving_schema, self._pass.name)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Have a child do what was put aside, and clean up; return the rows that leave by that."""
+        """Have a child do what is in the spool, and clean up; return the rows that leave by
+        that.
+        """
         if self._keeps_blocks:
-            return self._keep(self._ask_until_answered(_FINISH, b""))
+            return self._keep_report(self._ask_until_answered(_FINISH, b""))
         while True:
             try:
-                worked = self._ask_for_everything()
+                answer = self._ask_for_everything()
             except ChildEnded as end:
-                self._child_ended(end)
+                self._record_child_end(end)
                 continue
-            if self._poison_finder.survived():
-                return self._keep(worked)
+            if self._poison_finder.record_success():
+                return self._keep_report(answer)
             self._end_child()  # it was a trial, in which tuples were withheld that are no poison
 
     def report(self) -> TaskReport:
-        """Return what all children reported whose work was kept."""
+        """Return what all children reported whose work was kept, and which calls passed at a second
+        try.
+        """
+        # roots are indices of the batch's plan; behind a keyed bolt they are numbered as they come
         source = NUMBERED if self._pass.is_behind_keyed else PLANNED
         report = merged(self._reports)
-        passed_calls = [
-            RootMarks.of_roots(
-                RootMark.PASSED, roots_of(source, roots), np.full(len(roots), call_number), cause
-            )
-            for call_number, (cause, roots) in enumerate(self._poison_finder.passed())
-        ]
-        return replace(report, marks=RootMarks.together([report.marks, *passed_calls]))
+        passed_marks: list[RootMarks] = []
+        for call_number, passed in enumerate(self._poison_finder.passed_calls()):
+            roots = roots_of(source, passed.roots)
+            call_numbers = np.full(len(passed.roots), call_number)
+            passed_marks.append(RootMarks.of_roots(RootMark.PASSED, roots, call_numbers, passed.cause))
+        return replace(report, marks=RootMarks.together([report.marks, *passed_marks]))
 
     def close(self) -> None:
         """End the child, if there is one, and forget the rows."""
@@ -155,9 +163,9 @@ class IsolatedRun:
         self._spool.close()
 
     def _feed_block(self, block: Feed) -> list[pa.RecordBatch]:
-        """Have a child work on a block, and return what it returned; or put it aside for `finish`."""
-        # the slip is made only now: rows of the blocks before may have failed,
-        # and block those behind them
+        """Have a child work on a block and return the rows that leave; or keep it for `finish`."""
+        # what the gate knows is added only now: rows of the blocks before may
+        # have failed, and block those behind them
         if self.gate is not None and block.anchors is not None:
             block = block._replace(slip=self.gate.slip(block.anchors.roots().tolist()))
         packed = pack_feed(block)
@@ -165,53 +173,58 @@ class IsolatedRun:
             self._spool.add(packed)
             return []
         self._blocks_fed += 1
-        return self._keep(self._ask_until_answered(self._blocks_fed, packed))
+        return self._keep_report(self._ask_until_answered(self._blocks_fed, packed))
 
-    def _keep(self, worked: Worked) -> list[pa.RecordBatch]:
+    def _keep_report(self, answer: ChildAnswer) -> list[pa.RecordBatch]:
         """Add to the task's report what a child reported, and return the rows that it returned."""
-        if worked.report is None:
+        if answer.report is None:
             raise TrackingError(f"a child of {self._pass.name!r} reported nothing")
-        self._reports.append(worked.report)
+        self._reports.append(answer.report)
         if self.gate is not None:
-            failed = worked.report.marks.of(RootMark.FAILED)
+            failed = answer.report.marks.of(RootMark.FAILED)
             self.gate.fail_all(failed.positions.tolist())
-        return worked.batches
+        return answer.batches
 
-    def _ask_for_everything(self) -> Worked:
+    def _ask_for_everything(self) -> ChildAnswer:
         """Have one child do everything, from the first row to the report; `ChildEnded`: it did not."""
         batches: list[pa.RecordBatch] = []
         for number, packed in enumerate(self._spool.all(), start=1):
             batches += self._ask(number, packed).batches
         finished = self._ask(_FINISH, b"")
-        return Worked(batches + finished.batches, finished.report)
+        return ChildAnswer(batches + finished.batches, finished.report)
 
-    def _ask(self, number: int, packed: bytes) -> Worked:
-        """Have the child, forked if there is none, do one thing: block `number`, or `_FINISH`.
+    def _ask(self, number: int, packed: bytes) -> ChildAnswer:
+        """Have the child, forked if there is none, work on block `number`, or `_FINISH`; return its
+        answer.
 
-        Raises `ChildEnded`, or what was raised in the child.
+        `packed`: the block. Raises `ChildEnded`, or what was raised in the child.
         """
         if self._child is None:
             self._child = ChildProcess(self._serve, self._memory, self._limit_ms, self._clock_ms)
-            unpack_worked(self._child.ask())  # raises what was raised when the stage began
-        return unpack_worked(self._child.ask(_NUMBER.pack(number) + packed))
+            # an answer without content when the stage has begun; raises what was raised instead
+            unpack_answer(self._child.ask())
+        return unpack_answer(self._child.ask(_NUMBER.pack(number) + packed))
 
-    def _ask_until_answered(self, number: int, packed: bytes) -> Worked:
-        """Ask for one thing until no child ends at it; `WorkerLost`: as `PoisonFinder.died`."""
+    def _ask_until_answered(self, number: int, packed: bytes) -> ChildAnswer:
+        """Ask for the same until no child ends at it; `WorkerLost`: as
+        `PoisonFinder.record_end`.
+        """
         while True:
             try:
                 return self._ask(number, packed)
             except ChildEnded as end:
-                self._child_ended(end)
+                self._record_child_end(end)
 
-    def _child_ended(self, end: ChildEnded) -> None:
-        """Find out what ended a child, and let the next one do otherwise."""
+    def _record_child_end(self, end: ChildEnded) -> None:
+        """Find out at which call a child ended, and change the orders for the next one."""
         self._end_child()
         last_call = self._memory.read()
-        if self._poison_finder.died(end, last_call):
-            self._poison_finder.search(end, last_call, self._spooled_roots())
+        needs_search = self._poison_finder.record_end(end, last_call)
+        if needs_search:
+            self._poison_finder.begin_search(end, last_call, self._spooled_roots())
 
     def _spooled_roots(self) -> set[int]:
-        """Return the roots of all rows that were put aside, as indices of the plan."""
+        """Return the roots of all rows in the spool, as indices of the plan."""
         roots: set[int] = set()
         for packed in self._spool.all():
             feed = unpack_feed(packed)
@@ -229,44 +242,48 @@ class IsolatedRun:
         memory = self._memory
         memory.idle()
         try:
-            guarded_pass = guarded(self._pass, memory, self._poison_finder.orders)
-            bolts = [bolt_pass.bolt for bolt_pass in guarded_pass.bolts]
+            guarded = guarded_pass(self._pass, memory, self._poison_finder.orders)
+            bolts = [bolt_pass.bolt for bolt_pass in guarded.bolts]
             guards = [bolt.guard for bolt in bolts if isinstance(bolt, Guarded)]
-            run = self._begin(guarded_pass)
-            channel.send(pack_worked(Worked(batches=[], report=None)))  # the stage has begun
+            run = self._begin(guarded)
+            channel.send(pack_answer(ChildAnswer(batches=[], report=None)))  # the stage has begun
             while frame := channel.receive():
                 (number,) = _NUMBER.unpack_from(frame)
                 packed = frame[_NUMBER.size :]
                 for guard in guards:
                     guard.begin(number)
-                channel.send(pack_worked(self._work(run, number, packed)))
+                channel.send(pack_answer(self._work(run, number, packed)))
         except Exception as error:  # noqa: BLE001 - the top of the child: what is raised here is raised in the task
             channel.send(pack_error(error))
 
-    def _work(self, run: StageRun, number: int, packed: bytes) -> Worked:
-        """Do in the child what `_ask` asks for."""
+    def _work(self, run: StageRun, number: int, packed: bytes) -> ChildAnswer:
+        """Do in the child what `_ask` asks for, and return the answer."""
         if number == _FINISH:
-            return Worked(run.finish(), run.report())
+            return ChildAnswer(run.finish(), run.report())
         feed = unpack_feed(packed)
         run.rows_arrived = feed.rows_before
         run.gate = None if feed.slip is None else self._gate_of(feed.slip)
         batch = run.feed(feed.rows, feed.anchors)
         report = run.take_report() if self._keeps_blocks else None
-        return Worked([batch], report)
+        return ChildAnswer([batch], report)
 
     def _gate_of(self, slip: Slip) -> Gate:
-        """Return the child's gate of a partition, once it has learnt from a slip what the task's knows."""
-        gate = self._gates.setdefault(slip.place, Gate(slip.place, slip.operator, LineUp(PARTITION)))
+        """Return the child's gate of a partition, with all that the parent's gate knows (the
+        slip).
+        """
+        gate = self._child_gates.setdefault(slip.place, Gate(slip.place, slip.operator, LineUp(PARTITION)))
         gate.learn(slip)
         return gate
 
 
-def goes_on(pass_: StagePass) -> bool:
-    """Return whether what a child has returned is done: its bolts hold nothing from one row to the next."""
-    return all(not bolt_pass.hooks and _settles_at_once(bolt_pass.bolt) for bolt_pass in pass_.bolts)
+def can_keep_blocks(pass_: StagePass) -> bool:
+    """Return whether a block is done when a child has returned it: no bolt holds anything beyond a
+    call.
+    """
+    return all(not bolt_pass.hooks and _is_done_in_execute(bolt_pass.bolt) for bolt_pass in pass_.bolts)
 
 
-def guarded(pass_: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
+def guarded_pass(pass_: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
     """Return a stage whose bolts write their calls into `memory`, and do what `orders` says."""
     bolts = []
     for bolt_pass in pass_.bolts:
@@ -276,7 +293,10 @@ def guarded(pass_: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
 
 
 def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
-    """Yield the roots that rows descend from: their anchors are beside them, or in the rows themselves."""
+    """Yield the roots that rows descend from, as indices of the plan.
+
+    Their anchors are in `anchors`, or in the rows themselves.
+    """
     if isinstance(rows, ArrowRows):
         if rows.places is not None:
             yield from rows.places.roots.tolist()
@@ -288,8 +308,10 @@ def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
                 yield delivery.root
 
 
-def _settles_at_once(bolt: AnyBolt) -> bool:
-    """Return whether a bolt has settled a tuple when `execute` returns, and does nothing in `cleanup`."""
+def _is_done_in_execute(bolt: AnyBolt) -> bool:
+    """Return whether `execute` acks or fails a tuple before it returns, and `cleanup` does
+    nothing.
+    """
     if isinstance(bolt, Bolt):
         return False
     return type(bolt).cleanup in (BasicBolt.cleanup, ArrowBolt.cleanup)
@@ -310,8 +332,8 @@ class _Spool:
     def all(self) -> Iterator[bytes]:
         """Yield all blocks; nothing may be added meanwhile."""
         self._file.seek(0)
-        while head := self._file.read(_NUMBER.size):
-            (block_bytes,) = _NUMBER.unpack(head)
+        while length := self._file.read(_NUMBER.size):
+            (block_bytes,) = _NUMBER.unpack(length)
             yield self._file.read(block_bytes)
 
     def close(self) -> None:

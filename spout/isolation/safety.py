@@ -1,13 +1,13 @@
 """When a query's tasks let their bolts work in a child process, and how long one call may last.
 
-Apart from what runs bolts (`spout.isolation.task_runs`): the planning process
-needs only this.
+It is a module of its own, without what runs bolts (`spout.isolation.task_runs`),
+since the planning process needs only this.
 
 Spark has a limit of its own that may end a worker: `idleTimeoutSeconds` with
 `killOnIdleTimeout`. Spark hears from a worker only when a batch of rows is
 done. So the limit is for all calls of bolts within a batch together, and the
-parent of an isolated child, which waits for it, is ended by it as well. Nobody
-is blamed then: the query ends, at each start anew.
+parent of a child that hangs, which waits for it, is ended by it as well. No
+record fails for it then: the query ends, at each start anew.
 """
 
 from __future__ import annotations
@@ -51,18 +51,21 @@ _TRIED_ONCE = re.compile(r"local(\[[^,\]]*\])?")
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """What the tasks of a query need to know.
+    """What the tasks of a query need to know of its limits, and of earlier runs of the batch.
 
     Attributes:
         limit_ms: how long one call of a bolt may last; 0: for ever.
-        mark: file that says that the batch is run again; empty: none does.
+        mark: path of a file that is there if the batch is run again; empty: no
+            file says that.
     """
 
     limit_ms: int = 0
     mark: str = ""
 
     def isolates(self, tries: int) -> bool:
-        """Return whether a task that was tried so often before lets its bolts work in a child."""
+        """Return whether a task lets its bolts work in a child; `tries`: how often it was tried
+        before.
+        """
         if not hasattr(os, "fork"):
             return False
         is_marked = bool(self.mark) and Path(self.mark).exists()
@@ -70,7 +73,9 @@ class Safety:
 
 
 def limit_ms(inputs: Sequence[Input]) -> int:
-    """Return the `bolt_timeout` of a query, ms: the longest of its inputs; 0, never, is longer than any."""
+    """Return the `bolt_timeout` of a query, ms: the longest of its inputs; 0: one of them has
+    none.
+    """
     limits_ms = [input.bolt_timeout_ms for input in inputs]
     return max(limits_ms) if all(limits_ms) else 0
 
@@ -85,7 +90,8 @@ def tried_once(master: str) -> bool:
 
 
 def idle_limit_ms(settings: Mapping[str, str]) -> int:
-    """Return after which silence Spark ends a Python worker, in whole seconds as ms; 0: it ends none.
+    """Return after how long without a word Spark ends a Python worker: ms, whole seconds; 0: it
+    ends none.
 
     `settings` are those of the Spark session. A time without a unit is in
     seconds.
@@ -119,6 +125,7 @@ def refuse_idle_limit(bolt_limit_ms: int, idle_ms: int) -> None:
     does.
     """
     if bolt_limit_ms and 0 < idle_ms <= bolt_limit_ms:
+        # [1]: the setting that is of all Python workers
         raise UsageError(
             f"bolt_timeout is {duration_text(bolt_limit_ms)}, and Spark ends a Python worker that says"
             f" nothing for {duration_text(idle_ms)} ({IDLE_KILLS[1]} with {IDLE_LIMITS[1]}): a call that"

@@ -1,12 +1,12 @@
 """Starts a stage in the task that this process works on: in the process itself, or in a child of it.
 
-A batch that ended with its query and is run again runs in isolation from the
-start: what ended the query may have been a bolt. The planning process knows
-that, since Spark asks for the partitions of such a batch without having asked
-for its end. Tasks that read learn it with their share; those behind a shuffle
-find a mark, where the planning process, the driver and the workers are on one
-machine. Elsewhere a task is tried several times, and the second attempt knows
-by its number.
+A batch that ended with its query and is run again runs in isolation (in a
+child) from the start: what ended the query may have been a bolt. The planning
+process knows that, since Spark asks for the partitions of such a batch without
+having asked for its end. It tells tasks that read with what they are to read;
+those behind a shuffle find a file (`Safety.mark`), where the planning process,
+the driver and the workers are on one machine. Elsewhere a task is tried several
+times, and the second attempt knows by its number.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ _M_MMAP_THRESHOLD: Final = -3
 
 @contextmanager
 def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> Iterator[TaskRun]:
-    """Run a stage as long as the context lasts: in this process, or in a child after an earlier try.
+    """Yield a stage at work, in this process, or in a child if the batch was tried before; close it
+    behind.
 
-    `again`: the batch is known to be run again. Untracked, bolts are neither
-    isolated nor watched: nobody could fail a record in their place.
+    `again`: the batch is known to be run again. Bolts on rows that are not
+    tracked are neither isolated nor watched: nobody could fail a record for
+    them.
     """
     task = task_name()
     context = BoltContext(pass_.name, task.partition, task.batch)
@@ -70,8 +72,10 @@ def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> I
 
 
 def _end_hung(notes: HangNotes, hang: Hang) -> None:
-    """Write down for the next attempt of the task which call hung, and end this worker."""
-    notes.leave(HangNote(hang.bolt, hang.roots))
+    """Write a note for the next attempt of the task about the call that hangs, and end this
+    worker.
+    """
+    notes.write(HangNote(hang.bolt, hang.roots))
     end_worker(hang)
 
 
@@ -86,9 +90,11 @@ def no_garbage_collection(frozen: Event = _FROZEN) -> Iterator[None]:
     Thousands of messages or tuples would trigger it, and none of them is in a
     cycle. Spark collects once behind each task, and the next task waits for
     that: some 50 ms for the 110,000 objects of imported modules. They live as
-    long as the process, so its first task takes them out of all collections.
-    That this was done is noted in `frozen`: to ask Python how many are out
-    counts them, which takes 13 ms.
+    long as the process, so its first task freezes them, which takes them out of
+    all collections.
+
+    `frozen`: is set when that was done. To ask Python for the number of frozen
+    objects counts them, which takes 13 ms.
     """
     _keep_freed_memory()
     was_on = gc.isenabled()

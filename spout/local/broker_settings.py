@@ -30,27 +30,32 @@ class Member:
 def server_properties(
     port: int,
     controller_ports: Mapping[int, int],
-    extra: Sequence[Listener] = (),
-    further: Mapping[str, str] | None = None,
+    further_listeners: Sequence[Listener] = (),
+    overriding: Mapping[str, str] | None = None,
     *,
     node_id: int = 1,
 ) -> str:
     """Return the settings of one KRaft node, which is a broker and a controller.
 
-    `port` is that of the plain listener, `controller_ports` are those of all nodes by their ids, `extra` are
-    further listeners, and `further` settings override the others.
+    Args:
+        port: of the plain listener.
+        controller_ports: of all nodes, by their ids.
+        overriding: settings that replace those of here.
     """
-    listeners = [("PLAINTEXT", port), ("CONTROLLER", controller_ports[node_id])]
-    listeners += [(each.name, each.port) for each in extra]
-    advertised = [("PLAINTEXT", port), *((each.name, each.advertised_port) for each in extra)]
+    ports_by_listener = {"PLAINTEXT": port, "CONTROLLER": controller_ports[node_id]}
+    advertised_ports_by_listener = {"PLAINTEXT": port}
+    for listener in further_listeners:
+        ports_by_listener[listener.name] = listener.port
+        advertised_ports_by_listener[listener.name] = listener.advertised_port
+    voters = [f"{voter_id}@{HOST}:{voter_port}" for voter_id, voter_port in controller_ports.items()]
     text = _SETTINGS.format(
         node_id=node_id,
-        voters=",".join(f"{each}@{HOST}:{at}" for each, at in controller_ports.items()),
-        listeners=_addresses(listeners),
-        advertised=_addresses(advertised),
-        protocols=",".join(f"{name}:PLAINTEXT" for name, _ in listeners),
+        voters=",".join(voters),
+        listeners=_addresses(ports_by_listener),
+        advertised=_addresses(advertised_ports_by_listener),
+        protocols=",".join(f"{name}:PLAINTEXT" for name in ports_by_listener),
     )
-    for name, value in (further or {}).items():
+    for name, value in (overriding or {}).items():
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n")  # as Java's `Properties` reads it
         text += f"{name}={escaped}\n"
     return text
@@ -63,7 +68,7 @@ def settings_of_a_cluster(brokers: int) -> dict[str, str]:
     """
     copies = min(brokers, 3)
     in_sync = str(max(copies - 1, 1))
-    found = {
+    settings = {
         "default.replication.factor": str(copies),
         "min.insync.replicas": in_sync,
         "unclean.leader.election.enable": "false",
@@ -76,16 +81,17 @@ def settings_of_a_cluster(brokers: int) -> dict[str, str]:
         "controller.quorum.election.timeout.ms": "2000",
     }
     for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
-        found[f"{topic}.replication.factor"] = str(copies)
+        settings[f"{topic}.replication.factor"] = str(copies)
         # enough for each broker to coordinate some groups and transactions
-        found[f"{topic}.num.partitions"] = str(2 * brokers)
+        settings[f"{topic}.num.partitions"] = str(2 * brokers)
     for topic in ("transaction.state.log", "share.coordinator.state.topic"):
-        found[f"{topic}.min.isr"] = in_sync
-    return found
+        settings[f"{topic}.min.isr"] = in_sync
+    return settings
 
 
-def _addresses(listeners: Sequence[tuple[str, int]]) -> str:
-    return ",".join(f"{name}://{HOST}:{port}" for name, port in listeners)
+def _addresses(ports_by_listener: Mapping[str, int]) -> str:
+    """Return addresses as Kafka's settings have them: ``PLAINTEXT://127.0.0.1:9092,…``."""
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports_by_listener.items())
 
 
 _SETTINGS = """\

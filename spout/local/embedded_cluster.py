@@ -72,41 +72,48 @@ class EmbeddedCluster:
                 f" name {PORT_MAX - brokers + 1} or a lower one"
             )
         self._owner = Owner("this cluster", "Start and end it there")
-        self._kept = directory
+        self._named_directory = directory  # None: it is removed at the end
         self._has_answered = False
         self.directory = (directory or Path(tempfile.mkdtemp(prefix="windhover-kafka-"))).resolve()
         make_folder(self.directory, OF_A_BROKER, OWNER_ALONE)
-        found = len(list(self.directory.glob("broker-*"))) or int((self.directory / "data").exists())
-        if found not in (0, brokers):
+        # a single broker has its data in the directory itself
+        has_single_broker = (self.directory / "data").exists()
+        brokers_before = len(list(self.directory.glob("broker-*"))) or int(has_single_broker)
+        if brokers_before not in (0, brokers):
+            brokers_text = "1 broker" if brokers_before == 1 else f"{brokers_before} brokers"
             raise UsageError(
-                f"{self.directory} holds the data of {found} broker{'s' * (found > 1)}, not of {brokers};"
+                f"{self.directory} holds the data of {brokers_text}, not of {brokers};"
                 " give that number, or another directory"
             )
         id_file = self.directory / "cluster-id"
         if not id_file.exists():
             id_file.write_text(new_cluster_id(), encoding="ascii")
         self._cluster_id = id_file.read_text(encoding="ascii")
-        self._named = range(port, port + brokers) if port else range(0)
+        self._named_ports = range(port, port + brokers) if port else range(0)
         self._report = progress or (lambda _sentence: None)
         self._settings = {**settings_of_a_cluster(brokers), **(settings or {})}
-        self._choose_ports(brokers)
+        self._make_brokers(brokers)
 
-    def _choose_ports(self, brokers: int) -> None:
-        """Make the brokers anew: each of them knows the controllers of all."""
-        ports = [*self._named, *free_ports(2 * brokers - len(self._named), besides=self._named)]
-        numbers = range(1, brokers + 1)
-        controllers = dict(zip(numbers, ports[brokers:], strict=True))
-        self.bootstrap = ",".join(f"{HOST}:{each}" for each in ports[:brokers])
-        self.brokers = tuple(
-            EmbeddedBroker(
+    def _make_brokers(self, broker_count: int) -> None:
+        """Choose ports, and make the brokers with them (anew); set `bootstrap` and `brokers`."""
+        # two ports for each broker: one for clients, which may be named, and one for controllers
+        chosen_count = 2 * broker_count - len(self._named_ports)
+        ports = [*self._named_ports, *free_ports(chosen_count, besides=self._named_ports)]
+        client_ports = ports[:broker_count]
+        node_ids = range(1, broker_count + 1)
+        controller_ports = dict(zip(node_ids, ports[broker_count:], strict=True))
+        self.bootstrap = ",".join(f"{HOST}:{port}" for port in client_ports)
+        brokers: list[EmbeddedBroker] = []
+        for node_id, port in zip(node_ids, client_ports, strict=True):
+            broker = EmbeddedBroker(
                 self.directory / f"broker-{node_id}",
                 port,
                 progress=self._report,
                 settings=self._settings,
-                member=Member(node_id, controllers, self._cluster_id),
+                member=Member(node_id, controller_ports, self._cluster_id),
             )
-            for node_id, port in zip(numbers, ports, strict=False)
-        )
+            brokers.append(broker)
+        self.brokers = tuple(brokers)
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
@@ -118,9 +125,10 @@ class EmbeddedCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # a forked process leaves the context too, and the cluster is not its own
         if not self._owner.is_here:
             return
-        if self._kept is not None:
+        if self._named_directory is not None:
             self.stop()
         else:
             self.kill()
@@ -132,24 +140,26 @@ class EmbeddedCluster:
         Where another process takes a port that was chosen here before Kafka does, others are chosen for all
         (`bootstrap` and `brokers` are new then), unless they have answered once.
         """
-        for port in self._named:
-            require_free(port)
+        for named_port in self._named_ports:
+            require_free(named_port)
         for starts_left in reversed(range(STARTS_MAX)):
             try:
-                self._start()
+                self._start_once()
             except Unreachable:
-                port = next(filter(None, (each.taken_port() for each in self.brokers)), 0)
-                if not port or not starts_left:
+                taken_ports = [broker.taken_port() for broker in self.brokers]
+                taken_port = next(filter(None, taken_ports), None)
+                if taken_port is None or not starts_left:
                     raise
-                if self._has_answered or port in self._named:
-                    raise UsageError(IN_USE.format(port)) from None
-                self._report(f"another process has taken port {port}: Kafka is started with other ones")
-                self._choose_ports(len(self.brokers))
+                if self._has_answered or taken_port in self._named_ports:
+                    raise UsageError(IN_USE.format(taken_port)) from None
+                self._report(f"another process has taken port {taken_port}: Kafka is started with other ones")
+                self._make_brokers(len(self.brokers))
             else:
                 self._has_answered = True
                 return
 
-    def _start(self) -> None:
+    def _start_once(self) -> None:
+        """Launch all brokers, and wait until each answers; if one does not, all are killed."""
         with ExitStack() as undo:
             undo.callback(self.kill)
             for broker in self.brokers:

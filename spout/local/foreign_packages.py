@@ -11,11 +11,16 @@ OURS: Final = Path(__file__).resolve().parents[2]
 
 
 def foreign_packages() -> dict[str, str]:
-    """Return where `acker` and `replay` are imported from, as far as that is not ours."""
-    foreign = {}
+    """Return the folder of each of `acker` and `replay` that is not ours; ``nowhere``: there is
+    none.
+    """
+    folder_by_package: dict[str, str] = {}
     for name in ("acker", "replay"):
         spec = find_spec(name)
-        places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
-        if not any(Path(place).resolve() == OURS / name for place in places):
-            foreign[name] = places[0] if places else "nowhere"
-    return foreign
+        folders: list[str] = []
+        if spec is not None:
+            # a package has folders; a single file of this name has only its path
+            folders = list(spec.submodule_search_locations or [spec.origin or ""])
+        if not any(Path(folder).resolve() == OURS / name for folder in folders):
+            folder_by_package[name] = folders[0] if folders else "nowhere"
+    return folder_by_package

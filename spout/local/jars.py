@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException
 from importlib import resources
@@ -81,42 +81,54 @@ class Jar:
 
     @property
     def file(self) -> str:
+        """Return the name of its file."""
         return f"{self.artifact}-{self.version}.jar"
 
     @property
     def path(self) -> str:
+        """Return its path in a Maven repository."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file}"
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
     """Return the folder for everything that is fetched once."""
-    if named := environ.get(CACHE):
-        return Path(named)
+    named_folder = environ.get(CACHE)
+    if named_folder:
+        return Path(named_folder)
     base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home()) / ".cache"
     return Path(base) / "windhover"
 
 
-def make_folder(
-    path: Path,
-    use: tuple[str, str] = ("what is fetched once", f"name another in {CACHE}"),
-    mode: int = 0o777,
-) -> None:
+class FolderUse(NamedTuple):
+    """What is kept in a folder, and what to do if it cannot be; both are parts of a message."""
+
+    contents: str
+    cure: str
+
+
+FOR_FETCHED_FILES: Final = FolderUse("what is fetched once", f"name another in {CACHE}")
+
+
+def make_folder(path: Path, use: FolderUse = FOR_FETCHED_FILES, mode: int = 0o777) -> None:
     """Make a folder unless it is there; `UsageError`: nothing can be written in it.
 
-    `use` is what is kept there, and what to do if it cannot be. `mode`: the rights of one that is made, as
-    far as the user's mask leaves them; one that is there keeps its own.
+    `mode`: the rights of one that is made, as far as the user's mask leaves them; one that is there
+    keeps its own.
     """
     try:
         path.mkdir(mode, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        what, cure = use
-        raise UsageError(f"folder {path} cannot keep {what}: {error.strerror}; {cure}") from error
+        raise UsageError(f"folder {path} cannot keep {use.contents}: {error.strerror}; {use.cure}") from error
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Give the place to write a file or folder, which is then renamed: nobody finds half of it at `path`."""
+    """Yield a path at which to write a file or folder, and rename it to `path` when the body has
+    ended.
+
+    So nobody finds half of it there.
+    """
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         draft = Path(folder) / path.name
         yield draft
@@ -124,8 +136,8 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Parse lines of `SHA256  group/as/path/artifact/version/file.jar`."""
-    jars = []
+    """Return the jars in lines of `SHA256  group/as/path/artifact/version/file.jar`."""
+    jars: list[Jar] = []
     for line in filter(None, text.splitlines()):
         sha256, path = line.split()
         *group, artifact, version, file = path.split("/")
@@ -137,23 +149,26 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
 
 
 def kafka_jars() -> tuple[Jar, ...]:
+    """Return the jars of a broker and its tools."""
     return parse_lock(resources.files("spout.local").joinpath("jars.lock").read_text(encoding="ascii"))
 
 
 def mismatches(folder: Path, jars: Sequence[Jar]) -> list[str]:
     """Return a line for each jar that is missing in a folder, or has other content."""
-    found = []
+    lines: list[str] = []
     for jar in jars:
         path = folder / jar.file
         if not path.is_file():
-            found.append(f"{jar.file} is missing")
-        elif (sha256 := hashlib.sha256(path.read_bytes()).hexdigest()) != jar.sha256:
-            found.append(f"{jar.file} has SHA-256 {sha256}, not {jar.sha256}")
-    return found
+            lines.append(f"{jar.file} is missing")
+            continue
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        if sha256 != jar.sha256:
+            lines.append(f"{jar.file} has SHA-256 {sha256}, not {jar.sha256}")
+    return lines
 
 
 class MirrorAddress(NamedTuple):
-    """The address of a repository, and the login that stood in it: nobody gets it who does not ask."""
+    """The address of a repository without the login in it, and that login; empty: it has none."""
 
     url: str
     username: str = ""
@@ -166,7 +181,11 @@ _ADDRESS_FORM: Final = (
 
 
 def _mirror_address(text: str) -> MirrorAddress | None:
-    """Split the login off an address, as Python's client does not; None: it is no http, https or file one."""
+    """Return an address and its login apart, since Python's client does not take it within the
+    address.
+
+    None: it is no http, https or file address.
+    """
     if not text.startswith(_SCHEMES):
         return None
     try:
@@ -176,25 +195,28 @@ def _mirror_address(text: str) -> MirrorAddress | None:
         return None
     if parts.username is None:
         return MirrorAddress(text)
-    if "@" in parts.path:
+    if "@" in parts.path:  # a / in the password has ended the host
         return None
-    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
+    host = parts.hostname or ""
+    if ":" in host:  # IPv6
+        host = f"[{host}]"
     plain = parts._replace(netloc=host if port is None else f"{host}:{port}")
     return MirrorAddress(plain.geturl(), unquote(parts.username), unquote(parts.password or ""))
 
 
 def _shown_address(text: str) -> str:
-    """Return an address for people; of one that cannot be read, what stands before its host is hidden."""
-    scheme, _, host = text.rpartition("@")
+    """Return an address for people, in which all between the scheme and the last @ is hidden."""
+    scheme_and_login, _, host = text.rpartition("@")
     if host == text:
         return str(Untrusted(cut(text)))
-    begin = re.match(r"[a-z]+://", scheme, re.IGNORECASE)
-    return str(Untrusted(cut(f"{begin[0] if begin else ''}{HIDDEN}@{host}")))
+    scheme = re.match(r"[a-z]+://", scheme_and_login, re.IGNORECASE)
+    return str(Untrusted(cut(f"{scheme[0] if scheme else ''}{HIDDEN}@{host}")))
 
 
 def _is_for_central(pattern: str) -> bool:
-    parts = [part.strip() for part in pattern.split(",")]
-    return "!central" not in parts and not {"central", "external:*", "*"}.isdisjoint(parts)
+    """Return whether a mirror with this `mirrorOf` is one of Maven Central."""
+    names = [name.strip() for name in pattern.split(",")]
+    return "!central" not in names and not {"central", "external:*", "*"}.isdisjoint(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +224,11 @@ class Repository:
     """Where jars come from, and where they are kept.
 
     Attributes:
+        cache: the folder in which each list of jars has a folder.
         mirror: address of a Maven repository; None: Maven Central.
         timeout_ms: limits the time to fetch them all.
-        settings: Maven's settings that name the mirror, or None.
+        settings: Maven's settings that name the mirror; None: the environment names it, or nobody.
+        username: this and `password` are for the mirror, if it asks; empty: there is no login.
     """
 
     cache: Path
@@ -220,12 +244,14 @@ class Repository:
 
         Raises `UsageError`: the mirror is no http, https or file address, or Maven's settings cannot be read.
         """
-        cache, named = cache_directory(environ), environ.get(MIRROR)
-        if not named:
-            return cls._of_settings(cache, Path(environ.get("HOME") or Path.home()) / SETTINGS, environ)
-        address = _mirror_address(named)
+        cache = cache_directory(environ)
+        mirror = environ.get(MIRROR)
+        if not mirror:
+            settings_path = Path(environ.get("HOME") or Path.home()) / SETTINGS
+            return cls._of_settings(cache, settings_path, environ)
+        address = _mirror_address(mirror)
         if address is None:
-            raise UsageError(f"{MIRROR}='{_shown_address(named)}' is no address; {_ADDRESS_FORM}")
+            raise UsageError(f"{MIRROR}='{_shown_address(mirror)}' is no address; {_ADDRESS_FORM}")
         return cls(cache, address.url, username=address.username, password=address.password)
 
     @classmethod
@@ -243,31 +269,37 @@ class Repository:
         except (OSError, ElementTree.ParseError) as error:
             raise UsageError(f"{path} cannot be read: {error}. Mend it, or set {MIRROR}.") from error
 
-        def text(entry: ElementTree.Element, name: str) -> str:
-            written = (entry.findtext(f"{{*}}{name}") or "").strip()
-            return _VARIABLE.sub(lambda match: environ.get(match[1], match[0]), written)
+        def text_of(element: ElementTree.Element, name: str) -> str:
+            """Return the text of a child with its variables replaced; empty: there is none."""
+            text = (element.findtext(f"{{*}}{name}") or "").strip()
+            return _VARIABLE.sub(lambda match: environ.get(match[1], match[0]), text)
 
         mirrors = list(settings.iterfind("{*}mirrors/{*}mirror"))
-        by_name = [each for each in mirrors if text(each, "mirrorOf") == "central"]
-        chosen = next(
-            (each for each in (*by_name, *mirrors) if _is_for_central(text(each, "mirrorOf"))), None
-        )
-        if chosen is None:
+        # the sort is stable: of several the first one
+        mirrors.sort(key=lambda mirror: text_of(mirror, "mirrorOf") != "central")
+        of_central = [mirror for mirror in mirrors if _is_for_central(text_of(mirror, "mirrorOf"))]
+        if not of_central:
             return cls(cache)
-        url = text(chosen, "url")
+        mirror = of_central[0]
+        url = text_of(mirror, "url")
         address = _mirror_address(url)
         if address is None:
             raise UsageError(
                 f"{path}: the mirror of Maven Central is '{_shown_address(url)}', which is no address;"
                 f" {_ADDRESS_FORM}. Mend it, or set {MIRROR}."
             )
-        plain = cls(cache, address.url, settings=path, username=address.username, password=address.password)
+        username = address.username
+        password = address.password
         for server in settings.iterfind("{*}servers/{*}server"):
-            if text(server, "id") == text(chosen, "id") and "{" not in text(server, "password"):
-                return replace(plain, username=text(server, "username"), password=text(server, "password"))
-        return plain
+            is_encrypted = "{" in text_of(server, "password")
+            if text_of(server, "id") == text_of(mirror, "id") and not is_encrypted:
+                username = text_of(server, "username")
+                password = text_of(server, "password")
+                break
+        return cls(cache, address.url, settings=path, username=username, password=password)
 
     def __str__(self) -> str:
+        """Name it in a message: its address without the login, and who has named it."""
         mirror = _shown_address(self.mirror or "Maven Central")
         return mirror if self.settings is None else f"{mirror}, the mirror of {self.settings},"
 
@@ -285,66 +317,85 @@ class Repository:
             return folder
         make_folder(self.cache)
         with _locked(self.cache / "jars.flock"):
+            # another process may have fetched them meanwhile
             if mismatches(folder, jars):
-                with tempfile.TemporaryDirectory(dir=self.cache, prefix="fetching-") as work:
-                    self._fetch_into(Path(work) / "jars", jars, progress or (lambda _fetched, _total: None))
+                with tempfile.TemporaryDirectory(dir=self.cache, prefix="fetching-") as draft_folder:
+                    draft = Path(draft_folder) / "jars"
+                    self._fetch_into(draft, jars, progress or (lambda _fetched, _total: None))
                     shutil.rmtree(folder, ignore_errors=True)
-                    os.rename(Path(work) / "jars", folder)
+                    os.rename(draft, folder)
         return folder
 
     def _fetch_into(self, folder: Path, jars: Sequence[Jar], progress: Progress) -> None:
+        """Make a folder and fetch all jars into it, some at once; check them."""
         folder.mkdir()
         progress(0, len(jars))
-        deadline = time.monotonic() + self.timeout_ms / 1000
+        deadline_s = time.monotonic() + self.timeout_ms / 1000
         opener = self._opener()
         threads = ThreadPoolExecutor(FETCHED_AT_ONCE, thread_name_prefix="windhover-jars")
         try:
-            fetching = [threads.submit(self._fetch_jar, opener, jar, folder, deadline) for jar in jars]
-            for number, fetched in enumerate(as_completed(fetching), 1):
-                fetched.result()
-                progress(number, len(jars))
+            fetching = [threads.submit(self._fetch_jar, opener, jar, folder, deadline_s) for jar in jars]
+            for fetched_count, fetched in enumerate(as_completed(fetching), 1):
+                fetched.result()  # raises what was raised in the thread
+                progress(fetched_count, len(jars))
         finally:
             threads.shutdown(cancel_futures=True)
-        if wrong := mismatches(folder, jars):
+        wrong_jars = mismatches(folder, jars)
+        if wrong_jars:
             raise UsageError(
                 f"{self} delivers jars that are not those of jars.lock: "
-                f"{'; '.join(wrong)}. Nothing of it is used; name another repository in {MIRROR}."
+                f"{'; '.join(wrong_jars)}. Nothing of it is used; name another repository in {MIRROR}."
             )
 
     def _opener(self) -> OpenerDirector:
-        """Trust the machine's certificates; tell the password to nobody but the repository, if it asks."""
+        """Return a client that trusts the machine's certificates.
+
+        It gives the password to nobody but the repository, if that asks.
+        """
         passwords = HTTPPasswordMgrWithDefaultRealm()
         if self.mirror and self.username:
             passwords.add_password(None, self.mirror, self.username, self.password)
         context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return build_opener(HTTPSHandler(context=context), HTTPBasicAuthHandler(passwords))
 
-    def _fetch_jar(self, opener: OpenerDirector, jar: Jar, folder: Path, deadline: float) -> None:
+    def _fetch_jar(self, opener: OpenerDirector, jar: Jar, folder: Path, deadline_s: float) -> None:
+        """Write a jar into a folder; `Unreachable`: it did not come as a whole before the
+        deadline.
+        """
         url = f"{(self.mirror or MAVEN_CENTRAL).rstrip('/')}/{jar.path}"
         try:
-            left = max(0.001, min(SILENT_SECONDS_MAX, deadline - time.monotonic()))
-            with opener.open(url, timeout=left) as answer, (folder / jar.file).open("wb") as file:
+            timeout_s = max(0.001, min(SILENT_SECONDS_MAX, deadline_s - time.monotonic()))
+            with opener.open(url, timeout=timeout_s) as answer, (folder / jar.file).open("wb") as file:
                 while chunk := answer.read(_CHUNK):
                     file.write(chunk)
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > deadline_s:
                         raise TimeoutError(f"not all is here after {self.timeout_ms / 1000:g} s")
-                size, came = answer.headers.get("Content-Length"), file.tell()
-                if size is not None and came < int(size):  # `read` says nothing of it
-                    raise ConnectionError(f"it was cut off after {came} of {size} bytes")
+                promised_bytes = answer.headers.get("Content-Length")
+                received_bytes = file.tell()
+                # `read` does not raise where the connection ends too early
+                if promised_bytes is not None and received_bytes < int(promised_bytes):
+                    raise ConnectionError(f"it was cut off after {received_bytes} of {promised_bytes} bytes")
         except (OSError, HTTPException) as error:
-            lacks = isinstance(error, HTTPError) and error.code == HTTPStatus.NOT_FOUND
-            lacks |= isinstance(error, URLError) and isinstance(error.reason, FileNotFoundError)
-            name = f"{jar.group}:{jar.artifact}:{jar.version}"
+            why = "not found" if _is_not_found(error) else str(Untrusted(cut(str(error))))
             raise Unreachable(
                 f"{self} did not deliver Kafka's jars: "
-                f"{name}: {'not found' if lacks else Untrusted(cut(str(error)))}. Check the network, "
+                f"{jar.group}:{jar.artifact}:{jar.version}: {why}. Check the network, "
                 f"or name a mirror of Maven Central in {MIRROR}."
             ) from error
 
 
+def _is_not_found(error: Exception) -> bool:
+    """Return whether a repository, or a folder that is one, lacks a file."""
+    if isinstance(error, HTTPError):
+        return error.code == HTTPStatus.NOT_FOUND
+    return isinstance(error, URLError) and isinstance(error.reason, FileNotFoundError)
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Lock between processes; the kernel releases it when the process dies."""
+    """Hold a lock between processes while the body runs; the kernel releases it when the process
+    dies.
+    """
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

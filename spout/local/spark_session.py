@@ -21,8 +21,8 @@ SHUFFLE_PARTITIONS = 2
 HASHED_GROUPS = 100_000
 """Groups that a task aggregates in memory; of more, it sorts all rows, and by default that is of 128."""
 
-_NAME: Final = "spark-without-zip-"
-_LINKED: Final = ("bin", "jars", "sbin")
+_HOME_NAME: Final = "spark-without-zip-"
+_HOME_ENTRIES: Final = ("bin", "jars", "sbin")
 """The entries of SPARK_HOME that Spark itself uses."""
 
 
@@ -38,11 +38,11 @@ def local_session(
     python = str((further or {}).get("spark.pyspark.python") or sys.executable)
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    fetched = cache_directory(os.environ)
-    os.environ["JAVA_HOME"] = str(java.java_home_for_spark(java.find(os.environ), fetched))
+    own_cache = cache_directory(os.environ)
+    os.environ["JAVA_HOME"] = str(java.java_home_for_spark(java.find(os.environ), own_cache))
     if python == sys.executable:
         installed = Path(pyspark.__file__).parent
-        os.environ["SPARK_HOME"] = str(home_without_zip(installed, os.environ, fetched))
+        os.environ["SPARK_HOME"] = str(home_without_zip(installed, os.environ, own_cache))
     builder = SparkSession.builder.master(f"local[{cores or '*'},3]").appName(name)
     return builder.config(map=local_settings(cache, further or {})).getOrCreate()
 
@@ -93,27 +93,35 @@ def warm_up(spark: SparkSession) -> None:
 
 
 def home_without_zip(installed: Path, environ: Mapping[str, str], cache: Path) -> Path:
-    """Return a SPARK_HOME whose Python processes import the installed PySpark, not the sources in its zip.
+    """Return a SPARK_HOME with which Python processes import the installed PySpark, not the sources
+    in a zip.
 
     Spark puts ``SPARK_HOME/python/lib/pyspark.zip`` first on the path of each Python process that it starts.
     Python keeps no bytecode of modules in a zip, so each process compiles PySpark again. On a slow or busy
     machine that takes longer than the 10 s after which Spark gives a process up ("Python worker failed to
     connect back"), and no setting changes this limit.
 
-    SPARK_HOME of `environ` goes first; else a folder with links to the installed one is created once.
+    That of `environ` goes first, as it is. Else a folder in `cache` with links to the installed one
+    is created once.
     """
-    named = environ.get("SPARK_HOME")
-    if named and not Path(named).name.startswith(_NAME):
-        return Path(named)
-    home = cache / f"{_NAME}{zlib.crc32(os.fsencode(installed)):08x}"
-    if not all((home / name).exists() for name in _LINKED):
-        make_folder(cache)
-        try:
-            with written_whole(home) as draft:
-                draft.mkdir()
-                for name in _LINKED:
-                    (draft / name).symlink_to(installed / name)
-        except OSError:  # another process was first
-            if not all((home / name).exists() for name in _LINKED):
-                raise
+    named_home = environ.get("SPARK_HOME")
+    if named_home and not Path(named_home).name.startswith(_HOME_NAME):
+        return Path(named_home)
+    home = cache / f"{_HOME_NAME}{zlib.crc32(os.fsencode(installed)):08x}"
+    if _is_complete(home):
+        return home
+    make_folder(cache)
+    try:
+        with written_whole(home) as draft:
+            draft.mkdir()
+            for name in _HOME_ENTRIES:
+                (draft / name).symlink_to(installed / name)
+    except OSError:  # another process was first
+        if not _is_complete(home):
+            raise
     return home
+
+
+def _is_complete(home: Path) -> bool:
+    """Return whether a folder has all that Spark uses of its SPARK_HOME."""
+    return all((home / name).exists() for name in _HOME_ENTRIES)

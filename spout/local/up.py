@@ -19,7 +19,7 @@ from acker.errors import ConfigError, Unreachable
 from acker.provisioning import provision
 from spout.local import java
 from spout.local.broker_settings import HOST
-from spout.local.embedded import EmbeddedBroker, aside, free_port, is_free
+from spout.local.embedded import EmbeddedBroker, free_port, in_thread, is_free
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.local.jars import cache_directory
 from spout.runtime.child import Child, Kind
@@ -37,9 +37,12 @@ DRIVER_METRICS = f"{HOST}:9103"
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What to start. `directory` None: a temporary one; `port` None: a free one, else the first broker's.
+    """What to start.
 
-    `drivers` are the addresses of drivers' metrics, which the page asks.
+    Attributes:
+        port: of the first broker; None: a free one.
+        directory: for the brokers' data; None: a temporary one.
+        drivers: the addresses of drivers' metrics, which the page asks.
     """
 
     config: Path = Path("topics.yaml")
@@ -50,8 +53,8 @@ class UpOptions:
     drivers: Sequence[str] = (DRIVER_METRICS,)
 
     def __post_init__(self) -> None:
-        for each in self.drivers:
-            metrics_address(each)
+        for driver in self.drivers:
+            metrics_address(driver)  # raises where it is none
 
 
 class Interrupted(BaseException):
@@ -69,41 +72,48 @@ def run_up(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], 
     code after a clean stop: 130 for Ctrl-C, 143 for SIGTERM.
     """
     if not options.broker_only:
-        ours = ",".join(f"{HOST}:{(options.port or 0) + number}" for number in range(options.brokers))
-        topics_of_own_broker(options.config, environ, ours, "up")
-    return interruptible(lambda: _run(options, environ, say))
+        # refuse a config that names another broker before anything is started
+        first_port = options.port or 0
+        own_brokers = [f"{HOST}:{first_port + number}" for number in range(options.brokers)]
+        topics_of_own_broker(options.config, environ, ",".join(own_brokers), "up")
+    return interruptible(lambda: _run_until_one_ends(options, environ, say))
 
 
-def _run(options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]) -> NoReturn:
+def _run_until_one_ends(
+    options: UpOptions, environ: Mapping[str, str], say: Callable[[str], None]
+) -> NoReturn:
+    """Start all parts, and raise `Unreachable` when one of them has ended, with how it ended."""
     with ExitStack() as stack:
-        port = None if options.broker_only else announce_page(say)
+        page_port = None if options.broker_only else announce_page(say)
         kafka, brokers = _start_kafka(stack, options, say)
         environ = {**environ, BOOTSTRAP: kafka.bootstrap}
-        children = [] if options.broker_only else _start(stack, options.config, kafka.directory, environ, say)
-        start_page(stack, port, options.config, environ, say, options.drivers)
-        if port is not None:
+        services: list[Child] = []
+        if not options.broker_only:
+            services = _start_services(stack, options.config, kafka.directory, environ, say)
+        start_page(stack, page_port, options.config, environ, say, options.drivers)
+        if page_port is not None:
             say(f"the page draws the driver that serves its metrics at {', '.join(options.drivers)}")
-        found = java.find(environ)
-        if java.is_missed_by_spark(found, environ):
-            home = java.java_home_for_spark(found, cache_directory(environ))
+        installed_java = java.find(environ)
+        if java.is_missed_by_spark(installed_java, environ):
+            home = java.java_home_for_spark(installed_java, cache_directory(environ))
             say(f"without it your Spark program finds no Java: export JAVA_HOME={shlex.quote(str(home))}")
         say(f"ready: bootstrap.servers={kafka.bootstrap} (Ctrl-C ends it)")
-        ended = _first_to_end([*brokers, *children])
+        ended = _wait_for_first_end([*brokers, *services])
         while isinstance(ended, EmbeddedBroker) and len(brokers) > 1:
             say(f"{ended.how_it_ended().splitlines()[0]}; starting it again")
             ended.restart()
-            ended = _first_to_end([*brokers, *children])
+            ended = _wait_for_first_end([*brokers, *services])
         raise Unreachable(ended.how_it_ended())
 
 
 def topics_of_own_broker(config: Path, environ: Mapping[str, str], bootstrap: str, command: str) -> Topics:
     """Load a topics.yaml for a broker that a command starts itself; `ConfigError`: it names another one."""
     topics = load_topics(config, {**environ, BOOTSTRAP: bootstrap})
-    named = topics.kafka.get("bootstrap.servers", bootstrap)
-    if named != bootstrap:
+    servers = topics.kafka.get("bootstrap.servers", bootstrap)
+    if servers != bootstrap:
         raise ConfigError(
-            f"{config}: kafka.bootstrap.servers is {named}, but `{command}` starts a broker of its own; write"
-            f' "${{{BOOTSTRAP}:-{named}}}"'
+            f"{config}: kafka.bootstrap.servers is {servers}, but `{command}` starts a broker of its own;"
+            f' write "${{{BOOTSTRAP}:-{servers}}}"'
         )
     return topics
 
@@ -111,6 +121,7 @@ def topics_of_own_broker(config: Path, environ: Mapping[str, str], bootstrap: st
 def _start_kafka(
     stack: ExitStack, options: UpOptions, say: Callable[[str], None]
 ) -> tuple[EmbeddedBroker | EmbeddedCluster, tuple[EmbeddedBroker, ...]]:
+    """Start one broker or a cluster, which `stack` ends; return it, and the brokers one by one."""
     if options.brokers == 1:
         broker = stack.enter_context(EmbeddedBroker(options.directory, options.port, progress=say))
         say(f"broker is ready (process {broker.pid}, log {broker.log})")
@@ -118,29 +129,36 @@ def _start_kafka(
     cluster = stack.enter_context(
         EmbeddedCluster(options.directory, options.brokers, options.port, progress=say)
     )
-    for each in cluster.brokers:
-        say(f"broker {each.node_id} is ready (process {each.pid}, log {each.log})")
+    for broker in cluster.brokers:
+        say(f"broker {broker.node_id} is ready (process {broker.pid}, log {broker.log})")
     return cluster, cluster.brokers
 
 
-def _start(
+def _start_services(
     stack: ExitStack, config: Path, logs: Path, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> list[Child]:
-    for line in aside(lambda: provision.create_topics(load_topics(config, environ))):
+    """Make the topics, start acker and replay worker, which `stack` ends, and wait until they are
+    ready.
+
+    `logs` is the folder for their logs.
+    """
+    for line in in_thread(lambda: provision.create_topics(load_topics(config, environ))):
         say(line)
-    children = [
-        stack.enter_context(Child(kind, config, log=logs / f"{kind}.log", environ=environ)) for kind in KINDS
-    ]
-    for child in children:
-        child.wait_ready()
-        say(f"{child.kind} is ready (process {child.pid}, log {child.log})")
-    return children
+    services: list[Child] = []
+    for kind in KINDS:
+        log = logs / f"{kind}.log"
+        services.append(stack.enter_context(Child(kind, config, log=log, environ=environ)))
+    for service in services:
+        service.wait_ready()
+        say(f"{service.kind} is ready (process {service.pid}, log {service.log})")
+    return services
 
 
 def announce_page(say: Callable[[str], None]) -> int | None:
     """Choose a port for the page and say its address; None: there is no page, since a library is missing."""
-    if missing := missing_libraries():
-        say(f"no page: {', '.join(missing)} not installed; {INSTALL}")
+    libraries = missing_libraries()
+    if libraries:
+        say(f"no page: {', '.join(libraries)} not installed; {INSTALL}")
         return None
     port = UI_PORT if is_free(UI_PORT) else free_port()
     say(f"page: http://{HOST}:{port}/ answers as soon as Kafka runs")
@@ -157,13 +175,18 @@ def start_page(
 ) -> None:
     """Start the page in a process that `stack` ends. If it does not start, the rest goes on without it.
 
-    If another process has taken the port since it was named, the page gets another one, and says so.
+    If another process has taken the port since it was announced, the page gets another one, and
+    says so.
+
+    Args:
+        port: the announced one; None: there is no page.
+        drivers: the addresses of drivers' metrics.
     """
     if port is None:
         return
     options = ["--config", str(config), "--port", str(port)]  # as it was given: the page names it so
-    for each in drivers:
-        options += ["--driver", each]
+    for driver in drivers:
+        options += ["--driver", driver]
     program = ("-m", "spout.cli", "ui", *options)
     page = stack.enter_context(Child("ui", config, environ=environ, program=program))
     try:
@@ -173,24 +196,27 @@ def start_page(
         if os.strerror(errno.EADDRINUSE) not in str(error):
             say(f"no page: {error}")
             return
-        say(f"page: http://{HOST}:{(other := free_port())}/ for another process has taken port {port}")
-        start_page(stack, other, config, environ, say, drivers)
+        new_port = free_port()
+        say(f"page: http://{HOST}:{new_port}/ for another process has taken port {port}")
+        start_page(stack, new_port, config, environ, say, drivers)
         return
     say(f"page is ready (process {page.pid}, log {page.log})")
 
 
-def _first_to_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | Child:
+def _wait_for_first_end(parts: Sequence[EmbeddedBroker | Child]) -> EmbeddedBroker | Child:
+    """Wait until the process of one part has ended, and return that part."""
     with ExitStack() as stack:
-        watched = {}
+        part_by_descriptor: dict[int, EmbeddedBroker | Child] = {}
         poll = select.poll()  # `select` takes no descriptor above 1,023
         for part in parts:
             if part.pid is None:
                 return part
             descriptor = os.pidfd_open(part.pid)
             stack.callback(os.close, descriptor)
-            watched[descriptor] = part
+            part_by_descriptor[descriptor] = part
             poll.register(descriptor, select.POLLIN)
-        return watched[poll.poll()[0][0]]
+        ended_descriptor, _event = poll.poll()[0]
+        return part_by_descriptor[ended_descriptor]
 
 
 def interruptible(command: Callable[[], int]) -> int:
@@ -200,16 +226,18 @@ def interruptible(command: Callable[[], int]) -> int:
     with which every process dies that it started.
     """
 
+    signal_numbers = (signal.SIGINT, signal.SIGTERM)
+
     def interrupt(number: int, _frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
+        for signal_number in signal_numbers:
+            signal.signal(signal_number, signal.SIG_DFL)
         raise Interrupted(number)
 
-    previous = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {number: signal.signal(number, interrupt) for number in signal_numbers}
     try:
         return command()
     except Interrupted as interrupted:
         return interrupted.exit_code
     finally:
-        for each, handler in previous.items():
-            signal.signal(each, handler)
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)

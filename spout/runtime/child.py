@@ -56,11 +56,11 @@ class Child:
             "--config",
             str(config.resolve()),
         )
-        self._log = log
+        self._log = log  # None: not made yet
         self._environ = environ
-        self._temporary: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._started_at_byte = 0
+        self._temporary_folder: Path | None = None  # for a log of our own
+        self._process: subprocess.Popen[bytes] | None = None  # None: it was not started yet
+        self._log_start_bytes = 0  # where the log of the last start begins in its file
         self._owner = Owner(f"this {kind}", "End it there, where it was started")
 
     def __enter__(self) -> Self:
@@ -72,25 +72,29 @@ class Child:
         if not self._owner.is_here:  # a process that was forked within the context leaves it, too
             return
         self.stop()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._temporary_folder is not None:
+            shutil.rmtree(self._temporary_folder, ignore_errors=True)
 
     @property
     def log(self) -> Path:
-        """The file with its output, of all its starts."""
+        """Return the file with its output, of all its starts; make a temporary one if none was
+        named.
+        """
         if self._log is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix=f"windhover-{self.kind}-"))
-            self._log = self._temporary / f"{self.kind}.log"
+            self._temporary_folder = Path(tempfile.mkdtemp(prefix=f"windhover-{self.kind}-"))
+            self._log = self._temporary_folder / f"{self.kind}.log"
         return self._log
 
     @property
     def pid(self) -> int | None:
-        """Its process id, also after its end; None before its first start."""
+        """Return its process id, also after its end; None before its first start."""
         return self._process.pid if self._process else None
 
     @property
     def exit_code(self) -> int | None:
-        """Negative after a signal; None while it runs or before it was started."""
+        """Return its exit code: negative after a signal; None while it runs or before it was
+        started.
+        """
         return self._process.poll() if self._process else None
 
     def alive(self) -> bool:
@@ -102,7 +106,7 @@ class Child:
         self._owner.check()
         if self.alive():
             return
-        self._started_at_byte = self.log.stat().st_size if self.log.exists() else 0
+        self._log_start_bytes = self.log.stat().st_size if self.log.exists() else 0
         command = tether.Command([sys.executable, *self._program], self.log, environ=self._environ)
         self._process = tether.spawn(command)
 
@@ -123,7 +127,7 @@ class Child:
     def ready(self) -> bool:
         """Return whether its log shows, since its last start, that it owns partitions, or works."""
         with self.log.open("rb") as file:
-            file.seek(self._started_at_byte)
+            file.seek(self._log_start_bytes)
             return any(_event_of(line) == f"{self.kind}.ready" for line in file)
 
     def how_it_ended(self, timeout_s: float = 0.0) -> str:
@@ -134,7 +138,9 @@ class Child:
         return f"the {self.kind} {text}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """See `tether.stop`."""
+        """End it by SIGTERM, by SIGKILL after the timeout; return whether it ended by itself,
+        cleanly.
+        """
         self._owner.check()
         return self._process is None or tether.stop(self._process, int(timeout_s * 1000))
 

@@ -43,11 +43,11 @@ class OwnedPartitions(Protocol):
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that are restored."""
+        """Return the partitions that are restored."""
 
     @property
     def assigned(self) -> int:
-        """How many partitions the group has assigned."""
+        """Return how many partitions the group has assigned."""
 
 
 class Health:
@@ -59,9 +59,8 @@ class Health:
         live_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`quiet_s` returns the seconds since the loop last went on.
-
-        Over `live_s` it is not live.
+        """Judge a loop: it is not live if `quiet_s`, the seconds since it last went on, exceeds
+        `live_s`.
         """
         self._quiet_s = quiet_s
         self._live_s = live_s
@@ -70,7 +69,7 @@ class Health:
         self._status: OwnedPartitions | None = None  # None: no step has ended yet
 
     def update(self, status: OwnedPartitions) -> None:
-        """Take a new status, which the next probe reads."""
+        """Keep a new status, which the next probe reads."""
         self._status = status
 
     def live(self) -> str:
@@ -109,10 +108,10 @@ class SystemdNotifier:
         path = environ.get("NOTIFY_SOCKET", "")
         if path.startswith("@"):
             path = f"\0{path[1:]}"  # an abstract socket, which is in no folder
-        self._path = path
+        self._path = path  # of systemd's socket; empty: systemd did not start this process
         self._clock = clock
-        self._notify_at_s = clock()
-        self._has_reached = False
+        self._next_alive_s = clock()
+        self._has_reached = False  # True: systemd's socket took a message once
 
     def alive(self) -> None:
         """Notify that the loop goes on, which puts the watchdog off.
@@ -122,15 +121,15 @@ class SystemdNotifier:
         if not self._path:
             return
         now_s = self._clock()
-        if now_s >= self._notify_at_s:
-            self._notify_at_s = now_s + NOTIFY_EVERY_S
+        if now_s >= self._next_alive_s:
+            self._next_alive_s = now_s + NOTIFY_EVERY_S
             self.notify("WATCHDOG=1")
 
     def notify(self, state: str) -> None:
         """Send ``READY=1``, ``STOPPING=1`` or ``WATCHDOG=1``.
 
-        Raise UsageError if systemd was never there. Where it goes away later, its watchdog
-        decides: what it supervises must not end within a step for it.
+        Raise UsageError if systemd was never there. If it goes away later, nothing is raised: the
+        service must not end for that in the midst of a step, and systemd's watchdog decides.
         """
         if not self._path:
             return
@@ -148,7 +147,7 @@ class SystemdNotifier:
 
 
 def address_of(address: int | str) -> tuple[str, int]:
-    """Parse the value of ``--metrics-port`` to host and port; a port alone means all addresses.
+    """Return host and port of the value of ``--metrics-port``; a port alone means all addresses.
 
     >>> address_of("[::1]:9100"), address_of(9100)
     (('::1', 9100), ('0.0.0.0', 9100))
@@ -199,7 +198,7 @@ def serve(
 
 
 def registry_of(collector: Collector) -> CollectorRegistry:
-    """Return the metrics of a collector, and those that every process has."""
+    """Return a registry with the metrics of a collector, and those that every process has."""
     registry = CollectorRegistry()
     registry.register(collector)
     registry.register(Scraped(lambda: [build_info()]))

@@ -2,8 +2,8 @@
 
 ``os.fork`` copies the memory of a process and none of its threads but one. A client of Kafka in
 the copy looks alive, and sends nothing; to close it waits for threads that are not there. So
-each object that holds one learns of a fork in the child, where it puts `Behind` in the place of
-its lock: the next call raises, whichever it is, and no call pays for it.
+each object that holds a client has its `forked` called in the child, where it puts `Behind` in the
+place of its lock: the next call raises, whichever it is, and no call is slower for it.
 
 A child comes from ``os.fork``, from `multiprocessing` with the start method *fork*, from
 gunicorn's workers behind ``preload_app``, from Celery's prefork pool.
@@ -23,10 +23,7 @@ class Forkable(Protocol):
     """An object that must know when its process was forked."""
 
     def forked(self) -> None:
-        """Leave what is the parent's alone from now on.
-
-        Called in the child, before ``os.fork`` returns there.
-        """
+        """Refuse all use from now on; called in the child, before ``os.fork`` returns there."""
 
 
 _LISTENERS: Final[WeakSet[Forkable]] = WeakSet()
@@ -36,7 +33,9 @@ _KEPT: Final[list[object]] = []
 
 
 def tell_of_forks(listener: Forkable) -> None:
-    """Have `forked` of an object called, as long as it lives, in each child that is forked from here."""
+    """Register an object, as long as it lives: `forked` is called in each child that is forked from
+    here.
+    """
     _LISTENERS.add(listener)
 
 
@@ -49,7 +48,9 @@ class Behind:
     """Stands in the place of a lock or condition in a forked child: to enter it raises `UsageError`."""
 
     def __init__(self, what: str, cure: str) -> None:
-        """Name in a few words what the parent holds, and what to do in the child instead."""
+        """Make the error's text: `what` the parent holds, and the `cure`, what to do in the child
+        instead.
+        """
         self._text = (
             f"{what} was made in process {os.getppid()}, from which this process,"
             f" {os.getpid()}, was forked: its threads and its connections to Kafka are there,"
@@ -75,14 +76,14 @@ class Owner:
     """The process in which an object was made; a process that was forked from it may not use it."""
 
     def __init__(self, what: str, cure: str) -> None:
-        """Remember this process; `what` and `cure` are for the error."""
+        """Keep the id of this process; `what` and `cure` are for the error."""
         self._pid = os.getpid()
         self._what = what
         self._cure = cure
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the process, and none that was forked from it."""
+        """Return whether this is the process, and none that was forked from it."""
         return os.getpid() == self._pid
 
     def check(self) -> None:

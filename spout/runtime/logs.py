@@ -84,21 +84,20 @@ def configure(*, debug: bool = False) -> None:
 
 
 class OncePerKind:
-    """Decides whether a repeated event is shown: one of each kind per period.
+    """Decides whether a repeated event is shown: one of each kind per `RECURRING_EVERY_S`.
 
     `clock` gives seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # by kind: when one was last shown, and how many were left out since
+        # by kind: when an event was last shown, and how many were left out since
         self._shown_by_kind: dict[Hashable, tuple[float, int]] = {}
 
     def left_out(self, kind: Hashable) -> int | None:
-        """Count an event.
+        """Count an event; return whether and how it is to be shown.
 
-        Return how many of its kind were left out since the last one that was shown. None: leave
-        this one out, too.
+        None: leave it out. A number: show it; so many of its kind were left out before it.
         """
         now_s = self._clock()
         shown_s, left_out = self._shown_by_kind.get(kind, (None, 0))
@@ -112,16 +111,17 @@ class OncePerKind:
 
 
 class Recurring(logging.Filter):
-    """Lets one line of librdkafka of each kind through per minute: in an outage each client repeats them."""
+    """Shows one line of librdkafka of each kind per minute: in an outage each client repeats
+    them.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
         self._kinds = OncePerKind(clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to show a line.
-
-        Its field `repeated` counts the lines left out before it.
+        """Return whether to show a line; its field `repeated` gets the number left out before
+        it.
         """
         if record.name != LIBRDKAFKA:
             return True
@@ -167,7 +167,7 @@ def hide_secrets(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -
 
 
 def _cut(value: Any) -> Any:
-    """Return a value without what has the form of a secret, in it and within it."""
+    """Return a value, with all that has the form of a secret cut out of the texts in it."""
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, Mapping):

@@ -99,9 +99,9 @@ EXEMPLAR_CHARACTERS_MAX: Final = 120
 
 
 def flatten(status: Any) -> dict[str, Any]:
-    """Return the fields of a status and of its nested values.
+    """Return the values of a status and of its nested ones, by the names of their fields.
 
-    One with ``repr=False`` is left out.
+    A field with ``repr=False`` is left out.
     """
     values_by_field: dict[str, Any] = {}
     for field in fields(status):
@@ -116,15 +116,14 @@ def flatten(status: Any) -> dict[str, Any]:
 
 
 def label_values(names: Iterable[str]) -> list[str]:
-    """Return names as values of labels: in the notation, as all else shows them.
-
-    None is an empty one.
+    """Return names as values of labels, in the notation of `acker.notation`; None becomes an empty
+    one.
     """
     return [show_text(name) if name else "" for name in names]
 
 
 def gauge(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[str]) -> Metric:
-    """Return a gauge with its samples by the values of its labels."""
+    """Return a gauge; `samples`: its numbers by the values of its labels."""
     metric = GaugeMetricFamily(name, text, labels=list(labels))
     for values, number in samples.items():
         metric.add_metric(label_values(values), number)
@@ -132,7 +131,7 @@ def gauge(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[s
 
 
 def counter(name: str, text: str, samples: Mapping[Key, float], labels: Iterable[str]) -> Metric:
-    """Return a counter with samples by the values of its labels.
+    """Return a counter; `samples`: its numbers by the values of its labels.
 
     Its name gets the suffix ``_total``.
     """
@@ -149,15 +148,15 @@ def place_labels(place: str) -> tuple[str, str]:
 
 
 def build_info() -> Metric:
-    """Return the version of Windhover, as a label of a 1."""
+    """Return the metric whose label is the version of Windhover; its value is 1."""
     try:
-        installed = version("windhover")
+        installed_version = version("windhover")
     except PackageNotFoundError:  # a checkout on the path, which nobody has installed
-        installed = ""
+        installed_version = ""
     return gauge(
         "windhover_build_info",
         "the version of Windhover; always 1",
-        {(installed,): 1},
+        {(installed_version,): 1},
         ["version"],
     )
 
@@ -182,14 +181,21 @@ class StatusCollector(Collector):
         metrics: Callable[[Any], Iterable[Metric]],
         age_s: Callable[[], float] | None = None,
     ) -> None:
-        """`age_s` returns the seconds since the last step of the `part`, acker or replay, ended."""
+        """Begin without a status.
+
+        Args:
+            part: acker or replay.
+            metrics: yields the metrics of a status.
+            age_s: returns the seconds since the last step of the part ended; None: no metric
+                of that.
+        """
         self._part = part
         self._metrics = metrics
         self._age_s = age_s
         self._status: Any = None
 
     def update(self, status: Any) -> None:
-        """Take a new status, which the next scrape reads."""
+        """Keep a new status, which the next scrape reads."""
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
@@ -207,14 +213,14 @@ class StatusCollector(Collector):
 def acker_metrics(status: AckerStatus, topics: Topics) -> Iterator[Metric]:
     """Yield the metrics of an acker; `topics` has the names of its inputs."""
     values_by_field = flatten(status)
-    yield from _plain("windhover_acker", values_by_field, ACKER_GAUGES, ACKER_COUNTERS)
+    yield from _without_labels("windhover_acker", values_by_field, ACKER_GAUGES, ACKER_COUNTERS)
     yield SummaryMetricFamily(
         "windhover_acker_restore_seconds",
         "how long partitions waited to be restored, from their assignment on",
         status.restored,
         status.restored_ms / 1_000,
     )
-    yield _stands("windhover_acker", status.standing)
+    yield _standing_partitions("windhover_acker", status.standing)
     inputs = {input.id: input for input in topics.inputs.values() if input.tracked}
     # an input without a verdict yet has zeros, so that its counters begin there
     tallies = {input_id: InputTally() for input_id in inputs} | status.verdicts.inputs
@@ -231,7 +237,7 @@ def _verdict_metrics(tallies: Mapping[int, InputTally], inputs: Mapping[int, Inp
     verdicts: dict[tuple[str, ...], float] = {}
     failures: dict[tuple[str, ...], float] = {}
     for input_id, tally in tallies.items():
-        names = _names(input_id, inputs)
+        names = _input_and_group(input_id, inputs)
         for reason in REASONS:
             verdicts[*names, reason.lower()] = tally.verdicts[reason]
         for cause, count in tally.failures.items():
@@ -244,33 +250,37 @@ def _verdict_metrics(tallies: Mapping[int, InputTally], inputs: Mapping[int, Inp
 
 
 def _too_late_metrics(status: AckerStatus) -> Iterator[Metric]:
-    """Yield by group what came too late for its window."""
-    late = status.verdicts.too_late
+    """Yield by group how many roots and rows came too late for their window."""
+    counts_by_group = status.verdicts.too_late
     text = "roots of which a tuple came too late for its window (hold)"
-    roots = {(group,): float(counts.roots) for group, counts in late.items()}
+    roots = {(group,): float(counts.roots) for group, counts in counts_by_group.items()}
     yield counter("windhover_acker_too_late_roots", text, roots, ["group"])
     text = "rows that a watermark dropped, and of which nobody knows the records"
-    rows = {(group,): float(counts.rows) for group, counts in late.items()}
+    rows = {(group,): float(counts.rows) for group, counts in counts_by_group.items()}
     yield counter("windhover_acker_dropped_rows", text, rows, ["group"])
 
 
 def _completion_times(tallies: Mapping[int, InputTally], inputs: Mapping[int, Input]) -> Metric:
-    """Return the histogram of how long acked records took."""
-    times = HistogramMetricFamily(
+    """Return the histogram of how long acked records took; `tallies` and `inputs` are by the
+    input's id.
+    """
+    histogram = HistogramMetricFamily(
         "windhover_acker_completion_seconds",
         "from the first emission of acked records to their verdict, over all attempts",
         labels=["input", "group"],
     )
     for input_id, tally in tallies.items():
-        classes = _classes(tally, inputs.get(input_id))
-        times.add_metric(label_values(_names(input_id, inputs)), classes, tally.took_ms / 1_000)
-    return times
+        labels = label_values(_input_and_group(input_id, inputs))
+        buckets = _cumulative_buckets(tally, inputs.get(input_id))
+        total_s = tally.took_ms / 1_000
+        histogram.add_metric(labels, buckets, total_s)
+    return histogram
 
 
 def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
     """Yield the metrics of a replay worker."""
     values_by_field = flatten(status)
-    yield from _plain("windhover_replay", values_by_field, REPLAY_GAUGES, REPLAY_COUNTERS)
+    yield from _without_labels("windhover_replay", values_by_field, REPLAY_GAUGES, REPLAY_COUNTERS)
     if status.next_due_ms is not None:
         name = "windhover_replay_next_due_timestamp_seconds"
         yield gauge(name, "wall time of the next replay", {(): status.next_due_ms / 1_000}, ())
@@ -280,8 +290,8 @@ def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
         counts = _by_input(zeros | values_by_field[f"{name}_by_input"])
         yield counter(f"windhover_replay_{name}", text, counts, ["input"])
     text = "waiting roots whose input cannot go on, or whose copy or dead letter is refused"
-    aside = _by_input(zeros | dict(status.aside_by_input))
-    yield gauge("windhover_replay_aside", text, aside, ["input"])
+    roots_put_aside = _by_input(zeros | dict(status.aside_by_input))
+    yield gauge("windhover_replay_aside", text, roots_put_aside, ["input"])
     paused = {(name,): float(name in status.paused) for name in {*status.breaker_used, *status.paused}}
     yield gauge("windhover_replay_paused", "1: the breaker has paused the input", paused, ["input"])
     text = "share of its dead letters in a row, or in its window, that the breaker has seen; 1 opens it"
@@ -291,24 +301,24 @@ def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
     yield counter("windhover_replay_limit_hits", "steps that a limit held up", limit_hits, ["limit"])
 
 
-def _stands(prefix: str, standing: Iterable[str]) -> Metric:
-    """Return the partitions that stand, named as ``topic/partition``.
-
-    One that goes on has no sample.
+def _standing_partitions(prefix: str, standing: Iterable[str]) -> Metric:
+    """Return the metric of partitions that do not go on (``topic/partition``); others have no
+    sample.
     """
     samples = {place_labels(place): 1.0 for place in standing}
     return gauge(f"{prefix}_stands", STANDS_TEXT, samples, ["topic", "partition"])
 
 
-def _plain(
+def _without_labels(
     prefix: str,
     values_by_field: Mapping[str, Any],
     gauges: Mapping[str, str],
     counters: Mapping[str, str],
 ) -> Iterator[Metric]:
-    """Yield metrics without labels of the fields of a status.
+    """Yield metrics without labels for some fields of a status; of a collection its size is the
+    value.
 
-    Of a collection its size is the value.
+    `gauges` and `counters` have the names of these fields, with their help.
     """
     for name, text in gauges.items():
         value = values_by_field[name]
@@ -323,34 +333,39 @@ def _by_input(numbers: Mapping[str, float]) -> dict[tuple[str, ...], float]:
     return {(name,): number for name, number in numbers.items()}
 
 
-def _names(input_id: int, inputs: Mapping[int, Input]) -> tuple[str, str]:
-    """Return the name of an input and its group; the acker's topics.yaml need not have it."""
+def _input_and_group(input_id: int, inputs: Mapping[int, Input]) -> tuple[str, str]:
+    """Return the name of an input and its group; of one that topics.yaml does not have the id, and
+    none.
+    """
     configured_input = inputs.get(input_id)
     if configured_input is None:
         return f"id {input_id}", ""
     return configured_input.name, configured_input.group
 
 
-def _classes(tally: InputTally, configured_input: Input | None) -> list[Any]:
-    """Return the classes of a histogram: upper bound, roots below it, and its last root as the exemplar.
+def _cumulative_buckets(tally: InputTally, configured_input: Input | None) -> list[Any]:
+    """Return the buckets of a histogram: upper bound in s, roots below it, and its last root as the
+    exemplar.
 
     An input that topics.yaml does not have (None) has no exemplars.
     """
     bounds_s = [*(str(bound_ms / 1_000) for bound_ms in BOUNDS_MS), "+Inf"]
-    classes: list[Any] = []
-    for bound_s, roots, slow in zip(bounds_s, accumulate(tally.took), tally.last, strict=True):
+    buckets: list[Any] = []
+    for bound_s, roots, last_root in zip(bounds_s, accumulate(tally.took), tally.last, strict=True):
         exemplar = None
-        if slow is not None and configured_input is not None:
-            exemplar = _exemplar(slow, configured_input)
-        classes.append((bound_s, roots, exemplar))
-    return classes
+        if last_root is not None and configured_input is not None:
+            exemplar = _exemplar(last_root, configured_input)
+        buckets.append((bound_s, roots, exemplar))
+    return buckets
 
 
-def _exemplar(slow: SlowRoot, configured_input: Input) -> Exemplar | None:
-    """Return the place of a root, as `windhover inspect` takes it; None where it is too long."""
-    source, position = slow.root
+def _exemplar(acked: SlowRoot, configured_input: Input) -> Exemplar | None:
+    """Return the name of a root, as `windhover inspect` takes it; None: it is too long for an
+    exemplar.
+    """
+    source, position = acked.root
     topic = configured_input.replay_topic if is_replay(source) else configured_input.name
-    place = f"{topic}/{partition_of(source)}@{offset_of(position)}"
-    if len(place) > EXEMPLAR_CHARACTERS_MAX:
+    root_name = f"{topic}/{partition_of(source)}@{offset_of(position)}"
+    if len(root_name) > EXEMPLAR_CHARACTERS_MAX:
         return None
-    return Exemplar({"root": place}, slow.took_ms / 1_000, slow.at_ms / 1_000)
+    return Exemplar({"root": root_name}, acked.took_ms / 1_000, acked.at_ms / 1_000)

@@ -52,11 +52,16 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the loop gets from outside; `clock` is wall time in ms.
+    """What the loop of a service gets from outside.
 
-    `part`, acker or replay, begins each event's name; `publish` gets the status for the
-    metrics; `reload` takes the present topics.yaml, None: it cannot; `notify` gets ``READY=1``
-    and ``STOPPING=1`` for systemd.
+    Attributes:
+        part: acker or replay; the names of events begin with it.
+        clock: returns wall time, ms.
+        log: logs an event with fields.
+        publish: gets the status, for the metrics.
+        steps: watches that no step hangs.
+        reload: has a service read topics.yaml again; None: it cannot.
+        notify: gets ``READY=1`` and ``STOPPING=1`` for systemd.
     """
 
     part: str
@@ -76,9 +81,9 @@ class StepInterrupted(BaseException):
 
 
 class Signals:
-    """Notes the first SIGTERM or SIGINT, and SIGHUP, as a context.
+    """Records the first SIGTERM or SIGINT, and SIGHUP, as long as the context lasts.
 
-    A second one acts as usual, at once.
+    A second SIGTERM or SIGINT acts as usual, at once.
 
     Attributes:
         interrupts: whether the first one raises `StepInterrupted` as well, in whatever the main
@@ -148,9 +153,9 @@ def run_until_signalled(make: Callable[[], Service], surroundings: Surroundings)
 
 
 def _step_until_signalled(service: Service, surroundings: Surroundings, signals: Signals) -> None:
-    """Step until a signal arrives.
+    """Step a service until a signal arrives.
 
-    Close the service where it raises, and where a signal interrupts it.
+    If it raises, or a signal interrupts it, close it here; else the caller does.
     """
     status_log = _StatusLog(surroundings)
     try:
@@ -160,8 +165,8 @@ def _step_until_signalled(service: Service, surroundings: Surroundings, signals:
                 _reload(service, surroundings)
             now_ms = surroundings.clock()
             service.step(now_ms)
-            surroundings.steps.stepped()
-            status_log.look(service, now_ms)
+            surroundings.steps.record_step_end()
+            status_log.read_if_due(service, now_ms)
             # for good: what had a partition once has something to finish
             signals.interrupts = signals.interrupts and not status_log.owned
     except BaseException:
@@ -195,22 +200,21 @@ class _StatusLog:
     """Logs when partitions come and go, and the status every `STATUS_EVERY_MS`.
 
     Attributes:
-        owned: the partitions of now, as far as the status was read.
+        owned: the partitions of the process, as of the last status that was read.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
-        # wall times: of the first look, and when the status was last read and last logged
-        self._began_ms: int | None = None
+        # wall times at which the status was first read, last read and last logged
+        self._began_ms: int | None = None  # None: it was not read yet
         self._read_ms = 0
         self._logged_ms = 0
         self.owned: tuple[int, ...] = ()
         self._awaits_partitions = True  # until it has some, or is a standby
 
-    def look(self, service: Service, now_ms: int) -> None:
-        """Read the status if it is time, or partitions are awaited.
-
-        Publish it, and log what is new.
+    def read_if_due(self, service: Service, now_ms: int) -> None:
+        """Read the status if it is time, or partitions are awaited; then publish it, and log what
+        is new.
         """
         is_recent = abs(now_ms - self._read_ms) < READ_STATUS_EVERY_MS
         if self._began_ms is None:
@@ -228,9 +232,9 @@ class _StatusLog:
             self._log("status", **flatten(status), last_step_age_s=age_s)
 
     def _log_partitions(self, owned: tuple[int, ...], running_ms: int) -> None:
-        """Log a change of partitions, or that there are still none.
+        """Log and keep a change of partitions; log once if there are none after `STANDBY_AFTER_MS`.
 
-        The loop has run for `running_ms`.
+        `running_ms`: for how long the loop has run.
         """
         if owned != self.owned:
             is_ready = bool(owned) and not self.owned
@@ -242,4 +246,5 @@ class _StatusLog:
             self._log("standby")
 
     def _log(self, event: str, **fields: Any) -> None:
+        """Log an event of this part."""
         self._surroundings.log(f"{self._surroundings.part}.{event}", **fields)

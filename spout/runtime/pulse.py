@@ -1,7 +1,7 @@
 """Which bolt a task runs now: cheap to write, read by the thread that watches that no bolt hangs.
 
-A pass writes one pair for each call of a bolt. If the number of finished rows can be read
-beside the pair, it writes one for each batch of rows; so watching a bolt that works row by row
+A task writes a `Work` for each call of a bolt. If another thread can read how many rows are done
+(`Work.progress`), it writes one for each batch of rows; so watching a bolt that works row by row
 costs nothing per row.
 
 Source: docs/design/protocol.md, section 5.2.
@@ -10,6 +10,7 @@ Source: docs/design/protocol.md, section 5.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 Progress = Callable[[], int]
 """Returns a number that differs for each call of a bolt."""
@@ -17,8 +18,13 @@ Progress = Callable[[], int]
 Roots = Callable[[], Iterable[int]]
 """Returns the roots of the rows that a call works on now, as a task names them."""
 
-Work = tuple[str, Progress, Roots]
-"""The bolt that is running, its progress, and the roots that it works on."""
+
+class Work(NamedTuple):
+    """The bolt that is running, its progress, and the roots that it works on."""
+
+    bolt: str
+    progress: Progress
+    roots: Roots
 
 
 def one_call() -> int:
@@ -32,7 +38,7 @@ def no_roots() -> Iterable[int]:
 
 
 class Pulse:
-    """The bolt that a task runs now, or None."""
+    """What a task does now. `work`: the bolt that it runs; None: it runs none."""
 
     __slots__ = ("work",)
 
@@ -40,14 +46,15 @@ class Pulse:
         self.work: Work | None = None
 
     def begin(self, bolt: str, progress: Progress = one_call, roots: Roots = no_roots) -> None:
-        """Write down that a bolt is called, once, or for rows of which `progress` returns how many are done.
+        """Record that a bolt is called, once, or for rows of which `progress` returns how many are
+        done.
 
         `roots` is called by another thread, and only where the call takes too long.
         """
-        self.work = (bolt, progress, roots)
+        self.work = Work(bolt, progress, roots)
 
     def end(self) -> None:
-        """Write down that no bolt runs."""
+        """Record that no bolt runs."""
         self.work = None
 
 
@@ -56,20 +63,22 @@ class OverdueCalls:
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms
-        # what the last sample saw, and since when it is the same
+        # of the last sample: what it saw, and since when samples have seen the same
         self._work: Work | None = None
         self._progress_count = 0
         self._since_ms = 0
 
-    def overdue(self, work: Work | None, now_ms: int) -> str:
-        """Take a sample; return the bolt whose call has taken too long, or an empty text."""
+    def sample(self, work: Work | None, now_ms: int) -> str:
+        """Record what a task does at a time; return the bolt whose call is overdue, empty: none
+        is.
+        """
         if work is None:
             self._work = None
             return ""
-        bolt, progress, _ = work
-        progress_count = progress()
+        progress_count = work.progress()
         if work is not self._work or progress_count != self._progress_count:
             self._work = work
             self._progress_count = progress_count
             self._since_ms = now_ms
-        return bolt if now_ms - self._since_ms >= self._limit_ms else ""
+        is_overdue = now_ms - self._since_ms >= self._limit_ms
+        return work.bolt if is_overdue else ""

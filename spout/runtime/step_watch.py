@@ -62,13 +62,14 @@ class StepWatch:
         clock: Callable[[], float] = time.monotonic,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare to watch a `part`, acker or replay.
+        """Prepare to watch the loop of a `part`, acker or replay.
 
         Args:
-            limit_ms: how long one thing may take.
+            limit_ms: how long one operation may take: a bounded part of a step.
             grace_ms: how long the loop may take to end after a signal.
             log: logs an event with fields; called from the watching thread.
-            alive: called by the loop itself whenever it goes on.
+            clock: a time that only rises, in seconds.
+            alive: called by the loop itself whenever it begins an operation.
         """
         self._part = part
         self._limit_s = limit_ms / 1000
@@ -78,39 +79,43 @@ class StepWatch:
         self._alive = alive
         # what the loop does, and a number that tells it from the same thing done before
         self._operation = ("starting", 0)
-        self._stepped_s = self._moved_s = self._checked_s = clock()
+        # when the last step ended, the last operation began, and the last check was made
+        now_s = clock()
+        self._step_ended_s = now_s
+        self._operation_began_s = now_s
+        self._checked_s = now_s
         self._signals_received, self._signals_written = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="windhover-steps", daemon=True)
 
-    def at(self, what: str) -> None:
-        """Write down what the loop begins now: one bounded thing, such as a partition's transaction."""
+    def begin_operation(self, what: str) -> None:
+        """Record what the loop begins now: one bounded thing, such as a partition's transaction."""
         _, number = self._operation
         self._operation = (what, number + 1)
-        self._moved_s = self._clock()
+        self._operation_began_s = self._clock()
         self._alive()
 
-    def stepped(self) -> None:
-        """Write down that the loop has ended a step."""
-        self._stepped_s = self._clock()
-        self.at("between two steps")
+    def record_step_end(self) -> None:
+        """Record that the loop has ended a step."""
+        self._step_ended_s = self._clock()
+        self.begin_operation("between two steps")
 
     @property
     def doing(self) -> str:
-        """What the loop began last."""
+        """Return the operation that the loop began last."""
         return self._operation[0]
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last step ended; it also grows during a step."""
-        return max(0.0, self._clock() - self._stepped_s)
+        """Return the seconds since the last step ended; they also grow during a step."""
+        return max(0.0, self._clock() - self._step_ended_s)
 
     @property
     def quiet_s(self) -> float:
-        """Seconds since the loop ended a step or began an operation.
+        """Return the seconds since the loop began an operation, or ended a step.
 
-        A long restore has many of them.
+        A long restore has many operations.
         """
-        return max(0.0, self._clock() - self._moved_s)
+        return max(0.0, self._clock() - self._operation_began_s)
 
     def __enter__(self) -> Self:
         """Begin to watch, on the main thread: only that may set where signals are written."""
@@ -133,14 +138,19 @@ class StepWatch:
         self._signals_received.close()
 
     def check(self, checks: StepChecks, signals: bytes = b"") -> None:
-        """Check once what the loop does; `signals`: the numbers of those since the last check."""
+        """Check once what the loop does, and end the process if it hangs, or at a second signal to
+        stop.
+
+        `signals`: the numbers of those since the last check.
+        """
         now_s = self._clock()
         passed_s = min(now_s - self._checked_s, CHECK_S_MAX)
         self._checked_s = now_s
         for number in signals:
-            if number in SIGNALS and checks.note_signal():
+            if number in SIGNALS and checks.record_signal():
                 end_process(128 + number)
-        self._act(checks, checks.pass_time(self._operation, passed_s))
+        finding = checks.add_time(self._operation, passed_s)
+        self._act_on(finding, checks)
 
     def _run(self) -> None:
         """Check again and again, and at each signal.
@@ -159,8 +169,10 @@ class StepWatch:
                 return
             self.check(checks, signals)
 
-    def _act(self, checks: StepChecks, finding: str) -> None:
-        """Log what `StepChecks.pass_time` has returned, and end the process if something hangs."""
+    def _act_on(self, finding: str, checks: StepChecks) -> None:
+        """Log a finding of `StepChecks.add_time`, unless it is empty; end the process if something
+        hangs.
+        """
         fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
         limit = duration_text(int(self._limit_s * 1000))
         grace = duration_text(int(self._grace_s * 1000))
@@ -174,6 +186,7 @@ class StepWatch:
             end_process(EXIT_HUNG)
 
     def _set_alarm(self) -> None:
+        """Set the alarm anew, which ends the process if nobody checks for too long."""
         signal.setitimer(signal.ITIMER_REAL, ALARM_LIMITS * self._limit_s)
 
 
@@ -181,12 +194,15 @@ class StepChecks:
     """What the checks found out: what the loop does now, and for how long.
 
     Pure: time is an argument.
+
+    Attributes:
+        what: the operation at the last check.
+        since_s: for how long checks have seen the same operation.
     """
 
     def __init__(self, limit_s: float, grace_s: float) -> None:
-        """`limit_s`: how long one thing may take.
-
-        `grace_s`: how long the loop may after a signal.
+        """`limit_s`: how long one operation may take; `grace_s`: how long the loop may after a
+        signal.
         """
         self.what = ""
         self.since_s = 0.0
@@ -196,18 +212,21 @@ class StepChecks:
         self._has_reported_slow = False
         self._grace_left_s: float | None = None  # None: no signal has come
 
-    def note_signal(self) -> bool:
-        """Start the grace period at a signal to stop; return whether there was a signal before."""
+    def record_signal(self) -> bool:
+        """Start the grace period at the first signal to stop; return whether there was a signal
+        before.
+        """
         if self._grace_left_s is not None:
             return True
         self._grace_left_s = self._grace_s
         return False
 
-    def pass_time(self, operation: tuple[str, int], passed_s: float) -> str:
-        """Add time in which the loop did one operation.
+    def add_time(self, operation: tuple[str, int], passed_s: float) -> str:
+        """Add time for which the loop did one operation; return a finding, empty: there is none.
 
-        Return ``slow``, ``hung``, ``stop``, or an empty text. An operation is what the loop
-        does, and a number that tells it from the same thing done before.
+        ``slow``: half the limit has passed; ``hung``: the limit has; ``stop``: the grace period
+        has. `operation` is what the loop does, and a number that tells it from the same thing
+        done before.
         """
         if operation != self._operation:
             self._operation = operation

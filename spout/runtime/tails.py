@@ -1,4 +1,4 @@
-"""Reads the last records of partitions for one search, and notes what was not read.
+"""Reads the last records of partitions for one search, and keeps notes of what was not read.
 
 Source: docs/design/protocol.md, section 3 rule 10.
 """
@@ -20,8 +20,12 @@ RECORDS_MAX: Final = 200_000
 class Tails:
     """Reads at most `records_max` of a partition's records.
 
-    `notes` are sentences on what was not read, and what is therefore unknown (`lacking`). Of a
-    topic in `missing` nothing is read.
+    Each method takes `what_is_unknown`, words for a note: what is unknown if not all is read.
+
+    Attributes:
+        wait_ms: how long a read waits for a record.
+        notes: sentences on what was not read, and what is therefore unknown.
+        missing: topics that do not exist: nothing is read of them.
     """
 
     log: Log
@@ -30,18 +34,18 @@ class Tails:
     notes: list[str] = field(default_factory=list)
     missing: frozenset[str] = frozenset()
 
-    def last(self, topic: str, partition: int, lacking: str) -> Iterator[Record]:
+    def last(self, topic: str, partition: int, what_is_unknown: str) -> Iterator[Record]:
         """Read the last committed records of a partition."""
-        if self.lacks(topic, lacking):
+        if self.note_missing(topic, what_is_unknown):
             return iter(())
         place = TopicPartition(topic, partition)
         start = self.log.starts([place])[place]
         end = self.log.stable_ends([place])[place]
         read_from = max(start, end - self.records_max)
-        self._note_unread(place, start, read_from, lacking)
+        self._add_note_of_unread(place, start, read_from, what_is_unknown)
         return self._read(place, read_from, end, committed=True)
 
-    def since(self, topic: str, partition: int, first_offset: int, lacking: str) -> Iterator[Record]:
+    def since(self, topic: str, partition: int, first_offset: int, what_is_unknown: str) -> Iterator[Record]:
         """Read the committed records of a partition from an offset on.
 
         Of too many the first ones.
@@ -49,21 +53,22 @@ class Tails:
         place = TopicPartition(topic, partition)
         stable_end = self.log.stable_ends([place])[place]
         read_to = min(stable_end, first_offset + self.records_max)
-        self._note_unread(place, read_to, stable_end, lacking)
+        self._add_note_of_unread(place, read_to, stable_end, what_is_unknown)
         return self._read(place, first_offset, read_to, committed=True)
 
-    def rest(self, topic: str, partition: int, first_offset: int, lacking: str) -> Iterator[Record]:
-        """Read all records of a partition from an offset on; of too many the last ones.
+    def rest(self, topic: str, partition: int, first_offset: int, what_is_unknown: str) -> Iterator[Record]:
+        """Read the records of a partition from an offset on, also uncommitted ones; of too many the
+        last.
 
-        Records that an acker has deleted concern no open root, so they are not missed.
+        Records that an acker has deleted concern no open root, so there is no note of them.
         """
-        if self.lacks(topic, lacking):
+        if self.note_missing(topic, what_is_unknown):
             return iter(())
         place = TopicPartition(topic, partition)
         start = max(first_offset, self.log.starts([place])[place])
         end = self.log.ends([place])[place]
         read_from = max(start, end - self.records_max)
-        self._note_unread(place, start, read_from, lacking)
+        self._add_note_of_unread(place, start, read_from, what_is_unknown)
         return self._read(place, read_from, end, committed=False)
 
     def _read(self, place: TopicPartition, start: int, end: int, *, committed: bool) -> Iterator[Record]:
@@ -78,21 +83,17 @@ class Tails:
             on_damage=pass_damage,
         )
 
-    def lacks(self, topic: str, lacking: str) -> bool:
-        """Return whether a topic is missing.
-
-        If it is, `notes` says so once, with what is `lacking` by that.
-        """
+    def note_missing(self, topic: str, what_is_unknown: str) -> bool:
+        """Add a note that a topic is missing, once, if it is; return whether it is."""
         if topic not in self.missing:
             return False
-        note = f"topic {topic} is missing: {lacking}; run `windhover topics create`"
+        note = f"topic {topic} is missing: {what_is_unknown}; run `windhover topics create`"
         if note not in self.notes:
             self.notes.append(note)
         return True
 
-    def _note_unread(self, place: TopicPartition, start: int, end: int, lacking: str) -> None:
+    def _add_note_of_unread(self, place: TopicPartition, start: int, end: int, what_is_unknown: str) -> None:
         """Add a note on offsets [start, end) that are not read, if there are any."""
         if start < end:
-            self.notes.append(
-                f"{place.topic}/{place.partition}: offsets {start:,} to {end:,} were not read; {lacking}"
-            )
+            unread = f"{place.topic}/{place.partition}: offsets {start:,} to {end:,}"
+            self.notes.append(f"{unread} were not read; {what_is_unknown}")

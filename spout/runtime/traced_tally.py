@@ -38,11 +38,12 @@ class TracedTally(VerdictTally):
     """
 
     def __init__(self, spans: Spans, inputs: Iterable[Input]) -> None:
+        """Begin without a trace; `inputs` have the names for the spans."""
         super().__init__()
-        """`inputs` have the names for the spans."""
         self._spans = spans
         self._names_by_input = {input.id: input.name for input in inputs}
-        # by source and position the ids of the trace, as `traceparent_of` takes them
+        # by source and position: the ids of the trace, as `traceparent_of` takes them; the oldest
+        # first
         self._ids_by_source: dict[int, dict[int, tuple[int, ...]]] = {}
 
     def note(self, records: Sequence[Record]) -> None:
@@ -53,10 +54,12 @@ class TracedTally(VerdictTally):
                 decoded = traces(value) if name == TRACES else None
                 if decoded is not None:
                     source, positions, ids = decoded
-                    self._keep(source, positions.tolist(), ids.tolist())
+                    self._keep_ids(source, positions.tolist(), ids.tolist())
 
-    def _keep(self, source: int, positions: Sequence[int], ids: Sequence[Sequence[int]]) -> None:
-        """Keep the ids of roots, and forget the oldest beyond `TRACED_ROOTS_MAX`."""
+    def _keep_ids(self, source: int, positions: Sequence[int], ids: Sequence[Sequence[int]]) -> None:
+        """Keep the ids of the traces of roots, one for one; forget the oldest beyond
+        `TRACED_ROOTS_MAX`.
+        """
         ids_by_position = self._ids_by_source.setdefault(source, {})
         ids_by_position.update(zip(positions, map(tuple, ids), strict=True))
         surplus = max(0, len(ids_by_position) - TRACED_ROOTS_MAX)
@@ -70,30 +73,33 @@ class TracedTally(VerdictTally):
             return
         for verdicts in settled:
             for emission, source, start, hits in verdicts.completed:
-                self._write(emission, source, start, hits, now_ms)
+                self._write_spans(emission, source, start, hits, now_ms)
             for emission, source, positions in verdicts.copies:
-                # of copies the positions themselves are listed
-                self._write(emission, source, 0, positions, now_ms)
+                # of copies the positions themselves are listed, so that they begin at 0
+                self._write_spans(emission, source, 0, positions, now_ms)
 
-    def _write(self, emission: InitEmission, source: int, start: int, hits: Hits, now_ms: int) -> None:
-        """Write the spans of those of an emission's acked roots that are traced."""
+    def _write_spans(self, emission: InitEmission, source: int, start: int, hits: Hits, now_ms: int) -> None:
+        """Write the spans of those of an emission's acked roots that are traced.
+
+        `hits` are their positions, less `start`: ascending numbers, or a range of them.
+        """
         name = self._names_by_input.get(input_id_of(source), "")
-        topic = "" if is_replay(source) else emission.topic
-        for position, parent in self._take(source, start, hits):
+        topic = "" if is_replay(source) else emission.topic  # empty: the span names no origin
+        for position, parent in self._remove_traced(source, start, hits):
             self._spans.write_acked(name, topic, source, position, parent, emission.wall_ms, now_ms)
 
-    def _take(self, source: int, start: int, hits: Hits) -> Iterator[tuple[int, str]]:
-        """Take out the traced ones of some roots; yield their positions and trace contexts.
+    def _remove_traced(self, source: int, start: int, hits: Hits) -> Iterator[tuple[int, str]]:
+        """Remove the traced ones of some roots; yield their positions and trace contexts.
 
-        `hits` are positions, less `start`: ascending numbers, or a range of them.
+        `start` and `hits` are as for `_write_spans`.
         """
         ids_by_position = self._ids_by_source.get(source)
         if not ids_by_position:
             return
-        traced = np.fromiter(ids_by_position, np.int64, len(ids_by_position))
+        traced_positions = np.fromiter(ids_by_position, np.int64, len(ids_by_position))
         if isinstance(hits, range):
-            is_hit = (traced >= start + hits.start) & (traced < start + hits.stop)
+            is_hit = (traced_positions >= start + hits.start) & (traced_positions < start + hits.stop)
         else:
-            is_hit = among(traced - start, hits)
-        for position in traced[is_hit].tolist():
+            is_hit = among(traced_positions - start, hits)
+        for position in traced_positions[is_hit].tolist():
             yield position, traceparent_of(ids_by_position.pop(position))

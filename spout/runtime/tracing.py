@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
 from acker.config.settings import Input
 from acker.identity import input_id_of, is_replay, offset_of, partition_of
@@ -28,8 +28,9 @@ TRACEPARENT: Final = "traceparent"
 NS_PER_MS: Final = 1_000_000
 
 _IDS = struct.Struct("<3q")
+"""Trace id (16 bytes) and parent id (8 bytes) as three numbers."""
 
-_FORM = re.compile(rb"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?\Z")
+_CONTEXT_FORM = re.compile(rb"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?\Z")
 
 
 def traceparent_in(headers: Iterable[tuple[str, bytes | None]]) -> str:
@@ -38,7 +39,7 @@ def traceparent_in(headers: Iterable[tuple[str, bytes | None]]) -> str:
     for name, value in headers:
         if name == TRACEPARENT:
             traceparent = value or b""  # of a header that comes twice the last counts
-    return traceparent.decode("ascii") if _FORM.match(traceparent) else ""
+    return traceparent.decode("ascii") if _CONTEXT_FORM.match(traceparent) else ""
 
 
 def trace_ids(headers: Iterable[tuple[str, bytes | None]]) -> tuple[int, int, int] | None:
@@ -46,19 +47,20 @@ def trace_ids(headers: Iterable[tuple[str, bytes | None]]) -> tuple[int, int, in
 
     None: the record has no trace context, or its trace is not sampled.
     """
-    # version, trace id, parent id, flags; without a trace context all are empty
-    _, trace, parent, flags, *_ = f"{traceparent_in(headers)}----".split("-")
+    # version, trace id, parent id, flags; the dashes are for a record without a trace context,
+    # where all four are empty
+    _version, trace_id, parent_id, flags, *_ = f"{traceparent_in(headers)}----".split("-")
     is_sampled = bool(flags) and bool(int(flags, 16) & 1)
     if not is_sampled:
         return None
-    return _IDS.unpack(bytes.fromhex(trace + parent))
+    return _IDS.unpack(bytes.fromhex(trace_id + parent_id))
 
 
 def traceparent_of(ids: Sequence[int]) -> str:
-    """Return the trace context of what `trace_ids` returned."""
-    ids_text = _IDS.pack(*ids).hex()
-    trace_id = ids_text[:32]
-    parent_id = ids_text[32:]
+    """Return the trace context, sampled, with the ids that `trace_ids` returned."""
+    ids_hex = _IDS.pack(*ids).hex()
+    trace_id = ids_hex[:32]
+    parent_id = ids_hex[32:]
     return f"00-{trace_id}-{parent_id}-01"
 
 
@@ -94,7 +96,7 @@ class Spans:
         attributes: Mapping[str, str | int],
         error: str = "",
     ) -> None:
-        """Write one span below the trace context `parent`; its `error` is empty if it did not fail.
+        """Write one span below the trace context `parent`; `error` empty: it did not fail.
 
         The `name` has few values, such as ``bolt split``; begin and end are wall time.
         """
@@ -127,6 +129,13 @@ class Spans:
         self.write(f"spout {name}", parent, emitted_ms * NS_PER_MS, now_ms * NS_PER_MS, attributes)
 
 
+class TracedRoot(NamedTuple):
+    """The trace context of a root's record, and the wall time of the root's emission."""
+
+    parent: str
+    emitted_ms: int
+
+
 class TracedRoots:
     """The pending roots of a `KafkaSpout` whose records carry a trace context.
 
@@ -135,15 +144,15 @@ class TracedRoots:
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
-        # by source and position: the trace context, and the wall time of the emission
-        self._roots_by_source: dict[int, dict[int, tuple[str, int]]] = {}
+        # by source and position
+        self._roots_by_source: dict[int, dict[int, TracedRoot]] = {}
 
     def emit(self, source: int, headers_by_position: Iterable[tuple[int, Headers]], now_ms: int) -> None:
         """Keep the trace contexts of records that were emitted."""
         for position, headers in headers_by_position:
             parent = traceparent_in(headers) if headers else ""
             if parent:
-                self._roots_by_source.setdefault(source, {})[position] = parent, now_ms
+                self._roots_by_source.setdefault(source, {})[position] = TracedRoot(parent, now_ms)
 
     def settle(self, verdicts: Verdicts, inputs: Mapping[int, Input], now_ms: int) -> None:
         """Write a span for each acked root, and forget the lost ones.
@@ -152,11 +161,12 @@ class TracedRoots:
         """
         for verdict, runs in verdicts.done():
             for source, start, end in runs:
-                settled = self._take(source, start, end)
+                removed = self._remove_run(source, start, end)
                 match verdict:
                     case Verdict.ACKED:
-                        for position, (parent, emitted_ms) in settled:
-                            # here, not above: verdicts on inputs that others read come, too
+                        for position, (parent, emitted_ms) in removed:
+                            # only now: there are verdicts on inputs that others read, and not in
+                            # `inputs`
                             source_input = inputs[input_id_of(source)]
                             topic = "" if is_replay(source) else source_input.topic
                             self._spans.write_acked(
@@ -176,21 +186,20 @@ class TracedRoots:
             if not self._roots_by_source.get(lost.source):
                 continue
             for position in positions(lost.positions).tolist():
-                self._take(lost.source, position, position + 1)
+                self._remove_run(lost.source, position, position + 1)
 
-    def _take(self, source: int, start: int, end: int) -> list[tuple[int, tuple[str, int]]]:
-        """Take out the traced roots of a run.
-
-        Return position, trace context and emission time of each.
+    def _remove_run(self, source: int, start: int, end: int) -> list[tuple[int, TracedRoot]]:
+        """Remove the traced roots at [start, end) of a source, and return them with their
+        positions.
         """
         roots = self._roots_by_source.get(source)
         if not roots:
             return []
-        # by whichever is shorter: a run may have a million positions, or one
+        # the shorter of the two is gone through: a run may have a million positions, or one
         run = range(start, end)
         candidates = run if len(run) < len(roots) else roots
-        taken = [position for position in candidates if position in roots and position in run]
-        return [(position, roots.pop(position)) for position in taken]
+        traced_positions = [position for position in candidates if position in roots and position in run]
+        return [(position, roots.pop(position)) for position in traced_positions]
 
 
 def lost_root_spans(spans: Spans) -> Callable[[Due, Outgoing, Input, bool, int], None]:
@@ -201,10 +210,11 @@ def lost_root_spans(spans: Spans) -> Callable[[Due, Outgoing, Input, bool, int],
     """
 
     def write(due: Due, written: Outgoing, lost_input: Input, is_copy: bool, now_ms: int) -> None:
+        """Write the spans of one lost root, whose copy or dead letter is `written`."""
         parent = traceparent_in(written.headers)
         if not parent or not due.history:
             return
-        # it ends with the loss for which this copy or dead letter was written
+        # the history ends with the loss for which this copy or dead letter was written
         loss = due.history[-1]
         decided_ms = loss.emitted_ms + loss.age_ms
         attributes: dict[str, str | int] = {

@@ -53,7 +53,7 @@ class Hang(NamedTuple):
 
 
 Expire = Callable[[Hang], None]
-"""Called once a call takes too long."""
+"""Called when a call takes too long; in a worker it ends the process."""
 
 PlaceOf = Callable[[int], str]
 """Returns where the code of a thread is, by the thread's number; empty: unknown."""
@@ -61,7 +61,7 @@ PlaceOf = Callable[[int], str]
 _LOGGER = logging.getLogger("windhover.spout")
 
 
-def _nowhere(_thread_id: int) -> str:
+def _unknown_place(_thread_id: int) -> str:
     return ""
 
 
@@ -88,11 +88,10 @@ class Watchdog:
         limit_ms: int,
         expire: Expire = end_worker,
         *,
-        place_of: PlaceOf = _nowhere,
+        place_of: PlaceOf = _unknown_place,
     ) -> None:
-        """Watch the thread that makes this.
-
-        `place_of` says where the code of a thread is, by its number.
+        """Watch the thread that makes this; `expire` is called for a call of more than
+        `limit_ms`.
         """
         self._pulse = pulse
         self._task_thread_id = threading.get_ident()
@@ -121,18 +120,24 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def _run(self) -> None:
-        """Look at the pulse until the task ends; report each look at which a call is overdue."""
+        """Sample the pulse until the task ends; call `expire` at each sample with an overdue
+        call.
+        """
         calls = OverdueCalls(self._limit_ms)
         while not self._stopping.wait(self._every_s):
             self._set_alarm()
             work = self._pulse.work
-            if work is not None and calls.overdue(work, time.monotonic_ns() // 1_000_000):
-                # as long as the bolt lets this thread run; else faulthandler's trace alone has
-                # the place
+            if work is None:
+                continue
+            overdue_bolt = calls.sample(work, time.monotonic_ns() // 1_000_000)
+            if overdue_bolt:
+                # where the bolt lets no other thread run this is not reached, and the alarm's trace
+                # has the place
                 place = self._place_of(self._task_thread_id)
-                bolt, _progress, roots = work
-                self._expire(Hang(bolt, self._limit_ms, place, tuple(sorted(set(roots())))))
+                roots = tuple(sorted(set(work.roots())))
+                self._expire(Hang(overdue_bolt, self._limit_ms, place, roots))
 
     def _set_alarm(self) -> None:
+        """Set the alarm anew, which ends the process if this thread cannot run for too long."""
         alarm_s = ALARM_LIMITS * self._limit_ms / 1_000
         faulthandler.dump_traceback_later(alarm_s, exit=True, file=_STDERR)

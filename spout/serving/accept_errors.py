@@ -34,29 +34,28 @@ class AcceptErrors:
         report: Callable[[str], None] = _log.error,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._report = report
+        self._write_line = report
         self._clock = clock
         self._reported_s: float | None = None  # None: never
 
-    def note(self, error: BaseException | None) -> None:
+    def report(self, error: BaseException | None) -> None:
         """Report an error of accept, unless one was reported within the last minute."""
         now_s = self._clock()
         if self._reported_s is not None and now_s - self._reported_s < REPORTED_EVERY_S:
             return
         self._reported_s = now_s
-        self._report(
+        self._write_line(
             f"no connection can be accepted: {error}; the process has too many files or"
             " connections open, and goes on as soon as some are closed. Raise its limit of"
             " descriptors (LimitNOFILE, ulimit -n)"
         )
 
-    def of_loop(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Report an error of accept, and leave others to asyncio.
-
-        The exception handler of an event loop.
+    def handle_loop_error(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """Report an error of accept, and leave others to asyncio; it is an event loop's exception
+        handler.
         """
         is_of_accept = str(context.get("message", "")).startswith(_ACCEPT)
         if is_of_accept:
-            self.note(context.get("exception"))
+            self.report(context.get("exception"))
         else:
             loop.default_exception_handler(dict(context))

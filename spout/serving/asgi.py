@@ -38,33 +38,37 @@ class LimitedHttp(H11Protocol):
             displaced.cut_off()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count the connection no more."""
+        """Remove the connection from those that are counted."""
         self.open_connections.close(self)
         self.resume_writing()  # ends the timer of an answer that was not read
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Handle what arrived; a request that is whole by it is served now."""
+        """Handle bytes that arrived; record that the connection is served if its request is whole
+        now.
+        """
         super().handle_events()
         if self._has_whole_request():
             self.open_connections.serve(self)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        # first, since super() handles the next request, which may be in the buffer already
+        """Record that the connection waits for the next request."""
+        # before super(), which handles the next request, if that is in the buffer already
         if self._has_whole_request():
             self.open_connections.await_next(self)
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Start the time in which the client must go on to read."""
+        """Start a timer that ends the connection, unless the client goes on to read.
+
+        asyncio calls this when the client does not read, and the answer fills the buffer.
+        """
         super().pause_writing()
-        # asyncio calls this when the client does not read, and the answer fills the buffer
         unread_s = self.open_connections.limits.unread_s
         self._unread_timer = self.loop.call_later(unread_s, self.cut_off)
 
     def resume_writing(self) -> None:
-        """Stop that time."""
+        """Stop that timer."""
         super().resume_writing()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
@@ -75,9 +79,8 @@ class LimitedHttp(H11Protocol):
         self.transport.abort()
 
     def _has_whole_request(self) -> bool:
-        """Return whether the request that is handled has arrived with its body.
-
-        False between two.
+        """Return whether the request that is handled has arrived with its body; False: there is
+        none.
         """
         return self.cycle is not None and not self.cycle.more_body
 

@@ -82,69 +82,70 @@ def connections_within(descriptors: int) -> int:
 class OpenConnections(Generic[Connection]):
     """The open connections of one server; several threads may use it.
 
-    A connection is either in `_waiting`, while its request is not whole, or in `_served`, while
-    it is answered. Both map it to the time since when, in seconds. A connection that changes
-    over goes to the end, so both are in the order of these times, the earliest first.
+    A connection is either waiting, while its request is not whole, or served, while it is answered.
     """
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self._clock = clock
         self._lock = Lock()
-        self._waiting: dict[Connection, float] = {}
-        self._served: dict[Connection, float] = {}
+        # By connection: since when it waits, or is served. One that changes over goes to the end,
+        # so both are in the order of these times, the earliest first.
+        self._waiting_since_s: dict[Connection, float] = {}
+        self._served_since_s: dict[Connection, float] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._served)
+        return len(self._waiting_since_s) + len(self._served_since_s)
 
     def open(self, connection: Connection) -> Connection | None:
-        """Take a new connection in.
+        """Count a new connection; return the one that the caller has to end for it, None: there is
+        room.
 
-        Return the one that the caller has to end for it, None: there is room. It is the one
-        that has waited longest for its request. Where all others are served, it is the new one.
+        It is the one that has waited longest for its request. Where all others are served, it is
+        the new one.
         """
         with self._lock:
-            self._waiting[connection] = self._clock()
+            self._waiting_since_s[connection] = self._clock()
             if len(self) <= self.limits.open_max:
                 return None
-            longest_waiting = next(iter(self._waiting))
-            del self._waiting[longest_waiting]
+            longest_waiting = next(iter(self._waiting_since_s))
+            del self._waiting_since_s[longest_waiting]
             return longest_waiting
 
     def serve(self, connection: Connection) -> None:
-        """Take note that a whole request has arrived.
+        """Record that a whole request has arrived.
 
         A connection that was ended meanwhile stays out.
         """
         with self._lock:
-            if self._waiting.pop(connection, None) is not None:
-                self._served[connection] = self._clock()
+            if self._waiting_since_s.pop(connection, None) is not None:
+                self._served_since_s[connection] = self._clock()
 
     def await_next(self, connection: Connection) -> None:
-        """Take note that a request is answered, and that the connection waits for the next one."""
+        """Record that a request is answered, and that the connection waits for the next one."""
         with self._lock:
-            if self._served.pop(connection, None) is not None:
-                self._waiting[connection] = self._clock()
+            if self._served_since_s.pop(connection, None) is not None:
+                self._waiting_since_s[connection] = self._clock()
 
     def close(self, connection: Connection) -> None:
-        """Forget a connection that is closed."""
+        """Remove a connection that is closed."""
         with self._lock:
-            self._waiting.pop(connection, None)
-            self._served.pop(connection, None)
+            self._waiting_since_s.pop(connection, None)
+            self._served_since_s.pop(connection, None)
 
     def take_overdue(self) -> list[Connection]:
-        """Forget and return the connections whose time is over; the caller has to end them."""
+        """Remove and return the connections whose time is over; the caller has to end them."""
         with self._lock:
             now_s = self._clock()
-            overdue = _take_up_to(self._waiting, now_s - self.limits.request_s)
+            overdue = _remove_up_to(self._waiting_since_s, now_s - self.limits.request_s)
             if self.limits.answer_s is not None:
-                overdue += _take_up_to(self._served, now_s - self.limits.answer_s)
+                overdue += _remove_up_to(self._served_since_s, now_s - self.limits.answer_s)
             return overdue
 
 
-def _take_up_to(began_s: dict[Connection, float], last_s: float) -> list[Connection]:
+def _remove_up_to(since_s: dict[Connection, float], last_s: float) -> list[Connection]:
     """Remove and return the connections whose time is `last_s` or earlier."""
-    early = [connection for connection, time_s in began_s.items() if time_s <= last_s]
-    for connection in early:
-        del began_s[connection]
-    return early
+    removed = [connection for connection, time_s in since_s.items() if time_s <= last_s]
+    for connection in removed:
+        del since_s[connection]
+    return removed

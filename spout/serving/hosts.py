@@ -54,8 +54,9 @@ def host_of(authority: str) -> str | None:
     match = _AUTHORITY.fullmatch(authority.strip(" \t"))
     if match is None or int(match["port"] or 0) > PORT_MAX:
         return None
-    if match["six"] is not None:
-        address = _address(match["six"]) if ":" in match["six"] else None
+    ipv6_text = match["six"]
+    if ipv6_text is not None:
+        address = _address(ipv6_text) if ":" in ipv6_text else None
         return None if address is None else str(address)
     name = match["name"].lower().removesuffix(".")
     address = _address(name)
@@ -65,9 +66,8 @@ def host_of(authority: str) -> str | None:
 
 
 def path_of_target(target: str) -> str:
-    """Return the path of a target, which is without its query.
-
-    In absolute form it has a host before it.
+    """Return the path of a target, which may have a host before it (absolute form), and has no
+    query.
 
     >>> path_of_target("http://localhost:8095/failures"), path_of_target("/failures")
     ('/failures', '/failures')
@@ -99,7 +99,7 @@ class AllowedHosts:
         Raises:
             UsageError: one of `named` is no host.
         """
-        hosts = {_named_host(text) for text in named}
+        hosts = {_required_host(text) for text in named}
         for text in (listens_on, machine, machine.partition(".")[0]):
             own_host = _host_of_option(text)
             if own_host is not None:
@@ -128,8 +128,8 @@ class AllowedHosts:
         for authority in authorities:
             host = host_of(authority)
             if host is None or not self._is_allowed(host, arrived_at):
-                wrong = Untrusted(cut(authority))
-                return f"No answer for the host '{wrong}': start the process with {OPTION} to allow it."
+                refused = Untrusted(cut(authority))
+                return f"No answer for the host '{refused}': start the process with {OPTION} to allow it."
         return ""
 
     def _is_allowed(self, host: str, arrived_at: str) -> bool:
@@ -149,8 +149,8 @@ def is_loopback(listens_on: str) -> bool:
     return address is not None and address.is_loopback
 
 
-def _named_host(text: str) -> str:
-    """Return the host that an option names.
+def _required_host(text: str) -> str:
+    """Return the host that an option names, in its one form.
 
     Raise UsageError if it is none, or has more than a host.
     """
@@ -185,9 +185,9 @@ def _host_of_option(text: str) -> str | None:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an address.
+    """Return the address that a text is; None: it is none.
 
-    None: it is none. ``::ffff:10.0.0.5`` is 10.0.0.5, ``fe80::1%eth0`` is fe80::1.
+    ``::ffff:10.0.0.5`` is 10.0.0.5, ``fe80::1%eth0`` is fe80::1.
     """
     try:
         address = ip_address(text.partition("%")[0])

@@ -61,7 +61,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             connection, address = super().get_request()
         except OSError as error:
             if error.errno in OUT_OF_RESOURCE:
-                self._accept_errors.note(error)
+                self._accept_errors.report(error)
                 time.sleep(RETRY_S)
             raise  # socketserver passes over an OSError, and calls this again
         connection.settimeout(self._open_connections.limits.unread_s)
@@ -75,12 +75,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         for connection in self._open_connections.take_overdue():
             _cut_off(connection)
 
-    def note_whole(self, connection: socket.socket) -> None:
-        """Take note that a connection has sent a whole request."""
+    def record_whole_request(self, connection: socket.socket) -> None:
+        """Record that a connection has sent a whole request."""
         self._open_connections.serve(connection)
 
     def shutdown_request(self, request: Any) -> None:
-        """Count a connection no more, and close it."""
+        """Remove a connection from those that are counted, and close it."""
         self._open_connections.close(request)
         super().shutdown_request(request)
 
@@ -95,12 +95,14 @@ class _ServerV6(_Server):
 
 
 def _cut_off(connection: socket.socket) -> None:
-    """Wake the thread that waits for this connection: its read ends, and the thread closes the connection."""
+    """Shut a connection down: the thread that waits for it wakes up, and closes it."""
     with suppress(OSError):  # the client may have ended it meanwhile
         connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Answer(ServerHandler):
+    """Runs the application for one request."""
+
     def log_exception(self, exc_info: Any) -> None:
         """Print the stack of an error; none for a client that does not read its answer."""
         if exc_info is None or not isinstance(exc_info[1], OSError):
@@ -121,7 +123,7 @@ class _Handler(WSGIRequestHandler):
             return
         if not self.parse_request():  # it has answered itself
             return
-        self.server.note_whole(self.connection)
+        self.server.record_whole_request(self.connection)
         target, question_mark, query = self.path.partition("?")
         arrived_at = str(self.connection.getsockname()[0])
         refusal = self.server.hosts.refusal(self.headers.get_all("host", []), target, arrived_at)

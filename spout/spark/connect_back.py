@@ -43,10 +43,10 @@ def is_too_slow(error: Exception) -> bool:
 
 
 def tried_twice(doing: str, call: Callable[[], T]) -> T:
-    """Call Spark, and return what it returns.
+    """Call Spark, once more if a Python process was too slow to start; return what the call
+    returns.
 
-    Call it once more if a Python process was too slow to start. `doing` names the call in the
-    log. What the second call raises is raised.
+    `doing` names the call in the log. What the second call raises is raised.
     """
     try:
         return call()
@@ -76,24 +76,24 @@ class RunningQuery(Protocol):
 
 
 class SlowStarts:
-    """Logs each query that has ended by a Python process that was too slow, with what helps.
+    """Logs each query that has ended since a Python process was too slow to start, with what helps.
 
     A query's first worker is tried twice. One that Spark starts later, for another query of the
     session or in the midst of one, is Spark's own affair: the query ends by it.
     """
 
     def __init__(self) -> None:
-        self._running: dict[str, RunningQuery] = {}  # by the run's id, as of the last look
+        self._running: dict[str, RunningQuery] = {}  # by the run's id, as of the last call
 
-    def look(self, active: Iterable[RunningQuery]) -> None:
-        """Log those queries of the last look that have ended since because a process was too slow.
+    def log_ended(self, active: Iterable[RunningQuery]) -> None:
+        """Log those queries of the last call that have ended since because a process was too slow.
 
-        `active` are the queries that run now; the next look compares with them.
+        `active` are the queries that run now; the next call compares with them.
         """
         running = {query.runId: query for query in active}
-        former = self._running
+        running_before = self._running
         self._running = running
-        for run_id, query in former.items():
+        for run_id, query in running_before.items():
             if run_id in running:
                 continue
             error = query.exception()

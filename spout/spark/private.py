@@ -54,7 +54,7 @@ _TASKS_MAX: Final = 1_000
 
 @contextmanager
 def _requiring(name: str) -> Iterator[None]:
-    """Turn a missing name of PySpark into an error with the cure."""
+    """Raise `TrackingError`, with the cure, where the body finds that PySpark lacks a name."""
     try:
         yield
     except (AttributeError, ImportError) as error:
@@ -165,7 +165,7 @@ def most_tasks(context: SparkContext, stage: int) -> int:
         store = context._jsc.sc().statusStore()
     # py4j does not fill in Scala's default arguments; Scala has a method for each:
     # stageData$default$2 and on
-    defaults = [getattr(store, f"stageData$default${place}")() for place in range(2, 6)]
+    defaults = [getattr(store, f"stageData$default${number}")() for number in range(2, 6)]
     attempts = sequence(store.stageData(stage, *defaults))
     return max(int(attempt.numTasks()) for attempt in attempts)
 
@@ -276,7 +276,7 @@ def jobs_of(context: SparkContext, group: str | None) -> JavaObject:
 
 def sequence(elements: JavaObject) -> list[JavaObject]:
     """Return the elements of one of Scala's sequences; each is a call to the JVM."""
-    return [elements.apply(place) for place in range(elements.size())]
+    return [elements.apply(index) for index in range(elements.size())]
 
 
 def plan_children(node: JavaObject) -> list[JavaObject]:
@@ -356,9 +356,9 @@ def arrow_schema_of(schema: StructType, zone: str = "UTC") -> pa.Schema:
     return _conversion("to_arrow_schema")(schema, timezone=zone)
 
 
-def arrow_type_of(kind: DataType, zone: str = "UTC") -> pa.DataType:
+def arrow_type_of(spark_type: DataType, zone: str = "UTC") -> pa.DataType:
     """Return the Arrow type for a Spark type, with times in a zone."""
-    return _conversion("to_arrow_type")(kind, timezone=zone)
+    return _conversion("to_arrow_type")(spark_type, timezone=zone)
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
@@ -367,9 +367,9 @@ def spark_schema_of(schema: pa.Schema) -> StructType:
     return spark_schema
 
 
-def spark_type_of(kind: pa.DataType) -> DataType:
+def spark_type_of(arrow_type: pa.DataType) -> DataType:
     """Return the Spark type for an Arrow type."""
-    spark_type: DataType = _conversion("from_arrow_type")(kind)
+    spark_type: DataType = _conversion("from_arrow_type")(arrow_type)
     return spark_type
 
 

@@ -76,7 +76,7 @@ class Node:
             subscriptions: tuple[int, ...] = ()
             if node.chain is not None:
                 carry = node.chain.carry
-                subscriptions = node.chain.leaving
+                subscriptions = node.chain.emitted_subscriptions
             about = {
                 "stream": node.stream.id,
                 "carry": str(carry),
@@ -147,8 +147,8 @@ class Node:
             (step,),
             upstream=producer_chain.name if is_tracked else "",
             arrives=producer_chain.carry,
-            subscriptions=producer_chain.leaving if is_tracked else (),
-            arriving=producer_chain.schema,
+            subscriptions=producer_chain.emitted_subscriptions if is_tracked else (),
+            arriving_schema=producer_chain.schema,
         )
         # a bundle has the number of its task, which is that of its partition then
         base = bundles.repartitionById(tasks, sql.col(TASK))
@@ -179,10 +179,10 @@ class Node:
             raise UsageError("these rows do not come from a bolt")
         stage = self.chain.stage
         if self.stream is None:
-            return through(self.base, MapTask(stage), stage.leaving)
+            return through(self.base, MapTask(stage), stage.leaving_schema)
         ledger = Application.of(self.session).ledger.accumulator
         task = MapTask(stage, self.stream.id, ledger, self.stream.safety)
-        return through(self.base, task, stage.leaving, label(self.chain.name, self.id))
+        return through(self.base, task, stage.leaving_schema, label(self.chain.name, self.id))
 
 
 _NODES: WeakKeyDictionary[DataFrame, Node] = WeakKeyDictionary()
@@ -210,7 +210,7 @@ def through(
 
 def narrowed(options: SourceOptions, stage: StagePass) -> SourceOptions:
     """Return source options with which a stage runs inside the source's read task."""
-    return replace(options, sealed_stage=SealedStage(stage), schema=spark_schema_of(stage.leaving))
+    return replace(options, sealed_stage=SealedStage(stage), schema=spark_schema_of(stage.leaving_schema))
 
 
 def node_of(rows: DataFrame) -> Node | None:

@@ -120,7 +120,7 @@ class Keeper:
             active_queries: list[RunningQuery] = []
             for session in sessions.values():
                 active_queries += session.streams.active
-            self._slow_starts.look(active_queries)
+            self._slow_starts.log_ended(active_queries)
         except (*SPARK_ERRORS, ConnectionError) as error:  # the JVM ends
             _LOGGER.debug("the queries cannot be listed: %s", error)
 

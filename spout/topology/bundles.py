@@ -41,37 +41,46 @@ ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = (1 << 31) - 1
 """Bytes of all bundles of one batch: Arrow's binary columns have no more."""
 
-_HOP: Final = ANCHOR + "_{}"
-"""In a bundle: the ordinals of a hop; ``_windhover`` has the indices of roots, less `_FIRST`."""
+# In a bundle a row's place in its trees is kept as numbers, in hidden columns: `_windhover` has the
+# index of its root in the batch, `_windhover_0` its ordinal at the first hop (it is the so many-th
+# tuple that its parent emitted there), `_windhover_1` the one at the second hop, and so on.
 
-_FIRST: Final = b"windhover.first"
-"""In a bundle's metadata: the lowest index of a root."""
+_HOP_COLUMN: Final = ANCHOR + "_{}"
+"""The hidden column with the ordinals of a hop, by the hop's depth from 0."""
 
-_SAME: Final = b"windhover.same."
-"""In a bundle's metadata: the number that a hidden column has in every row, by the column's
-name."""
+_FIRST_ROOT: Final = b"windhover.first"
+"""In a bundle's metadata: the lowest index of a root, which is subtracted in the column of
+roots.
+"""
+
+_SAME_NUMBER: Final = b"windhover.same."
+"""In a bundle's metadata, before the name of a hidden column: the one number of all rows. There is
+no such column then.
+"""
 
 _SUBSCRIPTIONS: Final = b"windhover.subscriptions"
-"""In a bundle's metadata: of anchors that are paths, the key of each hop
-(`spout.tuples.places.Hop`)."""
+"""In a bundle's metadata: the keys of the hops' subscriptions (`spout.tuples.places.Hop`), by
+commas.
+"""
 
-_SAMPLE: Final = 1_000
-"""Values that are looked at to tell whether a column's values repeat."""
+_SAMPLE_ROWS: Final = 1_000
+"""So many values of a column show whether its values repeat."""
 
-_RADIX_MAX: Final = 1 << 16
-"""NumPy sorts numbers of so many values by their digits, in a tenth of the time."""
+_RADIX_TASKS_MAX: Final = 1 << 16
+"""NumPy sorts numbers of 16 bits by their digits, in a tenth of the time."""
 
-_NARROW: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
+_NARROW_TYPES: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
 
 class PlacedRows(NamedTuple):
-    """Rows that leave or reach a task together.
+    """Rows that leave or reach a task together, and their places in their trees.
 
     Attributes:
-        places: those of the rows, where they have no column of anchors.
-        to: of rows that leave a stage of a topology, the number for the column ``_to``.
-        tasks: of such rows, the numbers for the column ``_task``, `(n,) int64`; None: of a
-            DataFrame.
+        places: None: the rows have them in a column of anchors, or are not tracked.
+        to: of rows that leave a stage of a topology, the number of who gets them, for the column
+            ``_to``.
+        tasks: of such rows, the task to which each goes, for the column ``_task``, `(n,) int64`;
+            None: the rows are of a DataFrame.
     """
 
     rows: pa.RecordBatch
@@ -105,10 +114,11 @@ class Bundling:
     bytes_max: int = BYTES_MAX
 
     def bundle(self, loads: Sequence[PlacedRows], rows_before: int = 0) -> pa.RecordBatch:
-        """Return a bundle for each load and each task that rows of it go to.
+        """Return a bundle for each load (rows that leave together) and each task that gets rows of
+        it.
 
-        `rows_before`: how many rows the task has sent before. Raises `TupleError`: all have
-        more than `bytes_max` bytes.
+        `rows_before`: how many rows this task has sent before. Raises `TupleError`: all bundles
+        together have more than `bytes_max` bytes.
         """
         tasks: list[int] = []
         bundles: list[pa.Buffer] = []
@@ -131,38 +141,48 @@ class Bundling:
         return pa.RecordBatch.from_arrays([pa.array(tasks, pa.int32()), bundle_column], schema=BUNDLES)
 
     def _bundles(self, load: PlacedRows, rows_before: int) -> Iterator[tuple[int, pa.Buffer]]:
-        """Yield a load's rows for each task that gets some, as a stream of Arrow."""
-        batch = self.coded(load.rows)
-        keys = self._keys(batch, rows_before) if load.tasks is None else load.tasks.view(np.uint64)
+        """Yield each task that gets rows of a load, and these rows as a stream of Arrow."""
+        batch = self.dictionary_encoded(load.rows)
+        keys = self._routing_keys(batch, rows_before) if load.tasks is None else load.tasks.view(np.uint64)
         tasks = modulo(keys, self.tasks)
         # rows of one task together, in the order in which they were
-        sort_keys = tasks.astype(np.uint16) if self.tasks <= _RADIX_MAX else tasks
+        sort_keys = tasks.astype(np.uint16) if self.tasks <= _RADIX_TASKS_MAX else tasks
         order = np.argsort(sort_keys, kind="stable")
+        # of tasks that get 2, 0 and 3 rows the first rows are 0, 2 and 2
         counts = np.bincount(tasks, minlength=self.tasks)
         starts = np.cumsum(counts) - counts
-        rows, hidden = self._narrowed(batch, load)
+        rows, hidden = self._with_hidden_columns(batch, load)
         rows = rows.take(pa.array(order))
         for task in np.flatnonzero(counts).tolist():
-            yield task, _written(rows.slice(starts[task], counts[task]), hidden)
+            yield task, _as_stream(rows.slice(starts[task], counts[task]), hidden)
 
-    def coded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Write texts as numbers of a list where they repeat so that the lists of all tasks are shorter."""
+    def dictionary_encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with the texts of a column as a dictionary and indices, where that is
+        shorter.
+
+        Each task gets a dictionary of its own, so that the texts must repeat often enough.
+        """
         for index, name in enumerate(batch.schema.names):
             column = batch.column(index)
-            kind = column.type
-            if pa.types.is_struct(kind) and kind.num_fields and not column.null_count:
-                fields = [field.name for field in kind]
-                children = [_coded(child, self.tasks) for child in column.flatten()]
-                coded_column = pa.StructArray.from_arrays(children, fields)
+            column_type = column.type
+            if pa.types.is_struct(column_type) and column_type.num_fields and not column.null_count:
+                fields = [field.name for field in column_type]
+                children = [_dictionary_encoded(child, self.tasks) for child in column.flatten()]
+                encoded_column = pa.StructArray.from_arrays(children, fields)
             else:
-                coded_column = _coded(column, self.tasks)
-            batch = batch.set_column(index, name, coded_column)
+                encoded_column = _dictionary_encoded(column, self.tasks)
+            batch = batch.set_column(index, name, encoded_column)
         return batch
 
-    def _narrowed(self, batch: pa.RecordBatch, load: PlacedRows) -> tuple[pa.RecordBatch, list[str]]:
-        """Add hidden columns, which are named, as narrow as they are.
+    def _with_hidden_columns(
+        self, batch: pa.RecordBatch, load: PlacedRows
+    ) -> tuple[pa.RecordBatch, list[str]]:
+        """Return the rows with hidden columns for where they go and for their places, and the
+        columns' names.
 
-        Anchors as index and ordinals.
+        A column of anchors is replaced by the index of the root and the ordinals of the hops, if
+        all rows have the same hops; else it stays. Each hidden column has the narrowest type that
+        holds its numbers.
         """
         numbers_by_column: dict[str, Numbers] = {}
         metadata: dict[bytes, str] = {}
@@ -172,34 +192,40 @@ class Bundling:
                 numbers_by_column[TASK] = load.tasks
         places = load.places
         anchor_index = batch.schema.get_field_index(ANCHOR)
-        packed = _packed(batch)
+        packed = _packed_anchors(batch)
         if packed is not None:
+            # packed: the root's index above the bits of the one ordinal
             places = Places(packed >> ORDINAL_BITS, (Hop(0, packed & (ORDINALS_MAX - 1)),))
         elif anchor_index >= 0 and batch.schema.field(anchor_index).type == PATHS_TYPE:
-            places = alike(batch.column(anchor_index))
+            places = alike(batch.column(anchor_index))  # None: the rows have different hops
         if places is not None and len(places):
             if anchor_index >= 0:
                 batch = batch.remove_column(anchor_index)
             # indices of a batch are near each other: with 70,000 as the first, 70,003 is
             # written as 3
             first_root = int(places.roots.min())
-            metadata[_FIRST] = str(first_root)
+            metadata[_FIRST_ROOT] = str(first_root)
             metadata[_SUBSCRIPTIONS] = ",".join(str(hop.key) for hop in places.hops)
             numbers_by_column[ANCHOR] = places.roots - first_root
             for depth, hop in enumerate(places.hops):
-                numbers_by_column[_HOP.format(depth)] = hop.ordinals
+                numbers_by_column[_HOP_COLUMN.format(depth)] = hop.ordinals
+        # one number of all rows goes into the metadata, else each row's into a column
         hidden: list[str] = []
         for name, numbers in numbers_by_column.items():
             if isinstance(numbers, int):
-                metadata[_SAME + name.encode()] = str(numbers)
+                metadata[_SAME_NUMBER + name.encode()] = str(numbers)
             else:
-                batch = batch.append_column(name, _narrow(numbers))
+                batch = batch.append_column(name, _narrowed(numbers))
                 hidden.append(name)
         return batch.replace_schema_metadata(metadata), hidden
 
-    def _keys(self, batch: pa.RecordBatch, rows_before: int) -> U64:
-        """Return a number for each row: a tuple's depends on it alone, so it goes the same way again."""
-        packed = None if self.fields else _packed(batch)
+    def _routing_keys(self, batch: pa.RecordBatch, rows_before: int) -> U64:
+        """Return for each row the number whose remainder is its task.
+
+        A tuple's number depends on the tuple alone, so that it goes to the same task again if this
+        one is run again.
+        """
+        packed = None if self.fields else _packed_anchors(batch)
         keys: U64
         if self.fields:
             keys = value_keys(batch, self.fields)
@@ -216,7 +242,7 @@ class Bundling:
 
 def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of bundles, at most `ROWS_MAX` at once."""
-    for rows, places, *_ in unbundled_apart(bundles, schema):
+    for rows, places, *_ in unbundled_with_places(bundles, schema):
         if places is None:
             yield rows
             continue
@@ -226,33 +252,37 @@ def unbundled(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordB
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def unbundled_apart(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[PlacedRows]:
-    """Yield the rows of bundles as `unbundled` does.
+def unbundled_with_places(bundles: pa.RecordBatch, schema: pa.Schema) -> Iterator[PlacedRows]:
+    """Yield the rows of bundles as `unbundled` does, with places beside them in place of a column
+    of paths.
 
-    Anchors that are paths become places beside the rows. That is where the bundle has them as
-    index and ordinals; other paths stay a column.
+    That is where a bundle has hidden columns of root and ordinals; other paths stay a column.
     """
     for task, bundle in zip(*bundles.select([TASK, BUNDLE]).columns, strict=True):
-        written = pa.ipc.open_stream(bundle.as_buffer()).read_next_batch()
+        bundled = pa.ipc.open_stream(bundle.as_buffer()).read_next_batch()
         places: Places | None = None
         fields = list(schema)
-        has_places = _FIRST in (written.schema.metadata or {})
+        has_places = _FIRST_ROOT in (bundled.schema.metadata or {})
         if has_places and schema.field(ANCHOR).type == PATHS_TYPE:
-            places = _places(written)
+            places = _places_of_bundle(bundled)
             fields = [field for field in schema if field.name != ANCHOR]
-        columns = [_widened(written, field, task.as_py()) for field in fields]
+        columns = [_unbundled_column(bundled, field, task.as_py()) for field in fields]
         rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
         for start in range(0, rows.num_rows, ROWS_MAX):
             places_of_rows = None if places is None else places[start : start + ROWS_MAX]
             yield PlacedRows(rows.slice(start, ROWS_MAX), places_of_rows)
 
 
-def _coded(column: pa.Array, tasks: int) -> pa.Array:
-    """Return a text column with each value once, if a list of them for each task is half as long as it."""
+def _dictionary_encoded(column: pa.Array, tasks: int) -> pa.Array:
+    """Return a column of texts with each value once, if a list of them for each task is at most
+    half as long.
+
+    Any other column is returned as it is.
+    """
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
     rows = len(column)
-    sample = column.slice(0, _SAMPLE)
+    sample = column.slice(0, _SAMPLE_ROWS)
     repeated = len(sample) - len(sample.unique())
     # Of V equally frequent values n rows have about n * n / 2V that occurred before. So V is
     # about n * n / (2 * repeated): with 1,000 rows and 100 repeated ones, 5,000. The list of V
@@ -263,12 +293,15 @@ def _coded(column: pa.Array, tasks: int) -> pa.Array:
     values = len(encoded.dictionary)
     if 2 * values * tasks > rows:
         return column
-    indices = encoded.indices.cast(pa.from_numpy_dtype(_fitting(values + 1)))  # null is one more
+    # null is one more
+    indices = encoded.indices.cast(pa.from_numpy_dtype(_narrowest_type(values + 1)))
     return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
 
 
-def _packed(batch: pa.RecordBatch) -> I64 | None:
-    """Return the column of packed anchors; None: the rows have none, or anchors of another form."""
+def _packed_anchors(batch: pa.RecordBatch) -> I64 | None:
+    """Return the column of packed anchors (`Carry.PACKED`); None: the rows have none, or of another
+    form.
+    """
     index = batch.schema.get_field_index(ANCHOR)
     if index < 0:
         return None
@@ -278,87 +311,93 @@ def _packed(batch: pa.RecordBatch) -> I64 | None:
     return np.asarray(column, dtype=np.int64)
 
 
-def _narrow(numbers: I64) -> pa.Array:
+def _narrowed(numbers: I64) -> pa.Array:
     """Return numbers in the narrowest type that holds them; one below 0 needs all 64 bits."""
     # as unsigned numbers those below 0 are the highest
     highest = int(numbers.view(np.uint64).max())
-    return pa.array(numbers.astype(_fitting(highest + 1)))
+    return pa.array(numbers.astype(_narrowest_type(highest + 1)))
 
 
-def _fitting(values: int) -> np.dtype[Any]:
+def _narrowest_type(values: int) -> np.dtype[Any]:
     """Return the narrowest type that tells so many values apart, from 0."""
-    for narrow_type in _NARROW:
+    for narrow_type in _NARROW_TYPES:
         if values <= np.iinfo(narrow_type).max + 1:
             return narrow_type
     return np.dtype(np.int64)
 
 
-def _widened(written: pa.RecordBatch, field: pa.Field, task: int) -> pa.Array:
-    """Return a column of the rows of a bundle for a task.
+def _unbundled_column(bundled: pa.RecordBatch, field: pa.Field, task: int) -> pa.Array:
+    """Return a column of a bundle's rows as it was before `Bundling.bundle`; nulls: it is another
+    stream's.
 
-    Of other streams than theirs it has nulls.
+    `task`: the one that the bundle goes to.
     """
-    metadata = written.schema.metadata or {}
-    if field.name == ANCHOR and _FIRST in metadata:
-        ordinals = _numbers(written, _HOP.format(0))
-        return pa.array(_roots(written) << ORDINAL_BITS | ordinals)
-    if field.name in written.schema.names:
-        return _decoded(written.column(field.name), field.type)
-    if _SAME + field.name.encode() in metadata:
-        return pa.array(_numbers(written, field.name), field.type)
-    if field.name == TASK:
-        # not written where it is the bundle's own
-        return pa.array(np.full(written.num_rows, task), field.type)
-    return pa.nulls(written.num_rows, field.type)
+    metadata = bundled.schema.metadata or {}
+    # packed anchors: paths became places before
+    if field.name == ANCHOR and _FIRST_ROOT in metadata:
+        ordinals = _hidden_numbers(bundled, _HOP_COLUMN.format(0))
+        return pa.array(_root_indices(bundled) << ORDINAL_BITS | ordinals)
+    if field.name in bundled.schema.names:
+        return _with_type(bundled.column(field.name), field.type)
+    if _SAME_NUMBER + field.name.encode() in metadata:
+        return pa.array(_hidden_numbers(bundled, field.name), field.type)
+    if field.name == TASK:  # no hidden column where it is the bundle's own
+        return pa.array(np.full(bundled.num_rows, task), field.type)
+    return pa.nulls(bundled.num_rows, field.type)
 
 
-def _numbers(written: pa.RecordBatch, name: str) -> I64:
-    """Return a hidden column, whether it was written or is the same in every row."""
-    numbers = _number_or_numbers(written, name)
-    return np.full(written.num_rows, numbers) if isinstance(numbers, int) else numbers
+def _hidden_numbers(bundled: pa.RecordBatch, name: str) -> I64:
+    """Return the number of each row in a hidden column, `(n,) int64`."""
+    numbers = _hidden_number_or_numbers(bundled, name)
+    return np.full(bundled.num_rows, numbers) if isinstance(numbers, int) else numbers
 
 
-def _number_or_numbers(written: pa.RecordBatch, name: str) -> Numbers:
-    """Return a hidden column; one number where it is the same in every row."""
-    same_number = written.schema.metadata.get(_SAME + name.encode())
+def _hidden_number_or_numbers(bundled: pa.RecordBatch, name: str) -> Numbers:
+    """Return the numbers of a hidden column; a single one if it is the same in every row."""
+    same_number = bundled.schema.metadata.get(_SAME_NUMBER + name.encode())
     if same_number is not None:
         return int(same_number)
-    return np.asarray(written.column(name)).astype(np.int64)
+    return np.asarray(bundled.column(name)).astype(np.int64)
 
 
-def _roots(written: pa.RecordBatch) -> I64:
-    """Return the index of each row's root."""
-    return _numbers(written, ANCHOR) + int(written.schema.metadata[_FIRST])
+def _root_indices(bundled: pa.RecordBatch) -> I64:
+    """Return the index of each row's root in the batch."""
+    return _hidden_numbers(bundled, ANCHOR) + int(bundled.schema.metadata[_FIRST_ROOT])
 
 
-def _places(written: pa.RecordBatch) -> Places:
-    """Return the places of the rows of a bundle that has them as index and ordinals."""
-    keys = written.schema.metadata[_SUBSCRIPTIONS].decode()
+def _places_of_bundle(bundled: pa.RecordBatch) -> Places:
+    """Return the places of a bundle's rows, from its hidden columns."""
+    keys = bundled.schema.metadata[_SUBSCRIPTIONS].decode()
     subscriptions = [int(key) for key in keys.split(",") if key]
-    ordinals = [_number_or_numbers(written, _HOP.format(depth)) for depth in range(len(subscriptions))]
-    return Places(_roots(written), tuple(map(Hop, subscriptions, ordinals)))
+    ordinals = [
+        _hidden_number_or_numbers(bundled, _HOP_COLUMN.format(depth)) for depth in range(len(subscriptions))
+    ]
+    return Places(_root_indices(bundled), tuple(map(Hop, subscriptions, ordinals)))
 
 
-def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as the type that it had before `Bundling.coded` and `_narrow`."""
+def _with_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return a column in the type that it had before `Bundling.dictionary_encoded` and
+    `_narrowed`.
+    """
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
-    if column.type == kind or not pa.types.is_struct(kind):
-        return column.cast(kind)
-    children = [_decoded(child, field.type) for child, field in zip(column.flatten(), kind, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=list(kind))
+    if column.type == wanted or not pa.types.is_struct(wanted):
+        return column.cast(wanted)
+    children = [_with_type(child, field.type) for child, field in zip(column.flatten(), wanted, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=list(wanted))
 
 
-def _written(rows: pa.RecordBatch, hidden: Sequence[str]) -> pa.Buffer:
+def _as_stream(rows: pa.RecordBatch, hidden: Sequence[str]) -> pa.Buffer:
     """Return rows as a stream of Arrow.
 
-    A hidden column with one number in all rows is written as that.
+    A hidden column with the same number in all of these rows is left out; the number is in the
+    metadata.
     """
     metadata = dict(rows.schema.metadata or {})
     for name in hidden:
         numbers = np.asarray(rows.column(name))
         if (numbers == numbers[0]).all():
-            metadata[_SAME + name.encode()] = str(numbers[0]).encode()
+            metadata[_SAME_NUMBER + name.encode()] = str(numbers[0]).encode()
             rows = rows.remove_column(rows.schema.get_field_index(name))
     rows = rows.replace_schema_metadata(metadata)
     buffer = pa.BufferOutputStream()

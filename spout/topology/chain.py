@@ -1,7 +1,7 @@
 """A chain: bolts one behind the other on a DataFrame, which run in one Python function over a task's rows.
 
-It is described here while the DataFrame is built, bolt by bolt; `Chain.stage` makes of it what
-a task runs, the same as of a stage of a topology.
+A `Chain` is what is known while the DataFrame is built, bolt by bolt. `Chain.stage` turns it into a
+`StagePass`, which a task runs, as if it were a stage of a topology.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ class Chain:
         upstream: the chain whose rows arrive directly; empty behind the source or Spark's
             operators.
         consumer: the chain that receives the rows directly; empty otherwise.
-        arrives: how anchors arrive; `Carry.NONE` where nothing is tracked.
-        subscriptions: the keys along the paths that arrive, where roots and ordinals do.
-        carry: how the emitted rows carry their anchors.
-        arriving: schema of the rows that arrive in bundles; None: they arrive one by one.
+        arrives: the form in which anchors arrive; `Carry.NONE` where nothing is tracked.
+        subscriptions: the keys of the subscriptions over which the rows that arrive came from the
+            source, in order; empty where the form of the anchors has them, or they are the roots
+            themselves.
+        carry: the form in which the emitted rows have their anchors.
+        arriving_schema: of the rows that arrive in bundles; None: they arrive one by one.
         bundling: how emitted rows are put into bundles; None: they leave one by one.
     """
 
@@ -54,35 +56,40 @@ class Chain:
     arrives: Carry = Carry.NONE
     subscriptions: tuple[int, ...] = ()
     carry: Carry = Carry.NONE
-    arriving: pa.Schema | None = None
+    arriving_schema: pa.Schema | None = None
     bundling: Bundling | None = None
 
     @property
     def name(self) -> str:
-        """The names of its bolts, joined by ``+``."""
+        """Return the names of its bolts, joined by ``+``."""
         return "+".join(step.name for step in self.steps)
 
     @property
     def roots_arrive(self) -> bool:
-        """Whether the rows that arrive are the roots themselves."""
+        """Return whether the rows that arrive are the roots themselves."""
         return self.arrives in (Carry.PACKED, Carry.WIDE) and not self.subscriptions
 
     @property
     def has_rich_bolts(self) -> bool:
-        """Whether a bolt acks by hand: then tuples need places and a state of their own."""
+        """Return whether a bolt acks by hand: then tuples need places and a state of their own."""
         return any(isinstance(step.bolt, Bolt) for step in self.steps)
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the emitted rows, anchors included."""
+        """Return the Arrow schema of the emitted rows, anchors included."""
         emitted = self.steps[-1].schema
         if self.carry is Carry.NONE:
             return emitted
         return emitted.append(pa.field(ANCHOR, self.carry.type))
 
     @property
-    def leaving(self) -> tuple[int, ...]:
-        """The keys along the paths of emitted rows, where they carry roots and ordinals."""
+    def emitted_subscriptions(self) -> tuple[int, ...]:
+        """Return the keys of the subscriptions over which emitted rows came from the source, in
+        order.
+
+        Empty where the form of their anchors has them: behind bolts that ack by hand, and behind
+        those.
+        """
         if self.has_rich_bolts or self.arrives is Carry.HOPS:
             return ()
         last_step = len(self.steps) - 1
@@ -90,17 +97,18 @@ class Chain:
 
     @property
     def stage(self) -> StagePass:
-        """What a task runs."""
-        streams = [self._stream(number) for number in range(len(self.steps))]
+        """Return what a task runs."""
+        streams = [self._stream(index) for index in range(len(self.steps))]
         is_tracked = self.arrives is not Carry.NONE
-        # behind Spark's own operators, which may drop or repeat tuples: they have an edge of
-        # their own
-        is_loose = is_tracked and not self.roots_arrive and not self.upstream
+        # Spark's own operators may drop or repeat tuples. Behind them tuples are delivered by an
+        # edge of its own, as if Spark were a bolt.
+        is_behind_spark = is_tracked and not self.roots_arrive and not self.upstream
         entry_key = 0
-        if is_loose:
+        if is_behind_spark:
             entry_key = subscription_key(SPARK.component, DEFAULT_STREAM, self.steps[0].name)
-        # rows that arrive are of the last bolt of the chain before
-        came_from = StreamId(self.upstream.rpartition("+")[2]) if self.upstream else SPARK
+        came_from = SPARK
+        if self.upstream:  # the rows that arrive are of the last bolt of the chain before
+            came_from = StreamId(self.upstream.rpartition("+")[2])
         frame = Frame(
             came_from=came_from,
             arrives=self.arrives,
@@ -123,30 +131,37 @@ class Chain:
             upstream=self.upstream,
             consumer=self.consumer,
             frame=frame,
-            arriving=self.arriving,
+            arriving_schema=self.arriving_schema,
             bundling=self.bundling,
         )
 
-    def _subscription(self, number: int) -> Subscription:
-        """Return by what the rows of a step are read: the next step, or the first bolt of the consumer."""
-        is_last = number + 1 == len(self.steps)
-        reader = self.consumer.split("+")[0] if is_last else self.steps[number + 1].name
-        return Subscription(StreamId(self.steps[number].name), reader, Kind.GLOBAL)
+    def _subscription(self, step_index: int) -> Subscription:
+        """Return the subscription to what a step emits: the next step's, or the consumer's first
+        bolt's.
+        """
+        is_last = step_index + 1 == len(self.steps)
+        reader = self.consumer.split("+")[0] if is_last else self.steps[step_index + 1].name
+        return Subscription(StreamId(self.steps[step_index].name), reader, Kind.GLOBAL)
 
-    def _stream(self, number: int) -> StreamPass:
-        """Return what a step emits: to the next step, to another chain, or to the sink."""
-        step = self.steps[number]
-        is_last = number + 1 == len(self.steps)
+    def _stream(self, step_index: int) -> StreamPass:
+        """Return the stream that a step emits: to the next step, to another chain, or to the
+        sink.
+        """
+        step = self.steps[step_index]
+        is_last = step_index + 1 == len(self.steps)
         stream_id = StreamId(step.name)
+        # without a column: the rows have the stream's own fields, not a struct of them
         if is_last and self.carry is Carry.NONE:
             output = SinkOutput(number=0, stream=stream_id, stage=0)
-            return StreamPass(stream_id, step.schema, "", routes=(), outputs=(output,), on_frame=True)
+            return StreamPass(stream_id, step.schema, column="", routes=(), outputs=(output,), on_frame=True)
         route = Route(
             number=0,
-            subscription=self._subscription(number),
+            subscription=self._subscription(step_index),
             first_stage=0,
-            last_stage=int(is_last),  # what the last step emits leaves the chain
+            last_stage=1 if is_last else 0,  # what the last step emits leaves the chain
             tasks=1,
         )
-        is_batched = not is_last and isinstance(self.steps[number + 1].bolt, ArrowBolt)
-        return StreamPass(stream_id, step.schema, "", routes=(route,), on_frame=True, batched=is_batched)
+        is_batched = not is_last and isinstance(self.steps[step_index + 1].bolt, ArrowBolt)
+        return StreamPass(
+            stream_id, step.schema, column="", routes=(route,), on_frame=True, batched=is_batched
+        )

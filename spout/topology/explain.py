@@ -17,38 +17,42 @@ def _lines(plan: Layout) -> Iterator[str]:
     last_stage = len(plan.stages) - 1
     for stage, components in enumerate(plan.stages):
         if stage == plan.keyed_stage:
-            yield from _keyed(plan)
+            yield from _lines_of_keyed_bolt(plan)
         else:
-            place = "in the source's read task" if stage == 0 else _tasks(plan.partitions[stage])
-            yield f"stage {stage}: one Python pass, {place}"
+            tasks_text = "in the source's read task" if stage == 0 else _tasks_text(plan.partitions[stage])
+            yield f"stage {stage}: one Python pass, {tasks_text}"
         for component in components:
             if component != plan.keyed:
-                yield from _component(plan, stage, component)
+                yield from _lines_of_component(plan, stage, component)
         for output in plan.outputs:
             if output.stream.component in components:
                 is_keyed = output.stream.component == plan.keyed
-                acked = "what is settled with these rows is acked" if is_keyed else "acked"
-                yield f"  sink <- {output.stream}; {acked} when the batch is written"
+                acked_text = "what is settled with these rows is acked" if is_keyed else "acked"
+                yield f"  sink <- {output.stream}; {acked_text} when the batch is written"
+        # the shuffle before a keyed bolt is by key, and among its lines
         if stage < last_stage and stage + 1 != plan.keyed_stage:
-            crossing = ", ".join(map(str, plan.crossing(stage)))
-            yield f"shuffle by task: {crossing}; edges are carried{_passing_through(plan, stage)}"
+            stream_names = ", ".join(map(str, plan.crossing(stage)))
+            yield f"shuffle by task: {stream_names}; edges are carried{_passing_text(plan, stage)}"
 
 
-def _component(plan: Layout, stage: int, name: str) -> Iterator[str]:
-    """Yield a spout, or a bolt with its tasks and what it reads."""
+def _lines_of_component(plan: Layout, stage: int, name: str) -> Iterator[str]:
+    """Yield a line for a spout; for a bolt one with its tasks, and one for each stream that it
+    reads.
+    """
     if plan.graph.components[name].is_spout:
         yield f"  spout {name}"
         return
-    bolt_tasks = plan.tasks[name]
+    bolt_tasks = plan.tasks[name]  # 0: as many as the stage
     has_fewer_tasks = bolt_tasks and bolt_tasks != plan.partitions[stage]
-    yield f"  bolt {name}" + (f", {_tasks(bolt_tasks)}" if has_fewer_tasks else "")
+    tasks_text = f", {_tasks_text(bolt_tasks)}" if has_fewer_tasks else ""
+    yield f"  bolt {name}{tasks_text}"
     for route in plan.routes:
         if route.subscription.consumer == name:
-            yield f"    <- {_way(route)}"
+            yield f"    <- {_route_text(route)}"
 
 
-def _keyed(plan: Layout) -> Iterator[str]:
-    """Yield the stage of the keyed bolt, and the shuffle before it."""
+def _lines_of_keyed_bolt(plan: Layout) -> Iterator[str]:
+    """Yield the lines of the shuffle before the keyed bolt, of its stage, and of what it reads."""
     subscriptions = plan.graph.inputs_of(plan.keyed)
     producers = ", ".join(str(subscription.producer) for subscription in subscriptions)
     yield f"shuffle by key: {producers}; each tuple is held by its edge"
@@ -63,23 +67,25 @@ def _keyed(plan: Layout) -> Iterator[str]:
         )
 
 
-def _way(route: Route) -> str:
+def _route_text(route: Route) -> str:
     """Return what a bolt reads, by which grouping, and to which tasks the tuples go."""
     subscription = route.subscription
     fields = f"({', '.join(subscription.fields)})" if subscription.fields else ""
     if route.stays:
-        way = "stays in its task, edges are folded there"
+        destination = "stays in its task, edges are folded there"
     elif route.copies > 1:
-        way = f"to each of {_tasks(route.tasks)}"
+        destination = f"to each of {_tasks_text(route.tasks)}"
     elif route.tasks > 1:
-        way = f"to one of {_tasks(route.tasks)}"
+        destination = f"to one of {_tasks_text(route.tasks)}"
     else:
-        way = "to the only task"
-    return f"{subscription.producer}, {subscription.kind}{fields}: {way}"
+        destination = "to the only task"
+    return f"{subscription.producer}, {subscription.kind}{fields}: {destination}"
 
 
-def _passing_through(plan: Layout, stage: int) -> str:
-    """Return which streams only pass through the stage behind `stage`; empty: none does."""
+def _passing_text(plan: Layout, stage: int) -> str:
+    """Return which streams only pass through the stage after `stage`, in brackets; empty: none
+    does.
+    """
     next_stage = stage + 1
     passing = [
         str(route.subscription.producer)
@@ -93,5 +99,6 @@ def _passing_through(plan: Layout, stage: int) -> str:
     return f" ({names} passes through the next stage)" if names else ""
 
 
-def _tasks(count: int) -> str:
+def _tasks_text(count: int) -> str:
+    """Return ``1 task`` or ``2 tasks``."""
     return f"{count} task" if count == 1 else f"{count} tasks"

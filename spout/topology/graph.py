@@ -70,7 +70,7 @@ class Subscription:
 
     @property
     def key(self) -> int:
-        """The key of its edges."""
+        """Return the number from which its edges are computed, a CRC-32 of the names."""
         return subscription_key(self.producer.component, self.producer.stream, self.consumer)
 
     def __str__(self) -> str:
@@ -89,15 +89,15 @@ class Graph:
     """Names of the components, every producer before its consumers; `checked` finds it."""
 
     def checked(self) -> Graph:
-        """Return the graph in order.
+        """Return the graph with its `order`.
 
-        Raises `UsageError`: it cannot run; the message names what, and the cure.
+        Raises `UsageError`: it cannot run; the message names what is wrong, and the cure.
         """
         if not any(component.is_spout for component in self.components.values()):
             raise UsageError('a topology needs a spout: builder.set_spout("lines", topics, "sentences")')
         for subscription in self.subscriptions:
             self.check(subscription)
-        self._check_pairs()
+        self._refuse_equal_keys()
         for component in self.components.values():
             if not component.is_spout and not self.inputs_of(component.name):
                 raise UsageError(
@@ -113,16 +113,15 @@ class Graph:
 
     @property
     def keyed(self) -> str:
-        """The name of the keyed bolt; empty without one."""
+        """Return the name of the keyed bolt; empty without one."""
         for component in self.components.values():
             if component.is_keyed:
                 return component.name
         return ""
 
     def behind(self, bolt: str) -> frozenset[str]:
-        """Return the components that read what a bolt emits, directly or not.
-
-        The graph must be in order.
+        """Return the components that read what a bolt emits, directly or not; it needs the
+        `order`.
         """
         reached = {bolt}
         for name in self.order:
@@ -159,7 +158,9 @@ class Graph:
         return tuple(unread)
 
     def check(self, subscription: Subscription) -> None:
-        """Raise `UsageError` if there is no such stream, or it is not read so."""
+        """Raise `UsageError` if its stream or a field does not exist, or its grouping does not
+        fit.
+        """
         bolt = f"bolt {subscription.consumer!r}"
         stream = self.stream(subscription.producer, bolt)
         unknown_fields = [name for name in subscription.fields if name not in stream.fields]
@@ -182,19 +183,19 @@ class Graph:
                 " names no task: declare the stream with direct=True and emit by emit_direct"
             )
 
-    def _check_pairs(self) -> None:
-        """Raise `UsageError` if edges of two subscriptions could not be distinguished."""
+    def _refuse_equal_keys(self) -> None:
+        """Raise `UsageError` if two subscriptions have one key: their edges could not be
+        distinguished.
+
+        They are one subscription twice, or pairs of names that have one CRC-32.
+        """
         subscriptions_by_key: dict[int, Subscription] = {}
         for subscription in self.subscriptions:
-            # the key is a CRC-32 of the names, so two pairs of names may have one
             earlier = subscriptions_by_key.setdefault(subscription.key, subscription)
             if earlier is subscription:
                 continue
-            is_same_pair = (earlier.producer, earlier.consumer) == (
-                subscription.producer,
-                subscription.consumer,
-            )
-            if is_same_pair:
+            has_same_producer = earlier.producer == subscription.producer
+            if has_same_producer and earlier.consumer == subscription.consumer:
                 raise UsageError(
                     f"bolt {subscription.consumer!r} subscribes to {subscription.producer}"
                     f" twice, by {earlier.kind} and by {subscription.kind}; keep one"

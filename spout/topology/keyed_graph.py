@@ -1,9 +1,9 @@
 """What a topology with a keyed bolt must look like; pure.
 
-A keyed bolt's tuples wait in Spark's state store, and nothing passes by it: what did would be
-another branch of the query, which reads and runs everything again. So the bolts behind it read
-its rows alone, and so does the sink. There is one keyed bolt, since Spark runs no such operator
-behind another.
+A keyed bolt's tuples wait in Spark's state store, and no row can go around that: it would be in
+another branch of the query, which reads and runs everything again. So the bolts behind the keyed
+bolt read nothing but what it or they emit, and so does the sink. There is one keyed bolt, since
+Spark runs no such operator behind another.
 """
 
 from __future__ import annotations
@@ -48,38 +48,42 @@ def check_keyed(
             " both, or submit a topology for each, which reads by a group of its own"
         )
     keyed = keyed_bolts[0]
-    _check_passing(graph, keyed.name)
+    _refuse_streams_around(graph, keyed.name)
     _check_input(keyed, graph.inputs_of(keyed.name))
     _check_keys(keyed.name, graph.inputs_of(keyed.name), schemas)
-    _check_read(keyed.name, options, ordered, hooks)
-    _check_sinks(graph, keyed.name, sinks)
+    _check_spout(keyed.name, options, ordered, hooks)
+    _refuse_sinks_around(graph, keyed.name, sinks)
 
 
-def _check_passing(graph: Graph, name: str) -> None:
-    """Raise `UsageError` if a bolt behind the keyed one also reads from beside it."""
-    components_behind = graph.behind(name)
+def _refuse_streams_around(graph: Graph, keyed: str) -> None:
+    """Raise `UsageError` if a bolt behind the keyed one reads a stream that does not come from
+    there.
+    """
+    components_behind = graph.behind(keyed)
     for subscription in graph.subscriptions:
         reader = subscription.consumer
         producer = subscription.producer
-        if reader in components_behind and producer.component not in {name, *components_behind}:
+        if reader in components_behind and producer.component not in {keyed, *components_behind}:
             raise UsageError(
-                f"bolt {reader!r} reads {producer}, and also what comes after {name!r}, a"
-                f" KeyedBolt: Spark has no rows of before it there. Let {name!r} read"
+                f"bolt {reader!r} reads {producer}, and also what comes after {keyed!r}, a"
+                f" KeyedBolt: Spark has no rows of before it there. Let {keyed!r} read"
                 f" {producer}, too, and emit what {reader!r} needs; or do this work in two"
                 " bolts"
             )
 
 
-def _check_sinks(graph: Graph, name: str, sinks: Collection[StreamId]) -> None:
-    """Raise `UsageError` if the sink also reads from beside the keyed bolt."""
-    components_behind = graph.behind(name)
+def _refuse_sinks_around(graph: Graph, keyed: str, sinks: Collection[StreamId]) -> None:
+    """Raise `UsageError` if the sink gets a stream of neither the keyed bolt nor a bolt behind
+    it.
+    """
+    components_behind = graph.behind(keyed)
     for stream in sinks:
-        if stream.component not in {name, *components_behind}:
+        if stream.component not in {keyed, *components_behind}:
             raise UsageError(
-                f"the sink gets {stream} beside {name!r}, a KeyedBolt: Spark has no rows of"
+                f"the sink gets {stream} beside {keyed!r}, a KeyedBolt: Spark has no rows of"
                 f" before it there. Let {stream.component!r} write by itself, or submit a"
-                f" topology of its own for it, and give the sink only {name!r} and what reads from"
-                f' it: sink={{"{name}": write}}'
+                f" topology of its own for it, and give the sink only {keyed!r} and what reads from"
+                f' it: sink={{"{keyed}": write}}'
             )
 
 
@@ -112,9 +116,9 @@ def _check_keys(bolt: str, inputs: Sequence[Subscription], schemas: Mapping[Stre
     for subscription in inputs[1:]:
         types = _key_types(subscription, schemas)
         # a type that is not parsed may be any
-        is_open = any(map(pa.types.is_null, [*reference_types, *types]))
+        has_unknown_type = any(map(pa.types.is_null, [*reference_types, *types]))
         has_as_many = len(types) == len(reference_types)
-        if has_as_many and (is_open or types == reference_types):
+        if has_as_many and (has_unknown_type or types == reference_types):
             continue
         reference_key = _key_text(reference, reference_types)
         key = _key_text(subscription, types)
@@ -136,16 +140,20 @@ def _key_types(subscription: Subscription, schemas: Mapping[StreamId, pa.Schema]
 def _key_text(subscription: Subscription, types: Sequence[pa.DataType]) -> str:
     """Return the fields of a key with their types, for a message: ``word (string), at (timestamp[us])``."""
     fields = zip(subscription.fields, types, strict=True)
-    return ", ".join(f"{name} ({kind})" for name, kind in fields) or "no field"
+    return ", ".join(f"{name} ({field_type})" for name, field_type in fields) or "no field"
 
 
-def _check_read(
+def _check_spout(
     bolt: str,
     options: Mapping[str, object],
     ordered: Collection[str],
     hooks: Collection[TaskHook],
 ) -> None:
-    """Raise `UsageError` if acks in a later batch do not go with an option, a hook or an order."""
+    """Raise `UsageError` if a spout's option, an ordered input or a hook rules out acks in later
+    batches.
+
+    `ordered`: names of the inputs that are read in order.
+    """
     if options.get("delayed_acks", True) is not True:
         raise UsageError(
             f"bolt {bolt!r} is a KeyedBolt, which acks in a later batch; leave delayed_acks="
@@ -157,7 +165,8 @@ def _check_read(
             " TopologyBuilder.add_hook adds a hook to every bolt: add it in the prepare of the"
             " other bolts instead, by context.add_hook"
         )
-    for name in ordered:
+    if ordered:
+        name = next(iter(ordered))
         raise UsageError(
             f"bolt {bolt!r} is a KeyedBolt, and input {name!r} has an ordering: its next batch"
             " waits for the verdicts on what the bolt holds; set ordering: none"

@@ -23,10 +23,13 @@ from spout.topology.graph import Kind
 from spout.tuples.places import Places, number_of
 from spout.tuples.tuple import Delivery
 
-_SECOND = np.uint64(0x5851F42D4C957F2D)
-"""Makes the second choice of a partial key independent of the first."""
+_SECOND_CHOICE = np.uint64(0x5851F42D4C957F2D)
+"""Is added to a key's number, which is mixed then: so the second choice is independent of the
+first.
+"""
 
-_NULL = np.uint64(zlib.crc32(b"None"))
+_NULL_NUMBER = np.uint64(zlib.crc32(b"None"))
+"""The number of a null, as the text None would have it."""
 
 
 def tasks_for(
@@ -40,23 +43,23 @@ def tasks_for(
 
     Args:
         kind: the grouping; ALL and DIRECT name their tasks themselves.
-        keys: `value_keys` of the grouping's fields, for groupings that have some.
-        deliveries: each row's place in its trees; a row without one is dealt out by turns.
-        rows_before: rows without a place that were dealt out before.
+        keys: `value_keys` of the grouping's fields; None: the grouping names no fields.
+        deliveries: each row's place in its trees; rows without one go to the tasks by turns.
+        rows_before: how many rows without a place went to tasks before.
     """
-    rows = len(deliveries)
     if kind is Kind.GLOBAL or tasks == 1:
-        return np.zeros(rows, np.int64)
+        return np.zeros(len(deliveries), np.int64)
     if keys is None:
         return modulo(_place_numbers(deliveries, rows_before), tasks)
     if kind is Kind.FIELDS:
         return modulo(keys, tasks)
-    # PARTIAL_KEY: a key has two tasks, and a tuple's place decides between them
-    other_keys = keys + _SECOND
-    mix64_in_place(other_keys)
+    # PARTIAL_KEY: a key has two tasks, so that a frequent one does not load one task alone, and a
+    # tuple's place decides between them
+    second_keys = keys + _SECOND_CHOICE
+    mix64_in_place(second_keys)
     first_choice = modulo(keys, tasks)
-    second_choice = modulo(other_keys, tasks - 1)
-    # among the tasks that are not the first choice: with 2 as first, 0, 1, 2 become 0, 1, 3
+    second_choice = modulo(second_keys, tasks - 1)
+    # one of the tasks that are not the first choice: with 2 as first, 0, 1, 2 become 0, 1, 3
     second_choice += second_choice >= first_choice
     is_odd = _place_numbers(deliveries, rows_before) & np.uint64(1)
     chosen: I64 = np.where(is_odd, first_choice, second_choice)
@@ -73,23 +76,27 @@ def value_keys(batch: pa.RecordBatch, fields: Iterable[str]) -> U64:
 
 
 def _value_numbers(column: pa.Array) -> U64:
-    """Return a number for each value of a column, by its text: of each distinct one once, where Arrow can."""
+    """Return a number for each value of a column; equal values have equal numbers.
+
+    An integer is its own number. Of any other value it is the CRC-32 of its text, which is computed
+    once for each distinct value where Arrow can find these.
+    """
     if pa.types.is_integer(column.type):
         numbers = np.asarray(column.fill_null(0)).astype(np.uint64)
         if column.null_count:
-            numbers[np.asarray(column.is_null())] = _NULL
+            numbers[np.asarray(column.is_null())] = _NULL_NUMBER
         return numbers
     if pa.types.is_floating(column.type):
         column = pc.add(column, pa.scalar(0, column.type))  # -0.0 equals 0.0, and has another text
     try:
-        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     except pa.ArrowNotImplementedError:  # lists and structs
         return _text_numbers(column)
     # null has the index behind the last value
-    indices = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)
-    distinct_numbers = np.append(_text_numbers(coded.dictionary), _NULL)
-    numbers_by_row: U64 = distinct_numbers[indices]
-    return numbers_by_row
+    indices = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+    distinct_numbers = np.append(_text_numbers(encoded.dictionary), _NULL_NUMBER)
+    row_numbers: U64 = distinct_numbers[indices]
+    return row_numbers
 
 
 def _text_numbers(column: pa.Array) -> U64:
@@ -97,13 +104,13 @@ def _text_numbers(column: pa.Array) -> U64:
     try:
         values = column.to_pylist()
     except (ValueError, OverflowError):
-        # one has no form in Python, and one tuple must not end the query
+        # Python cannot represent one of them, and one tuple must not end the query
         values = [_value_or_none(scalar) for scalar in column]
     return np.fromiter((zlib.crc32(repr(value).encode()) for value in values), np.uint64, len(values))
 
 
 def _value_or_none(scalar: pa.Scalar) -> object:
-    """Return a value; None: it has no form in Python, such as a time after the year 9999."""
+    """Return a value; None: Python cannot represent it, such as a time after the year 9999."""
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):
@@ -111,9 +118,8 @@ def _value_or_none(scalar: pa.Scalar) -> object:
 
 
 def _place_numbers(deliveries: Sequence[tuple[Delivery, ...]], rows_before: int) -> U64:
-    """Return a number for each row by the first of its places.
-
-    One without a place is dealt out by turns.
+    """Return a number for each row by the first of its places, and rising numbers for rows without
+    one.
     """
     if isinstance(deliveries, Places):
         numbers = deliveries.numbers()
@@ -125,10 +131,10 @@ def _place_numbers(deliveries: Sequence[tuple[Delivery, ...]], rows_before: int)
 
 
 def modulo(numbers: U64, tasks: int) -> I64:
-    """Return the remainders of numbers by `tasks`, below 2**63.
+    """Return the remainder of each number by `tasks`, which is below 2**63.
 
-    NumPy divides many numbers by one at a time, and takes remainders one by one: so each is the
-    number less the multiple.
+    Computed as 17 - 17 // 5 * 5: NumPy has a fast loop for the division of many numbers by one, and
+    none for remainders.
     """
     multiples = numbers // np.uint64(tasks)
     multiples *= np.uint64(tasks)

@@ -1,7 +1,9 @@
-"""One stage as its tasks get it: bolts, streams, ways, and the columns between two stages.
+"""One stage as its tasks get it: bolts, streams, who reads them, and the columns between two
+stages.
 
-A chain of bolts on a DataFrame is a stage too (`spout.topology.chain`), with the DataFrame's
-own columns.
+A *pass* is one run of a stage's bolts over the rows of a task; the classes here say what it has to
+do. A chain of bolts on a DataFrame is a stage too (`spout.topology.chain`), with the DataFrame's
+own columns. A bolt is *keyed* if it holds tuples by key across micro-batches.
 
 Between two stages a row is one delivery (or one tuple for the sink). Rows travel in bundles
 (`spout.topology.bundles`), those before a keyed bolt one by one:
@@ -32,7 +34,7 @@ import pyarrow as pa
 from spout.bolts.bolts import AnyBolt, ArrowBolt
 from spout.bolts.collectors import Emits, Outlet
 from spout.bolts.hooks import TaskHook
-from spout.topology.bundles import BUNDLES, Bundling, PlacedRows, unbundled, unbundled_apart
+from spout.topology.bundles import BUNDLES, Bundling, PlacedRows, unbundled, unbundled_with_places
 from spout.topology.stages import Layout, Route, SinkOutput
 from spout.tuples.anchors import PATHS_TYPE, Carry
 from spout.tuples.casts import has_not_null
@@ -67,25 +69,26 @@ class StreamPass:
 
     @property
     def emits(self) -> Emits:
-        """What the collector needs of it."""
+        """Return what the collector needs to know of it."""
         outlets = tuple(Outlet(route.subscription.key, route.tasks, route.copies) for route in self.routes)
         return Emits(tuple(self.schema.names), outlets, self.direct, self.on_frame)
 
     @property
     def deliveries(self) -> int:
-        """To how many tasks of bolts each of its tuples goes."""
+        """Return to how many tasks of bolts each of its tuples goes."""
         return sum(route.copies for route in self.routes if route.subscription.consumer)
 
     @property
     def leaves(self) -> bool:
-        """Whether tuples of it leave the task."""
+        """Return whether tuples of it leave the task."""
         return bool(self.outputs) or any(not route.stays for route in self.routes)
 
     @property
     def as_arrow(self) -> bool:
-        """Whether its tuples are needed as Arrow rows, so that each of them must fit its types.
+        """Return whether its tuples are needed as Arrow rows, so that each of them must fit its
+        types.
 
-        A stream that says NOT NULL is looked at in any case: nobody else would find a null.
+        A stream that says NOT NULL always is, since nobody else would find a null.
         """
         return self.batched or self.leaves or any(map(has_not_null, self.schema))
 
@@ -102,7 +105,9 @@ class BoltPass:
 
 
 class Arrival(NamedTuple):
-    """What a number in ``_to`` means in the stage where its rows are wanted."""
+    """What arrives under a number in ``_to``: the stream that the rows are of, and the bolt that
+    reads it.
+    """
 
     consumer: str
     stream: StreamPass
@@ -113,12 +118,12 @@ class Frame:
     """How rows of a DataFrame enter a stage and leave it: with columns of their own, for its first bolt.
 
     Attributes:
-        came_from: the component of which the rows are.
+        came_from: the stream of which the rows are.
         arrives: this, the next two and `carry`: as in `spout.topology.chain.Chain`.
         entry: key of the subscription on which Spark's operators deliver tuples, which they may
             drop or repeat; 0: what arrives is of the source, or of another chain of bolts.
-        by_row: whether every bolt settles a tuple when it is called, so that a row's own place
-            is enough.
+        by_row: whether every bolt acks or fails a tuple before its call returns, so that the place
+            of each row is enough.
     """
 
     came_from: StreamId
@@ -138,15 +143,18 @@ class StagePass:
         name: its components, joined by ``+``; the first identifies it.
         bolts: producers before their consumers.
         spouts: in the first stage the spouts' streams, by the id of each input.
-        arriving: schema of the rows that arrive in bundles; None: they arrive one by one.
+        arriving_schema: of the rows that arrive in bundles; None: they arrive one by one.
         bundling: how the rows that leave are put into bundles; None: they leave one by one.
         keyed: in the stage of a keyed bolt the stream of what it emits; the other bolts are
             behind it.
-        is_behind_keyed: whether roots are numbered by `spout.publishing.delayed.KeyedRoots`.
-        arrivals: in a later one what arrives for its own bolts, by number.
-        passing: outputs that arrive in the last stage from an earlier one, by number.
+        is_behind_keyed: whether it is a keyed bolt's stage, or behind one: its roots are numbered
+            by `spout.publishing.delayed.KeyedRoots`.
+        arrivals: in stages behind the first one what arrives for its own bolts, by the number in
+            ``_to``.
+        passing: in the last stage the sink's outputs that earlier stages emit, by the number in
+            ``_to``.
         schema: Arrow schema of the rows that leave.
-        tasks: tasks of each bolt of the topology, for `BoltContext.tasks`.
+        tasks: how many tasks each bolt of the topology has, for `BoltContext.tasks`.
         tracked: whether tuples are acked and failed.
         is_last: whether its rows are the sink's.
         upstream: name of the stage before, or empty.
@@ -166,40 +174,40 @@ class StagePass:
     upstream: str = ""
     consumer: str = ""
     frame: Frame | None = None
-    arriving: pa.Schema | None = None
+    arriving_schema: pa.Schema | None = None
     bundling: Bundling | None = None
     keyed: StreamPass | None = None
     is_behind_keyed: bool = False
 
     @property
-    def leaving(self) -> pa.Schema:
-        """The schema of what leaves: of bundles, or of the rows themselves."""
+    def leaving_schema(self) -> pa.Schema:
+        """Return the schema of what leaves: of bundles, or of the rows themselves."""
         return self.schema if self.bundling is None else BUNDLES
 
     def rows_of(self, batch: pa.RecordBatch) -> Iterator[PlacedRows]:
-        """Yield the rows that arrive in a batch of Spark's.
+        """Return the rows that arrive in a batch of Spark's, taken out of their bundles.
 
-        Those of a DataFrame have a column of anchors.
+        Those of a DataFrame keep their column of anchors; others have places beside them.
         """
-        if self.arriving is None:
+        if self.arriving_schema is None:
             return iter((PlacedRows(batch),))
         if self.frame is not None:
-            return map(PlacedRows, unbundled(batch, self.arriving))
-        return unbundled_apart(batch, self.arriving)
+            return map(PlacedRows, unbundled(batch, self.arriving_schema))
+        return unbundled_with_places(batch, self.arriving_schema)
 
     @property
     def carries_roots(self) -> bool:
-        """Whether the rows that leave say where their roots stand."""
+        """Return whether the rows that leave name source and position of their roots."""
         return not self.is_last and ROOT in self.schema.names
 
     @property
     def bare(self) -> bool:
-        """Whether the rows that leave have the columns of the only output, and no more."""
+        """Return whether the rows that leave have the columns of the only output, and no more."""
         return self.is_last and self.carry is Carry.NONE and TO not in self.schema.names
 
     @property
     def carry(self) -> Carry:
-        """How the rows that leave carry their anchors."""
+        """Return the form in which the rows that leave have their anchors."""
         if self.frame is not None:
             return self.frame.carry
         return Carry.NONE if self.is_last else Carry.HOPS
@@ -207,13 +215,14 @@ class StagePass:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a layout is made into passes with.
+    """What passes have besides the layout: the bolts themselves, and what their streams look like.
 
     Attributes:
-        bolts: by name.
-        schemas: the fields of each stream.
-        inputs: by spout, the ids of the inputs that it reads.
+        bolts: each bolt, by its name.
+        schemas: the Arrow schema of each stream.
+        inputs: the ids of the inputs that each spout reads, by the spout's name.
         hooks: what watches every bolt.
+        tracked: whether tuples are acked and failed.
     """
 
     bolts: Mapping[str, AnyBolt]
@@ -226,13 +235,13 @@ class Parts:
 def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
     """Return what the tasks of each stage do.
 
-    That of a keyed bolt begins behind Spark's operator.
+    That of a keyed bolt begins behind Spark's operator, which calls the bolt.
     """
-    streams = {
-        stream_id: _stream(plan, parts, stream_id, number) for number, stream_id in enumerate(parts.schemas)
-    }
+    streams: dict[StreamId, StreamPass] = {}
+    for number, stream_id in enumerate(parts.schemas):
+        streams[stream_id] = _stream(plan, parts, stream_id, number)
     stage_names = ["+".join(components) for components in plan.stages]
-    tasks = _tasks_of_bolts(plan, parts)
+    tasks_by_bolt = _tasks_by_bolt(plan, parts)
     passes: list[StagePass] = []
     for stage, components in enumerate(plan.stages):
         is_last = stage + 1 == len(plan.stages)
@@ -247,16 +256,16 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
             StagePass(
                 name=stage_names[stage],
                 bolts=tuple(_bolts(plan, parts, streams, components)),
-                spouts=_spouts(parts, streams, components),
+                spouts=_spout_streams(parts, streams, components),
                 arrivals=_arrivals(plan, streams, stage),
-                passing=_passing(plan, streams, stage) if is_last else {},
-                schema=_leaving(plan, streams, stage),
-                tasks=tasks,
+                passing=_passing_outputs(plan, streams, stage) if is_last else {},
+                schema=_schema_leaving(plan, streams, stage),
+                tasks=tasks_by_bolt,
                 tracked=parts.tracked,
                 is_last=is_last,
                 upstream=stage_names[stage - 1] if arrives_in_bundles else "",
                 consumer="" if is_last else _consumer(plan, stage + 1),
-                arriving=passes[-1].schema if arrives_in_bundles else None,
+                arriving_schema=passes[-1].schema if arrives_in_bundles else None,
                 bundling=bundling,
                 keyed=streams[StreamId(plan.keyed)] if is_keyed else None,
                 is_behind_keyed=0 <= plan.keyed_stage <= stage,
@@ -265,10 +274,10 @@ def passes_of(plan: Layout, parts: Parts) -> tuple[StagePass, ...]:
     return tuple(passes)
 
 
-def _tasks_of_bolts(plan: Layout, parts: Parts) -> dict[str, int]:
-    """Return the tasks of each bolt.
+def _tasks_by_bolt(plan: Layout, parts: Parts) -> dict[str, int]:
+    """Return how many tasks each bolt has.
 
-    One that runs in all tasks of its stage has as many as that.
+    One that runs in all tasks of its stage has as many as the stage; 0: Spark decides.
     """
     tasks: dict[str, int] = {}
     for stage, components in enumerate(plan.stages):
@@ -281,29 +290,34 @@ def _tasks_of_bolts(plan: Layout, parts: Parts) -> dict[str, int]:
 def _bolts(
     plan: Layout, parts: Parts, streams: Mapping[StreamId, StreamPass], components: Iterable[str]
 ) -> Iterator[BoltPass]:
-    """Yield the bolts of a stage."""
+    """Yield the bolts of a stage, each with its own streams by their names."""
     for name in components:
-        if name not in parts.bolts:
+        if name not in parts.bolts:  # a spout, or the keyed bolt, which Spark calls
             continue
-        own_streams = {
-            stream_id.stream: stream for stream_id, stream in streams.items() if stream_id.component == name
-        }
+        own_streams: dict[str, StreamPass] = {}
+        for stream_id, stream in streams.items():
+            if stream_id.component == name:
+                own_streams[stream_id.stream] = stream
         yield BoltPass(name, parts.bolts[name], own_streams, plan.tasks[name], parts.hooks)
 
 
-def _spouts(
+def _spout_streams(
     parts: Parts, streams: Mapping[StreamId, StreamPass], components: Iterable[str]
 ) -> dict[int, StreamPass]:
-    """Return the streams of a stage's spouts, by the id of each input."""
-    spouts: dict[int, StreamPass] = {}
+    """Return the stream on which a stage's spouts emit the records of each input, by the input's
+    id.
+    """
+    streams_by_input: dict[int, StreamPass] = {}
     for name in components:
-        for input_id in parts.inputs.get(name, ()):
-            spouts[input_id] = streams[StreamId(name)]
-    return spouts
+        for input_id in parts.inputs.get(name, ()):  # a bolt reads none
+            streams_by_input[input_id] = streams[StreamId(name)]
+    return streams_by_input
 
 
 def _arrivals(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> dict[int, Arrival]:
-    """Return what arrives for the bolts of a stage from earlier ones, by number."""
+    """Return what arrives for the bolts of a stage from earlier ones, by the number of its
+    route.
+    """
     arrivals: dict[int, Arrival] = {}
     for route in plan.routes:
         if route.first_stage < stage == route.last_stage:
@@ -312,14 +326,16 @@ def _arrivals(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) 
     return arrivals
 
 
-def _passing(plan: Layout, streams: Mapping[StreamId, StreamPass], last_stage: int) -> dict[int, StreamPass]:
+def _passing_outputs(
+    plan: Layout, streams: Mapping[StreamId, StreamPass], last_stage: int
+) -> dict[int, StreamPass]:
     """Return the sink's outputs that earlier stages emit, by number: the last stage only passes them on."""
     outputs = plan.outputs
     return {output.number: streams[output.stream] for output in outputs if output.stage < last_stage}
 
 
 def _consumer(plan: Layout, stage: int) -> str:
-    """Return the operator to which rows of the stage before go: the first component of a stage."""
+    """Return the name of the operator that gets the rows for a stage: its first component."""
     component = plan.stages[stage][0]
     return entry_of(component) if component == plan.keyed else component
 
@@ -339,31 +355,30 @@ def _stream(plan: Layout, parts: Parts, stream_id: StreamId, number: int) -> Str
     readers = [parts.bolts.get(route.subscription.consumer) for route in routes if route.stays]
     output_stream = plan.graph.components[stream_id.component].streams[stream_id.stream]
     return StreamPass(
-        stream_id,
-        parts.schemas[stream_id],
-        COLUMN.format(number),
-        routes,
+        id=stream_id,
+        schema=parts.schemas[stream_id],
+        column=COLUMN.format(number),
+        routes=routes,
         outputs=tuple(output for output in plan.outputs if output.stream == stream_id),
         direct=output_stream.direct,
         batched=any(isinstance(reader, ArrowBolt) for reader in readers),
     )
 
 
-def _leaving(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> pa.Schema:
+def _schema_leaving(plan: Layout, streams: Mapping[StreamId, StreamPass], stage: int) -> pa.Schema:
     """Return the schema of the rows that leave a stage; the module's docstring has its columns."""
     is_last = stage + 1 == len(plan.stages)
     if is_last and len(plan.outputs) == 1:
         # the sink's own columns, and no more
         return streams[plan.outputs[0].stream].schema
-    leaving = plan.crossing(stage)
-    if is_last:
-        leaving = tuple(output.stream for output in plan.outputs)
+    stream_ids = tuple(output.stream for output in plan.outputs) if is_last else plan.crossing(stage)
     structs: list[pa.Field] = []
-    for stream_id in dict.fromkeys(leaving):
+    for stream_id in dict.fromkeys(stream_ids):
         stream = streams[stream_id]
         structs.append(pa.field(stream.column, pa.struct(list(stream.schema))))
-    to = pa.field(TO, pa.int32())
-    if is_last:
-        return pa.schema([to, *structs])
-    root = [pa.field(ROOT, ROOT_TYPE)] if stage < plan.keyed_stage else []
-    return pa.schema([to, pa.field(TASK, pa.int32()), pa.field(ANCHOR, PATHS_TYPE), *root, *structs])
+    fields = [pa.field(TO, pa.int32())]
+    if not is_last:
+        fields += [pa.field(TASK, pa.int32()), pa.field(ANCHOR, PATHS_TYPE)]
+        if stage < plan.keyed_stage:
+            fields.append(pa.field(ROOT, ROOT_TYPE))
+    return pa.schema([*fields, *structs])

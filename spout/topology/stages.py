@@ -1,12 +1,15 @@
-"""Which bolts share a Python pass: a topology cut into stages, one behind the other; pure.
+"""Which bolts run together: a topology cut into stages, one behind the other; pure.
 
 A stage is what one task runs. Stage 0 runs inside the spout's own read task; between a stage
 and the next Spark shuffles once, whatever the groupings: each tuple names the task that it goes
 to. A bolt whose groupings all let tuples stay where they are joins the stage of what it reads;
 any other one stands behind a shuffle. What a later stage or the sink reads passes through those
 between. So every batch is one chain of stages: nothing is read twice, however the graph
-branches and joins. Nothing passes by Spark's state store: so a keyed bolt stands behind every
-bolt that does not read from it, and at the head of its stage are those that do.
+branches and joins.
+
+A bolt is *keyed* if it holds tuples by key, in Spark's state store. No row can go around that
+store. So the keyed bolt is placed behind every bolt that does not read from it; those that do are
+in its stage, behind it, or in later ones.
 """
 
 from __future__ import annotations
@@ -24,11 +27,11 @@ class Route:
     """A subscription as it is run.
 
     Attributes:
-        number: tells its rows from others between two stages.
+        number: tells its rows from others between two stages (column ``_to``).
         first_stage: the stage that emits its tuples.
         last_stage: the stage that reads them; the same one if they stay in their task.
-        tasks: to one or all of how many tasks they go. Of a keyed bolt it is 1: Spark decides
-            by the key.
+        tasks: how many tasks the consumer has; a tuple goes to one of them, or to all. Of a keyed
+            bolt it is 1: Spark chooses the task by the key.
     """
 
     number: int
@@ -39,12 +42,12 @@ class Route:
 
     @property
     def stays(self) -> bool:
-        """Whether its tuples never leave their task."""
+        """Return whether its tuples never leave their task."""
         return self.first_stage == self.last_stage
 
     @property
     def copies(self) -> int:
-        """To how many tasks each tuple goes."""
+        """Return to how many tasks each tuple goes."""
         return self.tasks if self.subscription.kind is Kind.ALL else 1
 
 
@@ -52,7 +55,7 @@ class Route:
 class SinkOutput:
     """A stream that the sink gets, and the stage that emits it.
 
-    `number` tells its rows from others.
+    `number` tells its rows from others, also from those of routes (column ``_to``).
     """
 
     number: int
@@ -67,9 +70,9 @@ class Layout:
     Attributes:
         stages: the components of each stage, producers before their consumers; spouts are in
             stage 0.
-        partitions: tasks of each stage; 0 for the first, which has as many as a batch has read
-            tasks, and for that of a keyed bolt, which has ``spark.sql.shuffle.partitions``.
-        tasks: tasks of each bolt; 0: as many as its stage has, wherever its tuples are.
+        partitions: how many tasks each stage has; 0 for the first, which has as many as a batch has
+            read tasks, and for that of a keyed bolt, which has ``spark.sql.shuffle.partitions``.
+        tasks: in how many tasks of its stage each bolt runs, by the bolt's name; 0: in all of them.
         routes: how each subscription is run, in order.
         outputs: what the sink gets, in order.
     """
@@ -83,12 +86,12 @@ class Layout:
 
     @property
     def keyed(self) -> str:
-        """Name of the keyed bolt; empty without one."""
+        """Return the name of the keyed bolt; empty without one."""
         return self.graph.keyed
 
     @property
     def keyed_stage(self) -> int:
-        """Number of the keyed bolt's stage; -1 without one."""
+        """Return the number of the keyed bolt's stage; -1 without one."""
         for number, components in enumerate(self.stages):
             if self.keyed in components:
                 return number
@@ -161,10 +164,13 @@ def layout(graph: Graph, outputs: tuple[StreamId, ...], cores: int) -> Layout:
 
 
 def _placement(graph: Graph, cores: int) -> _Placement:
-    """Find the stage of each component: that of its producers, or the next one behind a shuffle."""
+    """Return the stage of each component: that of its producers, or the next one behind a
+    shuffle.
+    """
     stage_by_name: dict[str, int] = {}
     tasks_by_name: dict[str, int] = {}
-    # the keyed bolt after all bolts that do not read from it, and before those that do
+    # The keyed bolt after all bolts that do not read from it, and before those that do. The sort is
+    # stable, so that producers stay before their consumers.
     behind_keyed = graph.behind(graph.keyed)
     order = sorted(graph.order, key=lambda name: (name in behind_keyed, graph.components[name].is_keyed))
     for name in order:
@@ -173,7 +179,7 @@ def _placement(graph: Graph, cores: int) -> _Placement:
         producers = [subscription.producer.component for subscription in subscriptions]
         stages_before = [stage_by_name[producer] for producer in producers]
         if component.is_keyed:
-            # nothing passes by it: it is behind all that was placed so far
+            # nothing goes around it: it is behind all that was placed so far
             stages_before = list(stage_by_name.values())
         parallelism = component.parallelism
         stays = all(_may_stay(subscription, parallelism) for subscription in subscriptions)
@@ -188,17 +194,21 @@ def _placement(graph: Graph, cores: int) -> _Placement:
 
 
 def _partitions(stage: int, bolt_tasks: Sequence[int], cores: int, *, is_keyed: bool) -> int:
-    """Return how many tasks a stage has, as in `Layout.partitions`: as its bolt with the most, or `cores`."""
+    """Return how many tasks a stage has, for `Layout.partitions`: as its bolt with the most, or
+    `cores`.
+
+    `bolt_tasks`: of each of its bolts; 0: as many as the stage.
+    """
     if stage == 0 or is_keyed:
         return 0
     return max(bolt_tasks) or cores
 
 
 def _may_stay(subscription: Subscription, parallelism: int | None) -> bool:
-    """Return whether a grouping lets tuples stay where they are.
+    """Return whether a grouping lets tuples stay in their task.
 
-    A shuffle (and Storm's none, which is one) does where no parallelism is asked for: read
-    tasks are cut to one size, so it would move every tuple and even nothing out.
+    A shuffle (and Storm's none, which is one) does where no parallelism is asked for. Read
+    tasks have one size already, so a shuffle would move every tuple and balance nothing.
     """
     if subscription.kind is Kind.LOCAL_OR_SHUFFLE:
         return True

@@ -239,7 +239,7 @@ async def serve_watched(
 
     `stop` is called when nothing is served any more; a last reading may still go on.
     """
-    asyncio.get_running_loop().set_exception_handler(AcceptErrors().of_loop)
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors().handle_loop_error)
     watch.is_over = lambda: server.should_exit
     reading = asyncio.create_task(watch.run())
 

@@ -110,7 +110,7 @@ def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> BatchOu
     rich = isinstance(first, Bolt)
     carry = Carry.HOPS if rich else Carry.PACKED
     reading = chain_of(first, arrives=Carry.PACKED, carry=carry, consumer=names[1])
-    leaving = reading.leaving
+    leaving = reading.emitted_subscriptions
     read = StageRun(reading.stage, CONTEXT)
     emitted = read.feed(rows, anchors)
     reports = [through_a_blob(replace(read.report(), plan=plan, ranges=plan.ranges))]

@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         "a-hang-that-passes-is-told-nobody",
         "spout/isolation/poison_finder.py",
-        "self._divided.append(_DividedCall(call, Cause.of(call.bolt, error, how)))",
+        "self._divided_calls.append(_DividedCall(call, Cause.of(call.bolt, error, message)))",
         "pass",
         "tests/unit/spout/isolation/test_isolation.py::test_a_hang_that_does_not_repeat_leaves_its_records",
         "a service that hangs now and then would be seen by nobody",
@@ -278,7 +278,7 @@ MUTANTS = (
     Mutant(
         "a-hang-outside-of-a-child-is-forgotten",
         "spout/isolation/task_runs.py",
-        "    notes.leave(HangNote(hang.bolt, hang.roots))\n",
+        "    notes.write(HangNote(hang.bolt, hang.roots))\n",
         "",
         "tests/unit/spout/isolation/test_hang_notes.py"
         "::test_a_hang_outside_of_a_child_that_does_not_repeat_leaves_its_records",
@@ -2014,15 +2014,15 @@ MUTANTS = (
     Mutant(
         "a-key-has-the-time-of-its-tuples",
         "spout/held/keyed_rows.py",
-        "values.append(held_tuple.values.get(name, forms.localize(value)))",
-        "values.append(forms.localize(value))",
+        "values.append(held_tuple.values.get(name, decoder.localize(value)))",
+        "values.append(decoder.localize(value))",
         "tests/unit/spout/held/test_keyed_times.py::test_a_key_has_the_exact_time_of_its_tuples",
         "the second of two equal hours of autumn would be the first",
     ),
     Mutant(
         "times-of-an-older-state-get-the-zone",
         "spout/held/keyed_rows.py",
-        "return held.values if forms is None else forms.read_kept(held.values)",
+        "return held.values if decoder is None else decoder.with_zones(held.values)",
         "return held.values",
         "tests/unit/spout/held/test_keyed_times.py::test_what_a_state_of_before_holds_is_local_time",
         "after the update to this version a comparison of two held times would raise",
@@ -2508,8 +2508,8 @@ MUTANTS = (
     Mutant(
         "a-child-has-a-gate-for-each-partition",
         "spout/isolation/isolation.py",
-        "self._gates.setdefault(slip.place, ",
-        "self._gates.setdefault(slip.operator, ",
+        "self._child_gates.setdefault(slip.place, ",
+        "self._child_gates.setdefault(slip.operator, ",
         "tests/unit/spout/isolation/test_isolation.py"
         "::test_in_a_child_too_each_partition_has_a_line_of_its_own",
         "a record that fails would hold back the other partitions of its task",

@@ -45,23 +45,27 @@ def verdict_flaws(outcomes: Outcomes, initialised: Set[Root]) -> Iterator[str]:
     """Yield what is wrong with the verdicts; at the end, each initialised root has one."""
     settled = {
         root
-        for source, runs in outcomes.settled.items()
+        for source, runs in outcomes.settled_by_source.items()
         for start, end in runs
         for root in roots_of_run(source, start, end)
     }
     for root in initialised | settled:
-        verdicts = outcomes.repeated.get(root) or list(filter(None, [outcomes.verdict_of(root)]))
+        verdicts = outcomes.verdicts_by_repeated_root.get(root) or list(
+            filter(None, [outcomes.verdict_of(root)])
+        )
         if flaw := verdict_flaw(verdicts, initialised=root in initialised):
             yield f"{outcomes.place_of(root)} {flaw}"
 
 
 def replacement_flaws(outcomes: Outcomes, has_record: Callable[[Root], bool]) -> Iterator[str]:
     """Yield what is wrong with copies and dead letters; at the end, each lost record has one of them."""
-    owed = {outcomes.place_of(root): root for root in outcomes.lost}
+    owed = {outcomes.place_of(root): root for root in outcomes.loss_verdict_by_root}
     for place, root in owed.items():
         if flaw := replacement_flaw(
-            outcomes.lost[root], outcomes.replaced[place], has_record=has_record(root)
+            outcomes.loss_verdict_by_root[root],
+            outcomes.replacements_by_root[place],
+            has_record=has_record(root),
         ):
             yield f"{place} {flaw}"
-    for place in outcomes.replaced.keys() - owed.keys():
-        yield f"{place} {replacement_flaw('', outcomes.replaced[place])}"
+    for place in outcomes.replacements_by_root.keys() - owed.keys():
+        yield f"{place} {replacement_flaw('', outcomes.replacements_by_root[place])}"

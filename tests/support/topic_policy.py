@@ -44,7 +44,7 @@ def can_compile() -> bool:
 
 def broker_that_refuses(settings: Sequence[str], folder: Path) -> EmbeddedBroker:
     """Return a broker, not started yet, that makes no topic with one of these settings."""
-    _, jars = EmbeddedBroker()._found
+    _, jars = EmbeddedBroker()._java_and_jars
     source, manifest, jar = folder / "RefusesSettings.java", folder / "manifest.txt", folder / "policy.jar"
     source.write_text(_POLICY)
     manifest.write_text("Premain-Class: RefusesSettings\n")

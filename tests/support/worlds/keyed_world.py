@@ -59,9 +59,9 @@ class KeyedQuery:
         )
         left = [*ExitTask(stage, "stream", ledger)(self._held(compiled, pa.concat_batches(entry(rows))))]
         for each in behind:
-            assert each.arriving is not None
-            arriving = [rows for batch in left for rows in unbundled(batch, each.arriving)]
-            left = [*MapTask(replace(each, arriving=None), "stream", ledger)(self._lose(arriving))]
+            assert each.arriving_schema is not None
+            arriving = [rows for batch in left for rows in unbundled(batch, each.arriving_schema)]
+            left = [*MapTask(replace(each, arriving_schema=None), "stream", ledger)(self._lose(arriving))]
         return left, ledger.reports
 
     def _held(self, compiled: Compiled, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:

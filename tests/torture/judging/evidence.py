@@ -93,7 +93,7 @@ class Evidence:
             if number is not None:
                 self.numbers[location(record.topic, record.partition, record.offset)] = number
         elif record.topic in (self.names.replay, self.names.dead_letters):
-            self.outcomes.replace(record)
+            self.outcomes.record_replacement(record)
         else:
             self._read_event(record)
 
@@ -129,7 +129,7 @@ class Evidence:
 
     def _read_verdicts(self, verdicts: Verdicts, at_ms: int) -> None:
         for run in settled_runs(verdicts):
-            self.outcomes.settle(run)
+            self.outcomes.record_verdict(run)
             verdict = DatedVerdict(run.verdict, at_ms, run.lost.error if run.lost else "")
             for root in run.roots():
                 self.verdicts.setdefault(root, verdict)

@@ -117,7 +117,10 @@ class _Checks:
         return [origin for origin in self._evidence.numbers if not self._outcomes.has_ended(origin)]
 
     def _ended_once(self) -> Check:
-        again = (f"{origin} ended {times + 1} times" for origin, times in self._outcomes.ended_again.items())
+        again = (
+            f"{origin} ended {times + 1} times"
+            for origin, times in self._outcomes.extra_ends_by_origin.items()
+        )
         return check_none("no record ended twice", again)
 
     # -- roots

@@ -22,16 +22,16 @@ def test_the_second_status_of_after_that_counts_whatever_the_clock_shows(set_ms:
     """D413: by a clock that was set back a stop waited for its whole time."""
     watch = SettledWatch(holds=False)
     walls_ms = [BEGAN_MS + 250 * n + (set_ms if n >= at else 0) for n in range(4)]
-    assert [watch.is_settled(status(wall_ms, 0)) for wall_ms in walls_ms] == [False, False, True, True]
+    assert [watch.record_status(status(wall_ms, 0)) for wall_ms in walls_ms] == [False, False, True, True]
 
 
 def test_the_same_status_counts_once_and_none_not_at_all() -> None:
     watch = SettledWatch(holds=False)
-    assert not watch.is_settled(None)
-    assert [watch.is_settled(status(BEGAN_MS, 0)) for _ in range(3)] == [False] * 3
-    assert not watch.is_settled(status(BEGAN_MS + 250, 0))
-    assert not watch.is_settled(None)
-    assert watch.is_settled(status(BEGAN_MS + 500, 0))
+    assert not watch.record_status(None)
+    assert [watch.record_status(status(BEGAN_MS, 0)) for _ in range(3)] == [False] * 3
+    assert not watch.record_status(status(BEGAN_MS + 250, 0))
+    assert not watch.record_status(None)
+    assert watch.record_status(status(BEGAN_MS + 500, 0))
 
 
 @pytest.mark.parametrize("holds", [False, True])
@@ -40,8 +40,8 @@ def test_what_a_keyed_bolt_holds_is_not_waited_for_after_two_seconds(holds: bool
     clock = SteadyClock()
     watch = SettledWatch(holds=holds, clock_ms=lambda: int(clock.now_s * 1000))
     for n in range(4):
-        assert not watch.is_settled(status(BEGAN_MS + n * HOUR_MS, 1))
+        assert not watch.record_status(status(BEGAN_MS + n * HOUR_MS, 1))
     clock.now_s += HELD_MS / 1000
-    assert not watch.is_settled(status(BEGAN_MS, 1))
+    assert not watch.record_status(status(BEGAN_MS, 1))
     clock.now_s += 0.001
-    assert watch.is_settled(status(BEGAN_MS + 1, 1)) is holds
+    assert watch.record_status(status(BEGAN_MS + 1, 1)) is holds

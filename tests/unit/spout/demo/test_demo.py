@@ -19,7 +19,7 @@ from spout.bolts.bolts import BatchCollector
 from spout.cli.main import demo
 from spout.demo.judge import Check, OutcomeCounts
 from spout.demo.report import DemoOutcome, DemoProgress, checks, first_difference, report_rows, status_line
-from spout.demo.stage import DemoOptions, patient_ms, refuse_records, reserved_port
+from spout.demo.stage import DemoOptions, longer_timeout_ms, refuse_records, reserved_port
 from spout.demo.words import (
     ALWAYS_FAILS,
     FAILS_TWICE,
@@ -29,10 +29,10 @@ from spout.demo.words import (
     WordTable,
     count_words,
     demo_lines,
-    keys_at,
     lines_of_file,
     origin_number,
     python_topics,
+    special_keys_by_line,
 )
 from spout.local.embedded import is_free
 from spout.planning_process.status import PlannerStatus
@@ -73,7 +73,8 @@ def test_every_demo_has_the_records_that_were_asked_for_and_at_most_one_poison_l
 
 
 def test_a_large_demo_has_five_lines_of_each_kind_that_succeeds_in_the_end() -> None:
-    assert Counter(keys_at(50_000).values()) == {ALWAYS_FAILS: 1, FAILS_TWICE: 5, NEVER_ACKED_AT_FIRST: 5}
+    kinds = Counter(special_keys_by_line(50_000).values())
+    assert kinds == {ALWAYS_FAILS: 1, FAILS_TWICE: 5, NEVER_ACKED_AT_FIRST: 5}
 
 
 def test_text_is_repeated_as_often_as_the_records_ask() -> None:
@@ -255,4 +256,4 @@ def test_each_check_fails_by_name_when_what_it_demands_is_not_so(failed: list[Ch
     ],
 )
 def test_a_slow_machine_gets_a_longer_timeout(timeout_ms: int, job_s: float, longer_ms: int) -> None:
-    assert patient_ms(timeout_ms, job_s) == longer_ms
+    assert longer_timeout_ms(timeout_ms, job_s) == longer_ms

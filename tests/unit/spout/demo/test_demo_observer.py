@@ -40,7 +40,7 @@ def test_a_kill_is_charged_with_what_was_acked_in_time_and_lost_and_with_nothing
     world.cluster.create_topic("_ack_ack", 2)
     whole, slow, never, taken = (world.emit(b"line") for _ in range(4))
     observer = OutcomeObserver(world.cluster.log(), topics(), topics().inputs["sentences"])
-    observer.note_kill(KILLED)
+    observer.record_kill(KILLED)
     acked(world, whole, DUE - 1)
     acked(world, slow, LATE)
     for root in (whole, slow, never):
@@ -56,7 +56,7 @@ def test_what_was_emitted_after_the_kill_is_not_charged_to_it() -> None:
     world.cluster.create_topic("_ack_ack", 2)
     root = world.emit(b"line")
     observer = OutcomeObserver(world.cluster.log(), topics(), topics().inputs["sentences"])
-    observer.note_kill(EMITTED - 1)
+    observer.record_kill(EMITTED - 1)
     acked(world, root, DUE - 1)
     lost(world, root, Verdict.TIMED_OUT)
     observer.read_to_end(10_000)

@@ -32,9 +32,9 @@ def outcomes(*events: SettledRun | Record) -> Outcomes:
     judge = Outcomes(1, "t", "t.replay")
     for event in events:
         if isinstance(event, Record):
-            judge.replace(event)
+            judge.record_replacement(event)
         else:
-            judge.settle(event)
+            judge.record_verdict(event)
     return judge
 
 
@@ -56,13 +56,13 @@ def test_a_record_ends_when_its_copy_is_acked_whatever_is_read_first(
 ) -> None:
     judge = outcomes(*order)
     assert judge.has_ended("t/0@7")
-    assert (judge.ended, judge.ended_again) == (1, {})
+    assert (judge.ended_records, judge.extra_ends_by_origin) == (1, {})
     assert list(replacement_flaws(judge, lambda root: True)) == []
     assert not outcomes(LOST, COPY).has_ended("t/0@7")
 
 
 def test_a_record_that_is_acked_and_a_dead_letter_ended_twice() -> None:
-    assert outcomes(LOST, COPY, COPY_ACKED, LETTER).ended_again == {"t/0@7": 1}
+    assert outcomes(LOST, COPY, COPY_ACKED, LETTER).extra_ends_by_origin == {"t/0@7": 1}
 
 
 def test_of_two_verdicts_the_first_one_counts() -> None:

@@ -12,7 +12,7 @@ import pytest
 import spout
 from acker.errors import UsageError
 from acker.identity import source_of
-from spout.held.holding import AckTask, HoldTask, RowAnchors, released_by
+from spout.held.holding import AckTask, HoldTask, RowAnchors, marks_of_anchors
 from spout.isolation.safety import Safety
 from spout.publishing.delayed import RootPositions
 from spout.publishing.root_marks import RootMark
@@ -114,7 +114,7 @@ def test_many_rows_that_fail_are_found_in_one_pass() -> None:
     numbers = np.arange(2 * rows)
     anchors = RowAnchors(numbers // 2, RootPositions(numbers, numbers), numbers)
     cause = Cause("bolt", "ValueError", "")
-    found = released_by(anchors, [(row, cause) for row in range(1, rows)])
+    found = marks_of_anchors(anchors, [(row, cause) for row in range(1, rows)])
     assert found.of(RootMark.RELEASED).positions.tolist() == [0, 1]
     assert positions_by_cause(found) == [(cause, list(range(2, 2 * rows)))]
 

@@ -28,8 +28,8 @@ from spout.held.keyed_exit import (
     RESET,
     ExitTask,
     counts_text,
-    lone_stage,
     read_reports,
+    stage_of_keyed_bolt,
 )
 from spout.held.keyed_rows import TUPLE, KeyedTask, counts_of, key_columns, keyed
 from spout.publishing.fold import TaskReport
@@ -273,7 +273,7 @@ def test_counts_of_calls_reach_the_step_behind_with_their_histograms_and_of_an_o
 def reports_of(rows: pd.DataFrame, *emitted: str) -> list[TaskReport]:
     """Return what the step behind a keyed bolt reports of its rows; it hands on what was emitted."""
     names = pa.schema([(EMITTED, pa.binary()), (REPORT, pa.string()), (ANCHOR, pa.list_(HELD_TYPE))])
-    stage = lone_stage("pairs", BOTH, tracked=True)
+    stage = stage_of_keyed_bolt("pairs", BOTH, tracked=True)
     ledger = FakeLedger()
     # by a table: the texts of rows that were put together have several chunks in pandas 3
     [batch] = pa.Table.from_pandas(rows, names, False).combine_chunks().to_batches()

@@ -31,7 +31,7 @@ import spout
 from spout.bolts.keyed_bolt import KeyedTuple
 from spout.held.keyed_exit import EMITTED, REPORT
 from spout.held.keyed_rows import TUPLE, KeyedTask
-from spout.held.keyed_values import TupleValues, has_times, needs_form, table_within
+from spout.held.keyed_values import TupleDecoder, has_times, needs_encoding, nested_array_within
 from spout.tuples.columns import ANCHOR
 from tests.support.fake_state import FakeState
 
@@ -74,7 +74,7 @@ def arriving(at: datetime) -> dict[str, Any]:
 @pytest.mark.parametrize("at", INSTANTS)
 def test_each_time_of_a_tuple_has_the_zone_and_is_its_instant(at: datetime) -> None:
     """O907: an hour of autumn and the first day of all years as well; also behind a state."""
-    read = TupleValues(KIND, ZONE).read(arriving(at))
+    read = TupleDecoder(KIND, ZONE).decode(arriving(at))
     [key] = read["from"]
     for found in (read["at"], read["all"][0], read["named"]["at"], read["by"]["k"], key):
         for time in (found, pickle.loads(pickle.dumps(found, protocol=5))):
@@ -87,23 +87,23 @@ def test_each_time_of_a_tuple_has_the_zone_and_is_its_instant(at: datetime) -> N
 
 def test_the_clock_shows_local_time() -> None:
     """O907: and not UTC's."""
-    read = TupleValues(KIND, ZONE).read(arriving(INSTANTS[0]))
+    read = TupleDecoder(KIND, ZONE).decode(arriving(INSTANTS[0]))
     assert read["at"].isoformat() == "2026-01-01T07:00:00.000005-05:00"
 
 
 def test_nulls_stay_nulls_and_a_stream_without_times_is_not_touched() -> None:
     nothing = dict.fromkeys(KIND.names)
-    assert TupleValues(KIND, ZONE).read(nothing) == nothing
+    assert TupleDecoder(KIND, ZONE).decode(nothing) == nothing
     plain = StructType([StructField("n", LongType()), StructField("sizes", ArrayType(LongType()))])
     values = {"n": 7, "sizes": np.array([7])}
     assert not has_times(plain)
-    assert not needs_form(plain)
-    assert TupleValues(plain, ZONE).read(values) is values
+    assert not needs_encoding(plain)
+    assert TupleDecoder(plain, ZONE).decode(values) is values
 
 
 def test_a_time_beyond_pythons_years_is_refused() -> None:
     with pytest.raises(OverflowError):
-        TupleValues(KIND, ZONE).read(arriving(INSTANTS[0]) | {"at": 2**62})
+        TupleDecoder(KIND, ZONE).decode(arriving(INSTANTS[0]) | {"at": 2**62})
 
 
 FORMS = StructType(
@@ -125,7 +125,7 @@ def test_a_value_is_read_from_its_form_and_a_null_beside_it_stays_one() -> None:
         "ratios": [{"v": 1.5}, {"v": None}, {"v": float("nan")}], "narrow": [{"v": 1.5}, {"v": 2.0}],
         "named": {"n": 7, "text": b"b"},
     }  # fmt: skip
-    values = pickle.loads(pickle.dumps(TupleValues(FORMS, ZONE))).read(form)
+    values = pickle.loads(pickle.dumps(TupleDecoder(FORMS, ZONE))).decode(form)
     assert values["text"] == "é"
     assert values["texts"].tolist() == ["a", None]
     assert values["by"] == {"k": date(1969, 12, 31), "l": None}
@@ -156,7 +156,7 @@ def test_a_form_that_is_no_value_of_python_is_refused(
 ) -> None:
     """O810: each of them ended the query, at each start."""
     with pytest.raises(error, match=re.escape(says)):
-        TupleValues(FORMS, ZONE).read(form)
+        TupleDecoder(FORMS, ZONE).decode(form)
 
 
 class Shows(spout.KeyedBolt):
@@ -192,7 +192,7 @@ class Key:
         self.key = key
         self.task = KeyedTask(
             "shows", Shows(self.keys), self.schema, tracked=True, keys={TUPLE: ("at",)},
-            forms={TUPLE: TupleValues(NAMED, ZONE)}, are_floats=(False,), have_times=(True,),
+            decoders={TUPLE: TupleDecoder(NAMED, ZONE)}, are_floats=(False,), have_times=(True,),
         )  # fmt: skip
 
     def get(self, *us: int) -> list[dict[str, Any]]:
@@ -270,7 +270,7 @@ def test_a_text_that_is_no_utf8_fails_alone() -> None:
     kind = StructType([StructField("text", StringType())])
     task = KeyedTask(
         "joins", Joins(), pa.schema([("text", pa.string())]), tracked=True, keys={TUPLE: ("text",)},
-        forms={TUPLE: TupleValues(kind)}, are_floats=(False,), have_times=(False,),
+        decoders={TUPLE: TupleDecoder(kind)}, are_floats=(False,), have_times=(False,),
     )  # fmt: skip
     texts = [b"a", b"\xff", "é".encode()]
     anchors = [{"source": 1, "position": place, "edge": 7} for place in range(len(texts))]
@@ -301,7 +301,7 @@ def test_arrays_of_different_lengths_have_forms_that_numpy_takes() -> None:
         "maps": [{"v": [{b"k": 1}]}, {"v": [{}, None]}],
         "deep": [{"v": [{"v": one}, {"v": two}]}, {"v": None}],
     }  # fmt: skip
-    values = TupleValues(TABLES, ZONE).read(form)
+    values = TupleDecoder(TABLES, ZONE).decode(form)
     assert [None if part is None else part.tolist() for part in values["ratios"]] == [
         [1.0],
         [1.0, None],
@@ -316,15 +316,15 @@ def test_arrays_of_different_lengths_have_forms_that_numpy_takes() -> None:
 @pytest.mark.parametrize("kind", TABLES.fields, ids=lambda field: field.name)
 def test_each_array_of_arrays_with_dictionaries_within_needs_a_form(kind: StructField) -> None:
     """O811: `numpy.array` is made of what is no form."""
-    assert needs_form(kind.dataType)
-    assert not needs_form(ArrayType(ArrayType(ArrayType(LongType()))))
-    assert not needs_form(ArrayType(NUMBERED))
+    assert needs_encoding(kind.dataType)
+    assert not needs_encoding(ArrayType(ArrayType(ArrayType(LongType()))))
+    assert not needs_encoding(ArrayType(NUMBERED))
 
 
 def test_a_key_that_may_have_no_form_is_told_from_others() -> None:
     """O811: a key stays what it is, so it is refused where PySpark would make an array of such arrays."""
     for refused in (NUMBERED, AT, TimestampNTZType(), ArrayType(NUMBERED)):
         table = ArrayType(ArrayType(refused))
-        assert table_within(StructType([StructField("a", table)])) == table
+        assert nested_array_within(StructType([StructField("a", table)])) == table
     for taken in (RATIOS, ArrayType(NUMBERED), ArrayType(AT), ArrayType(ArrayType(LongType())), NUMBERED):
-        assert table_within(taken) is None
+        assert nested_array_within(taken) is None

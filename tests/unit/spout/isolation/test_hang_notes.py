@@ -201,7 +201,7 @@ def test_an_attempt_that_ends_by_an_error_leaves_the_note_to_the_next_one(
 
 
 def test_another_task_reads_no_note_of_this_one(folder: Path) -> None:
-    HangNotes(PLACE).leave(HangNote("split", (4, 5)))
+    HangNotes(PLACE).write(HangNote("split", (4, 5)))
     others = [
         PLACE._replace(query="other"),
         PLACE._replace(batch=8),
@@ -215,8 +215,8 @@ def test_another_task_reads_no_note_of_this_one(folder: Path) -> None:
 
 def test_a_note_is_for_this_user_alone_and_the_later_one_counts() -> None:
     notes = HangNotes(PLACE)
-    notes.leave(HangNote("split", (4, 5)))
-    notes.leave(HangNote("count", tuple(range(ROOTS_MAX + 5))))
+    notes.write(HangNote("split", (4, 5)))
+    notes.write(HangNote("count", tuple(range(ROOTS_MAX + 5))))
     assert notes.read() == HangNote("count", tuple(range(ROOTS_MAX)))
     assert notes.path.stat().st_mode & 0o777 == 0o600
     notes.remove()
@@ -255,20 +255,20 @@ def test_no_link_is_followed(folder: Path) -> None:
     target.write_text('["split", [4]]')
     notes.path.symlink_to(target)
     assert notes.read() is None
-    notes.leave(HangNote("count", (1,)))
+    notes.write(HangNote("count", (1,)))
     assert target.read_text() == '["split", [4]]'
     assert notes.read() == HangNote("count", (1,))
 
 
 def test_the_note_of_another_user_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = HangNotes(PLACE)
-    notes.leave(HangNote("split", (4,)))
+    notes.write(HangNote("split", (4,)))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert notes.read() is None
 
 
 def test_a_folder_in_which_nobody_can_write_changes_nothing(folder: Path) -> None:
     notes = HangNotes(PLACE, folder / "missing")
-    notes.leave(HangNote("split", (4,)))
+    notes.write(HangNote("split", (4,)))
     assert notes.read() is None
     notes.remove()

@@ -19,7 +19,7 @@ from spout.bolts.hooks import BoltContext, FailInfo, TaskHook
 from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.isolation.feeds import Feed, pack_feed, unpack_feed
-from spout.isolation.isolation import IsolatedRun, goes_on
+from spout.isolation.isolation import IsolatedRun, can_keep_blocks
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.counts import Counts
@@ -208,10 +208,10 @@ def test_a_hook_or_a_rich_bolt_lets_a_task_begin_anew() -> None:
         stages_of(topology(Split(), Keep(), hook=hook).compile(schema_of, cores=2))
         for hook in (None, SeeFails())
     )
-    assert all(goes_on(stage) for stage in plain)
-    assert not any(goes_on(stage) for stage in hooked)
+    assert all(can_keep_blocks(stage) for stage in plain)
+    assert not any(can_keep_blocks(stage) for stage in hooked)
     counting = stages_of(topology(Split(), Count()).compile(schema_of, cores=2))
-    assert [goes_on(stage) for stage in counting] == [True, False]
+    assert [can_keep_blocks(stage) for stage in counting] == [True, False]
 
 
 def test_records_reach_a_child_as_they_are() -> None:

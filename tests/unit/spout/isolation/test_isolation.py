@@ -24,7 +24,7 @@ from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun, TaskRun
 from spout.isolation import poison_finder
-from spout.isolation.isolation import IsolatedRun, goes_on
+from spout.isolation.isolation import IsolatedRun, can_keep_blocks
 from spout.planning.order import Gate, LineUp
 from spout.publishing.fold import TaskReport
 from spout.topology.chain import Chain, Step
@@ -591,10 +591,10 @@ def test_children_that_end_while_no_bolt_is_called_are_given_up() -> None:
 
 
 def test_what_a_child_returned_is_kept_only_where_bolts_hold_nothing() -> None:
-    assert goes_on(pass_of(Act()))
-    assert goes_on(pass_of(Words(), ActAll()))
-    assert not goes_on(pass_of(Gather()))
-    assert not goes_on(pass_of(Words(), Cleaned()))
+    assert can_keep_blocks(pass_of(Act()))
+    assert can_keep_blocks(pass_of(Words(), ActAll()))
+    assert not can_keep_blocks(pass_of(Gather()))
+    assert not can_keep_blocks(pass_of(Words(), Cleaned()))
 
 
 def test_no_child_outlives_its_task() -> None:

@@ -43,7 +43,7 @@ def hang_in_c():
 class Service:
     steps = 0
     def step(self, now_ms):
-        steps.at("partition 3")
+        steps.begin_operation("partition 3")
         self.steps += 1
         if hang_at == "step" and self.steps == 3:
             hang_in_c()
@@ -153,28 +153,28 @@ def test_a_process_ends_cleanly_as_before() -> None:
 def test_what_takes_long_is_slow_first_and_hung_at_the_limit() -> None:
     look = StepChecks(limit_s=10, grace_s=5)
     at = ("partition 3", 7)
-    assert [look.pass_time(at, 1) for _ in range(11)] == [""] * 5 + ["slow"] + [""] * 4 + ["hung"]
+    assert [look.add_time(at, 1) for _ in range(11)] == [""] * 5 + ["slow"] + [""] * 4 + ["hung"]
     assert look.since_s == 10
 
 
 def test_a_loop_that_gets_on_is_never_too_late_however_long_its_step_takes() -> None:
     look = StepChecks(limit_s=2, grace_s=5)
-    found = [look.pass_time(("restoring: contributions", number), 0.9) for number in range(100)]
+    found = [look.add_time(("restoring: contributions", number), 0.9) for number in range(100)]
     assert set(found) == {""}
 
 
 def test_the_grace_begins_with_the_first_signal_and_ends_whatever_the_loop_is_at() -> None:
     look = StepChecks(limit_s=100, grace_s=3)
-    assert not look.note_signal()
-    assert [look.pass_time(("x", number), 1) for number in range(3)] == ["", "", "stop"]
-    assert look.note_signal()
+    assert not look.record_signal()
+    assert [look.add_time(("x", number), 1) for number in range(3)] == ["", "", "stop"]
+    assert look.record_signal()
 
 
 def test_a_check_counts_for_little_however_long_nobody_could_check() -> None:
     """A process that was stopped for an hour, and goes on, has not hung."""
     now_s = [0.0]
     watch = StepWatch("acker", 60_000, 20_000, lambda *_, **__: None, clock=lambda: now_s[0])
-    watch.at("partition 3")
+    watch.begin_operation("partition 3")
     look = StepChecks(60, 20)
     watch.check(look)
     now_s[0] += 3_600
@@ -192,10 +192,10 @@ def test_a_loop_goes_on_where_it_begins_an_operation_though_its_step_is_long() -
     watch = StepWatch("acker", 60_000, 20_000, print, clock=lambda: now_s[0], alive=alive)
     now_s[0] = 40.0
     assert watch.quiet_s == 40
-    watch.at("restoring partition 1")
+    watch.begin_operation("restoring partition 1")
     now_s[0] = 45.0
     assert (watch.quiet_s, watch.age_s, signs) == (5, 45, [1])
-    watch.stepped()
+    watch.record_step_end()
     assert (watch.quiet_s, watch.age_s, signs) == (0, 0, [2])
 
 

@@ -142,13 +142,13 @@ def test_a_page_whose_descriptors_are_used_up_says_so_once_and_answers_again(
 ) -> None:
     """D2604: asyncio alone writes a trace for each place in the queue, each second."""
     errors: list[BaseException | None] = []
-    note = AcceptErrors.note
+    report = AcceptErrors.report
 
-    def noted(self: AcceptErrors, error: BaseException | None) -> None:
-        note(self, error)
+    def reported(self: AcceptErrors, error: BaseException | None) -> None:
+        report(self, error)
         errors.append(error)
 
-    monkeypatch.setattr(AcceptErrors, "note", noted)
+    monkeypatch.setattr(AcceptErrors, "report", reported)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with a_page(ConnectionLimits()) as address, ExitStack() as stack:
         clients = [stack.enter_context(socket.socket()) for _ in range(30)]
@@ -174,7 +174,7 @@ def test_an_error_of_accept_is_said_once_a_minute_and_other_errors_always() -> N
     errors = AcceptErrors(said.append, lambda: now_s[0])
     others: list[object] = []
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(errors.of_loop)
+    loop.set_exception_handler(errors.handle_loop_error)
     loop.default_exception_handler = others.append  # type: ignore[method-assign]
     full = {"message": "socket.accept() out of system resource", "exception": OSError(errno.EMFILE, "full")}
     for _ in range(1_000):

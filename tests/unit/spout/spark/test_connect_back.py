@@ -69,12 +69,12 @@ def test_each_query_that_ended_by_a_slow_worker_has_one_line(caplog: pytest.LogC
     slow = [Query(1, PySparkException(TOO_SLOW)), Query(2, PySparkException(TOO_SLOW))]
     others = [Query(3, PySparkException("no such column")), Query(4)]
     starts = SlowStarts()
-    starts.look([slow[0], others[0]])
-    starts.look([slow[1], *others])
+    starts.log_ended([slow[0], others[0]])
+    starts.log_ended([slow[1], *others])
     (first,) = caplog.messages
-    starts.look([others[1]])
-    starts.look([])
-    starts.look([])
+    starts.log_ended([others[1]])
+    starts.log_ended([])
+    starts.log_ended([])
     assert first.startswith("worker_too_slow: query query 1 has ended: Spark gives a Python process 10 s")
     assert len(caplog.messages) == 2
     assert "query 2" in caplog.messages[1]

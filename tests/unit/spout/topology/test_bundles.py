@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TupleError
-from spout.topology.bundles import BUNDLES, ROWS_MAX, Bundling, PlacedRows, unbundled, unbundled_apart
+from spout.topology.bundles import BUNDLES, ROWS_MAX, Bundling, PlacedRows, unbundled, unbundled_with_places
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for
 from spout.tuples.anchors import PATHS_TYPE, Carry, fingerprint_of, hops_column
@@ -177,7 +177,7 @@ def test_places_of_several_subscriptions_are_shuffled_as_each_of_them_is(key: in
     """Bundles of one row have one number for a hop; the key in its upper half may make it negative."""
     rows = [(Delivery(0, ((key, 0),)),), (Delivery(1, ((7, 0),)),)]
     load, schema = naming([0, 1], pa.RecordBatch.from_arrays([hops_column(rows)], names=[ANCHOR]))
-    arrived = [each.places or () for each in unbundled_apart(Bundling(2).bundle([load]), schema)]
+    arrived = [each.places or () for each in unbundled_with_places(Bundling(2).bundle([load]), schema)]
     assert [place for places in arrived for place in places] == rows
     for places in arrived:
         one_by_one = tasks_for(Kind.SHUFFLE, 1_000, None, list(places))
@@ -273,7 +273,7 @@ def test_places_arrive_apart_and_in_parts() -> None:
     places = Places(np.array([5, 4, 9])).children(np.arange(rows) % 3, 7, np.arange(rows))
     load, schema = naming([0] * rows, places=places)
     bundles = Bundling(1).bundle([load])
-    arrived = [*unbundled_apart(bundles, schema)]
+    arrived = [*unbundled_with_places(bundles, schema)]
     assert [each.rows.num_rows for each in arrived] == [ROWS_MAX, ROWS_MAX, 1]
     assert all(ANCHOR not in each.rows.schema.names for each in arrived)
     assert [place for each in arrived for place in each.places or ()] == list(places)

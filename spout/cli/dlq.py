@@ -118,12 +118,12 @@ def dlq_list(
         log.share_deadline()
         letters = _read(topics, log, inputs, places, matching)
         absent = _absent(topics, log, letters)
-    shown = letters.found[-limit:]
+    shown = letters.letters[-limit:]
     columns = LIST if all_ else LIST[:-1]
     write([letter_row(found) for found in shown], columns, output)
-    _print_missing(letters, len(letters.found) - len(shown))
-    print_notes([*absent, *([] if letters.found else hexadecimal_note(key))], config)
-    return FOUND if exit_code and letters.found else 0
+    _print_missing(letters, len(letters.letters) - len(shown))
+    print_notes([*absent, *([] if letters.letters else hexadecimal_note(key))], config)
+    return FOUND if exit_code and letters.letters else 0
 
 
 @dlq_app.command("show")
@@ -165,7 +165,7 @@ def dlq_stats(
         log.share_deadline()
         letters = _read(topics, log, inputs, None, matching)
         absent = _absent(topics, log, letters)
-    write(stats_of(letters.found, wall_ms()), STATS, output)
+    write(stats_of(letters.letters, wall_ms()), STATS, output)
     _print_missing(letters, 0)
     print_notes(absent, config)
     return 0
@@ -287,10 +287,10 @@ def _handle(
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
             letters = _read(topics, log, inputs, places, matching)
-            sample = sample_of(letters.found)
+            sample = sample_of(letters.letters)
             write([letter_row(found) for found in sample], LIST[:-1], OutputFormat.TABLE)
-            _print_missing(letters, len(letters.found) - len(sample))
-            say(f"{_many(len(letters.found))} would be {action.lower()}; with --execute it is done")
+            _print_missing(letters, len(letters.letters) - len(sample))
+            say(f"{_many(len(letters.letters))} would be {action.lower()}; with --execute it is done")
             return 0
         name = uuid.uuid4().hex[:8]
         redrive = Redrive(
@@ -384,21 +384,21 @@ def _many(count: int) -> str:
 
 def _print_missing(letters: FoundLetters, hidden: int) -> None:
     """Print on stderr what is missing in the output, so that stdout has only rows."""
-    if not letters.found:
+    if not letters.letters:
         say("no dead letter matches", err=True)
     if hidden:
         say(f"{hidden:,} more are not shown; see --limit", err=True)
     if letters.left_out:
         say(f"{letters.left_out:,} more match and were not kept: narrow the filter", err=True)
-    if letters.others:
-        say(f"{letters.others:,} records are no letters of Windhover's and are left alone", err=True)
+    if letters.other_records:
+        say(f"{letters.other_records:,} records are no letters of Windhover's and are left alone", err=True)
 
 
 def _absent(topics: Topics, log: Log, letters: FoundLetters) -> list[str]:
     """Say where there is no letter that nobody may be there who writes one."""
     from spout.inspect.overview import missing_members
 
-    return [] if letters.found else missing_members(log, topics, topics.acker.replay_group)
+    return [] if letters.letters else missing_members(log, topics, topics.acker.replay_group)
 
 
 def _progress() -> Callable[[RedriveProgress], None]:

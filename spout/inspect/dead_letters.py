@@ -29,11 +29,17 @@ from spout.inspect.operate import inputs_of
 
 
 class FoundLetters(NamedTuple):
-    """The letters that were found, how many more there may be, and how many records were not letters."""
+    """The dead letters that match.
 
-    found: Sequence[FoundLetter]
+    Attributes:
+        letters: the first ones, by when they died.
+        left_out: how many more match.
+        other_records: how many records of the topics are no letters.
+    """
+
+    letters: Sequence[FoundLetter]
     left_out: int
-    others: int
+    other_records: int
 
 
 def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
@@ -158,7 +164,7 @@ def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str
     meant = by_place(inputs_named(topics, ()), places, Filter(handled=True))
     limits = topics.replay.limits
     letters = matching_letters(log, meant, wait_ms=limits.operation_timeout_ms)
-    details = [letter_details(found, record) for found, record in records_of(log, letters.found, limits)]
+    details = [letter_details(found, record) for found, record in records_of(log, letters.letters, limits)]
     if not details:
         named = ", ".join(str(Untrusted(place)) for place in places)
         raise UsageError(f"no dead letter at {named}; see `windhover dlq list --all`")

@@ -66,7 +66,7 @@ def _why_down(latest: LatestState, now_ms: int) -> str:
     reasons = (
         ("starting", not latest.number),
         ("stale", abs(now_ms - snapshot.at_ms) >= STALE_MS),
-        ("broker_away", snapshot.away is not None),
+        ("broker_away", snapshot.broker_error is not None),
         ("not_authorized", snapshot.refused is not None),
         ("topic_missing", bool(snapshot.missing)),
         ("no_acker_state", any(each.unknown for each in snapshot.views)),

@@ -204,12 +204,14 @@ def _open_pages(
     overview = stack.enter_context(closing(Overview(watch_log, topics, read_max=PAGE_READ_MAX)))
     causes = stack.enter_context(closing(CauseWatch(watch_log, topics)))
     watch = Watch(overview.snapshot, topics, now_ms, causes.read, causes.rates, causes.is_filling)
-    graphs = Drivers([metrics_address(driver) for driver in shown.drivers], read_metrics)
-    log_pages = LogPages(topics, request_log, now_ms, graphs, config)
+    drivers = Drivers([metrics_address(driver) for driver in shown.drivers], read_metrics)
+    log_pages = LogPages(topics, request_log, now_ms, drivers, config)
     stack.callback(log_pages.thread.shutdown, cancel_futures=True)
     jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
-    redrives = RedrivePages(topics, log_pages.log, now_ms, log_pages.answering, jobs, shown.actions)
-    return Pages(topics, watch, log_pages, redrives, graphs, config), watch, jobs
+    redrive_pages = RedrivePages(
+        topics, log_pages.reachable_log, now_ms, log_pages.with_errors_shown, jobs, shown.actions
+    )
+    return Pages(topics, watch, log_pages, redrive_pages, drivers, config), watch, jobs
 
 
 def missing_libraries() -> list[str]:

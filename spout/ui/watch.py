@@ -109,10 +109,10 @@ class Watch:
     def read(self) -> None:
         """Read once, and replace `latest`."""
         snapshot = self._read(self.now_ms())
-        if snapshot.away is None:
+        if snapshot.broker_error is None:
             causes = self._causes(snapshot.at_ms)
         else:  # no broker answers, so a second question would only wait for it again
-            causes = Reading(unknown=str(snapshot.away))
+            causes = Reading(unknown=str(snapshot.broker_error))
         flags = self._attention.check(snapshot, causes.value or ())
         series = self._history.put(snapshot, self._topics)
         rates = self._rates(snapshot.at_ms)

@@ -47,7 +47,7 @@ def inspected(world: World, place: str = "sentences/0@3", **bounds: int) -> dict
 
 def whole(trail: Trail, here: InputRecord, now_ms: int) -> dict[str, Any]:
     evidence = trail.follow(here)
-    return explained(evidence, trail.around(here, evidence, now_ms), now_ms)
+    return explained(evidence, trail.circumstances(here, evidence, now_ms), now_ms)
 
 
 def states(story: dict[str, Any]) -> list[tuple[int, str, str]]:

@@ -154,7 +154,7 @@ def test_the_figures_go_on_where_the_clock_is_set_back(world: World) -> None:
 
 
 def test_an_error_of_the_broker_is_on_the_page_and_no_flag(world: World) -> None:
-    away = replace(read(world), away=Unreachable("no answer"), partitions=())
+    away = replace(read(world), broker_error=Unreachable("no answer"), partitions=())
     assert list(problems(away, world.topics)) == []
 
 

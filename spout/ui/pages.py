@@ -42,7 +42,7 @@ from spout.inspect.failures import share_text
 from spout.inspect.letter_rows import bytes_text, field_text, moment
 from spout.inspect.overview import missing_broker_texts, notes_on, unknown_by_reason
 from spout.inspect.readings import PartitionState, Reading
-from spout.inspect.summary import DRAWN, summaries
+from spout.inspect.summary import FIGURES_DRAWN, summaries
 from spout.inspect.tables import (
     UNKNOWN,
     Column,
@@ -262,7 +262,7 @@ class Pages:
             "blocked": list(notes_on(waiting_rows)),
             "flags": latest.flags,
             "series": latest.series,
-            "drawn": DRAWN,
+            "drawn": FIGURES_DRAWN,
             "rates": latest.rates,
         }
         return PageContent("overview.html", "Overview", values, rows)
@@ -398,7 +398,7 @@ class Pages:
     ) -> AsyncIterator[ServerSentEvent]:
         """Yield the page anew for each reading that is new, until the tab or the server ends."""
         shown_number = None
-        with self._watch.tab():
+        with self._watch.open_tab():
             while not self._watch.is_over() and not await request.is_disconnected():
                 if self._watch.latest.number != shown_number:
                     latest, content = await self._build_in_thread(request, build, thread)

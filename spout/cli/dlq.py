@@ -279,7 +279,7 @@ def _handle(
 ) -> int:
     from replay.handling.letter_handling import Order, RateLimit
     from replay.handling.redrive import Redrive, RedriveLimits
-    from spout.inspect.dead_letters import by_place, carry_out, inputs_named
+    from spout.inspect.dead_letters import carry_out, filters_of_inputs, inputs_named
     from spout.inspect.letter_rows import LIST, letter_row, sample_of
 
     if execute and not places and not inputs and matching.is_everything:
@@ -296,7 +296,7 @@ def _handle(
         redrive = Redrive(
             log,
             topics,
-            by_place(inputs_named(topics, inputs or ()), places or (), matching),
+            filters_of_inputs(inputs_named(topics, inputs or ()), places or (), matching),
             Order(action, matching, by or system_user(), why, name),
             RateLimit(rate, wall_ms()),
             limits or RedriveLimits(),
@@ -431,7 +431,7 @@ def _print_letter(one: dict[str, Any]) -> None:
 def _read(
     topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, matching: Filter
 ) -> FoundLetters:
-    from spout.inspect.dead_letters import by_place, inputs_named, matching_letters
+    from spout.inspect.dead_letters import filters_of_inputs, inputs_named, matching_letters
 
-    meant = by_place(inputs_named(topics, inputs or ()), places or (), matching)
+    meant = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), matching)
     return matching_letters(log, meant, wait_ms=topics.replay.limits.operation_timeout_ms)

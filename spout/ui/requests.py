@@ -24,7 +24,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.untrusted import Untrusted, shell_word
 from replay.records.letters import Filter
-from spout.inspect.dead_letters import by_place, inputs_named, parse_filter
+from spout.inspect.dead_letters import filters_of_inputs, inputs_named, parse_filter
 from spout.inspect.tables import Row
 from spout.serving.hosts import MISDIRECTED, AllowedHosts, path_of_target
 from spout.ui.jobs import Actions
@@ -144,7 +144,7 @@ class LetterQuery(NamedTuple):
         texts = {name: value or None for name, value in self._asdict().items()}
         filter_of_all = parse_filter(texts, now_ms, handled=bool(self.all))
         inputs = inputs_named(topics, [self.input] if self.input else [])
-        return by_place(inputs, [self.place] if self.place else [], filter_of_all)
+        return filters_of_inputs(inputs, [self.place] if self.place else [], filter_of_all)
 
     def address(self, path: str = "/letters", **changes: str) -> str:
         """Return the address of a page with this query, a part of it changed."""

@@ -20,12 +20,12 @@ from replay.records.due import Loss
 from replay.records.letters import Filter, KeyIs, LetterAction, parse_letter
 from spout.inspect.dead_letters import (
     FoundLetters,
-    by_place,
     carry_out,
+    filters_of_inputs,
     inputs_named,
+    letters_with_records,
     matching_letters,
     parse_filter,
-    records_of,
     redrive_rows,
 )
 from spout.inspect.letter_rows import (
@@ -75,7 +75,7 @@ def let_die(world: World, *values: bytes | None, key: bytes | None = None, heade
 
 def found(world: World, wanted: Filter = Filter(), *places: str) -> FoundLetters:  # noqa: B008  # frozen
     """Return the letters that are meant."""
-    return matching_letters(world.cluster.log(), by_place([INPUT], places, wanted), wait_ms=100)
+    return matching_letters(world.cluster.log(), filters_of_inputs([INPUT], places, wanted), wait_ms=100)
 
 
 def do(
@@ -86,7 +86,7 @@ def do(
     redrive = Redrive(
         world.cluster.log(faults),
         ONE_LIFE,
-        by_place([INPUT], places, wanted),
+        filters_of_inputs([INPUT], places, wanted),
         Order(action, wanted, "kim", "fixed in 1.3", name),
         RateLimit(None, world.now_ms, chunk),
     )
@@ -105,7 +105,7 @@ def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None
         "bad line",
     )
     assert (row["key"], row["attempts"], row["handled"]) == ("k", 1, "")
-    one, record = next(records_of(world.cluster.log(), letters.letters, LIMITS))
+    one, record = next(letters_with_records(world.cluster.log(), letters.letters, LIMITS))
     details = letter_details(one, record)
     assert (details["payload"], details["payload_bytes"]) == ("a b", 3)
     assert details["headers"] == [{"name": "trace", "value": "1"}]
@@ -155,7 +155,9 @@ def test_a_letter_is_found_by_the_key_that_its_row_shows(world: World, key: byte
 def test_letters_are_found_by_their_own_place_and_by_their_origin_under_both_names(world: World) -> None:
     let_die(world, b"a", b"b", b"c")
     for place in (f"{LETTERS}/0@1", "sentences/0@1"):
-        assert [one.letter.lineage.origin for one in found(world, Filter(), place).letters] == ["sentences/0@1"]
+        assert [one.letter.lineage.origin for one in found(world, Filter(), place).letters] == [
+            "sentences/0@1"
+        ]
     assert not found(world, Filter(), "sentences/0@7").letters
     with pytest.raises(UsageError, match="no place of a letter"):
         found(world, Filter(), "letters/0@1")
@@ -330,7 +332,7 @@ def test_a_letter_tells_how_many_of_its_emissions_timed_out(world: World) -> Non
     world.settle(worker)
     world.lose(world.emission_of(world.copies()[0]))
     world.settle(worker)
-    one, record = next(records_of(world.cluster.log(), found(world).letters, LIMITS))
+    one, record = next(letters_with_records(world.cluster.log(), found(world).letters, LIMITS))
     details = letter_details(one, record)
     assert (details["attempts"], details["timed_out"], details["abandoned"]) == (2, 1, 0)
 
@@ -412,7 +414,7 @@ def test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated(
 def test_the_letters_that_are_kept_are_the_first_that_are_not_handled(world: World) -> None:
     """Before, a later letter took the room that a mark had made, and the one before it was left out."""
     let_die(world, b"a", b"b", b"c")
-    drop = by_place([INPUT], [f"{LETTERS}/0@{world.letters()[0].offset}"], Filter())[0][1]
+    drop = filters_of_inputs([INPUT], [f"{LETTERS}/0@{world.letters()[0].offset}"], Filter())[0][1]
     one = LetterHandling(
         world.cluster.log(), INPUT, Order(LetterAction.DROPPED, drop, "kim", ""), owner="w", limits=LIMITS
     )
@@ -525,7 +527,7 @@ def test_a_letter_in_json_gives_back_payload_and_headers_exactly(world: World, v
     """O1606: whole, however long they are; null is null."""
     let_die(world, value, key=value, headers=(("trace", value), ("a\nb %", b"1")))
     (one,) = found(world).letters
-    ((_, record),) = records_of(world.cluster.log(), [one], LIMITS)
+    ((_, record),) = letters_with_records(world.cluster.log(), [one], LIMITS)
     details = json.loads(encoded(letter_details(one, record), OutputFormat.JSON))
 
     fields = [details["key"], details["payload"], details["headers"][0]["value"]]

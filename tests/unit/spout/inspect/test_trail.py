@@ -20,7 +20,7 @@ from replay.handling.redrive import Redrive
 from replay.records.due import Loss, left_out_entry
 from replay.records.letters import Filter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.dead_letters import by_place, carry_out
+from spout.inspect.dead_letters import carry_out, filters_of_inputs
 from spout.inspect.diagnosis import explained
 from spout.inspect.story import Evidence, attempts_of
 from spout.inspect.trail import InputRecord, Trail
@@ -210,7 +210,7 @@ def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
     again(world, planner, end, fail=(0,))
     one = world.topics.input("sentences")
     order = Order(LetterAction.DROPPED, Filter(), "kim", "test data")
-    handle(world, by_place([one], ["sentences/0@3"], Filter()), order)
+    handle(world, filters_of_inputs([one], ["sentences/0@3"], Filter()), order)
     assert inspected(world)["now"] == "dropped by kim: test data"
 
 

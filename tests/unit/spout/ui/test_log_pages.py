@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from acker.errors import Unreachable
 from acker.kafka.port import Outgoing, TopicPartition
 from replay.records.letters import Filter
-from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, records_of
+from spout.inspect.dead_letters import filters_of_inputs, inputs_named, letters_with_records, matching_letters
 from spout.inspect.failures import FailureLog
 from spout.inspect.latency import CompletionLog
 from spout.inspect.letter_rows import letter_details, letter_row
@@ -222,7 +222,7 @@ def test_a_record_of_any_time_and_a_place_beyond_every_log_are_shown_and_refused
 
 def test_letters_are_those_that_the_command_lists(world: World, client: TestClient) -> None:
     die(world, 2, 3, 4)
-    meant = by_place(inputs_named(world.topics, ()), (), Filter())
+    meant = filters_of_inputs(inputs_named(world.topics, ()), (), Filter())
     rows = [letter_row(each) for each in matching_letters(world.cluster.log(), meant, wait_ms=1_000).letters]
     assert len(rows) == 3
     assert client.get("/letters", headers=JSON).json() == rows
@@ -308,8 +308,12 @@ def test_a_letter_shows_what_the_command_shows_and_its_payload_behind_a_click(
     producer.flush(1_000)
     die(world, 0)
     log, limits = world.cluster.log(), world.topics.replay.limits
-    letters = matching_letters(log, by_place(inputs_named(world.topics, ()), (), Filter()), wait_ms=1_000)
-    details = [letter_details(found, record) for found, record in records_of(log, letters.letters, limits)]
+    letters = matching_letters(
+        log, filters_of_inputs(inputs_named(world.topics, ()), (), Filter()), wait_ms=1_000
+    )
+    details = [
+        letter_details(found, record) for found, record in letters_with_records(log, letters.letters, limits)
+    ]
     path = "/letter/sentences.g.dlq/0@0"
     assert client.get(path, headers=JSON).json() == details
     page = client.get(path).text
@@ -396,7 +400,9 @@ def test_a_page_that_waited_for_another_one_is_built_from_the_reading_that_came_
     world: World,
 ) -> None:
     with waiting_tabs(world, 10) as (watch, waiting):
-        watch.latest = LatestState(1, Snapshot(world.now_ms, (), broker_error=Unreachable("no broker answers")))
+        watch.latest = LatestState(
+            1, Snapshot(world.now_ms, (), broker_error=Unreachable("no broker answers"))
+        )
     assert sorted(each.result(60).status_code for each in waiting) == [200] + [503] * 9
 
 

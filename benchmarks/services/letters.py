@@ -37,7 +37,7 @@ def letters_replayed(world: World, log: KafkaLog, one: Input) -> list[Figure]:
     _bury(log, one, now_ms)
     meant = [(one, Filter())]
     begun = time.perf_counter()
-    listed = len(matching_letters(log, meant, wait_ms=WAIT_MS).found)
+    listed = len(matching_letters(log, meant, wait_ms=WAIT_MS).letters)
     looked = time.perf_counter() - begun
     begun = time.perf_counter()
     order = Order(LetterAction.REPLAYED, Filter(), "bench", "", "bench")

@@ -89,10 +89,13 @@ def check_once(
             overview = stack.enter_context(closing(Overview(log, topics)))
             watched = stack.enter_context(closing(CauseWatch(log, topics, READ_MAX)))
             snapshot = overview.snapshot(wall_ms())
-            if snapshot.away is None:
+            if snapshot.broker_error is None:
                 snapshot = with_right_clock(overview, snapshot, wall_ms)
-            away = snapshot.away
-            causes = watched.read(snapshot.at_ms) if away is None else Reading(unknown=str(away))
+            broker_error = snapshot.broker_error
+            if broker_error is None:
+                causes = watched.read(snapshot.at_ms)
+            else:
+                causes = Reading(unknown=str(broker_error))
             report = monitor.monitor_report(snapshot, topics, warning, critical, causes)
     except WindhoverError as error:
         problem = monitor.MonitorProblem(monitor.MonitorState.UNKNOWN, "unknown", str(error))

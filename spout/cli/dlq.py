@@ -118,12 +118,12 @@ def dlq_list(
         log.share_deadline()
         letters = _read(topics, log, inputs, places, matching)
         absent = _absent(topics, log, letters)
-    shown = letters.found[-limit:]
+    shown = letters.letters[-limit:]
     columns = LIST if all_ else LIST[:-1]
     write([letter_row(found) for found in shown], columns, output)
-    _print_missing(letters, len(letters.found) - len(shown))
-    print_notes([*absent, *([] if letters.found else hexadecimal_note(key))], config)
-    return FOUND if exit_code and letters.found else 0
+    _print_missing(letters, len(letters.letters) - len(shown))
+    print_notes([*absent, *([] if letters.letters else hexadecimal_note(key))], config)
+    return FOUND if exit_code and letters.letters else 0
 
 
 @dlq_app.command("show")
@@ -165,7 +165,7 @@ def dlq_stats(
         log.share_deadline()
         letters = _read(topics, log, inputs, None, matching)
         absent = _absent(topics, log, letters)
-    write(stats_of(letters.found, wall_ms()), STATS, output)
+    write(stats_of(letters.letters, wall_ms()), STATS, output)
     _print_missing(letters, 0)
     print_notes(absent, config)
     return 0
@@ -279,7 +279,7 @@ def _handle(
 ) -> int:
     from replay.handling.letter_handling import Order, RateLimit
     from replay.handling.redrive import Redrive, RedriveLimits
-    from spout.inspect.dead_letters import by_place, carry_out, inputs_named
+    from spout.inspect.dead_letters import carry_out, filters_of_inputs, inputs_named
     from spout.inspect.letter_rows import LIST, letter_row, sample_of
 
     if execute and not places and not inputs and matching.is_everything:
@@ -287,16 +287,16 @@ def _handle(
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
             letters = _read(topics, log, inputs, places, matching)
-            sample = sample_of(letters.found)
+            sample = sample_of(letters.letters)
             write([letter_row(found) for found in sample], LIST[:-1], OutputFormat.TABLE)
-            _print_missing(letters, len(letters.found) - len(sample))
-            say(f"{_many(len(letters.found))} would be {action.lower()}; with --execute it is done")
+            _print_missing(letters, len(letters.letters) - len(sample))
+            say(f"{_many(len(letters.letters))} would be {action.lower()}; with --execute it is done")
             return 0
         name = uuid.uuid4().hex[:8]
         redrive = Redrive(
             log,
             topics,
-            by_place(inputs_named(topics, inputs or ()), places or (), matching),
+            filters_of_inputs(inputs_named(topics, inputs or ()), places or (), matching),
             Order(action, matching, by or system_user(), why, name),
             RateLimit(rate, wall_ms()),
             limits or RedriveLimits(),
@@ -384,21 +384,21 @@ def _many(count: int) -> str:
 
 def _print_missing(letters: FoundLetters, hidden: int) -> None:
     """Print on stderr what is missing in the output, so that stdout has only rows."""
-    if not letters.found:
+    if not letters.letters:
         say("no dead letter matches", err=True)
     if hidden:
         say(f"{hidden:,} more are not shown; see --limit", err=True)
     if letters.left_out:
         say(f"{letters.left_out:,} more match and were not kept: narrow the filter", err=True)
-    if letters.others:
-        say(f"{letters.others:,} records are no letters of Windhover's and are left alone", err=True)
+    if letters.other_records:
+        say(f"{letters.other_records:,} records are no letters of Windhover's and are left alone", err=True)
 
 
 def _absent(topics: Topics, log: Log, letters: FoundLetters) -> list[str]:
     """Say where there is no letter that nobody may be there who writes one."""
     from spout.inspect.overview import missing_members
 
-    return [] if letters.found else missing_members(log, topics, topics.acker.replay_group)
+    return [] if letters.letters else missing_members(log, topics, topics.acker.replay_group)
 
 
 def _progress() -> Callable[[RedriveProgress], None]:
@@ -431,7 +431,7 @@ def _print_letter(one: dict[str, Any]) -> None:
 def _read(
     topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, matching: Filter
 ) -> FoundLetters:
-    from spout.inspect.dead_letters import by_place, inputs_named, matching_letters
+    from spout.inspect.dead_letters import filters_of_inputs, inputs_named, matching_letters
 
-    meant = by_place(inputs_named(topics, inputs or ()), places or (), matching)
+    meant = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), matching)
     return matching_letters(log, meant, wait_ms=topics.replay.limits.operation_timeout_ms)

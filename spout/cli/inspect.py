@@ -106,7 +106,7 @@ def inspect(
             for here in found:
                 evidence = trail.follow(here)
                 missing |= bool(evidence.missing)
-                around = trail.around(here, evidence, wall_ms(), brokers)
+                around = trail.circumstances(here, evidence, wall_ms(), brokers)
                 stories.append(explained(evidence, around, wall_ms(), not_default(config)))
             _clear(watch, output)
             _name_missing_brokers(brokers, config)
@@ -307,10 +307,10 @@ def _snapshots(command: str, config: Path, watch: float | None) -> Iterator[tupl
         for number, _ in enumerate(_rounds(log, watch)):
             snapshot = overview.snapshot(wall_ms())
             # a query seems to be gone also where this machine's clock is wrong
-            if snapshot.away is None and silent_groups(snapshot.rows()):
+            if snapshot.broker_error is None and silent_groups(snapshot.rows()):
                 snapshot = with_right_clock(overview, snapshot, wall_ms)
-            if snapshot.away is not None and number == 0:
-                raise snapshot.away
+            if snapshot.broker_error is not None and number == 0:
+                raise snapshot.broker_error
             yield topics, snapshot
 
 

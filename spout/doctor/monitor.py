@@ -124,8 +124,8 @@ def monitor_report(
 
 def _unknown(snapshot: Snapshot, causes: Reading[Sequence[SeenCause]]) -> Iterator[str]:
     """Yield what is unknown and would be judged, each with the reason."""
-    if snapshot.away is not None:
-        yield str(snapshot.away)
+    if snapshot.broker_error is not None:
+        yield str(snapshot.broker_error)
         return
     if not snapshot.partitions:
         yield "topics.yaml has no tracked input"

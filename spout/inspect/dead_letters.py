@@ -29,22 +29,34 @@ from spout.inspect.operate import inputs_of
 
 
 class FoundLetters(NamedTuple):
-    """The letters that were found, how many more there may be, and how many records were not letters."""
+    """The dead letters that match.
 
-    found: Sequence[FoundLetter]
+    Attributes:
+        letters: the first ones, by when they died.
+        left_out: how many more match.
+        other_records: how many records of the topics are no letters.
+    """
+
+    letters: Sequence[FoundLetter]
     left_out: int
-    others: int
+    other_records: int
 
 
 def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
-    """Return the tracked inputs with these names, topics or dead-letter topics; without names all."""
-    tracked = [one for one in topics.inputs.values() if one.tracked]
+    """Return the tracked inputs with these names, topics or dead-letter topics; without names all.
+
+    Raises:
+        UsageError: there is none of one of the names.
+    """
+    tracked = [input for input in topics.inputs.values() if input.tracked]
+    if not names:
+        return tracked
     for name in names:
-        if not any(name in _names(one) for one in tracked):
-            names = ", ".join(one.name for one in tracked) or "none"
+        if not any(name in _names_of(input) for input in tracked):
+            known = ", ".join(input.name for input in tracked) or "none"
             wrong = UntrustedName(name)
-            raise UsageError(f"no tracked input of topics.yaml is called '{wrong}'; it has {names}")
-    return [one for one in tracked if not names or any(name in _names(one) for name in names)]
+            raise UsageError(f"no tracked input of topics.yaml is called '{wrong}'; it has {known}")
+    return [input for input in tracked if any(name in _names_of(input) for name in names)]
 
 
 def topics_of_some(topics: Topics, names: Sequence[str], groups: Sequence[str]) -> Topics:
@@ -54,42 +66,52 @@ def topics_of_some(topics: Topics, names: Sequence[str], groups: Sequence[str]) 
     """
     if not names and not groups:
         return topics
-    meant = {own.name for own in inputs_named(topics, names)} if names else set[str]()
+    chosen = list(inputs_named(topics, names)) if names else []
     for group in groups:
-        meant |= {own.name for own in inputs_of(topics, group)}
-    inputs = {name: own for name, own in topics.inputs.items() if name in meant}
+        chosen += inputs_of(topics, group)
+    chosen_names = {input.name for input in chosen}
+    inputs = {name: input for name, input in topics.inputs.items() if name in chosen_names}
     return topics.model_copy(update={"inputs": inputs})
 
 
 def parse_filter(
     texts: Mapping[str, str | None], now_ms: int, *, handled: bool = False, option: str = ""
 ) -> Filter:
-    """Parse a filter as people write it, by the names error, operator, reason, key, since and until.
+    """Parse a filter as people write it.
 
     A key and names are as they are shown, in the notation of `acker.notation`. A time may be a duration
-    before `now_ms`, which is wall time; messages have `option` before each name.
+    before `now_ms`.
+
+    Args:
+        texts: by the names error, operator, reason, key, since and until; None: anything.
+        now_ms: wall time.
+        handled: whether letters that somebody has handled match as well.
+        option: what messages have before each name, such as ``--``.
 
     Raises:
         UsageError: a text cannot be parsed.
     """
+
+    def time_ms(name: str) -> int | None:
+        text = texts.get(name)
+        return None if text is None else named_past_ms(f"{option}{name}", text, now_ms)
+
+    def parsed_name(name: str) -> str | None:
+        text = texts.get(name)
+        return None if text is None else parse_name(text, f"{option}{name}")
+
     reason, key = texts.get("reason"), texts.get("key")
     try:
-        dead = None if reason is None else DeadReason(reason.upper())
+        dead_reason = None if reason is None else DeadReason(reason.upper())
     except ValueError as error:
         wrong = Untrusted(reason or "")
         raise UsageError(f"{option}reason {wrong}: is none; give {', '.join(DeadReason)}") from error
-    since_ms, until_ms = (
-        None if (text := texts.get(name)) is None else named_past_ms(f"{option}{name}", text, now_ms)
-        for name in ("since", "until")
-    )
-    cause, operator = (
-        None if (text := texts.get(name)) is None else parse_name(text, f"{option}{name}")
-        for name in ("error", "operator")
-    )
+    # messages are about the first text that is wrong: times are parsed before names
+    since_ms, until_ms = time_ms("since"), time_ms("until")
     return Filter(
-        error=cause,
-        operator=operator,
-        dead=dead,
+        error=parsed_name("error"),
+        operator=parsed_name("operator"),
+        dead=dead_reason,
         key=None if key is None else KeyIs(parse_key(key, option)),
         since_ms=since_ms,
         until_ms=until_ms,
@@ -97,56 +119,70 @@ def parse_filter(
     )
 
 
-def by_place(inputs: Sequence[Input], places: Sequence[str], matching: Filter) -> list[tuple[Input, Filter]]:
-    """Return for each input a filter of its letters; without places it is `matching` for all inputs.
+def filters_of_inputs(
+    inputs: Sequence[Input], places: Sequence[str], filter_of_all: Filter
+) -> list[tuple[Input, Filter]]:
+    """Return the inputs that have letters at some places, each with a filter for these.
 
-    A place is a letter's own (``sentences.g.dlq/0@17``), or that of its origin (``sentences/3@1042``, with
-    the name of the input or of its topic).
+    Without places: all inputs, each with `filter_of_all`. A place is a letter's own
+    (``sentences.g.dlq/0@17``), or that of its origin (``sentences/3@1042``, with the name of the
+    input or of its topic).
 
     Raises:
         UsageError: a place cannot be parsed, or is of no input.
     """
     if not places:
-        return [(one, matching) for one in inputs]
-    meant: dict[str, set[str]] = {}
+        return [(input, filter_of_all) for input in inputs]
+    places_by_input: dict[str, set[str]] = {}
     for text in places:
-        found = [(one, place) for one in inputs if (place := _place(one, text)) is not None]
-        if not found:
-            names = ", ".join(f"{one.name}, {one.dead_letter.topic}" for one in inputs) or "none"
+        is_known = False
+        for input in inputs:  # several groups may read one topic: a record's place is of all of them
+            place = _place(input, text)
+            if place is not None:
+                is_known = True
+                places_by_input.setdefault(input.name, set()).add(place)
+        if not is_known:
+            names = ", ".join(f"{input.name}, {input.dead_letter.topic}" for input in inputs) or "none"
             raise UsageError(
                 f"'{UntrustedName(text)}' is no place of a letter or a record, such as"
                 f" {names.split(', ', 1)[0]}/3@1042; the names are: {names}"
             )
-        for one, place in found:
-            meant.setdefault(one.name, set()).add(place)
-    return [
-        (one, replace(matching, places=frozenset(meant[one.name]))) for one in inputs if one.name in meant
-    ]
+    filters = []
+    for input in inputs:
+        if input.name in places_by_input:
+            places_of_input = frozenset(places_by_input[input.name])
+            filters.append((input, replace(filter_of_all, places=places_of_input)))
+    return filters
 
 
 def matching_letters(
-    log: Log, meant: Sequence[tuple[Input, Filter]], *, wait_ms: int, kept_max: int = KEPT_MAX
+    log: Log, filters: Sequence[tuple[Input, Filter]], *, wait_ms: int, kept_max: int = KEPT_MAX
 ) -> FoundLetters:
-    """Read the letters that the filters match; those that died first come first."""
-    found: list[FoundLetter] = []
-    left_out = others = 0
-    for one, matching in meant:
-        box = find_letters(log, one, matching, wait_ms=wait_ms, kept_max=kept_max - len(found))
-        found += [FoundLetter(one.name, letter) for letter in box.letters]
-        left_out, others = left_out + box.left_out, others + box.others
-    return FoundLetters(sorted(found, key=lambda each: each.letter.died_ms), left_out, others)
+    """Read the letters that the filters match, at most `kept_max`; those that died first come first."""
+    letters: list[FoundLetter] = []
+    left_out = 0
+    other_records = 0
+    for input, filter_of_input in filters:
+        room = kept_max - len(letters)
+        box = find_letters(log, input, filter_of_input, wait_ms=wait_ms, kept_max=room)
+        letters += [FoundLetter(input.name, letter) for letter in box.letters]
+        left_out += box.left_out
+        other_records += box.others
+    letters.sort(key=lambda found: found.letter.died_ms)
+    return FoundLetters(letters, left_out, other_records)
 
 
-def records_of(
-    log: Log, found: Sequence[FoundLetter], limits: ReplayLimits
+def letters_with_records(
+    log: Log, letters: Sequence[FoundLetter], limits: ReplayLimits
 ) -> Iterator[tuple[FoundLetter, Record]]:
-    """Read whole letters; letters that have left the topic in the meantime are left out."""
+    """Read whole letters, and yield each with its record; letters that have left the topic yield none."""
     with closing(Fetcher(log, limits)) as fetcher:
-        for one in found:
-            place = RecordPlace(*(parse_location(one.letter.place) or ("", 0, 0)))
+        for letter in letters:
+            topic, partition, offset = parse_location(letter.letter.place) or ("", 0, 0)
+            place = RecordPlace(topic, partition, offset)
             record = fetcher.fetch([place])[place]
             if isinstance(record, Record):
-                yield one, record
+                yield letter, record
 
 
 def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str, Any]]:
@@ -155,13 +191,14 @@ def details_of(log: Log, topics: Topics, places: Sequence[str]) -> list[dict[str
     Raises:
         UsageError: a place cannot be parsed, or there is no letter at any of them.
     """
-    meant = by_place(inputs_named(topics, ()), places, Filter(handled=True))
+    filters = filters_of_inputs(inputs_named(topics, ()), places, Filter(handled=True))
     limits = topics.replay.limits
-    letters = matching_letters(log, meant, wait_ms=limits.operation_timeout_ms)
-    details = [letter_details(found, record) for found, record in records_of(log, letters.found, limits)]
+    result = matching_letters(log, filters, wait_ms=limits.operation_timeout_ms)
+    letters = letters_with_records(log, result.letters, limits)
+    details = [letter_details(letter, record) for letter, record in letters]
     if not details:
-        named = ", ".join(str(Untrusted(place)) for place in places)
-        raise UsageError(f"no dead letter at {named}; see `windhover dlq list --all`")
+        place_texts = ", ".join(str(Untrusted(place)) for place in places)
+        raise UsageError(f"no dead letter at {place_texts}; see `windhover dlq list --all`")
     return details
 
 
@@ -169,12 +206,15 @@ def redrive_rows(
     log: Log, topics: Topics, inputs: Sequence[Input], since_ms: int = 0
 ) -> list[dict[str, Any]]:
     """Read the redrives of inputs, the oldest first, with what became of their letters until now."""
-    rows: list[tuple[int, dict[str, Any]]] = []
-    for one in inputs:
-        found = find_redrives(log, one, wait_ms=topics.replay.limits.operation_timeout_ms, since_ms=since_ms)
-        times = [each.begun.at_ms for each in found]
-        rows += zip(times, (row for row, _ in _with_outcomes(log, topics, one, found)), strict=True)
-    return [row for _, row in sorted(rows, key=lambda each: each[0])]
+    wait_ms = topics.replay.limits.operation_timeout_ms
+    rows_with_times: list[tuple[int, dict[str, Any]]] = []
+    for input in inputs:
+        redrives = find_redrives(log, input, wait_ms=wait_ms, since_ms=since_ms)
+        rows = [row for row, _outcomes in _rows_with_outcomes(log, topics, input, redrives)]
+        begun_ms = [redrive.begun.at_ms for redrive in redrives]
+        rows_with_times += zip(begun_ms, rows, strict=True)
+    rows_with_times.sort(key=lambda time_and_row: time_and_row[0])
+    return [row for _begun_ms, row in rows_with_times]
 
 
 def redrive_details(log: Log, topics: Topics, redrive: str) -> list[dict[str, Any]]:
@@ -183,14 +223,18 @@ def redrive_details(log: Log, topics: Topics, redrive: str) -> list[dict[str, An
     Raises:
         UsageError: there is no such redrive.
     """
-    own_id = parse_name(redrive, "redrive")
+    redrive_id = parse_name(redrive, "redrive")
+    wait_ms = topics.replay.limits.operation_timeout_ms
     rows: list[dict[str, Any]] = []
-    for one in inputs_named(topics, ()):
-        found = find_redrives(log, one, wait_ms=topics.replay.limits.operation_timeout_ms)
-        own = [each for each in found if each.begun.redrive == own_id]
-        for row, outcomes in _with_outcomes(log, topics, one, own):
-            letters = outcomes.letters(own_id).items()
-            rows.append({**row, "outcomes": [{"letter": at, "outcome": each.value} for at, each in letters]})
+    for input in inputs_named(topics, ()):
+        redrives = find_redrives(log, input, wait_ms=wait_ms)
+        redrives = [record for record in redrives if record.begun.redrive == redrive_id]
+        for row, outcomes in _rows_with_outcomes(log, topics, input, redrives):
+            outcome_rows = [
+                {"letter": place, "outcome": outcome.value}
+                for place, outcome in outcomes.letters(redrive_id).items()
+            ]
+            rows.append({**row, "outcomes": outcome_rows})
     if not rows:
         raise UsageError(f"there is no redrive {Untrusted(redrive)}; see `windhover dlq redrives`")
     return rows
@@ -203,33 +247,37 @@ def cancel_everywhere(log: Log, topics: Topics, redrive: str, by: str, now_ms: i
         UsageError: there is no such redrive, or it has ended.
     """
     rows = redrive_details(log, topics, redrive)
+    # if all have ended, the first attempt to cancel one says so
     rows = [row for row in rows if row["state"] == "NOT ENDED"] or rows
+    redrive_id = parse_name(redrive, "redrive")
     for row in rows:
-        cancel_redrive(log, topics, topics.input(row["input"]), parse_name(redrive, "redrive"), by, now_ms)
+        cancel_redrive(log, topics, topics.input(row["input"]), redrive_id, by, now_ms)
     return [str(row["input"]) for row in rows]
 
 
-def _with_outcomes(
-    log: Log, topics: Topics, one: Input, found: Sequence[RedriveRecord]
+def _rows_with_outcomes(
+    log: Log, topics: Topics, input: Input, redrives: Sequence[RedriveRecord]
 ) -> Iterator[tuple[dict[str, Any], RedriveOutcomes]]:
-    """Yield the rows of some redrives of an input, each with the outcomes until now.
+    """Read what became of letters, and yield a row for each redrive of an input, with all outcomes.
 
-    Raises `Unreachable`: nothing more came, short of the end.
+    Raises:
+        Unreachable: the log cannot be read to its end: nothing more came.
     """
-    if not found:
+    if not redrives:
         return
-    with closing(RedriveOutcomes(log, topics, one, [each.begun for each in found])) as outcomes:
+    with closing(RedriveOutcomes(log, topics, input, [record.begun for record in redrives])) as outcomes:
         outcomes.read()
-        before = -1.0
+        share_before = -1.0  # less than any share that was read
         while not outcomes.is_whole:
-            if outcomes.share_read <= before:
+            if outcomes.share_read <= share_before:
                 raise Unreachable(
-                    f"what became of the redrives of {one.name} cannot be read to its end: nothing more came"
+                    f"what became of the redrives of {input.name} cannot be read to its end: nothing more"
+                    " came"
                 )
-            before = outcomes.share_read
+            share_before = outcomes.share_read
             outcomes.read()
-        for each in found:
-            yield redrive_row(one.name, each, outcomes), outcomes
+        for record in redrives:
+            yield redrive_row(input.name, record, outcomes), outcomes
 
 
 def carry_out(
@@ -239,7 +287,12 @@ def carry_out(
     sleep_ms: Callable[[int], None],
     progress: Callable[[RedriveProgress], None],
 ) -> RedriveProgress:
-    """Step a redrive to its end and close it; `progress` is called after each step.
+    """Step a redrive to its end and close it.
+
+    Args:
+        clock: returns wall time in ms.
+        sleep_ms: waits for so many ms.
+        progress: is called after each step.
 
     Raises:
         Aborted: nothing of the last transaction was written; repeat the command.
@@ -255,13 +308,16 @@ def carry_out(
     return redrive.progress
 
 
-def _names(one: Input) -> tuple[str, str, str]:
-    return one.name, one.topic, one.dead_letter.topic
+def _names_of(input: Input) -> tuple[str, str, str]:
+    """Return by which names people may choose an input."""
+    return input.name, input.topic, input.dead_letter.topic
 
 
-def _place(one: Input, text: str) -> str | None:
-    """Return the place of a letter or record, with the topic's name; None when it is not of this input."""
+def _place(input: Input, text: str) -> str | None:
+    """Return the place of a letter or record, with the topic's name; None: it is not of this input."""
     name, partition, offset = parse_location(text) or ("", 0, 0)
-    if name == one.dead_letter.topic:
+    if name == input.dead_letter.topic:
         return text
-    return location(one.topic, partition, offset) if name in (one.name, one.topic) else None
+    if name in (input.name, input.topic):
+        return location(input.topic, partition, offset)
+    return None

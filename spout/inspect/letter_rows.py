@@ -36,7 +36,7 @@ TOP: Final = 10
 """How many operators, errors and keys the statistics show: those with the most letters."""
 
 SAMPLE: Final = 5
-"""How many letters a dry run shows, spread over all that it found."""
+"""How many letters a dry run shows, spread over all that match."""
 
 _AGES_MS: Final = (
     ("below 1 min", 60_000),
@@ -132,12 +132,15 @@ class FoundLetter(NamedTuple):
     letter: Letter
 
 
-def letter_row(found: FoundLetter) -> dict[str, Any]:
+def letter_row(letter_of_input: FoundLetter) -> dict[str, Any]:
     """Return a letter as a row of the list."""
-    letter, mark = found.letter, found.letter.mark
+    letter = letter_of_input.letter
+    handled = ""
+    if letter.mark is not None:
+        handled = f"{letter.mark.action} {moment(letter.mark.at_ms)} by {Untrusted(letter.mark.by)}"
     return {
         "letter": letter.place,
-        "input": found.input,
+        "input": letter_of_input.input,
         "origin": letter.lineage.origin,
         "died": moment(letter.died_ms),
         "dead": name_field(letter.dead),
@@ -149,51 +152,63 @@ def letter_row(found: FoundLetter) -> dict[str, Any]:
         "key": bytes_field(letter.key),
         "bytes": letter.bytes,
         "missing": letter.missing,
-        "handled": f"{mark.action} {moment(mark.at_ms)} by {Untrusted(mark.by)}" if mark else "",
+        "handled": handled,
     }
 
 
-def letter_details(found: FoundLetter, record: Record) -> dict[str, Any]:
-    """Return a letter with all its details."""
-    letter, mark = found.letter, found.letter.mark
-    own, ours = parted_headers(record.headers, OUR_PREFIXES)
+def letter_details(letter_of_input: FoundLetter, record: Record) -> dict[str, Any]:
+    """Return a letter with all its details; `record` is the whole letter, as its topic has it."""
+    letter = letter_of_input.letter
+    headers_of_record, headers_added = parted_headers(record.headers, OUR_PREFIXES)
     return {
-        **letter_row(found),
+        **letter_row(letter_of_input),
         "group": name_field(letter.group),
         "cause": letter.lineage.cause,
         "abandoned": letter.lineage.abandoned,
         "timed_out": letter.lineage.timed_out,
         "first_emitted": moment(letter.lineage.first_emitted_ms),
         "timestamp": None if letter.time is None else moment(letter.time.ms),
-        "why_handled": mark.why if mark else "",
+        "why_handled": letter.mark.why if letter.mark is not None else "",
         "left_out": left_out_of(letter.history),
-        "stack": read_stack(ours),
+        "stack": read_stack(headers_added),
         "history": [loss_row(loss) for loss in letter.history],
-        "headers": _header_rows(own),
-        "windhover": _header_rows(ours),
+        "headers": _header_rows(headers_of_record),
+        "windhover": _header_rows(headers_added),
         "payload": None if letter.missing else bytes_field(record.value),
         "payload_bytes": None if letter.missing else len(record.value or b""),
     }
 
 
-def redrive_row(name: str, one: RedriveRecord, outcomes: RedriveOutcomes) -> dict[str, Any]:
-    """Return a redrive of an input as a row; it has no outcomes where letters were dropped."""
-    begun, ended = one.begun, one.ended
-    found = outcomes.letters(begun.redrive)
-    is_replay = begun.action == LetterAction.REPLAYED
-    counted = Counter(found.values()) if is_replay else Counter[LetterOutcome]()
-    gone = counted[LetterOutcome.GONE] + counted[LetterOutcome.UNKNOWN]
-    figures = (counted[LetterOutcome.ACKED], counted[LetterOutcome.DIED], counted[LetterOutcome.OPEN], gone)
-    acked, died, open_, not_found = figures if is_replay else (None,) * len(figures)
+def redrive_row(input_name: str, redrive: RedriveRecord, outcomes: RedriveOutcomes) -> dict[str, Any]:
+    """Return a redrive of an input as a row.
+
+    Where letters were dropped, the figures of their outcomes are None: nothing becomes of them.
+    """
+    begun, ended = redrive.begun, redrive.ended
+    counts: dict[str, int | None] = dict.fromkeys(("acked", "died", "open", "not_found"))
+    if begun.action == LetterAction.REPLAYED:
+        letters = Counter(outcomes.letters(begun.redrive).values())
+        counts = {
+            "acked": letters[LetterOutcome.ACKED],
+            "died": letters[LetterOutcome.DIED],
+            "open": letters[LetterOutcome.OPEN],
+            "not_found": letters[LetterOutcome.GONE] + letters[LetterOutcome.UNKNOWN],
+        }
     return {
-        "redrive": name_field(begun.redrive), "input": name, "action": name_field(begun.action),
-        "state": name_field(one.state), "by": begun.by, "why": begun.why,
-        "filter": begun.which, "letters": begun.letters,
-        "handled": outcomes.handled(begun.redrive), "acked": acked, "died": died, "open": open_,
-        "not_found": not_found, "begun": moment(begun.at_ms),
+        "redrive": name_field(begun.redrive),
+        "input": input_name,
+        "action": name_field(begun.action),
+        "state": name_field(redrive.state),
+        "by": begun.by,
+        "why": begun.why,
+        "filter": begun.which,
+        "letters": begun.letters,
+        "handled": outcomes.handled(begun.redrive),
+        **counts,
+        "begun": moment(begun.at_ms),
         "ended": moment(ended.at_ms) if ended else "",
         "ended_by": ended.by if ended else "",
-    }  # fmt: skip
+    }
 
 
 def loss_row(loss: Loss) -> dict[str, Any]:
@@ -233,7 +248,9 @@ def name_field(name: str) -> str:
 
 def bytes_field(value: bytes | None) -> str | None:
     """Return bytes as a row has them: in the notation, but null as None, and no bytes as an empty text."""
-    return show_bytes(value) if value else None if value is None else ""
+    if value is None:
+        return None
+    return show_bytes(value) if value else ""
 
 
 def parse_key(text: str, option: str = "") -> bytes | None:
@@ -265,50 +282,67 @@ def hexadecimal_note(key: str | None) -> list[str]:
     return [f"key {key} is that text; bytes that are no text are given as {escapes}"]
 
 
-def sample_of(found: Sequence[FoundLetter]) -> list[FoundLetter]:
-    """Return letters spread evenly over those that were found, the first and the last among them."""
-    if len(found) <= SAMPLE:
-        return list(found)
-    return [found[number * (len(found) - 1) // (SAMPLE - 1)] for number in range(SAMPLE)]
+def sample_of(letters: Sequence[FoundLetter]) -> list[FoundLetter]:
+    """Return `SAMPLE` of some letters, spread evenly over them, the first and the last among them."""
+    if len(letters) <= SAMPLE:
+        return list(letters)
+    # of 9 letters those at 0, 2, 4, 6 and 8
+    return [letters[number * (len(letters) - 1) // (SAMPLE - 1)] for number in range(SAMPLE)]
 
 
-def stats_of(found: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]]:
-    """Count letters by input, cause of death, error, operator, age and key."""
+def stats_of(letters: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]]:
+    """Count letters by input, cause of death, error, operator, age and key, as rows of `STATS`."""
 
-    def age(one: FoundLetter) -> str:
-        age_ms = now_ms - one.letter.died_ms
+    def age(found: FoundLetter) -> str:
+        age_ms = now_ms - found.letter.died_ms
         return next((name for name, limit_ms in _AGES_MS if age_ms < limit_ms), _OLDER)
 
+    # what letters are counted by, and what reads the value of a letter
     dimensions: tuple[tuple[str, Callable[[FoundLetter], str | None]], ...] = (
-        ("input", lambda one: one.input),
-        ("dead", lambda one: name_field(one.letter.dead)),
-        ("error", lambda one: name_field(one.letter.error)),
-        ("operator", lambda one: name_field(one.letter.lineage.operator) or None),
+        ("input", lambda found: found.input),
+        ("dead", lambda found: name_field(found.letter.dead)),
+        ("error", lambda found: name_field(found.letter.error)),
+        ("operator", lambda found: name_field(found.letter.lineage.operator) or None),
         ("age", age),
-        ("handled", lambda one: one.letter.mark.action.value if one.letter.mark else "no"),
-        ("key", lambda one: bytes_field(one.letter.key)),
+        ("handled", lambda found: found.letter.mark.action.value if found.letter.mark else "no"),
+        ("key", lambda found: bytes_field(found.letter.key)),
     )
-    with_key = [one for one in found if one.letter.has_key]
-    return [
-        row for name, of in dimensions for row in _counted(name, of, with_key if name == "key" else found)
-    ]
+    letters_with_key = [found for found in letters if found.letter.has_key]
+    rows: list[dict[str, Any]] = []
+    for dimension, value_of in dimensions:
+        rows += _rows_by_value(dimension, value_of, letters_with_key if dimension == "key" else letters)
+    return rows
 
 
-def _counted(
-    name: str, of: Callable[[FoundLetter], str | None], found: Iterable[FoundLetter]
+def _rows_by_value(
+    dimension: str, value_of: Callable[[FoundLetter], str | None], letters: Iterable[FoundLetter]
 ) -> Iterator[dict[str, Any]]:
-    died: dict[str | None, list[int]] = {}
-    for one in found:
-        died.setdefault(of(one), []).append(one.letter.died_ms)
-    largest = Counter({value: len(times) for value, times in died.items()}).most_common(TOP)
-    for value, letters in largest:
-        times = died[value]
-        first, last = moment(min(times)), moment(max(times))
-        yield {"of": name, "value": value, "letters": letters, "first": first, "last": last}
-    rest = sum(map(len, died.values())) - sum(letters for _, letters in largest)
-    if rest:
-        yield {"of": name, "value": f"({len(died) - TOP:,} others)", "letters": rest, "first": "", "last": ""}
+    """Yield the values with the most letters, at most `TOP`, and one row for all others, if there are any."""
+    died_ms_by_value: dict[str | None, list[int]] = {}
+    for found in letters:
+        died_ms_by_value.setdefault(value_of(found), []).append(found.letter.died_ms)
+    letter_counts = Counter({value: len(times_ms) for value, times_ms in died_ms_by_value.items()})
+    for value, letter_count in letter_counts.most_common(TOP):
+        times_ms = died_ms_by_value[value]
+        yield {
+            "of": dimension,
+            "value": value,
+            "letters": letter_count,
+            "first": moment(min(times_ms)),
+            "last": moment(max(times_ms)),
+        }
+    value_count = len(letter_counts)
+    if value_count > TOP:
+        shown_count = sum(letter_count for _value, letter_count in letter_counts.most_common(TOP))
+        yield {
+            "of": dimension,
+            "value": f"({value_count - TOP:,} others)",
+            "letters": letter_counts.total() - shown_count,
+            "first": "",
+            "last": "",
+        }
 
 
 def _header_rows(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, str | None]]:
+    """Return headers as rows of their names and values."""
     return [{"name": name_field(name), "value": bytes_field(value)} for name, value in headers]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from acker.config.settings import Input
 from acker.identity import generation_of, input_id_of, is_replay, offset_of, partition_of
-from acker.service.view import ViewReader
+from acker.service.view import AckerView, OpenRange, ViewReader
 from replay.records.headers import location
 from spout.inspect.letter_rows import moment
 from spout.inspect.readings import OLD_MS
@@ -38,7 +38,7 @@ class OpenRoots:
 
     Attributes:
         rows: those to show.
-        total: how many there are of that age in all.
+        total: how many roots of that age are open.
         unknown: acker partitions without a State.
         old_ms: by acker partition the age of a State that is so old that more roots may be open.
     """
@@ -50,52 +50,70 @@ class OpenRoots:
 
 
 def open_roots(
-    observer: ViewReader, inputs: Iterable[Input], *, older_than_ms: int, limit: int, now_ms: int
+    view_reader: ViewReader, inputs: Iterable[Input], *, older_than_ms: int, limit: int, now_ms: int
 ) -> OpenRoots:
-    """Collect the oldest open roots of some inputs from all acker partitions, at most `limit`.
+    """Read the States of all acker partitions; return the oldest open roots of some inputs.
 
-    Only roots that have been open for `older_than_ms` or longer count; `now_ms` is wall time.
+    At most `limit` roots are rows. Only roots that have been open for `older_than_ms` or longer
+    count; `now_ms` is wall time.
     """
-    names = {one.id: one for one in inputs}
-    views = [observer.view(number) for number in range(observer.partitions)]
-    ages_ms = {each.partition: now_ms - each.at_ms for each in views if each is not None and each.is_behind}
-    old_ms = {number: age_ms for number, age_ms in ages_ms.items() if age_ms >= OLD_MS}
-    ranges = [
-        (found, view)
-        for view in views
-        if view is not None
-        for found in view.open_ranges()
-        if input_id_of(found.source) in names and now_ms - found.emitted_ms >= older_than_ms
-    ]
-    ranges.sort(key=lambda each: (each[0].emitted_ms, each[0].source, each[0].first))
+    inputs_by_id = {input.id: input for input in inputs}
+    view_by_acker = {number: view_reader.view(number) for number in range(view_reader.partitions)}
+    unknown = [number for number, view in view_by_acker.items() if view is None]
+    old_ms: dict[int, int] = {}
+    ranges: list[tuple[OpenRange, AckerView]] = []
+    for number, view in view_by_acker.items():
+        if view is None:
+            continue
+        age_ms = now_ms - view.at_ms
+        if view.is_behind and age_ms >= OLD_MS:
+            old_ms[number] = age_ms
+        for open_range in view.open_ranges():
+            is_asked_for = input_id_of(open_range.source) in inputs_by_id
+            if is_asked_for and now_ms - open_range.emitted_ms >= older_than_ms:
+                ranges.append((open_range, view))
+
+    def age_order(range_and_view: tuple[OpenRange, AckerView]) -> tuple[int, int, int]:
+        open_range, _view = range_and_view
+        return open_range.emitted_ms, open_range.source, open_range.first
+
+    ranges.sort(key=age_order)
     rows: list[Mapping[str, Any]] = []
-    for found, view in ranges:
-        one = names[input_id_of(found.source)]
-        shared = {
-            "input": one.name,
-            "group": found.group,
-            "age_ms": max(0, now_ms - found.emitted_ms),
-            "emitted": moment(found.emitted_ms),
-            "in_state": found.in_state,
-            # without an acker nothing times out
-            "left_ms": NEVER
-            if found.left_ms is None
-            else None
-            if view.partition in old_ms
-            else found.left_ms,
-            "session": f"{found.epoch}/{found.session}",
-            "acker": view.partition,
-            "as_of_ms": max(0, now_ms - view.at_ms),
-        }
-        first = found.at[: limit - len(rows)]
-        rows += [{"root": root_name(one, found.source, found.start + int(at)), **shared} for at in first]
-    unknown = [number for number, view in enumerate(views) if view is None]
-    return OpenRoots(rows, sum(len(found.at) for found, _ in ranges), unknown, old_ms)
+    for open_range, view in ranges:
+        input = inputs_by_id[input_id_of(open_range.source)]
+        row_of_range = _row_of_range(input, open_range, view, now_ms, is_old=view.partition in old_ms)
+        for index in open_range.at[: limit - len(rows)]:
+            name = root_name(input, open_range.source, open_range.start + int(index))
+            rows.append({"root": name, **row_of_range})
+    total = sum(len(open_range.at) for open_range, _view in ranges)
+    return OpenRoots(rows, total, unknown, old_ms)
 
 
-def root_name(one: Input, source: int, position: int) -> str:
+def _row_of_range(
+    input: Input, open_range: OpenRange, view: AckerView, now_ms: int, *, is_old: bool
+) -> dict[str, Any]:
+    """Return what the rows of all roots of a range have in common; `is_old`: the State that has it is."""
+    left_ms: int | str | None = open_range.left_ms
+    if left_ms is None:
+        left_ms = NEVER
+    elif is_old:
+        left_ms = None  # without an acker nothing times out, so it is unknown
+    return {
+        "input": input.name,
+        "group": open_range.group,
+        "age_ms": max(0, now_ms - open_range.emitted_ms),
+        "emitted": moment(open_range.emitted_ms),
+        "in_state": open_range.in_state,
+        "left_ms": left_ms,
+        "session": f"{open_range.epoch}/{open_range.session}",
+        "acker": view.partition,
+        "as_of_ms": max(0, now_ms - view.at_ms),
+    }
+
+
+def root_name(input: Input, source: int, position: int) -> str:
     """Return a root's name for people: its record's place, and its generation if that is not the first."""
-    topic = one.replay_topic if is_replay(source) else one.topic
+    topic = input.replay_topic if is_replay(source) else input.topic
     generation = generation_of(position)
     place = location(topic, partition_of(source), offset_of(position))
     return f"{place} (generation {generation})" if generation else place

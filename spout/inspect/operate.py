@@ -56,62 +56,64 @@ class Move:
         return f"{self._what_happens()}; {self.requested:,} was asked for, and {log}"
 
     def _what_happens(self) -> str:
-        here = f"{self.place.topic}/{self.place.partition}"
+        """Return where the partition moves from and to, and what that means for its records."""
+        place = f"{self.place.topic}/{self.place.partition}"
         if self.committed is None:
-            return f"{here}: nothing committed, begins at {self.offset:,}"
-        moved = f"{here}: {self.committed:,} to {self.offset:,}"
+            return f"{place}: nothing committed, begins at {self.offset:,}"
+        text = f"{place}: {self.committed:,} to {self.offset:,}"
         if self.offset < self.committed:
-            return f"{moved}, {self.committed - self.offset:,} offsets are emitted again"
+            return f"{text}, {self.committed - self.offset:,} offsets are emitted again"
         if self.offset > self.committed:
-            return f"{moved}, {self.offset - self.committed:,} offsets are left out"
-        return f"{moved}, as it is"
+            return f"{text}, {self.offset - self.committed:,} offsets are left out"
+        return f"{text}, as it is"
 
 
 def inputs_of(topics: Topics, group: str) -> tuple[Input, ...]:
     """Return the tracked inputs of a group; `UsageError` if it has none."""
-    found = tuple(one for one in topics.inputs.values() if one.group == group and one.tracked)
-    if not found:
-        groups = sorted({one.group for one in topics.inputs.values() if one.tracked})
+    tracked = [input for input in topics.inputs.values() if input.tracked]
+    inputs = tuple(input for input in tracked if input.group == group)
+    if not inputs:
+        groups = sorted({input.group for input in tracked})
         names = ", ".join(str(UntrustedName(name)) for name in groups) or "none"
         wrong = UntrustedName(group)
         raise UsageError(f"no tracked input of topics.yaml has group '{wrong}'; it has {names}")
-    return found
+    return inputs
 
 
 def tracked_input(topics: Topics, name: str) -> Input:
     """Return a tracked input by its name; `UsageError` if there is none."""
-    found = topics.inputs.get(name)
-    if found is None:
+    input = topics.inputs.get(name)
+    if input is None:
         raise UsageError(
             f"no input '{UntrustedName(name)}' in topics.yaml;"
             f" it has {', '.join(sorted(topics.inputs)) or 'none'}"
         )
-    if not found.tracked:
+    if not input.tracked:
         raise UsageError(
-            f"input '{found.name}' has ackers: 0, so no history here; move its offsets with Kafka's tools"
+            f"input '{input.name}' has ackers: 0, so no history here; move its offsets with Kafka's tools"
         )
-    return found
+    return input
 
 
 def moves(
-    log: Log, found: Input, to: Place, *, at_ms: int | None = None, partitions: Collection[int] = ()
+    log: Log, input: Input, to: Place, *, at_ms: int | None = None, partitions: Collection[int] = ()
 ) -> list[Move]:
     """Compute where a rewind of an input would lead; nothing is changed.
 
     Args:
         log: the cluster.
-        found: the input.
+        input: the input.
         to: the place; an offset outside a partition's log becomes the nearest one inside.
         at_ms: wall time; if not None, the place is the first record at or after it, and `to` is ignored.
         partitions: those that are moved, while the others stay where they are; empty: all.
 
     Raises `UsageError`: the topic does not have one of the partitions.
     """
-    specs = [spec for spec in sources_of(log, [found], tracked=True).values() if not spec.is_replay]
+    specs = [spec for spec in sources_of(log, [input], tracked=True).values() if not spec.is_replay]
     missing = sorted(set(partitions) - {spec.place.partition for spec in specs})
     if missing:
-        names = ", ".join(map(str, missing))
-        raise UsageError(f"topic {found.topic} has no partition {names}; it has 0 to {len(specs) - 1}")
+        numbers = ", ".join(map(str, missing))
+        raise UsageError(f"topic {input.topic} has no partition {numbers}; it has 0 to {len(specs) - 1}")
     if partitions:
         specs = [spec for spec in specs if spec.place.partition in partitions]
     places = [spec.place for spec in specs]
@@ -122,36 +124,55 @@ def moves(
         offsets = dict.fromkeys(places, to)
     else:
         offsets = starts if to == "earliest" else ends
-    committed = log.committed(found.group, places)
-    found_moves: list[Move] = []
+    committed = log.committed(input.group, places)
+    moves_of_input: list[Move] = []
     for spec in specs:
-        first, end = starts[spec.place], ends[spec.place]
-        offset = min(max(offsets[spec.place], first), end)
-        requested = to if at_ms is None and isinstance(to, int) and to != offset else None
-        before = committed.get(spec.place)
-        found_moves.append(Move(spec.source, spec.place, before, offset, requested, (first, end)))
-    return found_moves + _cut_replays(log, found)
+        start, end = starts[spec.place], ends[spec.place]
+        offset = min(max(offsets[spec.place], start), end)
+        requested = None
+        if at_ms is None and isinstance(to, int) and to != offset:
+            requested = to
+        move = Move(
+            source=spec.source,
+            place=spec.place,
+            committed=committed.get(spec.place),
+            offset=offset,
+            requested=requested,
+            log_range=(start, end),
+        )
+        moves_of_input.append(move)
+    return moves_of_input + _moves_of_cut_logs(log, input)
 
 
-def _cut_replays(log: Log, found: Input) -> list[Move]:
-    """Return where partitions of the replay topic begin whose logs were cut: at their first lost offsets.
+def _moves_of_cut_logs(log: Log, input: Input) -> list[Move]:
+    """Return moves of partitions of the replay topic whose logs were cut, to the first lost offsets.
 
-    Others go on where they are, whatever the rewind: their copies are of this group alone.
+    A log is cut where a broker without the last records became its leader: the group has committed
+    90, and from 70 on the log has other records or none, so it begins again at 70. Others go on
+    where they are, whatever the rewind: their copies are of this group alone.
     """
-    specs = [spec for spec in sources_of(log, [found], tracked=True).values() if spec.is_replay]
+    specs = [spec for spec in sources_of(log, [input], tracked=True).values() if spec.is_replay]
     places = [spec.place for spec in specs]
-    committed, epochs = log.committed(found.group, places), log.committed_epochs(found.group, places)
-    read = {place: ReadTo(committed[place], epoch) for place, epoch in epochs.items() if place in committed}
-    intact = log.intact_to(read)
+    committed = log.committed(input.group, places)
+    epoch_by_place = log.committed_epochs(input.group, places)
+    read_to = {
+        place: ReadTo(committed[place], epoch)
+        for place, epoch in epoch_by_place.items()
+        if place in committed
+    }
+    intact_to = log.intact_to(read_to)  # only of places where the broker can tell
     return [
-        Move(spec.source, spec.place, committed[spec.place], intact[spec.place])
+        Move(spec.source, spec.place, committed[spec.place], offset=intact_to[spec.place])
         for spec in specs
-        if spec.place in intact and intact[spec.place] < committed[spec.place]
+        if spec.place in intact_to and intact_to[spec.place] < committed[spec.place]
     ]
 
 
 class GroupSession:
-    """A session that takes a group over, rewinds it if there are moves, and ends; drive it with `step`."""
+    """A session that takes a group over, rewinds it if there are moves, and ends.
+
+    Call `step` until it returns True, then `finish`; `run_to_end` does both.
+    """
 
     def __init__(
         self,
@@ -167,7 +188,12 @@ class GroupSession:
     ) -> None:
         """Prepare; nothing is written before the first step.
 
-        `rewind` are partitions that begin a new generation; `take_over`: also from a query that is alive.
+        Args:
+            new_id: the id of the session.
+            rewind: partitions that begin a new generation.
+            take_over: also from a query that is alive.
+            who: the process, as its signs of life name it.
+            report: is called with an event and its fields; None: nobody is told.
         """
         spec = PlannerSpec(
             inputs_of(topics, group),
@@ -184,7 +210,9 @@ class GroupSession:
         self._planner = Planner(log, spec, new_id=new_id, who=who, report=report)
 
     def step(self, now_ms: int) -> bool:
-        """Go on; return whether all acker partitions have answered, so that `finish` may be called.
+        """Open the session, or read what the ackers have answered, and go on.
+
+        Return whether all acker partitions have answered, so that `finish` may be called.
 
         Raises:
             Unreachable: acker partitions are silent for 60 s, or the broker does not answer.
@@ -197,7 +225,7 @@ class GroupSession:
         return self._planner.is_ready
 
     def finish(self) -> None:
-        """Commit the group's new offsets, for tools that show lag, and leave.
+        """Commit the group's new offsets, for tools that show lag, and end the session.
 
         Raises:
             LogError: the broker refuses the commit, since consumers of another program are in the group; the
@@ -222,6 +250,7 @@ class GroupSession:
             )
 
     def close(self) -> None:
+        """End the session, whatever was done."""
         self._planner.close()
 
 

@@ -109,7 +109,7 @@ class Snapshot:
         at_ms: wall time.
         partitions: their states, input by input; one for an input whose partitions cannot be counted.
         missing: topics that do not exist.
-        away: why the broker could not be asked; None: it answered.
+        broker_error: why the broker could not be asked; None: it answered.
         refused: the first right that is missing, which hides values; None: none is missing.
         of_no_input: sentences on replays that wait for inputs missing in this topics.yaml.
         views: of the acker partitions, in their order. Likewise `ends`, of the ack topics.
@@ -126,7 +126,7 @@ class Snapshot:
     at_ms: int
     partitions: Sequence[PartitionState]
     missing: Sequence[str] = ()
-    away: WindhoverError | None = None
+    broker_error: WindhoverError | None = None
     refused: NotAuthorized | None = None
     of_no_input: Sequence[str] = ()
     views: Sequence[Reading[AckerView]] = ()
@@ -536,7 +536,7 @@ class Overview:
         self._log.share_deadline()
         ask = Questions(self._log)
         infos = self._topic_infos(ask)
-        if ask.away is None:
+        if ask.broker_error is None:
             if now_ms - self._last_read_ms > STALE_MS:
                 self.close()
             self._last_read_ms = now_ms
@@ -593,7 +593,7 @@ class Overview:
             at_ms=now_ms,
             partitions=partitions,
             missing=infos.missing,
-            away=ask.away,
+            broker_error=ask.broker_error,
             refused=ask.refused,
             of_no_input=of_no_input,
             views=views,
@@ -923,17 +923,17 @@ class Questions:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.away: WindhoverError | None = None
+        self.broker_error: WindhoverError | None = None
         self.refused: NotAuthorized | None = None
 
     def __call__(self, question: Callable[P, T], *args: P.args, **options: P.kwargs) -> Reading[T]:
-        if self.away is not None:
-            return Reading(unknown=str(self.away))
+        if self.broker_error is not None:
+            return Reading(unknown=str(self.broker_error))
         try:
             return Reading(question(*args, **options))
         except Unreachable as error:
             if question == self._log.topics:
-                self.away = error
+                self.broker_error = error
             return Reading(unknown=str(error))
         except NotAuthorized as error:
             self.refused = self.refused or error

@@ -15,7 +15,14 @@ from acker.config.topics import Topics
 from acker.untrusted import UntrustedName
 from acker.wire.verdict import Verdict
 from spout.inspect.overview import Snapshot
-from spout.inspect.readings import HELD_BY_SPARK, STOPPED_ON_PURPOSE, PartitionState, Reading, joined
+from spout.inspect.readings import (
+    HELD_BY_SPARK,
+    STOPPED_ON_PURPOSE,
+    DeadRecords,
+    PartitionState,
+    Reading,
+    joined,
+)
 from spout.inspect.tables import UNKNOWN, span
 
 DAY_MS: Final = 86_400_000
@@ -23,10 +30,14 @@ DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class InputSummary:
-    """An input at one moment; `timeout_ms` 0: its records never time out. Dead are unhandled letters.
+    """An input at one moment.
 
-    `oldest_ms` is of what Spark's state does not hold, and `in_state` how many roots it holds. `stopped` is
-    as in `PartitionState`.
+    Attributes:
+        timeout_ms: 0: its records never time out.
+        oldest_ms: the age of the oldest pending root that Spark's state does not hold.
+        in_state: how many pending roots Spark's state holds.
+        dead: letters that nobody has handled.
+        stopped: as in `PartitionState`.
     """
 
     name: str
@@ -48,65 +59,77 @@ class InputSummary:
 
         Where a State is old, more may be pending by now than what it has.
         """
-        pending = _shown(self.pending)
-        found = sum(each.pending.value or 0 for each in self.partitions)
-        if found and any(each.is_old for each in self.partitions):
-            pending = f"at least {found:,}"
-        limit = f" of {span(self.timeout_ms)}" if self.timeout_ms else ""
-        held = f", {self.in_state.value:,} of them {HELD_BY_SPARK}" if self.in_state.value else ""
-        has_others = self.pending.value != 0 and (not held or self.oldest_ms.value != 0)
-        oldest = f", oldest {_shown(self.oldest_ms, span)}{limit}" if has_others else ""
+        pending_text = _text(self.pending)
+        pending_count = sum(state.pending.value or 0 for state in self.partitions)
+        if pending_count and any(state.is_old for state in self.partitions):
+            pending_text = f"at least {pending_count:,}"
+        in_state_text = ""
+        if self.in_state.value:
+            in_state_text = f", {self.in_state.value:,} of them {HELD_BY_SPARK}"
+        # of roots that Spark's state holds no age is shown: their timeouts were moved
+        has_others = self.pending.value != 0 and (not in_state_text or self.oldest_ms.value != 0)
+        oldest_text = ""
+        if has_others:
+            limit = f" of {span(self.timeout_ms)}" if self.timeout_ms else ""
+            oldest_text = f", oldest {_text(self.oldest_ms, span)}{limit}"
         stopped = f"; {STOPPED_ON_PURPOSE}: {self.stopped}" if self.stopped else ""
         return (
-            f"{UntrustedName(self.group)} on {self.name}: {pending} pending{held}{oldest};"
-            f" {_shown(self.due)} due;"
-            f" {_shown(self.dead)} dead, {_shown(self.dead_today)} of them today{stopped}"
+            f"{UntrustedName(self.group)} on {self.name}: {pending_text} pending{in_state_text}"
+            f"{oldest_text}; {_text(self.due)} due;"
+            f" {_text(self.dead)} dead, {_text(self.dead_today)} of them today{stopped}"
         )
 
 
 def summaries(snapshot: Snapshot, topics: Topics) -> list[InputSummary]:
     """Return a summary of each tracked input, in the order of topics.yaml. Today is the day in UTC."""
-    of: dict[str, list[PartitionState]] = {}
-    for each in snapshot.partitions:
-        of.setdefault(each.input, []).append(each)
-    return [_summary(topics.inputs[name], states, snapshot.at_ms) for name, states in of.items()]
+    states_by_input: dict[str, list[PartitionState]] = {}
+    for state in snapshot.partitions:
+        states_by_input.setdefault(state.input, []).append(state)
+    return [_summary(topics.inputs[name], states, snapshot.at_ms) for name, states in states_by_input.items()]
 
 
 SERIES_MS: Final = 900_000
 SERIES_EVERY_MS: Final = 5_000
 
-DRAWN: Final = ("pending", "due", "lag")
-"""The figures of an input of which the overview draws the last fifteen minutes."""
+FIGURES_DRAWN: Final = ("pending", "due", "lag")
+"""The figures of an `InputSummary` of which the overview draws the last fifteen minutes."""
 
-Point = tuple[int, int | None]
-"""A wall time, and the value; None where it was unknown."""
+
+class Point(NamedTuple):
+    """A figure at a wall time; None where it was unknown."""
+
+    at_ms: int
+    value: int | None
 
 
 class History:
-    """The last fifteen minutes of the figures in `DRAWN`, of each input; the older ones are dropped."""
+    """The last fifteen minutes of `FIGURES_DRAWN` of each input."""
 
     def __init__(self) -> None:
+        # by (input, figure): its points, the oldest first
         self._series: dict[tuple[str, str], list[Point]] = {}
-        self._put_ms = 0
+        self._recorded_ms = 0  # wall time of the last reading that was recorded
 
-    def put(self, snapshot: Snapshot, topics: Topics) -> Mapping[tuple[str, str], Sequence[Point]]:
-        """Take a reading unless the last one is too young; return the points by input and figure.
+    def record(self, snapshot: Snapshot, topics: Topics) -> Mapping[tuple[str, str], Sequence[Point]]:
+        """Record the figures of a reading, and drop older points; return the points by input and figure.
 
-        Where the clock was set back, those that are later than it are dropped.
+        A reading within `SERIES_EVERY_MS` of the last recorded one is left out. Where the clock was
+        set back, points of the future are dropped.
         """
         now_ms = snapshot.at_ms
-        if not 0 <= now_ms - self._put_ms < SERIES_EVERY_MS:
-            self._put_ms = now_ms
-            for one in summaries(snapshot, topics):
-                for name in DRAWN:
-                    points = self._series.get((one.name, name), [])
-                    kept = [each for each in points if 0 <= now_ms - each[0] <= SERIES_MS]
-                    self._series[one.name, name] = [*kept, (now_ms, getattr(one, name).value)]
+        if not 0 <= now_ms - self._recorded_ms < SERIES_EVERY_MS:
+            self._recorded_ms = now_ms
+            for summary in summaries(snapshot, topics):
+                for figure in FIGURES_DRAWN:
+                    points = self._series.get((summary.name, figure), [])
+                    points = [point for point in points if 0 <= now_ms - point.at_ms <= SERIES_MS]
+                    value = getattr(summary, figure).value
+                    self._series[summary.name, figure] = [*points, Point(now_ms, value)]
         return dict(self._series)
 
 
 RATES_EVERY_MS: Final = 10_000
-"""The verdicts of so long a time are one point of a series: longer than most micro-batches."""
+"""How long the time is whose verdicts are one point of a series: longer than most micro-batches."""
 
 
 class RateSeries(NamedTuple):
@@ -129,6 +152,7 @@ class VerdictCounts:
     """
 
     def __init__(self) -> None:
+        # by (input, wall time in steps of `RATES_EVERY_MS`)
         self._counts: dict[tuple[str, int], Counter[Verdict]] = {}
         self.counted_to_ms = 0
 
@@ -137,55 +161,64 @@ class VerdictCounts:
         self._counts.setdefault((name, at_ms // RATES_EVERY_MS), Counter())[verdict] += roots
 
     def series(self, names: Iterable[str], now_ms: int) -> dict[str, RateSeries]:
-        """Return those of each input, up to the last point that is over; older ones are dropped."""
-        end = now_ms // RATES_EVERY_MS
-        points = range(end - SERIES_MS // RATES_EVERY_MS, end)
-        counted = range(points.start, self.counted_to_ms // RATES_EVERY_MS)
-        self._counts = {of: found for of, found in self._counts.items() if of[1] >= points.start}
+        """Return the series of each input, up to the last step that is over; drop older counts.
 
-        def counts(name: str, verdict: Verdict) -> list[int | None]:
-            nothing = Counter[Verdict]()
-            return [
-                self._counts.get((name, at), nothing)[verdict] if at in counted else None for at in points
-            ]
+        A step is unknown where not all of its verdicts were counted yet.
+        """
+        end_step = now_ms // RATES_EVERY_MS
+        first_step = end_step - SERIES_MS // RATES_EVERY_MS
+        counted_to_step = self.counted_to_ms // RATES_EVERY_MS
+        self._counts = {key: counts for key, counts in self._counts.items() if key[1] >= first_step}
+
+        def points(name: str, verdict: Verdict) -> list[int | None]:
+            counts: list[int | None] = []
+            for step in range(first_step, end_step):
+                of_step = self._counts.get((name, step), Counter[Verdict]())
+                counts.append(of_step[verdict] if step < counted_to_step else None)
+            return counts
 
         return {
             name: RateSeries(
-                points.start * RATES_EVERY_MS,
-                counts(name, Verdict.ACKED),
-                counts(name, Verdict.FAILED),
-                counts(name, Verdict.TIMED_OUT),
+                first_ms=first_step * RATES_EVERY_MS,
+                acked=points(name, Verdict.ACKED),
+                failed=points(name, Verdict.FAILED),
+                timed_out=points(name, Verdict.TIMED_OUT),
             )
             for name in names
         }
 
 
-def _summary(one: Input, states: Sequence[PartitionState], now_ms: int) -> InputSummary:
+def _summary(input: Input, states: Sequence[PartitionState], now_ms: int) -> InputSummary:
+    """Return the summary of an input from the states of its partitions; a figure needs all of them."""
     midnight_ms = now_ms - now_ms % DAY_MS
-    # the dead letters of an input are read together, and each of its partitions has its own
+
+    def letters_of_today(*dead: DeadRecords) -> int:
+        return sum(int((of_partition.died_ms >= midnight_ms).sum()) for of_partition in dead)
+
     return InputSummary(
-        one.name,
-        one.group,
-        one.timeout_ms,
-        pending=joined(_total, *(each.pending for each in states)),
-        pending_max=one.max_spout_pending,
-        oldest_ms=joined(lambda *ages: max(ages, default=0), *(each.oldest_ms for each in states)),
-        in_state=joined(_total, *(each.in_state for each in states)),
-        lag=joined(_total, *(each.lag for each in states)),
-        due=joined(_total, *(each.replays_due for each in states)),
-        dead=joined(_total, *(each.dead_letters for each in states)),
-        dead_today=joined(
-            lambda *dead: sum(int((each.died_ms >= midnight_ms).sum()) for each in dead),
-            *(each.dead_at for each in states),
-        ),
+        name=input.name,
+        group=input.group,
+        timeout_ms=input.timeout_ms,
+        pending=joined(_total, *(state.pending for state in states)),
+        pending_max=input.max_spout_pending,
+        oldest_ms=joined(_greatest, *(state.oldest_ms for state in states)),
+        in_state=joined(_total, *(state.in_state for state in states)),
+        lag=joined(_total, *(state.lag for state in states)),
+        due=joined(_total, *(state.replays_due for state in states)),
+        dead=joined(_total, *(state.dead_letters for state in states)),
+        dead_today=joined(letters_of_today, *(state.dead_at for state in states)),
         partitions=states,
-        stopped=states[0].stopped,
+        stopped=states[0].stopped,  # it is the same in all of them
     )
 
 
-def _total(*parts: int) -> int:
-    return sum(parts)
+def _total(*counts: int) -> int:
+    return sum(counts)
 
 
-def _shown(reading: Reading[int], text: Callable[[int], str] = "{:,}".format) -> str:
-    return UNKNOWN if reading.value is None else text(reading.value)
+def _greatest(*ages_ms: int) -> int:
+    return max(ages_ms, default=0)
+
+
+def _text(reading: Reading[int], text_of: Callable[[int], str] = "{:,}".format) -> str:
+    return UNKNOWN if reading.value is None else text_of(reading.value)

@@ -359,7 +359,7 @@ class Trail:
             emission = replace(emission, passed=decided.passed[root])
         return emission
 
-    def around(
+    def circumstances(
         self,
         followed: InputRecord,
         evidence: Evidence,

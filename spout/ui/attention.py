@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from acker.config.topics import Topics
-from acker.identity import offset_of
+from acker.identity import I64, offset_of
 from acker.service.state import FILLING_SHARE
 from acker.untrusted import UntrustedName, shell_word
 from spout.inspect.failures import CAUSE_NEW_MS, SeenCause
@@ -34,10 +34,14 @@ from spout.inspect.tables import span
 
 APART_MS: Final = 2_000
 
-_SILENT: Final = "silent: "
+_SILENT_PREFIX: Final = "silent: "
+"""Begins the names of flags about a process that is gone: other problems may follow from it."""
 
-_BROKER: Final = "broker: "
-"""Begins the name of what is flagged at the first reading: all other brokers agree that one is missing."""
+_BROKER_PREFIX: Final = "broker: "
+"""Begins the names of flags of missing brokers.
+
+They are put up at the first reading, since all other brokers agree on who is missing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,14 @@ class Thresholds:
 
 
 class Flag(NamedTuple):
-    """A problem. `name` stays the same while its `text` has changing figures; `since_ms` is wall time.
+    """A problem that an operator should see to.
 
-    `is_dated`: the log says that it began then; else it was seen then first, and may have begun before.
+    Attributes:
+        name: stays the same while figures in `text` change, so that its age can be counted.
+        since_ms: wall time.
+        link: the path of the page that shows more; empty: none does.
+        is_dated: the log says that it began at `since_ms`; else it was first seen then, and may be
+            older.
     """
 
     name: str
@@ -82,47 +91,60 @@ class Flag(NamedTuple):
 
 
 class Attention:
-    """Which problems there are, and since when."""
+    """Which problems there are, and since when each was seen in every reading."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._since: dict[str, int] = {}
+        # by the flag's name: wall time of the first reading that found the problem
+        self._first_seen_ms: dict[str, int] = {}
 
     def check(self, snapshot: Snapshot, causes: Iterable[SeenCause] = ()) -> tuple[Flag, ...]:
-        """Take the next reading, and return the flags; `causes` are those of failures.
+        """Record the problems of the next reading, and return the flags of those that lasted.
 
         A broker that is missing comes first, then a process, since others may follow from it; then the
-        oldest.
+        oldest. `causes` are those of failures.
         """
         now_ms = snapshot.at_ms
-        every = [*problems(snapshot, self._topics), *new_causes(causes, now_ms)]
-        found = {each.name: each for each in every}
-        # a clock that was set back hides no flag until it is there again
-        self._since = {name: min(now_ms, self._since.get(name, now_ms)) for name in found}
-        flags: list[Flag] = []
-        for name, seen_ms in self._since.items():
-            flag = found[name]
-            if name.startswith(_BROKER) or now_ms - seen_ms >= APART_MS:
+        flags_of_reading = [*problems(snapshot, self._topics), *new_causes(causes, now_ms)]
+        flags_by_name = {flag.name: flag for flag in flags_of_reading}
+        # a problem that this reading did not find is forgotten: it counts anew when it comes again
+        first_seen_ms = {}
+        for name in flags_by_name:
+            # `min`: a clock that was set back hides no flag until it is there again
+            first_seen_ms[name] = min(now_ms, self._first_seen_ms.get(name, now_ms))
+        self._first_seen_ms = first_seen_ms
+        lasting: list[Flag] = []
+        for name, seen_ms in first_seen_ms.items():
+            flag = flags_by_name[name]
+            if name.startswith(_BROKER_PREFIX) or now_ms - seen_ms >= APART_MS:
                 since_ms = min(now_ms, flag.since_ms) if flag.is_dated else seen_ms
-                flags.append(flag._replace(since_ms=since_ms))
+                lasting.append(flag._replace(since_ms=since_ms))
 
         def rank(flag: Flag) -> tuple[bool, bool, int]:
-            return not flag.name.startswith(_BROKER), not flag.name.startswith(_SILENT), flag.since_ms
+            is_of_broker = flag.name.startswith(_BROKER_PREFIX)
+            is_of_process = flag.name.startswith(_SILENT_PREFIX)
+            return not is_of_broker, not is_of_process, flag.since_ms  # False sorts first
 
-        return tuple(sorted(flags, key=rank))
+        return tuple(sorted(lasting, key=rank))
 
 
 def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds()) -> Iterator[Flag]:
-    """Yield what is wrong in one reading. Of what is unknown nothing is said: the page shows that itself."""
+    """Yield a flag for each thing that is wrong in one reading.
+
+    Of what is unknown nothing is said: the page shows that itself.
+    """
     now_ms = snapshot.at_ms
     rows = snapshot.rows()
-    for number, text in enumerate(missing_broker_texts(snapshot.missing_brokers)):
-        yield Flag(f"{_BROKER}{number}", text, now_ms)
-    for group, is_open in silent_groups(rows).items():  # since when is of each group
-        for text in no_query({group: is_open}):
-            yield Flag(f"{_SILENT}group {group}", text, now_ms)
+    # processes that are gone
+    for index, text in enumerate(missing_broker_texts(snapshot.missing_brokers)):
+        yield Flag(f"{_BROKER_PREFIX}{index}", text, now_ms)
+    for group, may_have_open_roots in silent_groups(rows).items():
+        # one group at a time, so that each has a flag, and an age, of its own
+        for text in no_query({group: may_have_open_roots}):
+            yield Flag(f"{_SILENT_PREFIX}group {group}", text, now_ms)
     for text in missing_services(rows, topics):
-        yield _silent_service(text, snapshot, topics)
+        yield _flag_of_silent_service(text, snapshot, topics)
+    # topics and their readers
     for name, text in snapshot.leaderless.items():
         yield Flag(f"stands: {name}", f"{name} {text}: what needs it waits; start what is missing", now_ms)
     for name, text in snapshot.cut.items():
@@ -130,73 +152,102 @@ def problems(snapshot: Snapshot, topics: Topics, limits: Thresholds = Thresholds
     for view in filling_views(snapshot.views, limits.filling):
         yield Flag(f"filling: {view.partition}", filling_text(view), now_ms)
     for text in snapshot.standing:
-        yield Flag(f"stands: {text.partition(' up to ')[0]}", text, now_ms)
-    for whose, text in snapshot.clocks.items() if limits.clocks else ():
-        yield Flag(f"clock: {whose}", text, now_ms)
-    for group, text in snapshot.strangers.items() if limits.strangers else ():
-        yield Flag(f"stranger: {group}", text, now_ms)
-    for name, text in snapshot.unread.items() if limits.strangers else ():
-        yield Flag(f"unread: {name}", text, now_ms)
-    for name, text in snapshot.read_though_stopped.items() if limits.strangers else ():
-        yield Flag(f"stopped: {name}", text, now_ms)
-    for group in dict.fromkeys(state.group for state in snapshot.partitions) if limits.late else ():
+        # what is before the position stays the same while the position changes
+        reader = text.partition(" up to ")[0]
+        yield Flag(f"stands: {reader}", text, now_ms)
+    if limits.clocks:
+        for process, text in snapshot.clocks.items():
+            yield Flag(f"clock: {process}", text, now_ms)
+    if limits.strangers:
+        for group, text in snapshot.strangers.items():
+            yield Flag(f"stranger: {group}", text, now_ms)
+        for input_name, text in snapshot.unread.items():
+            yield Flag(f"unread: {input_name}", text, now_ms)
+        for input_name, text in snapshot.read_though_stopped.items():
+            yield Flag(f"stopped: {input_name}", text, now_ms)
+    # records
+    if limits.late:
+        yield from _late_flags(snapshot, topics, limits.new_ms)
+    for summary in summaries(snapshot, topics):
+        yield from _flags_of_input(summary, limits, now_ms)
+        for state in summary.partitions:
+            yield from _flags_of_partition(state, summary, limits, now_ms)
+
+
+def _late_flags(snapshot: Snapshot, topics: Topics, new_ms: int) -> Iterator[Flag]:
+    """Yield the groups of which something came too late for its window within the last `new_ms`."""
+    for group in dict.fromkeys(state.group for state in snapshot.partitions):
         counts = late_counts(snapshot.views, group).value
-        if counts is not None and counts.last is not None and now_ms - counts.last.wall < limits.new_ms:
-            late = late_text(group, counts, counts.last, topics)
-            yield Flag(f"late: {group}", late, counts.last.wall, is_dated=True)
-    for one in summaries(snapshot, topics):
-        yield from _of_input(one, limits, now_ms)
-        for state in one.partitions:
-            yield from _of_partition(state, one, limits, now_ms)
+        if counts is None or counts.last is None:
+            continue
+        late_ms = counts.last.wall
+        if snapshot.at_ms - late_ms < new_ms:
+            text = late_text(group, counts, counts.last, topics)
+            yield Flag(f"late: {group}", text, late_ms, is_dated=True)
 
 
-def _silent_service(text: str, snapshot: Snapshot, topics: Topics) -> Flag:
-    """Return the flag of ackers or replay workers that are gone; of ackers since their last sign of life."""
-    name = f"{_SILENT}{text}"
-    states = [view.value for view in snapshot.views]
-    is_of_ackers = text in missing_services([{"ackers": 0, "replay_workers": None}], topics)
-    if not is_of_ackers or not states or None in states:
+def _flag_of_silent_service(text: str, snapshot: Snapshot, topics: Topics) -> Flag:
+    """Return the flag of ackers or replay workers that are gone; `text` is of `missing_services`.
+
+    Ackers write a State every few seconds, so of them the flag is dated by their last sign of life.
+    """
+    name = f"{_SILENT_PREFIX}{text}"
+    views = [view.value for view in snapshot.views]
+    # asked as if only the ackers were gone: is `text` what is said then?
+    texts_of_ackers = missing_services([{"ackers": 0, "replay_workers": None}], topics)
+    if text not in texts_of_ackers or not views or None in views:
         return Flag(name, text, snapshot.at_ms)
-    last_ms = max(state.at_ms for state in states if state is not None)
+    last_ms = max(view.at_ms for view in views if view is not None)
     return Flag(name, f"{text}; the last State is of {moment(last_ms)}", last_ms, is_dated=True)
 
 
-def _of_input(one: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Flag]:
-    """Yield what is wrong with an input. What waits since it is stopped on purpose is nothing of that."""
-    pending = None if one.stopped else one.pending.value
-    if pending is not None and pending >= limits.pending * one.pending_max:
-        effect = "nothing more is emitted before some are done; " * (pending >= one.pending_max)
+def _flags_of_input(summary: InputSummary, limits: Thresholds, now_ms: int) -> Iterator[Flag]:
+    """Yield what is wrong with an input.
+
+    It is not wrong that roots and replays wait if the input is stopped on purpose.
+    """
+    pending = None if summary.stopped else summary.pending.value
+    if pending is not None and pending >= limits.pending * summary.pending_max:
+        effect = ""
+        if pending >= summary.pending_max:
+            effect = "nothing more is emitted before some are done; "
         text = (
-            f"{one.name} has {pending:,} pending, of at most {one.pending_max:,}: {effect}see"
-            f" `windhover roots --group {shell_word(one.group)}`"
+            f"{summary.name} has {pending:,} pending, of at most {summary.pending_max:,}: {effect}see"
+            f" `windhover roots --group {shell_word(summary.group)}`"
         )
-        yield Flag(f"limit: {one.name}", text, now_ms)
-    new = new_letters(one, limits.new_ms, now_ms).value
-    if new and 0 < limits.dead <= new:
+        yield Flag(f"limit: {summary.name}", text, now_ms)
+    new_count = new_letters(summary, limits.new_ms, now_ms).value
+    if new_count and 0 < limits.dead <= new_count:
         text = (
-            f"{one.name}: {new:,} died in the last {span(limits.new_ms)}, and nobody has handled them; see"
-            " `windhover dlq stats`"
+            f"{summary.name}: {new_count:,} died in the last {span(limits.new_ms)}, and nobody has handled"
+            " them; see `windhover dlq stats`"
         )
-        link = f"/letters?input={one.name}"
-        yield Flag(f"dead: {one.name}", text, first_new_death_ms(one, limits.new_ms, now_ms), link, True)
-    pause = next((each.replays_wait.value for each in one.partitions if each.replays_wait.value), "")
-    if pause and not one.stopped:
-        yield Flag(f"waits: {one.name}", f"{one.name}: {pause}", now_ms)
+        died_ms = first_new_death_ms(summary, limits.new_ms, now_ms)
+        link = f"/letters?input={summary.name}"
+        yield Flag(f"dead: {summary.name}", text, died_ms, link, is_dated=True)
+    pauses = [state.replays_wait.value for state in summary.partitions if state.replays_wait.value]
+    if pauses and not summary.stopped:
+        # the first one is enough for a flag: the page of each partition has its own
+        yield Flag(f"waits: {summary.name}", f"{summary.name}: {pauses[0]}", now_ms)
 
 
 def new_causes(causes: Iterable[SeenCause], now_ms: int) -> Iterator[Flag]:
-    """Yield the causes that failed a record within `CAUSE_NEW_MS` for the first time."""
-    for group, first_ms, _, failures in causes:
-        if now_ms - first_ms >= CAUSE_NEW_MS:
+    """Yield a flag for each cause that failed a record within `CAUSE_NEW_MS` for the first time."""
+    for cause in causes:
+        age_ms = now_ms - cause.first_ms
+        if age_ms >= CAUSE_NEW_MS:
             continue
-        name, cause = group.input, UntrustedName(group.cause)
-        operator = UntrustedName(group.operator or "")
-        what = f"bolt {operator} fails records by {cause}" if operator else f"records are lost by {cause}"
+        input_name, error = cause.group.input, UntrustedName(cause.group.cause)
+        operator = UntrustedName(cause.group.operator or "")
+        effect = f"records are lost by {error}"
+        if operator:
+            effect = f"bolt {operator} fails records by {error}"
         text = (
-            f"{name}: {what}, {failures:,} in the last {span(max(0, now_ms - first_ms))} and none in the"
+            f"{input_name}: {effect}, {cause.failures:,} in the last {span(max(0, age_ms))} and none in the"
             " hour before; see `windhover failures`"
         )
-        yield Flag(f"cause: {name} {operator} {cause}", text, first_ms, "/failures", True)
+        name = f"cause: {input_name} {operator} {error}"
+        yield Flag(name, text, cause.first_ms, "/failures", is_dated=True)
 
 
 def causes_unknown(causes: Reading[Sequence[SeenCause]]) -> str:
@@ -204,50 +255,66 @@ def causes_unknown(causes: Reading[Sequence[SeenCause]]) -> str:
     return causes.unknown and f"whether a cause of failures is new is unknown, since {causes.unknown}"
 
 
-def new_letters(one: InputSummary, new_ms: int, now_ms: int) -> Reading[int]:
-    """Return how many dead letters of an input are new; of a partition that is unknown none is counted."""
-    dead = [each.dead_at for each in one.partitions]
-    times = [each.value.died_ms for each in dead if each.value is not None]
-    count = sum(int((died_ms > now_ms - new_ms).sum()) for died_ms in times)
-    return Reading(count, next((each.unknown for each in dead if each.unknown), ""))
+def new_letters(summary: InputSummary, new_ms: int, now_ms: int) -> Reading[int]:
+    """Return how many dead letters of an input died within the last `new_ms`.
+
+    Where those of a partition are unknown, the number has the others, and `unknown` says why it may
+    be too small.
+    """
+    count = sum(len(died_ms) for died_ms in _new_deaths(summary, new_ms, now_ms))
+    reasons = [state.dead_at.unknown for state in summary.partitions if state.dead_at.unknown]
+    return Reading(count, reasons[0] if reasons else "")
 
 
-def first_new_death_ms(one: InputSummary, new_ms: int, now_ms: int) -> int:
+def first_new_death_ms(summary: InputSummary, new_ms: int, now_ms: int) -> int:
     """Return when the first of the new dead letters of an input died, wall time; now where none is new."""
-    dead = [state.dead_at.value for state in one.partitions]
-    times = [letters.died_ms[letters.died_ms > now_ms - new_ms] for letters in dead if letters is not None]
+    times = _new_deaths(summary, new_ms, now_ms)
     return min((int(died_ms.min()) for died_ms in times if len(died_ms)), default=now_ms)
 
 
-def _of_partition(
-    state: PartitionState, one: InputSummary, limits: Thresholds, now_ms: int
+def _new_deaths(summary: InputSummary, new_ms: int, now_ms: int) -> Iterator[I64]:
+    """Yield of each partition when its new letters died, wall times; those that are unknown yield none."""
+    for state in summary.partitions:
+        if state.dead_at.value is not None:
+            died_ms = state.dead_at.value.died_ms
+            yield died_ms[died_ms > now_ms - new_ms]
+
+
+def _flags_of_partition(
+    state: PartitionState, summary: InputSummary, limits: Thresholds, now_ms: int
 ) -> Iterator[Flag]:
+    """Yield what is wrong with a partition: a root is open too long, or retention takes records."""
     link = f"/partition/{state.source}"
-    oldest_ms = None if one.stopped else state.oldest_ms.value
-    if one.timeout_ms and oldest_ms is not None and oldest_ms > limits.stuck * one.timeout_ms:
+    oldest_ms = None if summary.stopped else state.oldest_ms.value
+    timeout_ms = summary.timeout_ms  # 0: the input has none
+    if timeout_ms and oldest_ms is not None and oldest_ms > limits.stuck * timeout_ms:
         text = (
-            f"a root of {state.source} is open for {span(oldest_ms)}, its timeout is {span(one.timeout_ms)}"
-            f"; see `windhover roots --group {shell_word(one.group)}`"
+            f"a root of {state.source} is open for {span(oldest_ms)}, its timeout is {span(timeout_ms)}"
+            f"; see `windhover roots --group {shell_word(summary.group)}`"
         )
-        yield Flag(f"stuck: {state.source}", text, now_ms - oldest_ms, link, True)
+        yield Flag(f"stuck: {state.source}", text, now_ms - oldest_ms, link, is_dated=True)
     start, end, needed = state.start.value, state.end.value, needed_offset(state)
-    if start and end is not None and needed is not None and needed < end:
-        if needed < start:
-            text = f"retention has deleted records of {state.source} from offset {needed:,} that are not done"
-        elif needed - start < (end - start) * limits.near:
-            text = (
-                f"{state.source}: offset {needed:,} is not done, and the log begins at {start:,}: retention"
-                " may soon delete it; make `retention.ms` of the topic longer"
-            )
-        else:
-            return
-        yield Flag(f"retention: {state.source}", text, now_ms, link)
+    # at start 0 nothing was ever deleted, so nobody knows how long the log may become
+    if not start or end is None or needed is None or needed >= end:
+        return
+    if needed < start:
+        text = f"retention has deleted records of {state.source} from offset {needed:,} that are not done"
+    elif needed - start < (end - start) * limits.near:
+        text = (
+            f"{state.source}: offset {needed:,} is not done, and the log begins at {start:,}: retention"
+            " may soon delete it; make `retention.ms` of the topic longer"
+        )
+    else:
+        return
+    yield Flag(f"retention: {state.source}", text, now_ms, link)
 
 
 def needed_offset(state: PartitionState) -> int | None:
     """Return the lowest offset that somebody has to read yet; None: it is unknown, or there is none."""
-    if state.progress.value is None or not state.progress.value.was_emitted or state.due_at.value is None:
+    progress, lost = state.progress.value, state.due_at.value
+    if progress is None or not progress.was_emitted or lost is None:
         return None
-    emitted_to = int(offset_of(state.progress.value.emitted_to))
-    blocking = emitted_to if state.blocking.value is None else state.blocking.value
-    return int(state.due_at.value.offsets.min(initial=blocking))
+    emitted_to = int(offset_of(progress.emitted_to))
+    # the first open record, or the end of what was emitted; a replay reads a lost record before it
+    first_open = emitted_to if state.blocking.value is None else state.blocking.value
+    return int(lost.offsets.min(initial=first_open))

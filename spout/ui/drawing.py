@@ -1,4 +1,4 @@
-"""SVG paths of what the pages draw; pure.
+"""SVG paths of what the pages draw: bands, sparklines, rates, histograms and graphs; pure.
 
 Source: docs/operate/page.md.
 """
@@ -42,66 +42,80 @@ def band_rectangle(kind: BandKind, left: int, right: int) -> str:
 
 
 def sparkline_path(points: Sequence[Point], now_ms: int) -> str:
-    """Return the SVG path of the last fifteen minutes in a box of 900 by 20; it is absent where unknown."""
+    """Return the SVG path of the last fifteen minutes in a box of 900 by 20.
+
+    Now is at the right side, and a second is 1 wide. The highest value is drawn at 1, and 0 at 19:
+    a line that is 2 thick is not cut by the box. Where a value is unknown there is no line.
+    """
     highest = max((value for _, value in points if value is not None), default=0)
-    path, is_drawn = "", False
+    path = ""
+    is_line_begun = False
     for at_ms, value in points:
-        if value is not None:
-            x, y = 900 - (now_ms - at_ms) // 1_000, 19 - 18 * value // max(1, highest)
-            path += f"{'L' if is_drawn else 'M'}{x} {y}h{SERIES_EVERY_MS // 1_000}"
-        is_drawn = value is not None
+        if value is None:
+            is_line_begun = False
+            continue
+        x = 900 - (now_ms - at_ms) // 1_000
+        y = 19 - 18 * value // max(1, highest)
+        command = "L" if is_line_begun else "M"
+        path += f"{command}{x} {y}h{SERIES_EVERY_MS // 1_000}"
+        is_line_begun = True
     return path
 
 
 def rate_columns(series: RateSeries) -> list[list[Any]]:
     """Return the columns of the time chart: seconds since 1970; roots acked, failed, timed out a second."""
-    every_s = RATES_EVERY_MS // 1_000
-    times = [series.first_ms // 1_000 + every_s * number for number in range(len(series.acked))]
-    rates = [
-        [None if each is None else each / every_s for each in column]
-        for column in (series.acked, series.failed, series.timed_out)
-    ]
-    return [times, *rates]
+    step_s = RATES_EVERY_MS // 1_000
+    first_s = series.first_ms // 1_000
+    times_s = [first_s + step_s * index for index in range(len(series.acked))]
+
+    def per_s(counts: Sequence[int | None]) -> list[float | None]:
+        return [None if count is None else count / step_s for count in counts]
+
+    return [times_s, per_s(series.acked), per_s(series.failed), per_s(series.timed_out)]
 
 
 def rate_minutes(series: RateSeries) -> list[tuple[int, list[int | None]]]:
     """Return for each whole minute its wall time, and what was acked, failed and timed out; the newest first.
 
-    A minute of which a part is unknown is unknown.
+    A minute of which a part is unknown is unknown, which is None.
     """
-    size = UNITS_MS["m"] // RATES_EVERY_MS
-    skip = -series.first_ms % UNITS_MS["m"] // RATES_EVERY_MS
+    minute_ms = UNITS_MS["m"]
+    steps_of_minute = minute_ms // RATES_EVERY_MS
+    # the series may begin within a minute: these steps are before the first whole one
+    first_step = -series.first_ms % minute_ms // RATES_EVERY_MS
     minutes = []
-    for at in range(skip, len(series.acked) - size + 1, size):
-        parts = [column[at : at + size] for column in (series.acked, series.failed, series.timed_out)]
-        sums = [None if None in part else sum(each or 0 for each in part) for part in parts]
-        minutes.append((series.first_ms + at * RATES_EVERY_MS, sums))
+    for step in range(first_step, len(series.acked) - steps_of_minute + 1, steps_of_minute):
+        sums: list[int | None] = []
+        for column in (series.acked, series.failed, series.timed_out):
+            counts = [count for count in column[step : step + steps_of_minute] if count is not None]
+            sums.append(sum(counts) if len(counts) == steps_of_minute else None)
+        minutes.append((series.first_ms + step * RATES_EVERY_MS, sums))
     return minutes[::-1]
 
 
 def histogram_path(bins: Sequence[Row], name: str) -> str:
-    """Return the path of one series of a histogram, each part 30 wide, in a height of 120.
+    """Return the path of one series of a histogram, each bin 30 wide, in a height of 120.
 
-    `acked` has the left two thirds of each part, and any other series the rest. All series have one scale,
+    `acked` has the left two thirds of each bin, and any other series the rest. All series have one scale,
     and what is not 0 is seen.
     """
-    highest = max((max(each["acked"], each["late"]) for each in bins), default=0)
+    highest = max((max(bin["acked"], bin["late"]) for bin in bins), default=0)
     left, width = (1, 18) if name == "acked" else (20, 9)
     path = ""
-    for number, each in enumerate(bins):
-        if each[name]:
-            height = max(3, 120 * each[name] // highest)
-            path += f"M{30 * number + left} {120 - height}h{width}v{height}h-{width}z"
+    for index, bin in enumerate(bins):
+        if bin[name]:
+            height = max(3, 120 * bin[name] // highest)
+            path += f"M{30 * index + left} {120 - height}h{width}v{height}h-{width}z"
     return path
 
 
 def histogram_place(bins: Sequence[Row], at_ms: int) -> int:
-    """Return where a time is in a histogram of `histogram_path`, in proportion within its part."""
-    for number, each in enumerate(bins):
-        low, high = int(each["from_ms"]), int(each["to_ms"])
-        if at_ms <= high:
-            return 30 * number + 30 * max(0, at_ms - low) // (high - low)
-    return 30 * len(bins)
+    """Return the x of a time in a histogram of `histogram_path`, in proportion within its bin."""
+    for index, bin in enumerate(bins):
+        from_ms, to_ms = int(bin["from_ms"]), int(bin["to_ms"])
+        if at_ms <= to_ms:
+            return 30 * index + 30 * max(0, at_ms - from_ms) // (to_ms - from_ms)
+    return 30 * len(bins)  # it is behind the last bin
 
 
 NODE_WIDTH: Final = 168
@@ -113,16 +127,28 @@ ROW_GAP: Final = 34
 MARGIN: Final = 8
 
 
-class GraphDrawing(NamedTuple):
-    """Where the nodes and edges of a graph are drawn, in pixels: nodes by name, edges in their order.
+class Corner(NamedTuple):
+    """The left upper corner of a node, or of what an edge takes up in a column, in pixels."""
 
-    A node is its left upper corner; an edge is its path, and the place of its text.
-    """
+    x: int
+    y: int
+
+
+class EdgeDrawing(NamedTuple):
+    """The SVG path of an edge, and where its text begins."""
+
+    path: str
+    text_x: int
+    text_y: int
+
+
+class GraphDrawing(NamedTuple):
+    """Where a graph is drawn, in pixels: its nodes by their names, and its edges in their order."""
 
     width: int
     height: int
-    nodes: Mapping[str, tuple[int, int]]
-    edges: Sequence[tuple[str, int, int]]
+    nodes: Mapping[str, Corner]
+    edges: Sequence[EdgeDrawing]
 
 
 def draw_graph(edges: Sequence[tuple[str, str]]) -> GraphDrawing:
@@ -130,41 +156,59 @@ def draw_graph(edges: Sequence[tuple[str, str]]) -> GraphDrawing:
 
     An edge that passes a column has a place of its own there, so none runs through a node. A circle, which no
     topology has, is drawn with an edge that goes back.
+
+    Args:
+        edges: the names of source and target of each; an edge that is there twice is drawn twice.
     """
+    # 1. columns: a node is one column behind the farthest that it reads from
     names = list(dict.fromkeys(name for edge in edges for name in edge))
-    column = dict.fromkeys(names, 0)
-    for _ in names:
+    column_by_name = dict.fromkeys(names, 0)
+    for _ in names:  # as often as the longest path may be, so that each node gets to its column
         for source, target in edges:
-            column[target] = min(len(names) - 1, max(column[target], column[source] + 1))
-    rows = Counter[int]()
+            column = max(column_by_name[target], column_by_name[source] + 1)
+            column_by_name[target] = min(len(names) - 1, column)
 
-    def place(at: int) -> tuple[int, int]:
-        rows[at] += 1
-        return MARGIN + at * (NODE_WIDTH + COLUMN_GAP), MARGIN + (rows[at] - 1) * (NODE_HEIGHT + ROW_GAP)
+    # 2. rows: nodes first, then the edges that pass a column between their ends
+    row_counts = Counter[int]()  # by column: how many of its rows are taken
 
-    nodes = {name: place(column[name]) for name in sorted(names, key=lambda each: column[each])}
-    passed = {
-        edge: [place(at) for at in range(column[edge[0]] + 1, column[edge[1]])]
-        for edge in dict.fromkeys(edges)
-    }
-    paths: list[tuple[str, int, int]] = []
-    parallel = Counter[tuple[str, str]]()
+    def take_row(column: int) -> Corner:
+        """Take the next row of a column, and return its left upper corner."""
+        row = row_counts[column]
+        row_counts[column] += 1
+        x = MARGIN + column * (NODE_WIDTH + COLUMN_GAP)
+        return Corner(x, MARGIN + row * (NODE_HEIGHT + ROW_GAP))
+
+    names.sort(key=column_by_name.__getitem__)
+    nodes = {name: take_row(column_by_name[name]) for name in names}
+    passed_by_edge: dict[tuple[str, str], list[Corner]] = {}
+    for source, target in dict.fromkeys(edges):
+        columns = range(column_by_name[source] + 1, column_by_name[target])
+        passed_by_edge[source, target] = [take_row(column) for column in columns]
+
+    # 3. paths, from the right side of a source to the left side of its target
+    drawings: list[EdgeDrawing] = []
+    drawn_counts = Counter[tuple[str, str]]()
     for edge in edges:
-        down = NODE_HEIGHT // 2 + 18 * parallel[edge]
-        parallel[edge] += 1
-        x, y = nodes[edge[0]][0] + NODE_WIDTH, nodes[edge[0]][1] + down
-        text = x + 8, y - 6
+        source, target = edge
+        # the first edge of two nodes is at half their height, and each further one is 18 lower
+        down = NODE_HEIGHT // 2 + 18 * drawn_counts[edge]
+        drawn_counts[edge] += 1
+        x, y = nodes[source].x + NODE_WIDTH, nodes[source].y + down
+        text_x, text_y = x + 8, y - 6
         path = f"M{x} {y}"
-        for left, top in [*passed[edge], nodes[edge[1]]]:
-            bend = max(40, (left - x) // 2)
-            path += f"C{x + bend} {y} {left - bend} {top + down} {left} {top + down}"
-            if passed[edge] and (left, top) == passed[edge][0]:
-                text = left + 8, top + down - 6
-            x, y = left, top + down
-            if (left, top) != nodes[edge[1]]:
+        passed = passed_by_edge[edge]
+        for corner in [*passed, nodes[target]]:
+            bend = max(40, (corner.x - x) // 2)
+            end_x, end_y = corner.x, corner.y + down
+            path += f"C{x + bend} {y} {end_x - bend} {end_y} {end_x} {end_y}"
+            if passed and corner == passed[0]:
+                # on the straight part through a column there is more room than before the bend
+                text_x, text_y = end_x + 8, end_y - 6
+            x, y = end_x, end_y
+            if corner != nodes[target]:
                 x += NODE_WIDTH
                 path += f"H{x}"
-        paths.append((path, *text))
-    width = max((x for x, _ in nodes.values()), default=0) + NODE_WIDTH + MARGIN
-    height = MARGIN + max(rows.values(), default=0) * (NODE_HEIGHT + ROW_GAP)
-    return GraphDrawing(width, height, nodes, paths)
+        drawings.append(EdgeDrawing(path, text_x, text_y))
+    width = max((corner.x for corner in nodes.values()), default=0) + NODE_WIDTH + MARGIN
+    height = MARGIN + max(row_counts.values(), default=0) * (NODE_HEIGHT + ROW_GAP)
+    return GraphDrawing(width, height, nodes, drawings)

@@ -10,7 +10,7 @@ Source: docs/operate/page.md; docs/reference/metrics.md.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isinf
@@ -28,6 +28,7 @@ WINDOW_MS: Final = 60_000
 """A rate is from the oldest reading that is not older than this to the newest."""
 
 APART_MS_MIN: Final = 1_000
+"""Two readings that are closer give no rate: a single tuple would change it too much."""
 
 OUT: Final = "(sink)"
 """What no bolt reads goes to the sink, or to Spark's own operators before it."""
@@ -64,12 +65,34 @@ BOLTS: Final = (
     Column("p99, ms", "p99_ms", milliseconds),
 )
 
-_Key = tuple[str, str, str, str, str, str]
-"""What is counted, group, operator, source, stream, grouping; of a histogram the bound in its place."""
+
+class _SeriesKey(NamedTuple):
+    """Names one series of a driver's metrics; what the series has no label for is empty.
+
+    Attributes:
+        metric: one of `_METRICS_READ`.
+        operator: the bolt that executed the tuples, or the component that emitted them.
+        source: the component that emitted what `operator` executed.
+        stream: of the source; of what was emitted, of the operator itself.
+        grouping: of an edge; of a histogram the upper bound of a bucket in its place, in seconds.
+    """
+
+    metric: str
+    group: str
+    operator: str
+    source: str
+    stream: str
+    grouping: str
 
 
 class GraphEdge(NamedTuple):
-    """A stream from one component to another. `grouping` is empty where the driver does not name it."""
+    """A stream from one component to another.
+
+    Attributes:
+        operator: who executes the tuples; `OUT`: no bolt does.
+        grouping: empty where the driver does not name it.
+        tuples: how many the operator has executed since the driver began; for `OUT`, were emitted.
+    """
 
     source: str
     stream: str
@@ -104,16 +127,18 @@ class DriverGraph:
             "driver": self.address,
             "group": self.group,
             "nodes": [
-                {**each._asdict(), "mean_ms": each.mean_ms.value, "p99_ms": each.p99_ms.value}
-                for each in self.nodes
+                {**node._asdict(), "mean_ms": node.mean_ms.value, "p99_ms": node.p99_ms.value}
+                for node in self.nodes
             ],
-            "edges": [{**each._asdict(), "per_s": each.per_s.value} for each in self.edges],
+            "edges": [{**edge._asdict(), "per_s": edge.per_s.value} for edge in self.edges],
         }
 
 
 class _Scrape(NamedTuple):
+    """What a driver had counted at a wall time."""
+
     at_ms: int
-    counts: Mapping[_Key, float]
+    counts: Mapping[_SeriesKey, float]
 
 
 class Drivers:
@@ -123,155 +148,204 @@ class Drivers:
         """Prepare. `fetch` reads the metrics at an address, or raises `Unreachable`."""
         self.addresses = addresses
         self._fetch = fetch
-        self._past: dict[str, list[_Scrape]] = {address: [] for address in addresses}
+        # by address: the scrapes of the last `WINDOW_MS`, oldest first
+        self._scrapes: dict[str, list[_Scrape]] = {address: [] for address in addresses}
         self._lock = threading.Lock()
 
     def read(self, now_ms: int) -> tuple[list[DriverGraph], dict[str, str]]:
-        """Return the graphs, and why there is none of an address; `now_ms` is wall time."""
+        """Ask all drivers; return their graphs, and by address why there is none of it.
+
+        The counts are kept, for the rates of later calls. `now_ms` is wall time.
+        """
         graphs: list[DriverGraph] = []
         problems: dict[str, str] = {}
         with self._lock:
             for address in self.addresses:
                 try:
-                    counts = _counts(self._fetch(address))
+                    scrape = _Scrape(now_ms, _counts_by_key(self._fetch(address)))
                 except Unreachable as error:
                     problems[address] = str(error)
                     continue
-                # of a clock that was set back, those from before are too new
-                past = [each for each in self._past[address] if 0 <= now_ms - each.at_ms <= WINDOW_MS]
-                groups = dict.fromkeys(key[1] for key in counts)
+                # scrapes of the future were made before the clock was set back
+                former_scrapes = [
+                    former for former in self._scrapes[address] if 0 <= now_ms - former.at_ms <= WINDOW_MS
+                ]
+                groups = dict.fromkeys(key.group for key in scrape.counts)
                 if not groups:
                     problems[address] = f"{address} serves no metrics of a topology or a stream"
-                graphs += [_graph(address, group, counts, past, now_ms) for group in groups]
-                if not past or now_ms - past[-1].at_ms >= APART_MS_MIN:
-                    past.append(_Scrape(now_ms, counts))
-                self._past[address] = past
+                graphs += [_graph(address, group, scrape, former_scrapes) for group in groups]
+                # several tabs may ask within a second: only the first of these scrapes is kept
+                if not former_scrapes or now_ms - former_scrapes[-1].at_ms >= APART_MS_MIN:
+                    former_scrapes.append(scrape)
+                self._scrapes[address] = former_scrapes
         return graphs, problems
 
 
 def with_bolts(
     rows: Sequence[dict[str, Any]], topics: Topics, drivers: Drivers, now_ms: int
 ) -> list[dict[str, Any]]:
-    """Return the rows of `CompletionLog`, each with what its input's bolts took, as rows of `BOLTS`."""
+    """Return the rows of `CompletionLog`, each with the bolts of its input, as rows of `BOLTS`.
+
+    `by_bolt` is None where no driver that was asked knows the group, and `unknown` then says so.
+    """
     if not drivers.addresses:
         return list(rows)
     graphs, problems = drivers.read(now_ms)
-    found: list[dict[str, Any]] = []
+    rows_with_bolts: list[dict[str, Any]] = []
     for row in rows:
         group = topics.inputs[row["input"]].group
-        label = show_text(group)
-        own = [graph.row()["nodes"] for graph in graphs if graph.group == label]
-        bolts = [node for nodes in own for node in nodes if node["executed"] is not None]
+        label = show_text(group)  # metrics have the group as it is shown
+        graphs_of_group = [graph.row() for graph in graphs if graph.group == label]
+        nodes = [node for graph in graphs_of_group for node in graph["nodes"]]
+        bolts = [node for node in nodes if node["executed"] is not None]  # None: it is a spout
         unknown = {key: text for key, text in row["unknown"].items() if key != "by_bolt"}
-        if not own:
-            unknown["by_bolt"] = "; ".join([NO_SUCH_GROUP.format(UntrustedName(group)), *problems.values()])
-        found.append({**row, "by_bolt": bolts if own else None, "unknown": unknown})
-    return found
-
-
-def _counts(samples: Iterable[MetricSample]) -> dict[_Key, float]:
-    found: dict[_Key, float] = {}
-    for sample in samples:
-        prefix, _, what = sample.name.partition("_topology_" if "_topology_" in sample.name else "_stream_")
-        if prefix == "windhover" and what in _USED:
-            labels = sample.labels
-            group, operator, source, stream = (
-                labels.get(name, "") for name in ("group", "operator", "source", "stream")
-            )
-            last = labels.get("le") or labels.get("grouping", "")
-            found[what, group, operator, source, stream, last] = sample.value
-    return found
+        if not graphs_of_group:
+            reasons = [NO_SUCH_GROUP.format(UntrustedName(group)), *problems.values()]
+            unknown["by_bolt"] = "; ".join(reasons)
+        by_bolt = bolts if graphs_of_group else None
+        rows_with_bolts.append({**row, "by_bolt": by_bolt, "unknown": unknown})
+    return rows_with_bolts
 
 
 _EXECUTED: Final = "executed_total"
 _EMITTED: Final = "emitted_total"
 _FAILED: Final = "failed_total"
 _SECONDS: Final = "execute_seconds_total"
-_TIMES: Final = "execute_per_tuple_seconds_bucket"
+_TIME_BUCKET: Final = "execute_per_tuple_seconds_bucket"
 _EDGE: Final = "edge"
-_USED: Final = (_EXECUTED, _EMITTED, _FAILED, _SECONDS, _TIMES, _EDGE)
+_METRICS_READ: Final = (_EXECUTED, _EMITTED, _FAILED, _SECONDS, _TIME_BUCKET, _EDGE)
 
 
-def _graph(
-    address: str, group: str, counts: Mapping[_Key, float], past: Sequence[_Scrape], now_ms: int
-) -> DriverGraph:
-    own = {key: value for key, value in counts.items() if key[1] == group}
-    edges: dict[tuple[str, str, str], str] = {}
-    for what, _, operator, source, stream, grouping in own:
-        if what in (_EXECUTED, _EDGE):
-            place = source, stream, operator
-            edges[place] = edges.get(place) or grouping
-    read = {(source, stream) for source, stream, _ in edges}
-    emitted = {(key[2], key[4]): key for key in own if key[0] == _EMITTED}
-    found = [
-        GraphEdge(
-            source,
-            stream,
-            operator,
-            grouping,
-            int(own.get(key := (_EXECUTED, group, operator, source, stream, ""), 0)),
-            _rate(key, own, past, now_ms),
+def _counts_by_key(samples: Iterable[MetricSample]) -> dict[_SeriesKey, float]:
+    """Return the values of the series that a graph is made of; others are left out."""
+    counts: dict[_SeriesKey, float] = {}
+    for sample in samples:
+        # windhover_topology_executed_total, or windhover_stream_executed_total
+        infix = "_topology_" if "_topology_" in sample.name else "_stream_"
+        prefix, _, metric = sample.name.partition(infix)
+        if prefix != "windhover" or metric not in _METRICS_READ:
+            continue
+        labels = sample.labels
+        key = _SeriesKey(
+            metric,
+            group=labels.get("group", ""),
+            operator=labels.get("operator", ""),
+            source=labels.get("source", ""),
+            stream=labels.get("stream", ""),
+            grouping=labels.get("le") or labels.get("grouping", ""),
         )
-        for (source, stream, operator), grouping in edges.items()
-    ]
-    found += [
-        GraphEdge(source, stream, OUT, "", int(own[sent]), _rate(sent, own, past, now_ms))
-        for (source, stream), sent in emitted.items()
-        if (source, stream) not in read
-    ]
+        counts[key] = sample.value
+    return counts
+
+
+def _graph(address: str, group: str, scrape: _Scrape, former_scrapes: Sequence[_Scrape]) -> DriverGraph:
+    """Return the graph of one of the groups that a driver counts."""
+    counts = {key: value for key, value in scrape.counts.items() if key.group == group}
+    edges = list(_edges(counts, scrape, former_scrapes))
+    nodes = _nodes(counts, edges)
+    edges.sort(key=lambda edge: (edge.source, edge.stream, edge.operator))
+    return DriverGraph(address, group, nodes, edges)
+
+
+def _edges(
+    counts: Mapping[_SeriesKey, float], scrape: _Scrape, former_scrapes: Sequence[_Scrape]
+) -> Iterator[GraphEdge]:
+    """Yield the streams that bolts read, then those that no bolt reads; `counts` are of one group."""
+    # by (source, stream, operator); empty where the driver names the edge by its executed tuples
+    # alone
+    grouping_by_ends: dict[tuple[str, str, str], str] = {}
+    executed_by_ends: dict[tuple[str, str, str], _SeriesKey] = {}
+    for key in counts:
+        if key.metric in (_EXECUTED, _EDGE):
+            ends = key.source, key.stream, key.operator
+            grouping_by_ends[ends] = grouping_by_ends.get(ends) or key.grouping
+            executed_by_ends[ends] = key._replace(metric=_EXECUTED, grouping="")
+    for (source, stream, operator), grouping in grouping_by_ends.items():
+        executed = executed_by_ends[source, stream, operator]
+        tuples = int(counts.get(executed, 0))  # an edge is named before a tuple has crossed it
+        per_s = _rate(executed, scrape, former_scrapes)
+        yield GraphEdge(source, stream, operator, grouping, tuples, per_s)
+
+    streams_read = {(source, stream) for source, stream, _operator in grouping_by_ends}
+    for key, value in counts.items():
+        if key.metric == _EMITTED and (key.operator, key.stream) not in streams_read:
+            per_s = _rate(key, scrape, former_scrapes)
+            yield GraphEdge(key.operator, key.stream, OUT, "", int(value), per_s)
+
+
+def _nodes(counts: Mapping[_SeriesKey, float], edges: Sequence[GraphEdge]) -> list[GraphNode]:
+    """Return the components at the ends of edges; one that no edge leads to is a spout."""
+    # by (metric, operator): the sum over all streams that the operator reads
     totals: dict[tuple[str, str], float] = {}
-    times: dict[str, dict[float, float]] = {}
-    for key, value in own.items():
-        totals[key[0], key[2]] = totals.get((key[0], key[2]), 0.0) + value
-        if key[0] == _TIMES:
-            by_bound = times.setdefault(key[2], {})
-            by_bound[float(key[5])] = by_bound.get(float(key[5]), 0.0) + value
-    names = dict.fromkeys(name for each in found for name in (each.source, each.operator) if name != OUT)
-    bolts = {each.operator for each in found}
-    nodes = [
-        _node(name, totals, times.get(name, {}))
-        if name in bolts
-        else GraphNode(name, None, None, Reading(), Reading())
-        for name in names
-    ]
-    return DriverGraph(address, group, nodes, sorted(found, key=lambda each: each[:3]))
+    # by operator, then by the upper bound of a time in seconds: how many tuples took at most so
+    # long
+    counts_by_bound: dict[str, dict[float, float]] = {}
+    for key, value in counts.items():
+        totals[key.metric, key.operator] = totals.get((key.metric, key.operator), 0.0) + value
+        if key.metric == _TIME_BUCKET:
+            buckets = counts_by_bound.setdefault(key.operator, {})
+            bound_s = float(key.grouping)
+            buckets[bound_s] = buckets.get(bound_s, 0.0) + value
+    bolts = {edge.operator for edge in edges}
+    nodes: dict[str, GraphNode] = {}
+    for edge in edges:
+        for name in (edge.source, edge.operator):
+            if name == OUT or name in nodes:
+                continue
+            if name in bolts:
+                nodes[name] = _bolt(name, totals, counts_by_bound.get(name, {}))
+            else:
+                nodes[name] = GraphNode(name, None, None, Reading(), Reading())
+    return list(nodes.values())
 
 
-def _node(name: str, totals: Mapping[tuple[str, str], float], times: Mapping[float, float]) -> GraphNode:
-    executed, seconds = int(totals.get((_EXECUTED, name), 0)), totals.get((_SECONDS, name))
+def _bolt(
+    name: str, totals: Mapping[tuple[str, str], float], counts_by_bound: Mapping[float, float]
+) -> GraphNode:
+    """Return the node of a bolt; `totals` are by (metric, operator)."""
+    executed = int(totals.get((_EXECUTED, name), 0))
     failed = int(totals.get((_FAILED, name), 0))
     if not executed:
-        nothing: Reading[float] = Reading(unknown=NOTHING_EXECUTED)
-        return GraphNode(name, executed, failed, nothing, nothing)
-    mean: Reading[float] = Reading(unknown=NO_SUM)
+        no_time: Reading[float] = Reading(unknown=NOTHING_EXECUTED)
+        return GraphNode(name, executed, failed, no_time, no_time)
+    mean_ms: Reading[float] = Reading(unknown=NO_SUM)
+    seconds = totals.get((_SECONDS, name))
     if seconds is not None:
-        mean = Reading(1_000 * seconds / executed)
-    p99: Reading[float] = Reading(unknown=NO_QUANTILE)
-    if any(times.values()):
-        p99 = Reading(1_000 * _quantile(times, P99))
-    return GraphNode(name, executed, failed, mean, p99)
+        mean_ms = Reading(1_000 * seconds / executed)
+    p99_ms: Reading[float] = Reading(unknown=NO_QUANTILE)
+    if any(counts_by_bound.values()):
+        p99_ms = Reading(1_000 * _quantile(counts_by_bound, P99))
+    return GraphNode(name, executed, failed, mean_ms, p99_ms)
 
 
-def _quantile(times: Mapping[float, float], share: float) -> float:
+def _quantile(counts_by_bound: Mapping[float, float], share: float) -> float:
     """Return a quantile of a histogram as Prometheus' `histogram_quantile` does, so that both agree.
 
-    `times` has how many took at most so long. Within its class a quantile is where it would be if times were
-    spread evenly; in the last one, which has no bound, the answer is the bound before.
+    Within its bucket a quantile is where it would be if times were spread evenly. With {1: 50, 2:
+    90, inf: 100} the median is 1 s, and 0.7 is in the middle of the second bucket, 1.5 s. Of 0.99
+    only the bound below is known, 2 s, since the last bucket has no upper bound.
+
+    Args:
+        counts_by_bound: how many took at most so many seconds; the last bound is infinite.
+        share: which quantile, between 0 and 1.
     """
-    bounds = sorted(times)
-    rank = share * times[bounds[-1]]
-    at = next(at for at, bound in enumerate(bounds) if times[bound] >= rank)
-    low = bounds[at - 1] if at else 0.0
-    below = times[low] if at else 0.0
-    if isinf(bounds[at]):
+    bounds = sorted(counts_by_bound)
+    rank = share * counts_by_bound[bounds[-1]]
+    bucket = next(index for index, bound in enumerate(bounds) if counts_by_bound[bound] >= rank)
+    low = bounds[bucket - 1] if bucket else 0.0
+    count_below = counts_by_bound[low] if bucket else 0.0
+    high = bounds[bucket]
+    if isinf(high):
         return low
-    return low + (bounds[at] - low) * (rank - below) / (times[bounds[at]] - below)
+    return low + (high - low) * (rank - count_below) / (counts_by_bound[high] - count_below)
 
 
-def _rate(key: _Key, now: Mapping[_Key, float], past: Sequence[_Scrape], now_ms: int) -> Reading[float]:
-    if not past or now_ms - past[0].at_ms < APART_MS_MIN:
+def _rate(key: _SeriesKey, scrape: _Scrape, former_scrapes: Sequence[_Scrape]) -> Reading[float]:
+    """Return how many tuples a second a series has counted since the oldest of the former scrapes."""
+    if not former_scrapes or scrape.at_ms - former_scrapes[0].at_ms < APART_MS_MIN:
         return Reading(unknown=NO_RATE)
-    values = [*(each.counts.get(key, 0.0) for each in past), now.get(key, 0.0)]
-    if any(later < before for before, later in pairwise(values)):
+    values = [one_scrape.counts.get(key, 0.0) for one_scrape in (*former_scrapes, scrape)]
+    # a counter never falls, unless its process began anew
+    if any(later < earlier for earlier, later in pairwise(values)):
         return Reading(unknown=RESTARTED)
-    return Reading((values[-1] - values[0]) / (now_ms - past[0].at_ms) * 1_000)
+    return Reading((values[-1] - values[0]) / (scrape.at_ms - former_scrapes[0].at_ms) * 1_000)

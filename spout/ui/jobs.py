@@ -29,39 +29,58 @@ from spout.inspect.dead_letters import carry_out
 _LOGGER = logging.getLogger("windhover.ui")
 
 JOBS_STOP_S: Final = 10.0
-"""A job that is cancelled ends within a transaction; who ends the page waits so long for all of them."""
+"""How long the end of the page waits for all jobs; one that is cancelled ends within a transaction."""
 
 
 class Actions(NamedTuple):
-    """That the page may change something, for who has `token`; `by` is who does so, where nobody says it."""
+    """What the page may change something with.
+
+    Attributes:
+        token: who sends it may change something.
+        by: who did so, in the audit records, where a form does not say it.
+    """
 
     token: str
     by: str
 
 
 class RedriveJob:
-    """One redrive that runs here.
+    """One redrive that runs in this process.
 
     Attributes:
+        input_names: the inputs whose letters it handles.
         progress: as of its last step.
-        problem: why it ended before its end; empty: it did not.
+        problem: why it stopped before all letters were handled; empty: it did not.
     """
 
     def __init__(
         self,
         open_log: Callable[[], Log],
         topics: Topics,
-        meant: Sequence[tuple[Input, Filter]],
+        filters: Sequence[tuple[Input, Filter]],
         order: Order,
         rate: float | None,
         clock: Callable[[], int],
     ) -> None:
-        """Start it. `rate` is in letters a second (`UsageError`: it is none), and `clock` wall time."""
-        self.inputs = frozenset(one.name for one, _ in meant)
+        """Start the thread of a redrive.
+
+        Args:
+            filters: which letters of each input live again.
+            rate: letters a second; None: as fast as it can.
+            clock: returns wall time in ms.
+
+        Raises:
+            UsageError: `rate` cannot be a rate.
+        """
+        self.input_names = frozenset(input.name for input, _filter in filters)
         self.progress = RedriveProgress()
         self.problem = ""
-        self._open_log, self._topics, self._meant, self._order = open_log, topics, meant, order
-        self._pace, self._clock = RateLimit(rate, clock()), clock
+        self._open_log = open_log
+        self._topics = topics
+        self._filters = filters
+        self._order = order
+        self._rate_limit = RateLimit(rate, clock())
+        self._clock = clock
         self._cancelled = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"redrive {order.redrive}", daemon=True)
         self._thread.start()
@@ -71,18 +90,20 @@ class RedriveJob:
         return self._thread.is_alive()
 
     def cancel(self) -> None:
-        """Let it end after its present step."""
+        """Ask it to end after its present step."""
         self._cancelled.set()
 
     def join(self, timeout_s: float) -> None:
+        """Wait for its end, at most so long."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        """Carry the redrive out; this is all that the thread does."""
         try:
             with closing(self._open_log()) as log:
-                redrive = Redrive(log, self._topics, self._meant, self._order, self._pace)
+                redrive = Redrive(log, self._topics, self._filters, self._order, self._rate_limit)
 
-                def put(progress: RedriveProgress) -> None:
+                def after_step(progress: RedriveProgress) -> None:
                     self.progress = progress
                     if self._cancelled.is_set():
                         redrive.cancel()
@@ -91,7 +112,7 @@ class RedriveJob:
                     redrive,
                     clock=self._clock,
                     sleep_ms=lambda wait_ms: self._sleep(redrive, wait_ms),
-                    progress=put,
+                    progress=after_step,
                 )
         except WindhoverError as error:
             self.problem = str(error)
@@ -100,6 +121,7 @@ class RedriveJob:
             _LOGGER.exception("redrive %s ended by an error that is not expected", self._order.redrive)
 
     def _sleep(self, redrive: Redrive, wait_ms: int) -> None:
+        """Sleep between two steps; when the job is cancelled meanwhile, wake up and cancel the redrive."""
         if self._cancelled.wait(wait_ms / 1_000):
             redrive.cancel()
 
@@ -108,27 +130,32 @@ class RedriveJobs:
     """The jobs of this process, by the id of the redrive."""
 
     def __init__(self, open_log: Callable[[], Log], topics: Topics, clock: Callable[[], int]) -> None:
-        self._open_log, self._topics, self._clock = open_log, topics, clock
-        self._jobs: dict[str, RedriveJob] = {}
+        self._open_log = open_log
+        self._topics = topics
+        self._clock = clock
+        self._jobs: dict[str, RedriveJob] = {}  # by the id of the redrive
 
-    def start(self, meant: Sequence[tuple[Input, Filter]], order: Order, rate: float | None) -> RedriveJob:
-        """Start a redrive.
+    def start(self, filters: Sequence[tuple[Input, Filter]], order: Order, rate: float | None) -> RedriveJob:
+        """Start a redrive; the arguments are those of `RedriveJob`.
 
         Raises:
-            UsageError: one of this process handles letters of an input of `meant`; the two would fence each
-                other; or the rate is none.
+            UsageError: a redrive of this process handles letters of one of the inputs: the two
+                would fence each other. Or `rate` cannot be a rate.
         """
-        for name, job in self._jobs.items():
-            if job.is_running and (both := job.inputs & {one.name for one, _ in meant}):
+        input_names = {input.name for input, _filter in filters}
+        for redrive, job in self._jobs.items():
+            shared_names = job.input_names & input_names
+            if job.is_running and shared_names:
                 raise UsageError(
-                    f"redrive {name} handles letters of {', '.join(sorted(both))}: wait for its end, or"
-                    " cancel it"
+                    f"redrive {redrive} handles letters of {', '.join(sorted(shared_names))}: wait for its"
+                    " end, or cancel it"
                 )
-        job = RedriveJob(self._open_log, self._topics, meant, order, rate, self._clock)
+        job = RedriveJob(self._open_log, self._topics, filters, order, rate, self._clock)
         self._jobs[order.redrive] = job
         return job
 
     def find(self, redrive: str) -> RedriveJob | None:
+        """Return the job of a redrive by its id; None: it does not run, and never ran, in this process."""
         return self._jobs.get(redrive)
 
     def is_idle(self) -> bool:
@@ -139,6 +166,6 @@ class RedriveJobs:
         """Cancel all, and wait until they have written their ends."""
         for job in self._jobs.values():
             job.cancel()
-        until = time.monotonic() + JOBS_STOP_S
+        deadline_s = time.monotonic() + JOBS_STOP_S
         for job in self._jobs.values():
-            job.join(max(0.0, until - time.monotonic()))
+            job.join(max(0.0, deadline_s - time.monotonic()))

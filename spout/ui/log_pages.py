@@ -46,26 +46,34 @@ from spout.ui.watch import PAGE_READ_MAX, LatestState
 
 EVERY_MS_MIN: Final = 2_000
 EVERY_MS_MAX: Final = 15_000
-"""What was read is shown for ten times as long as it took to read it, within these bounds; what is still
-being read is shown anew at once."""
+"""What was read is shown for ten times as long as it took to read it, within these bounds.
+
+What is still being read is shown anew at once.
+"""
 
 LETTERS_SHOWN: Final = 100
 FAILURES_SINCE: Final = "1h"
 
 WINDOWS_MAX: Final = 4
-"""So many times since which failures are counted are followed, those that were asked for last."""
+"""How many windows of failures are followed: those that were asked for last."""
 
-DRIFT: Final = 10
-"""Failures are counted anew when their window has grown by a tenth."""
+WINDOW_GROWTH_MAX: Final = 10
+"""A window is counted anew when it has grown by one tenth: "1h" then would be 66 minutes."""
 
 
-class _Counted(NamedTuple):
+class _FailureWindow(NamedTuple):
+    """The failures since a wall time; the window grows until it is begun anew."""
+
     since_ms: int
-    found: FailureLog
+    failures: FailureLog
 
 
 class LogPages:
-    """Builds the pages that read the log, all of them in `thread`: while it waits, nobody else does."""
+    """Builds the pages that read the log, all of them in `thread`: while it waits, nobody else does.
+
+    Each method that builds a page puts the values of its template into `page_values`, and returns
+    the same for programs.
+    """
 
     def __init__(
         self,
@@ -76,214 +84,260 @@ class LogPages:
         config: Path | None = None,
         read_max: int = PAGE_READ_MAX,
     ) -> None:
-        """Prepare; nothing is read. Nobody else uses `log`; `now_ms` is wall time.
+        """Prepare; nothing is read.
 
-        For failures and latency a request reads at most `read_max` records of a topic, and the next one goes
-        on.
+        Args:
+            log: nobody else uses it.
+            now_ms: returns wall time.
+            config: the topics.yaml that commands to copy have to name; None: the default one.
+            read_max: for failures and latency a request reads at most so many records of a topic,
+                and the next one goes on.
         """
         self._config = config
         self._read_max = read_max
         self._topics = topics
         self._drivers = drivers
         self._log = log
-        self._away: WindhoverError | None = None
+        # why the newest reading found no broker; None: it found one
+        self._broker_error: WindhoverError | None = None
         self._now_ms = now_ms
         self._trail = Trail(log, topics)
         self.thread = ThreadPoolExecutor(1, "windhover-log-pages")
-        self._failures: dict[str, _Counted] = {}
+        # by what somebody typed, such as "1h"; that which was asked for last is the last
+        self._window_by_since: dict[str, _FailureWindow] = {}
+        # read on by each request for the page of latencies; None: nobody has asked for it yet
         self._completions: CompletionLog | None = None
-        self._names = [one.name for one in topics.inputs.values() if one.tracked]
+        self._input_names = [input.name for input in topics.inputs.values() if input.tracked]
 
     def routes(self) -> list[tuple[str, Build]]:
+        """Return what builds each page, by its address."""
         return [
-            ("/record", self.answering(self._record)),
-            ("/record/{place:path}", self.answering(self._record)),
-            ("/failures", self.answering(self._failures_page)),
-            ("/letters", self.answering(self._letters)),
-            ("/letter/{place:path}", self.answering(self._letter)),
-            ("/latency", self.answering(self._latency)),
+            ("/record", self.with_errors_shown(self._record_page)),
+            ("/record/{place:path}", self.with_errors_shown(self._record_page)),
+            ("/failures", self.with_errors_shown(self._failures_page)),
+            ("/letters", self.with_errors_shown(self._letters_page)),
+            ("/letter/{place:path}", self.with_errors_shown(self._letter_page)),
+            ("/latency", self.with_errors_shown(self._latency_page)),
         ]
 
-    def answering(self, build: LogBuild) -> Build:
-        """Return what builds a page, for one request at a time, and shows an error in it.
+    def with_errors_shown(self, build: LogBuild) -> Build:
+        """Return what builds a page by `build`, and shows an error of it in the page.
 
-        `build` returns what programs get, and puts what the page shows into its argument; what it has put
-        there before an error is shown all the same. So it puts there `template`, `title`, `is_live` and
-        `location` of `PageContent` too.
+        `build` returns what programs get, and puts what the page shows into its argument
+        `page_values`; what it has put there before an error is shown all the same. So it puts there
+        `template`, `title`, `is_live` and `location` of `PageContent` too, and `reading` while not
+        all was read.
         """
 
-        def answer(request: Request, now: LatestState) -> PageContent:
-            self._away = now.snapshot.away
-            values: dict[str, Any] = {"template": "message.html", "title": "Error", "names": self._names}
-            # without a service that there is nothing says little
-            absent = missing_services(now.snapshot.rows(), self._topics)
-            values |= {"problem": "", "reading": "", "absent": absent}
+        def answer(request: Request, latest: LatestState) -> PageContent:
+            self._broker_error = latest.snapshot.broker_error
+            page_values: dict[str, Any] = {"template": "message.html", "title": "Error"}
+            page_values |= {"names": self._input_names, "problem": "", "reading": ""}
+            # "no letters" says little while nobody lives who would write one
+            page_values["absent"] = missing_services(latest.snapshot.rows(), self._topics)
             status = 200
             began_ms = self._now_ms()
-            self._log.share_deadline()
+            self._log.share_deadline()  # all reads of this page together take one timeout at most
             try:
-                json = build(request, values)
+                json = build(request, page_values)
             except WindhoverError as error:
                 status = 404 if isinstance(error, UsageError) else 503
-                values |= {"problem": str(error), "text": str(error)}
+                page_values |= {"problem": str(error), "text": str(error)}
                 json = {"error": str(error)}
             took_ms = self._now_ms() - began_ms
-            every_ms = 0 if values["reading"] else min(EVERY_MS_MAX, max(EVERY_MS_MIN, 10 * took_ms))
+            every_ms = min(EVERY_MS_MAX, max(EVERY_MS_MIN, 10 * took_ms))
+            if page_values["reading"]:
+                every_ms = 0  # the next request reads on
             return PageContent(
-                values["template"],
-                values["title"],
-                values,
-                json,
-                status,
-                every_ms / 1_000,
-                values.get("is_live", True),
-                values.get("location", ""),
+                template=page_values["template"],
+                title=page_values["title"],
+                values=page_values,
+                json=json,
+                status=status,
+                every_s=every_ms / 1_000,
+                is_live=page_values.get("is_live", True),
+                location=page_values.get("location", ""),
             )
 
         return answer
 
-    def log(self) -> Log:
-        """Return the client, for who builds a page.
+    def reachable_log(self) -> Log:
+        """Return the client, for what builds a page.
 
         Raises:
-            Unreachable: the newest reading found no broker; to ask again would take the time of an operation
-                to find out the same, and all others would wait for it.
+            Unreachable: the newest reading found no broker; to ask again would take the time of an
+                operation to find out the same, and all others would wait for it.
         """
-        if self._away is not None:
-            raise Unreachable(str(self._away))
+        if self._broker_error is not None:
+            raise Unreachable(str(self._broker_error))
         return self._log
 
-    def _record(self, request: Request, values: dict[str, Any]) -> Any:
+    def _record_page(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Show the story of each record that has a place, or a key: one for each group that reads it."""
         query = RecordQuery.of(request)
-        found = list[tuple[dict[str, Any], Timeline]]()
-        values |= {"template": "record.html", "title": query.place or "Record"}
-        values |= {"query": query, "found": found, "notes": []}
-        records, values["notes"] = self._records(query)
-        for here in records:
-            evidence, at_ms = self._trail.follow(here), self._now_ms()
-            around = self._trail.around(here, evidence, at_ms)
-            story = explained(evidence, around, at_ms, self._config)
-            found.append((story, timeline_of(evidence, at_ms)))
-        return [story for story, _ in found]
+        stories: list[tuple[dict[str, Any], Timeline]] = []
+        page_values |= {"template": "record.html", "title": query.place or "Record"}
+        page_values |= {"query": query, "stories": stories, "notes": []}
+        records, page_values["notes"] = self._records(query)
+        for record in records:
+            evidence = self._trail.follow(record)
+            now_ms = self._now_ms()
+            circumstances = self._trail.circumstances(record, evidence, now_ms)
+            story = explained(evidence, circumstances, now_ms, self._config)
+            stories.append((story, timeline_of(evidence, now_ms)))
+        return [story for story, _timeline in stories]
 
     def _records(self, query: RecordQuery) -> tuple[list[InputRecord], list[str]]:
+        """Read the records that are asked for, and notes on what was not read."""
         if not query.place and not query.key:
             return [], []
-        self.log()
+        self.reachable_log()  # raises where no broker answers
         if query.place:
             return self._trail.origin(query.place), []
         inputs = inputs_named(self._topics, [query.input] if query.input else [])
         return self._trail.search(inputs, query.key, query.since, self._now_ms())
 
-    def _failures_page(self, request: Request, values: dict[str, Any]) -> Any:
+    def _failures_page(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Show the causes of failures since a time, once all verdicts since then were read."""
         since = query_of(request).get("since", "").strip() or FAILURES_SINCE
-        values |= {"template": "failures.html", "title": "Failures", "columns": FAILURES, "since": since}
-        counted = self._counted(self.log(), since, named_past_ms("since", since, self._now_ms()))
+        page_values |= {"template": "failures.html", "title": "Failures", "columns": FAILURES}
+        page_values["since"] = since
+        since_ms = named_past_ms("since", since, self._now_ms())
+        window = self._keep_window(self.reachable_log(), since, since_ms)
+        failures = window.failures
         try:
-            counted.found.read()
+            failures.read()
         except WindhoverError:
-            counted.found.close()
-            del self._failures[since]
+            failures.close()
+            del self._window_by_since[since]  # the next request begins anew
             raise
-        if not counted.found.is_whole:
-            what = f"verdicts since {moment(max(0, counted.since_ms))}"
-            return _still_reading(values, what, counted.found.share_read)
-        values["rows"] = counted.found.rows(self._now_ms())
-        values |= {"since_ms": counted.since_ms, "notes": counted.found.all_notes()}
-        values["links"] = {"dead": lambda row: _letters_of(row, since) if row["dead"] else ""}
-        return values["rows"]
-
-    def _counted(self, log: Log, since: str, since_ms: int) -> _Counted:
-        """Return the failures since a time, which are followed from one request to the next."""
-        kept = self._failures.pop(since, None)
-        if kept is not None and (since_ms - kept.since_ms) * DRIFT > self._now_ms() - since_ms:
-            kept.found.close()
-            kept = None
-        if kept is None:
-            kept = _Counted(
-                since_ms,
-                FailureLog(log, self._topics, inputs_named(self._topics, ()), since_ms, self._read_max),
-            )
-        self._failures[since] = kept
-        for text in list(self._failures)[:-WINDOWS_MAX]:
-            self._failures.pop(text).found.close()
-        return kept
-
-    def _letters(self, request: Request, values: dict[str, Any]) -> Any:
-        query = LetterQuery.of(query_of(request))
-        values |= {"template": "letters.html", "title": "Dead letters", "query": query, "total": None}
-        now_ms = self._now_ms()
-        meant = query.filters(self._topics, now_ms)
-        wait_ms = self._topics.replay.limits.operation_timeout_ms
-        found = matching_letters(self.log(), meant, wait_ms=wait_ms)
-        rows = [letter_row(each) for each in found.found[-LETTERS_SHOWN:]]
-        stats: dict[str, list[dict[str, Any]]] = {}
-        for row in stats_of(found.found, now_ms):
-            stats.setdefault(row["of"], []).append(row)
-        notes = [
-            (len(found.found) - len(rows), "{:,} more are not shown: narrow the filter"),
-            (found.left_out, "{:,} more match and were not kept: narrow the filter"),
-            (found.others, "{:,} records are no letters of Windhover's and are left alone"),
-        ]
-        values |= {"rows": rows, "columns": LIST if query.all else LIST[:-1], "links": LETTER_LINKS}
-        values |= {"total": len(found.found), "stats": stats, "groups": STATS[1:]}
-        values["notes"] = [text.format(number) for number, text in notes if number]
-        values["group_links"] = {"value": lambda row: _group_address(query, row)}
+        if not failures.is_whole:
+            what = f"verdicts since {moment(max(0, window.since_ms))}"
+            return _show_progress(page_values, what, failures.share_read)
+        rows = failures.rows(self._now_ms())
+        page_values |= {"rows": rows, "since_ms": window.since_ms, "notes": failures.all_notes()}
+        page_values["links"] = {
+            "dead": lambda row: _letters_address(row, since) if row["dead"] else "",
+        }
         return rows
 
-    def _letter(self, request: Request, values: dict[str, Any]) -> Any:
+    def _keep_window(self, log: Log, since: str, since_ms: int) -> _FailureWindow:
+        """Return the window of failures since a time, kept from a former request or begun now.
+
+        Windows that nobody has asked for lately are closed.
+        """
+        window = self._window_by_since.pop(since, None)
+        if window is not None:
+            growth_ms = since_ms - window.since_ms
+            if growth_ms * WINDOW_GROWTH_MAX > self._now_ms() - since_ms:
+                window.failures.close()
+                window = None
+        if window is None:
+            inputs = inputs_named(self._topics, ())
+            failures = FailureLog(log, self._topics, inputs, since_ms, self._read_max)
+            window = _FailureWindow(since_ms, failures)
+        self._window_by_since[since] = window  # at the end of the dict: asked for last
+        for oldest in list(self._window_by_since)[:-WINDOWS_MAX]:
+            self._window_by_since.pop(oldest).failures.close()
+        return window
+
+    def _letters_page(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Show the last dead letters that match a filter, and how many there are of each kind."""
+        query = LetterQuery.of(query_of(request))
+        page_values |= {"template": "letters.html", "title": "Dead letters", "query": query}
+        page_values["total"] = None  # unknown, until they are read
+        now_ms = self._now_ms()
+        filters = query.filters(self._topics, now_ms)
+        wait_ms = self._topics.replay.limits.operation_timeout_ms
+        result = matching_letters(self.reachable_log(), filters, wait_ms=wait_ms)
+        rows = [letter_row(letter) for letter in result.letters[-LETTERS_SHOWN:]]
+        stats_by_kind: dict[str, list[dict[str, Any]]] = {}
+        for row in stats_of(result.letters, now_ms):
+            stats_by_kind.setdefault(row["of"], []).append(row)
+        notes = [
+            (len(result.letters) - len(rows), "{:,} more are not shown: narrow the filter"),
+            (result.left_out, "{:,} more match and were not kept: narrow the filter"),
+            (result.other_records, "{:,} records are no letters of Windhover's and are left alone"),
+        ]
+        # the last column says who has handled a letter: without `all` nobody has
+        columns = LIST if query.all else LIST[:-1]
+        page_values |= {"rows": rows, "columns": columns, "links": LETTER_LINKS}
+        page_values |= {"total": len(result.letters), "stats": stats_by_kind, "groups": STATS[1:]}
+        page_values["notes"] = [text.format(number) for number, text in notes if number]
+        page_values["group_links"] = {"value": lambda row: _group_address(query, row)}
+        return rows
+
+    def _letter_page(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Show all details of the letter at a place, or of the letters of the record at it."""
         place = request.path_params["place"]
-        values["title"] = place
-        details = details_of(self.log(), self._topics, [place])
+        page_values["title"] = place
+        details = details_of(self.reachable_log(), self._topics, [place])
+        # these have parts of the page of their own; what else a letter has is a row of one table
         lists = ("stack", "history", "headers", "windhover", "payload", "payload_bytes", "key", "origin")
-        values |= {"template": "letter.html", "letters": details, "lists": lists, "history": HISTORY}
+        page_values |= {"template": "letter.html", "letters": details, "lists": lists}
+        page_values["history"] = HISTORY
         return details
 
-    def _latency(self, request: Request, values: dict[str, Any]) -> Any:
-        values |= {"template": "latency.html", "title": "Latency", "columns": LATENCY, "bolts": BOLTS}
-        text = query_of(request).get("timeout", "").strip()
+    def _latency_page(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Show how long records of each input take, once all of the ack topics was read."""
+        page_values |= {"template": "latency.html", "title": "Latency"}
+        page_values |= {"columns": LATENCY, "bolts": BOLTS}
+        timeout_text = query_of(request).get("timeout", "").strip()
         try:
-            timeout_ms = duration_ms(text) if text else None
+            timeout_ms = duration_ms(timeout_text) if timeout_text else None
         except ValueError as error:
-            raise UsageError(f"timeout {Untrusted(text)}: {error}; give 10s or 5m") from error
-        log = self.log()
+            raise UsageError(f"timeout {Untrusted(timeout_text)}: {error}; give 10s or 5m") from error
+        log = self.reachable_log()
         if self._completions is None:
-            named = inputs_named(self._topics, ())
-            self._completions = CompletionLog(log, self._topics, named, self._read_max)
+            inputs = inputs_named(self._topics, ())
+            self._completions = CompletionLog(log, self._topics, inputs, self._read_max)
+        completions = self._completions
         try:
-            self._completions.read()
+            completions.read()
         except WindhoverError:
-            self._completions.close()
-            self._completions = None
+            completions.close()
+            self._completions = None  # the next request begins anew
             raise
-        if not self._completions.is_whole:
-            return _still_reading(values, "the ack topics", self._completions.share_read)
+        if not completions.is_whole:
+            return _show_progress(page_values, "the ack topics", completions.share_read)
         now_ms = self._now_ms()
-        rows = with_bolts(self._completions.rows(now_ms, timeout_ms), self._topics, self._drivers, now_ms)
-        values |= {"rows": rows, "notes": self._completions.notes()}
+        rows = completions.rows(now_ms, timeout_ms)
+        rows = with_bolts(rows, self._topics, self._drivers, now_ms)
+        page_values |= {"rows": rows, "notes": completions.notes()}
         return rows
 
 
-def _still_reading(values: dict[str, Any], what: str, share: float) -> dict[str, str]:
-    """Say what is read, and how much of it: no figure is known before all was read."""
-    values["reading"] = reading_text(what, share)
-    return {"unknown": values["reading"]}
+def _show_progress(page_values: dict[str, Any], what: str, share: float) -> dict[str, str]:
+    """Put into a page what is still being read, and how much of it was; return the same for programs.
+
+    No figure is known before all was read.
+    """
+    page_values["reading"] = reading_text(what, share)
+    return {"unknown": page_values["reading"]}
 
 
-def _letters_of(row: Row, since: str) -> str:
+def _letters_address(row: Row, since: str) -> str:
+    """Return the address of the dead letters of a cause, also of those that somebody has handled."""
+    # what a bolt fails itself counts as `FailTuple`; its letters have no error, but the verdict
+    # FAILED
     error = Verdict.FAILED.value if row["cause"] == EXPLICIT else row["cause"]
     query = LetterQuery(row["input"], error=error, operator=row["operator"] or "", since=since, all="on")
     return query.address()
 
 
 def _group_address(query: LetterQuery, row: Row) -> str:
-    """Return the address of one group of letters; empty where no filter names it."""
+    """Return the address of the letters that a row of `stats_of` counts; empty: no filter names them."""
     kind = str(row["of"])
-    name = {"dead": "reason"}.get(kind, kind)
-    is_named = bool(row["first"]) and name in ("input", "error", "operator", "reason", "key")
-    if not is_named or (row["value"] is None and name != "key"):
+    field = {"dead": "reason"}.get(kind, kind)
+    is_of_field = field in ("input", "error", "operator", "reason", "key")
+    # the row of all others has no first letter
+    if not is_of_field or not row["first"]:
         return ""
-    if name == "reason" and row["value"] not in set(DeadReason):
+    # only of a key a filter can say that there is none
+    if row["value"] is None and field != "key":
         return ""
-    value = key_text(row["value"]) if name == "key" else row["value"]
-    return "" if CUT in value else query.address(**{name: value})
+    if field == "reason" and row["value"] not in set(DeadReason):
+        return ""
+    value = key_text(row["value"]) if field == "key" else row["value"]
+    # a value that was cut would match nothing
+    return "" if CUT in value else query.address(**{field: value})

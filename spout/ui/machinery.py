@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from acker.kafka.partition_troubles import PartitionTrouble
 from acker.kafka.port import GroupMember, MissingBroker, broker_names
+from acker.ledger.cohort import Session
 from acker.root_sets.position_set import PositionSet
 from acker.service.view import AckerView
 from spout.inspect.overview import AckEnds, Snapshot
@@ -45,7 +46,8 @@ class AckerPartition:
 
     Attributes:
         acker: to which it is assigned; `NOBODY`: to none.
-        open: its open roots, in `ranges` ranges that were emitted together.
+        open: how many of its roots are open.
+        ranges: in how many ranges these are; the roots of one were emitted together.
         unsaved: records of ``_ack_init`` and ``_ack_ack`` behind its State: what the acker has still to
             do, and what a restart reads.
         restore_ms: how long its last restore took, from its assignment on.
@@ -63,7 +65,8 @@ class AckerPartition:
     is_old: bool
 
     def row(self) -> dict[str, Any]:
-        return row_of(self, (each.name for each in fields(self) if each.name != "is_old"))
+        """Return it for programs: None where a value is unknown, and `unknown` says why."""
+        return row_of(self, (field.name for field in fields(self) if field.name != "is_old"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,16 @@ class GroupOwner:
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """All of it; `not_taken_over` are lost roots that no replay worker has taken over.
+    """The processes of an installation, and what each of them has to do.
 
     Attributes:
         ackers: how many live. Likewise `replay_workers`.
+        due: all lost roots that wait.
+        not_taken_over: those of them that no replay worker has taken over.
         workers: the replay workers, by name.
-        troubles: what is the matter with partitions, of all topics.
-        missing_brokers: those that have copies of them, and are not there.
+        owners: of each group of a tracked input.
+        troubles: what is wrong with partitions, of all topics.
+        missing_brokers: those that have copies of the partitions, and are not there.
     """
 
     partitions: Sequence[AckerPartition]
@@ -121,9 +127,9 @@ class Machinery:
         workers = self.workers.value
         return {
             **row_of(self, ("ackers", "replay_workers", "due", "not_taken_over", "workers")),
-            "workers": None if workers is None else [row_of(each) for each in workers],
-            "acker_partitions": [each.row() for each in self.partitions],
-            "groups": [row_of(each) for each in self.owners],
+            "workers": None if workers is None else [row_of(worker) for worker in workers],
+            "acker_partitions": [partition.row() for partition in self.partitions],
+            "groups": [row_of(owner) for owner in self.owners],
             "troubles": [trouble.row() for trouble in self.troubles],
             "missing_brokers": [asdict(broker) for broker in self.missing_brokers],
         }
@@ -133,26 +139,27 @@ class Machinery:
         return [{**row_of(owner), "query_lives": _shown_life(owner)} for owner in self.owners]
 
     def shown_partitions(self) -> list[Row]:
-        """Return the rows of the acker partitions as a table shows them."""
-        return [
-            {**each.row(), "open": shown_by_now(each.open, is_old=each.is_old).value}
-            for each in self.partitions
-        ]
+        """Return the rows of the acker partitions as a table shows them: old figures are marked."""
+        rows: list[Row] = []
+        for partition in self.partitions:
+            open_count = shown_by_now(partition.open, is_old=partition.is_old)
+            rows.append({**partition.row(), "open": open_count.value})
+        return rows
 
 
 def _shown_life(owner: GroupOwner) -> str | None:
-    """Return whether a query of a group lives, and that it is not to; None: it is unknown."""
+    """Return "yes" or "no", and why no query of the group is to live; None: it is unknown."""
     if owner.query_lives.value is None:
         return None
-    stopped = f", {STOPPED_ON_PURPOSE}: {owner.stopped}" if owner.stopped else ""
-    return f"{'yes' if owner.query_lives.value else 'no'}{stopped}"
+    text = "yes" if owner.query_lives.value else "no"
+    return f"{text}, {STOPPED_ON_PURPOSE}: {owner.stopped}" if owner.stopped else text
 
 
 def _numbers(numbers: Sequence[int]) -> str:
     """Return partition numbers as text, neighbours as one range: ``0-3, 7``."""
     runs = PositionSet((number, number + 1) for number in numbers)
-    named = (f"{start}" if end == start + 1 else f"{start}-{end - 1}" for start, end in runs)
-    return ", ".join(named) or "none"
+    texts = (f"{start}" if end == start + 1 else f"{start}-{end - 1}" for start, end in runs)
+    return ", ".join(texts) or "none"
 
 
 ACKER_PARTITIONS: Final = (
@@ -182,108 +189,134 @@ SESSIONS: Final = (
 
 def machinery_notes(rows: Row) -> list[str]:
     """Return why values of `Machinery.rows` are unknown, each reason once."""
-    every = [rows, *rows["acker_partitions"], *(rows["workers"] or ()), *rows["groups"]]
-    return list(dict.fromkeys(why for each in every for why in each["unknown"].values()))
+    all_rows = [rows, *rows["acker_partitions"], *(rows["workers"] or ()), *rows["groups"]]
+    return list(dict.fromkeys(reason for row in all_rows for reason in row["unknown"].values()))
 
 
 def machinery_of(snapshot: Snapshot) -> Machinery:
-    """Return what one reading shows of it."""
+    """Return what one reading shows of acker partitions, replay workers and sessions."""
     partitions = [
         _acker_partition(number, view, ends, snapshot)
         for number, (view, ends) in enumerate(zip(snapshot.views, snapshot.ends, strict=True))
     ]
     states = snapshot.partitions
-    nothing: Reading[int] = Reading(unknown=snapshot.to_replay.unknown or "topics.yaml has no tracked input")
-    due = nothing
+    due: Reading[int] = Reading(unknown=snapshot.to_replay.unknown or "topics.yaml has no tracked input")
     if states:
-        due = joined(lambda *counts: sum(counts), *(each.replays_due for each in states))
+        due = joined(lambda *counts: sum(counts), *(state.replays_due for state in states))
     return Machinery(
-        partitions,
-        snapshot.ackers.then(len),
-        snapshot.replay_workers.then(len),
-        due,
-        snapshot.to_replay.then(lambda each: sum(one.untaken for one in each)),
-        _replay_workers(snapshot),
-        [_owner(group, snapshot) for group in dict.fromkeys(each.group for each in states)],
-        snapshot.partition_troubles,
-        snapshot.missing_brokers,
+        partitions=partitions,
+        ackers=snapshot.ackers.then(len),
+        replay_workers=snapshot.replay_workers.then(len),
+        due=due,
+        not_taken_over=snapshot.to_replay.then(_untaken),
+        workers=_replay_workers(snapshot),
+        owners=[_owner(group, snapshot) for group in dict.fromkeys(state.group for state in states)],
+        troubles=snapshot.partition_troubles,
+        missing_brokers=snapshot.missing_brokers,
     )
 
 
 def _acker_partition(
     number: int, view: Reading[AckerView], ends: Reading[AckEnds], snapshot: Snapshot
 ) -> AckerPartition:
-    restored = view.then(lambda each: each.restored)
+    """Return one acker partition from its State, and from the ends of the topics that it reads."""
+    restored = view.then(lambda state: state.restored)
     if view.value is not None and view.value.restored is None:
         restored = Reading(unknown=NO_RESTORE.format(number))
-    lacks_ms = view.then(lambda each: snapshot.at_ms - each.at_ms if each.is_behind else 0).value or 0
+    # how long a State has been older than the records that it lacks; 0: it lacks none
+    behind_ms = 0
+    if view.value is not None and view.value.is_behind:
+        behind_ms = snapshot.at_ms - view.value.at_ms
     why_old = why_state_is_old(snapshot.ackers.then(len), broker_names(snapshot.missing_brokers))
+
+    def unsaved(state: AckerView, end: AckEnds) -> int:
+        inits = max(0, end.init - state.next_init)
+        return inits + max(0, end.ack - state.next_ack)
+
+    def ago(at_ms: int) -> int:
+        return max(0, snapshot.at_ms - at_ms)
+
+    roots = view.then(lambda state: sum(len(open_range.at) for open_range in state.open_ranges()))
+    ranges = view.then(lambda state: sum(1 for _ in state.open_ranges()))
     return AckerPartition(
-        number,
-        _owner_of(number, snapshot.ackers),
-        without_old_zero(
-            view.then(lambda each: sum(len(found.at) for found in each.open_ranges())), lacks_ms, why_old
-        ),
-        without_old_zero(view.then(lambda each: sum(1 for _ in each.open_ranges())), lacks_ms, why_old),
-        view.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
-        joined(
-            lambda seen, end: max(0, end.init - seen.next_init) + max(0, end.ack - seen.next_ack), view, ends
-        ),
-        restored.then(lambda each: each.took_ms),
-        restored.then(lambda each: max(0, snapshot.at_ms - each.at_ms)),
-        lacks_ms >= OLD_MS,
+        partition=number,
+        acker=_acker_of(number, snapshot.ackers),
+        open=without_old_zero(roots, behind_ms, why_old),
+        ranges=without_old_zero(ranges, behind_ms, why_old),
+        state_age_ms=view.then(lambda state: ago(state.at_ms)),
+        unsaved=joined(unsaved, view, ends),
+        restore_ms=restored.then(lambda restore: restore.took_ms),
+        restored_ago_ms=restored.then(lambda restore: ago(restore.at_ms)),
+        is_old=behind_ms >= OLD_MS,
     )
 
 
-def _owner_of(number: int, members: Reading[Sequence[GroupMember]]) -> Reading[str]:
+def _acker_of(number: int, members: Reading[Sequence[GroupMember]]) -> Reading[str]:
+    """Return the name of the acker to which a partition is assigned; `NOBODY`: it is not."""
     if members.value is None:
         return Reading(unknown=members.unknown)
-    if any(each.partitions is None for each in members.value):
+    if any(member.partitions is None for member in members.value):
         return Reading(unknown=SHARED_ANEW.format("ackers"))
-    return Reading(next((each.name for each in members.value if number in (each.partitions or ())), NOBODY))
+    owners = [member.name for member in members.value if number in (member.partitions or ())]
+    return Reading(owners[0] if owners else NOBODY)
 
 
 def _replay_workers(snapshot: Snapshot) -> Reading[Sequence[ReplayWorker]]:
     """Return the workers by name, and behind them what no worker owns."""
-    members, to_do = snapshot.replay_workers, snapshot.to_replay
+    members, to_replay = snapshot.replay_workers, snapshot.to_replay
     if members.value is None:
         return Reading(unknown=members.unknown)
-    if any(each.partitions is None for each in members.value):
-        anew: Reading[Any] = Reading(unknown=SHARED_ANEW.format("replay workers"))
-        return Reading([ReplayWorker(each.name, anew, anew, anew, anew) for each in members.value])
-    workers = [_replay_worker(each.name, each.partitions or (), to_do) for each in members.value]
-    owned = frozenset[int]().union(*(each.partitions or () for each in members.value))
-    left = [number for number in range(len(snapshot.views)) if number not in owned]
-    return Reading([*workers, _replay_worker(NOBODY, left, to_do)] if left else workers)
+    if any(member.partitions is None for member in members.value):
+        unknown: Reading[Any] = Reading(unknown=SHARED_ANEW.format("replay workers"))
+        return Reading(
+            [ReplayWorker(member.name, unknown, unknown, unknown, unknown) for member in members.value]
+        )
+    workers = []
+    unowned = set(range(len(snapshot.views)))
+    for member in members.value:
+        numbers = member.partitions or ()
+        workers.append(_replay_worker(member.name, numbers, to_replay))
+        unowned -= set(numbers)
+    if unowned:
+        workers.append(_replay_worker(NOBODY, unowned, to_replay))
+    return Reading(workers)
 
 
 def _replay_worker(
-    name: str, numbers: Iterable[int], to_do: Reading[Sequence[ReplayPartition]]
+    name: str, numbers: Iterable[int], to_replay: Reading[Sequence[ReplayPartition]]
 ) -> ReplayWorker:
-    own = sorted(numbers)
-    of = to_do.then(lambda each: [each[number] for number in own])
+    """Return what a worker has to do in its partitions; `to_replay` is of all partitions, by number."""
+    own_numbers = sorted(numbers)
+    partitions = to_replay.then(lambda of_all: [of_all[number] for number in own_numbers])
     return ReplayWorker(
-        name,
-        Reading(own),
-        of.then(lambda each: sum(one.due + one.untaken for one in each)),
-        of.then(lambda each: sum(one.untaken for one in each)),
-        of.then(lambda each: sum(one.lag for one in each)),
+        worker=name,
+        partitions=Reading(own_numbers),
+        due=partitions.then(lambda own: sum(partition.due + partition.untaken for partition in own)),
+        not_taken_over=partitions.then(_untaken),
+        lag=partitions.then(lambda own: sum(partition.lag for partition in own)),
     )
+
+
+def _untaken(partitions: Sequence[ReplayPartition]) -> int:
+    """Return how many lost roots of some partitions no replay worker has taken over."""
+    return sum(partition.untaken for partition in partitions)
 
 
 def _owner(group: str, snapshot: Snapshot) -> GroupOwner:
-    """Return the owner of a group: the newest that any acker partition has read of."""
+    """Return the owner of a group: the newest of those that the acker partitions have read of."""
     states = [state for state in snapshot.partitions if state.group == group]
     reasons = dict.fromkeys(state.stopped for state in states)
-    stopped = "; ".join(reasons) if all(reasons) else ""
-    owner = joined(
-        lambda *views: max((found for view in views if (found := view.owner(group))), default=None),
-        *snapshot.views,
-    )
+    stopped = "; ".join(reasons) if all(reasons) else ""  # one that is not stopped keeps the group alive
+
+    def newest(*views: AckerView) -> Session | None:
+        owners = [view.owner(group) for view in views]
+        return max((owner for owner in owners if owner is not None), default=None)
+
+    owner = joined(newest, *snapshot.views)
     return GroupOwner(
         group,
-        owner.then(lambda each: each.id),
-        owner.then(lambda each: each.epoch),
-        states[0].query_lives,
-        stopped,
+        session=owner.then(lambda session: session.id),
+        epoch=owner.then(lambda session: session.epoch),
+        query_lives=states[0].query_lives,  # it is the same in all partitions of a group
+        stopped=stopped,
     )

@@ -15,7 +15,14 @@ from prometheus_client import Metric
 
 from acker.config.topics import Topics
 from spout.inspect.overview import Snapshot
-from spout.inspect.readings import PartitionState, Reading, SourceProgress, joined, late_counts
+from spout.inspect.readings import (
+    DeadRecords,
+    PartitionState,
+    Reading,
+    SourceProgress,
+    joined,
+    late_counts,
+)
 from spout.inspect.summary import InputSummary, summaries
 from spout.runtime.metrics import STANDS_TEXT, Key, counter, gauge, place_labels
 from spout.ui.attention import needed_offset
@@ -27,6 +34,7 @@ STALE_MS: Final = 60_000
 
 Number = TypeVar("Number", bound=float)
 Samples = dict[tuple[str, ...], float]
+"""Values by the values of their labels."""
 
 INPUT: Final = ("input", "group")
 PARTITION: Final = (*INPUT, "topic", "partition")
@@ -39,12 +47,12 @@ def view_metrics(latest: LatestState, topics: Topics, now_ms: int) -> Iterator[M
     text = "1: the last reading found every value; 0: it did not, for this reason"
     yield gauge("windhover_view_up", text, {(reason,): float(not reason)}, ["reason"])
     if not latest.number:
-        return
+        return  # nothing was read yet
     name = "windhover_view_updated_timestamp_seconds"
     yield gauge(name, "wall time of the last reading", {(): snapshot.at_ms / 1_000}, ())
     if reason == "stale":
-        return
-    for name, text, read in _FIGURES:
+        return  # figures of then would look as if they were of now
+    for name, text, read in _FIGURES_OF_PARTITION:
         samples: Samples = {}
         for state in snapshot.partitions:
             value = read(state).value
@@ -53,62 +61,75 @@ def view_metrics(latest: LatestState, topics: Topics, now_ms: int) -> Iterator[M
                 topic = topics.inputs[state.input].topic
                 samples[state.input, state.group, topic, partition] = value
         yield gauge(f"windhover_{name}", text, samples, PARTITION)
-    yield from _of_groups(snapshot)
-    yield from _of_inputs(summaries(snapshot, topics))
+    yield from _metrics_of_groups(snapshot)
+    yield from _metrics_of_inputs(summaries(snapshot, topics))
     stands = {place_labels(place): 1.0 for place in snapshot.leaderless}
     yield gauge("windhover_partition_stands", STANDS_TEXT, stands, ["topic", "partition"])
-    yield from _of_machinery(machinery_of(snapshot))
+    yield from _metrics_of_machinery(machinery_of(snapshot))
 
 
 def _why_down(latest: LatestState, now_ms: int) -> str:
     """Return why the view lacks something, as one of a few words; empty: it lacks nothing."""
     snapshot = latest.snapshot
+    has_unknown_rows = any(row["unknown"] for row in snapshot.rows())
+    has_unknown_ends = any(end.unknown for end in snapshot.ends)
+    # the first that is true is the reason: those behind it mostly follow from it
     reasons = (
         ("starting", not latest.number),
         ("stale", abs(now_ms - snapshot.at_ms) >= STALE_MS),
-        ("broker_away", snapshot.away is not None),
+        ("broker_away", snapshot.broker_error is not None),
         ("not_authorized", snapshot.refused is not None),
         ("topic_missing", bool(snapshot.missing)),
-        ("no_acker_state", any(each.unknown for each in snapshot.views)),
-        (
-            "unreadable",
-            any(row["unknown"] for row in snapshot.rows()) or any(each.unknown for each in snapshot.ends),
-        ),
+        ("no_acker_state", any(view.unknown for view in snapshot.views)),
+        ("unreadable", has_unknown_rows or has_unknown_ends),
     )
     return next((reason for reason, is_so in reasons if is_so), "")
 
 
 def _seconds(reading: Reading[int]) -> Reading[float]:
+    """Return a time in ms in seconds, as Prometheus has times."""
     return reading.then(lambda ms: ms / 1_000)
 
 
 def _blocking_age_s(state: PartitionState) -> Reading[float]:
-    return state.progress.then(
-        lambda each: (
-            None
-            if each.blocking is None or each.blocking.in_state
-            else max(0, state.now_ms - each.blocking.emitted_ms) / 1_000
-        )
-    )
+    """Return the age of the root that blocks the commit; None: none does, or Spark's state holds it."""
+
+    def age_s(progress: SourceProgress) -> float | None:
+        blocking = progress.blocking
+        if blocking is None or blocking.in_state:
+            return None
+        return max(0, state.now_ms - blocking.emitted_ms) / 1_000
+
+    return state.progress.then(age_s)
 
 
 def _deadline_s(state: PartitionState) -> Reading[float]:
-    """Return the wall time at which the next root times out; without a query the clock stands still."""
+    """Return the wall time at which the next root times out; None: none does.
 
-    def nearest(lives: bool, *both: SourceProgress) -> float | None:
-        times_ms = [each.deadline_ms for one in both for each in one.ranges if each.deadline_ms is not None]
-        return min(times_ms) / 1_000 if lives and times_ms else None
+    Without a query none times out, since the clock of its session stands still.
+    """
 
-    return joined(nearest, state.query_lives, state.progress, state.copies)
+    def nearest_s(query_lives: bool, own: SourceProgress, copies: SourceProgress) -> float | None:
+        deadlines_ms = [
+            open_range.deadline_ms
+            for open_range in (*own.ranges, *copies.ranges)
+            if open_range.deadline_ms is not None
+        ]
+        return min(deadlines_ms) / 1_000 if query_lives and deadlines_ms else None
+
+    return joined(nearest_s, state.query_lives, state.progress, state.copies)
 
 
 def _headroom(state: PartitionState) -> Reading[float]:
-    """Return the share of the log before the first record that somebody has to read yet.
+    """Return the share of the log that is before the first record that somebody has to read yet.
 
-    Where nothing was ever deleted there is none: then nobody knows how long the log may become.
+    Of a log [1000, 3000) in which 1500 is the first, it is 0.25; below 0, retention has deleted it.
+    None: nobody has to read any; or nothing was ever deleted, so nobody knows how long the log may
+    become.
     """
 
-    def share(start: int, end: int, *_: object) -> float | None:
+    # `needed_offset` reads the last two: where one of them is unknown, so is the share
+    def share(start: int, end: int, _progress: object, _due_at: object) -> float | None:
         needed = needed_offset(state)
         if not start or needed is None or needed >= end:
             return None
@@ -117,36 +138,44 @@ def _headroom(state: PartitionState) -> Reading[float]:
     return joined(share, state.start, state.end, state.progress, state.due_at)
 
 
-_FIGURES: Final[list[tuple[str, str, Callable[[PartitionState], Reading[float]]]]] = [
-    ("pending_roots", "roots without a verdict", lambda each: each.pending),
+def _newest_death_s(state: PartitionState) -> Reading[float]:
+    """Return when the newest dead letter died, wall time; None: there is none."""
+
+    def newest_s(dead: DeadRecords) -> float | None:
+        return int(dead.died_ms.max()) / 1_000 if len(dead.died_ms) else None
+
+    return state.dead_at.then(newest_s)
+
+
+_FIGURES_OF_PARTITION: Final[list[tuple[str, str, Callable[[PartitionState], Reading[float]]]]] = [
+    # name without "windhover_", help text, and what reads it from a partition
+    ("pending_roots", "roots without a verdict", lambda state: state.pending),
     (
         "oldest_pending_age_seconds",
         "age of the oldest root without a verdict that Spark's state does not hold; 0: there is none",
-        lambda each: _seconds(each.oldest_ms),
+        lambda state: _seconds(state.oldest_ms),
     ),
-    ("in_state_roots", "roots without a verdict that Spark's state holds", lambda each: each.in_state),
+    ("in_state_roots", "roots without a verdict that Spark's state holds", lambda state: state.in_state),
     ("nearest_deadline_timestamp_seconds", "when the next pending root times out, wall time", _deadline_s),
-    ("not_done_records", "records that are not done, at most", lambda each: each.lag),
+    ("not_done_records", "records that are not done, at most", lambda state: state.lag),
     (
         "due_roots",
         "lost roots that wait for their replay, or to become dead letters",
-        lambda each: each.replays_due,
+        lambda state: state.replays_due,
     ),
     (
         "blocked_records",
         "records that wait behind another one (ordering)",
-        lambda each: each.held,
+        lambda state: state.held,
     ),
-    ("dead_letters", "dead letters that nobody has handled", lambda each: each.dead_letters),
+    ("dead_letters", "dead letters that nobody has handled", lambda state: state.dead_letters),
     (
         "newest_dead_letter_timestamp_seconds",
         "when the newest of them died, wall time",
-        lambda each: each.dead_at.then(
-            lambda dead: int(dead.died_ms.max()) / 1_000 if len(dead.died_ms) else None
-        ),
+        _newest_death_s,
     ),
-    ("committed_offset", "the offset that the group has committed", lambda each: each.committed),
-    ("end_offset", "the offset at which the log ends", lambda each: each.end),
+    ("committed_offset", "the offset that the group has committed", lambda state: state.committed),
+    ("end_offset", "the offset at which the log ends", lambda state: state.end),
     (
         "blocking_age_seconds",
         "age of the root at the offset that blocks the commit, if Spark's state does not hold it",
@@ -160,53 +189,68 @@ _FIGURES: Final[list[tuple[str, str, Callable[[PartitionState], Reading[float]]]
     (
         "replays_stopped",
         "1: replays of the partition are paused or put aside",
-        lambda each: each.replays_wait.then(lambda why: float(bool(why))),
+        lambda state: state.replays_wait.then(lambda why: float(bool(why))),
     ),
 ]
 
 
-def _of_groups(snapshot: Snapshot) -> Iterator[Metric]:
+def _metrics_of_groups(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what came too late, by group."""
     groups = dict.fromkeys(state.group for state in snapshot.partitions)
     counts = {(group,): late_counts(snapshot.views, group) for group in groups}
-    roots = _found({of: reading.then(lambda late: late.roots) for of, reading in counts.items()})
+    roots = {labels: reading.then(lambda late: late.roots) for labels, reading in counts.items()}
     text = "records that came too late for their windows, as far back as the ackers know"
-    yield counter("windhover_too_late_roots", text, roots, ["group"])
-    rows = _found({of: reading.then(lambda late: late.rows) for of, reading in counts.items()})
+    yield counter("windhover_too_late_roots", text, _known_samples(roots), ["group"])
+    rows = {labels: reading.then(lambda late: late.rows) for labels, reading in counts.items()}
     text = "rows that a watermark dropped, and of which nobody knows the records"
-    yield counter("windhover_dropped_rows", text, rows, ["group"])
+    yield counter("windhover_dropped_rows", text, _known_samples(rows), ["group"])
 
 
-def _of_inputs(every: list[InputSummary]) -> Iterator[Metric]:
-    limits = {(each.name, each.group): float(each.pending_max) for each in every}
+def _metrics_of_inputs(inputs: list[InputSummary]) -> Iterator[Metric]:
+    """Yield what topics.yaml says of each input."""
+    limits: Samples = {}
+    stopped: Samples = {}
+    timeouts: Samples = {}
+    for input in inputs:
+        labels = input.name, input.group
+        limits[labels] = float(input.pending_max)
+        stopped[labels] = float(bool(input.stopped))
+        if input.timeout_ms:
+            timeouts[labels] = input.timeout_ms / 1_000
     yield gauge("windhover_pending_roots_limit", "max_spout_pending of the input", limits, INPUT)
-    stopped = {(one.name, one.group): float(bool(one.stopped)) for one in every}
     yield gauge("windhover_input_stopped", "1: the input is stopped on purpose", stopped, INPUT)
-    timeouts = {(each.name, each.group): each.timeout_ms / 1_000 for each in every if each.timeout_ms}
     yield gauge("windhover_timeout_seconds", "timeout of the input; none: it has none", timeouts, INPUT)
 
 
-def _of_machinery(machinery: Machinery) -> Iterator[Metric]:
+def _metrics_of_machinery(machinery: Machinery) -> Iterator[Metric]:
+    """Yield what sessions, ackers and replay workers have."""
     # without the value the alert on it is silent, which is right where nobody is to live
     lives = {(owner.group,): owner.query_lives for owner in machinery.owners if not owner.stopped}
     text = "1: a query or KafkaSpout of the group lives; absent: it is stopped on purpose"
-    yield gauge("windhover_session_up", text, _found(lives), ["group"])
-    epochs = {(each.group,): each.epoch for each in machinery.owners}
-    yield gauge("windhover_session_epoch", "rises with each takeover of the group", _found(epochs), ["group"])
+    yield gauge("windhover_session_up", text, _known_samples(lives), ["group"])
+    epochs = {(owner.group,): owner.epoch for owner in machinery.owners}
+    text = "rises with each takeover of the group"
+    yield gauge("windhover_session_epoch", text, _known_samples(epochs), ["group"])
     counts = {
         "ackers": ("members of the ackers' group", machinery.ackers),
         "replay_workers": ("members of the replay workers' group", machinery.replay_workers),
         "untaken_roots": ("lost roots that no replay worker has taken over", machinery.not_taken_over),
     }
     for name, (text, reading) in counts.items():
-        yield gauge(f"windhover_{name}", text, _found({(): reading}), ())
-    numbered = {(str(each.partition),): each for each in machinery.partitions}
-    lag = {of: each.unsaved for of, each in numbered.items()}
+        yield gauge(f"windhover_{name}", text, _known_samples({(): reading}), ())
+    partitions = {(str(acker.partition),): acker for acker in machinery.partitions}
+    lags = {labels: acker.unsaved for labels, acker in partitions.items()}
     text = "records of _ack_init and _ack_ack behind the State of an acker partition"
-    yield gauge("windhover_acker_lag_records", text, _found(lag), ["partition"])
-    ages = {of: _seconds(each.state_age_ms) for of, each in numbered.items()}
+    yield gauge("windhover_acker_lag_records", text, _known_samples(lags), ["partition"])
+    ages = {labels: _seconds(acker.state_age_ms) for labels, acker in partitions.items()}
     text = "age of the State of an acker partition"
-    yield gauge("windhover_acker_state_age_seconds", text, _found(ages), ["partition"])
+    yield gauge("windhover_acker_state_age_seconds", text, _known_samples(ages), ["partition"])
 
 
-def _found(readings: Mapping[Key, Reading[Number]]) -> dict[Key, float]:
-    return {of: float(each.value) for of, each in readings.items() if each.value is not None}
+def _known_samples(readings: Mapping[Key, Reading[Number]]) -> dict[Key, float]:
+    """Return the values that are known, by their labels: what is unknown has no sample."""
+    samples = {}
+    for labels, reading in readings.items():
+        if reading.value is not None:
+            samples[labels] = float(reading.value)
+    return samples

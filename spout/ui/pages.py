@@ -41,8 +41,8 @@ from acker.untrusted import Untrusted, isolated, sentence_line, sentence_pieces,
 from spout.inspect.failures import share_text
 from spout.inspect.letter_rows import bytes_text, field_text, moment
 from spout.inspect.overview import missing_broker_texts, notes_on, unknown_by_reason
-from spout.inspect.readings import Reading
-from spout.inspect.summary import DRAWN, summaries
+from spout.inspect.readings import PartitionState, Reading
+from spout.inspect.summary import FIGURES_DRAWN, summaries
 from spout.inspect.tables import (
     UNKNOWN,
     Column,
@@ -92,6 +92,9 @@ STRIPS_MAX: Final = 64
 
 CELLS_OF_OVERVIEW: Final = 2_400
 """So many cells all bands of the overview have together, and each of them `CELLS_MAX` at most."""
+
+_UNKNOWN_MARK: Final = Markup('<span class="unknown">{}</span>').format(UNKNOWN)
+"""Stands in place of a value that is unknown."""
 
 DRIVERS_EVERY_S: Final = 2.0
 """Drivers are asked again after this time at the earliest."""
@@ -152,35 +155,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(
-            count=lambda value: _shown(value, count),
-            span=lambda value: _shown(value, span),
-            moment=lambda value: _shown(value, lambda at: str(moment(at))),
-            broker_texts=missing_broker_texts,
-            paths=strip_paths,
-            seconds=lambda value: _shown(value, lambda at: str(moment(at - at % 1_000))),
-            code=lambda sentence: _with_commands(with_configs(str(sentence), config)),
-            bytes=lambda field: _lines(bytes_text(field)),
-            field=lambda row, name: _lines(field_text(row, name)),
-            page_name=_page_name,
-            sparkline=sparkline_path,
-            rate_columns=rate_columns,
-            rate_minutes=rate_minutes,
-            shape=lambda kind: band_rectangle(kind, 0, 24),
-            share=lambda value: _unknown() if value is None else share_text(value),
-            draw=lambda graph: draw_graph([(each.source, each.operator) for each in graph.edges]),
-            zip=zip,
-            shorter=cut_to(NAME_CHARACTERS),
-            isolated=lambda text: _marked(isolated(str(text))),
-            word=shell_word,
-            path=lambda text: quote(text, safe=""),
-            rate=lambda value: _shown(value, lambda each: f"{each:,.1f}"),
-            fraction=lambda value: _shown(value, milliseconds),
-            histogram=histogram_path,
-            histogram_place=histogram_place,
-            cell=_cell,
-            left=_is_left,
-        )
+        self._templates.filters.update(self._filters())
         self._templates.globals.update(
             names_of_pages=NAMES,
             installation=_installation(topics),
@@ -189,116 +164,175 @@ class Pages:
             node_height=NODE_HEIGHT,
         )
 
+    def _filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters of the templates by their names: each turns a value into its text."""
+        return {
+            # values and readings of them
+            "count": lambda value: _format_known(value, count),
+            "span": lambda value: _format_known(value, span),
+            "rate": lambda value: _format_known(value, lambda per_s: f"{per_s:,.1f}"),
+            "fraction": lambda value: _format_known(value, milliseconds),
+            "moment": lambda value: _format_known(value, lambda at_ms: str(moment(at_ms))),
+            "seconds": lambda value: _format_known(value, lambda at_ms: str(moment(at_ms - at_ms % 1_000))),
+            "share": lambda value: _UNKNOWN_MARK if value is None else share_text(value),
+            # texts
+            "code": lambda sentence: _with_commands(with_configs(str(sentence), self._config)),
+            "bytes": lambda field: _lines(bytes_text(field)),
+            "field": lambda row, name: _lines(field_text(row, name)),
+            "shorter": cut_to(NAME_CHARACTERS),
+            "isolated": lambda text: _marked(isolated(str(text))),
+            "word": shell_word,
+            "path": lambda text: quote(text, safe=""),
+            "page_name": _page_name,
+            "broker_texts": missing_broker_texts,
+            # cells of tables
+            "cell": _cell,
+            "left": _is_of_words,
+            # drawings
+            "paths": strip_paths,
+            "shape": lambda kind: band_rectangle(kind, 0, 24),
+            "sparkline": sparkline_path,
+            "rate_columns": rate_columns,
+            "rate_minutes": rate_minutes,
+            "histogram": histogram_path,
+            "histogram_place": histogram_place,
+            "draw": lambda graph: draw_graph([(edge.source, edge.operator) for edge in graph.edges]),
+            "zip": zip,
+        }
+
     def application(self, hosts: AllowedHosts) -> Starlette:
         """Return the application; it answers requests for this machine and for `hosts`."""
         pages: list[tuple[str, Build]] = [
-            ("/", self._overview),
-            ("/partition/{input}/{partition:int}", self._partition),
-            ("/machinery", self._machinery),
-            ("/topology", self._topology),
+            ("/", self._overview_page),
+            ("/partition/{input}/{partition:int}", self._partition_page),
+            ("/machinery", self._machinery_page),
+            ("/topology", self._topology_page),
         ]
-        of_the_log = [*self._log_pages.routes(), *self._redrive_pages.routes()]
-        thread, changes = self._log_pages.thread, self._redrive_pages.changes()
+        log_pages = [*self._log_pages.routes(), *self._redrive_pages.routes()]
+        log_thread = self._log_pages.thread
+        changes = self._redrive_pages.changes()
         static = StaticFiles(packages=[("spout.ui", "static")])
         return Starlette(
             routes=[
                 Route("/livez", self._livez),
                 Route("/readyz", self._readyz),
-                Route("/metrics", self._metrics(), methods=["GET"]),
-                *(Route(path, self._endpoint(build)) for path, build in pages),
-                *(Route(path, self._endpoint(build, thread)) for path, build in of_the_log),
-                *(Route(path, self._change(build, thread), methods=["POST"]) for path, build in changes),
+                Route("/metrics", self._metrics_endpoint(), methods=["GET"]),
+                *(Route(path, self._page_endpoint(build)) for path, build in pages),
+                *(Route(path, self._page_endpoint(build, log_thread)) for path, build in log_pages),
+                *(
+                    Route(path, self._form_endpoint(build, log_thread), methods=["POST"])
+                    for path, build in changes
+                ),
                 Mount("/static", static),
             ],
             middleware=[Middleware(HostGuard, hosts)],
-            exception_handlers={404: self._endpoint(_not_found)},
+            exception_handlers={404: self._page_endpoint(_not_found)},
         )
 
     async def _livez(self, _request: Request) -> Response:
-        """Say that the loop goes on, which an answer proves; nothing is read for it."""
+        """Answer: that alone proves that the event loop goes on. Nothing is read for it."""
         return PlainTextResponse("ok\n")
 
     async def _readyz(self, _request: Request) -> Response:
+        """Answer 503 before the first reading: the pages have nothing to show yet."""
         if self._watch.latest.number:
             return PlainTextResponse("ok\n")
         return PlainTextResponse("nothing was read yet\n", 503)
 
-    def _overview(self, _request: Request, now: LatestState) -> PageContent:
-        rows = now.snapshot.rows()
-        inputs = summaries(now.snapshot, self._topics)
-        drawn = min(STRIPS_MAX, len(now.snapshot.partitions))
-        cells = min(CELLS_MAX, CELLS_OF_OVERVIEW // max(1, drawn))
-        strips = {each.source: strip_of(each, cells) for each in now.snapshot.partitions[:drawn]}
-        unknown = [*unknown_reasons(rows), *filter(None, [causes_unknown(now.causes)])]
-        notes = [*(() if now.snapshot.away else unknown), *now.snapshot.of_no_input]
-        held = [row for row in rows if row["why"] or row["waits_for"] or row["replays_wait"] or row["held"]]
+    def _overview_page(self, _request: Request, latest: LatestState) -> PageContent:
+        """Show all inputs: flags, figures, and the bands of the first partitions."""
+        snapshot = latest.snapshot
+        rows = snapshot.rows()
+        drawn_count = min(STRIPS_MAX, len(snapshot.partitions))
+        cells_max = min(CELLS_MAX, CELLS_OF_OVERVIEW // max(1, drawn_count))
+        drawn_states = snapshot.partitions[:drawn_count]
+        strips = {state.source: strip_of(state, cells_max) for state in drawn_states}
+        notes = list(snapshot.of_no_input)
+        # without a broker all is unknown, and the head of the page says so once
+        if snapshot.broker_error is None:
+            reasons = [*unknown_reasons(rows), causes_unknown(latest.causes)]
+            notes = [*filter(None, reasons), *notes]
+        waiting_rows = [
+            row for row in rows if row["why"] or row["waits_for"] or row["replays_wait"] or row["held"]
+        ]
         values = {
-            "inputs": inputs,
+            "inputs": summaries(snapshot, self._topics),
             "strips": strips,
             "notes": notes,
-            "blocked": list(notes_on(held)),
-            "flags": now.flags,
-            "series": now.series,
-            "drawn": DRAWN,
-            "rates": now.rates,
+            "blocked": list(notes_on(waiting_rows)),
+            "flags": latest.flags,
+            "series": latest.series,
+            "drawn": FIGURES_DRAWN,
+            "rates": latest.rates,
         }
         return PageContent("overview.html", "Overview", values, rows)
 
-    def _partition(self, request: Request, now: LatestState) -> PageContent:
+    def _partition_page(self, request: Request, latest: LatestState) -> PageContent:
+        """Show one partition of an input, its copies, and why it waits."""
         source = f"{request.path_params['input']}/{request.path_params['partition']}"
-        state = next((each for each in now.snapshot.partitions if each.source == source), None)
+        state = _state_of(source, latest)
         if state is None:
-            return self._no_partition(request, now, source)
-        one, row = self._topics.inputs[state.input], now.snapshot.row_of(state)
+            return self._missing_partition_page(request, latest, source)
+        input, row = self._topics.inputs[state.input], latest.snapshot.row_of(state)
+        # why the commit is blocked, and how old that is, have places of their own
+        row_of_notes = {**row, "blocking": None, "why": "", "as_of_ms": 0}
         values = {
             "state": state,
-            "topic": one.topic,
-            "replay_topic": one.replay_topic,
+            "topic": input.topic,
+            "replay_topic": input.replay_topic,
             "row": row,
             "strip": strip_of(state),
             "copies": copies_strip_of(state),
-            "timeout_ms": one.timeout_ms,
-            # why the commit is blocked, and how old that is, have places of their own
-            "notes": [
-                *notes_on([{**row, "blocking": None, "why": "", "as_of_ms": 0}]),
-                *unknown_reasons([row]),
-            ],
+            "timeout_ms": input.timeout_ms,
+            "notes": [*notes_on([row_of_notes]), *unknown_reasons([row])],
         }
         return PageContent("partition.html", source, values, row)
 
-    def _no_partition(self, request: Request, now: LatestState, source: str) -> PageContent:
-        """Say that a partition is unknown, or that there is none: it may be there when the broker is back."""
-        name = request.path_params["input"]
-        unknown = next((each for each in now.snapshot.partitions if each.source == f"{name}/?"), None)
-        one = self._topics.inputs.get(name)
-        if one is None or not one.tracked or (unknown is None and now.number):
-            return _not_found(request, now)
-        why = "nothing was read yet" if unknown is None else unknown.end.unknown
+    def _missing_partition_page(self, request: Request, latest: LatestState, source: str) -> PageContent:
+        """Show that a partition is unknown, if it may be there when the broker is back; else 404."""
+        input_name = request.path_params["input"]
+        # stands for all partitions of an input, where nobody knows how many there are
+        any_partition = _state_of(f"{input_name}/?", latest)
+        input = self._topics.inputs.get(input_name)
+        was_read = latest.number > 0
+        if input is None or not input.tracked or (any_partition is None and was_read):
+            return _not_found(request, latest)
+        why = "nothing was read yet" if any_partition is None else any_partition.end.unknown
         text = f"What {source} has is unknown: {why}."
         return PageContent("message.html", source, {"text": text}, {"source": source, "unknown": why})
 
-    def _machinery(self, _request: Request, now: LatestState) -> PageContent:
-        found = machinery_of(now.snapshot)
-        rows = found.rows()
+    def _machinery_page(self, _request: Request, latest: LatestState) -> PageContent:
+        """Show acker partitions, replay workers and sessions."""
+        machinery = machinery_of(latest.snapshot)
+        rows = machinery.rows()
         values = {
-            "found": found,
+            "machinery": machinery,
             "rows": rows,
             "partitions": ACKER_PARTITIONS,
             "workers": REPLAY_WORKERS,
             "sessions": SESSIONS,
-            "notes": [] if now.snapshot.away else machinery_notes(rows),
+            "notes": [] if latest.snapshot.broker_error else machinery_notes(rows),
         }
         return PageContent("machinery.html", "Machinery", values, rows)
 
-    def _topology(self, _request: Request, _now: LatestState) -> PageContent:
+    def _topology_page(self, _request: Request, _latest: LatestState) -> PageContent:
+        """Ask the drivers, and show their graphs."""
         graphs, problems = self._drivers.read(self._watch.now_ms())
-        values = {"graphs": graphs, "problems": problems, "no_drivers": NO_DRIVERS, "drivers": self._drivers}
-        json = [each.row() for each in graphs]
+        values = {
+            "graphs": graphs,
+            "problems": problems,
+            "no_drivers": NO_DRIVERS,
+            "drivers": self._drivers,
+        }
+        json = [graph.row() for graph in graphs]
         return PageContent("topology.html", "Topology", values, json, every_s=DRIVERS_EVERY_S)
 
-    def _endpoint(self, build: Build, thread: Executor | None = None) -> Callable[..., Awaitable[Response]]:
-        """Return what answers with a page that is built in `thread`; None: in one of those that all share."""
+    def _page_endpoint(
+        self, build: Build, thread: Executor | None = None
+    ) -> Callable[..., Awaitable[Response]]:
+        """Return what answers with a page that is built in `thread`; None: in any that is free."""
 
+        # as an exception handler it gets the error, too
         async def answer(request: Request, _error: Exception | None = None) -> Response:
             accepts = request.headers.get("accept", "")
             if "text/event-stream" in accepts:
@@ -307,21 +341,25 @@ class Pages:
 
         return answer
 
-    def _metrics(self) -> Callable[[Request], Awaitable[Response]]:
+    def _metrics_endpoint(self) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers with the metrics of the latest snapshot, in the format asked for."""
         registry = registry_of(
             Scraped(lambda: view_metrics(self._watch.latest, self._topics, self._watch.now_ms()))
         )
 
         async def answer(request: Request) -> Response:
-            encode, kind = choose_encoder(request.headers.get("accept", ""))
-            return Response(await asyncio.to_thread(encode, registry), headers={"content-type": kind})
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+            metrics = await asyncio.to_thread(encode, registry)
+            return Response(metrics, headers={"content-type": content_type})
 
         return answer
 
-    def _change(self, build: Build, thread: Executor) -> Callable[..., Awaitable[Response]]:
+    def _form_endpoint(self, build: Build, thread: Executor) -> Callable[..., Awaitable[Response]]:
+        """Return what reads a form, and answers with what `build` makes of it."""
+
         async def answer(request: Request) -> Response:
             request.state.form = await _form_of(request)
-            # its address has another page for GET
+            # a stream would be opened by GET, which is another page at this address
             return await self._answer(request, build, thread, is_live=False)
 
         return answer
@@ -329,56 +367,77 @@ class Pages:
     async def _answer(
         self, request: Request, build: Build, thread: Executor | None, *, is_live: bool = True
     ) -> Response:
-        now, content = await self._built(request, build, thread)
+        """Build a page, and return it as HTML or JSON, whichever the request accepts.
+
+        Of a request that has changed something, HTML is a redirection to what it changed, and JSON
+        has the status 201. Without `is_live` the page never shows what is new by itself.
+        """
+        latest, content = await self._build_in_thread(request, build, thread)
         content = replace(content, is_live=is_live and content.is_live)
         if JSON_TYPE in request.headers.get("accept", ""):
             document = encoded(content.json, OutputFormat.JSON)
-            return Response(document, 201 if content.location else content.status, media_type=JSON_TYPE)
+            status = 201 if content.location else content.status
+            return Response(document, status, media_type=JSON_TYPE)
         if content.location:
             return RedirectResponse(content.location, 303)
-        return HTMLResponse(self._render("page.html", request, content, now), content.status)
+        return HTMLResponse(self._render("page.html", request, content, latest), content.status)
 
-    async def _built(
+    async def _build_in_thread(
         self, request: Request, build: Build, thread: Executor | None
     ) -> tuple[LatestState, PageContent]:
-        """Build a page from the newest reading as of when it is its turn in `thread`."""
+        """Build a page when it is its turn in `thread`; return it, and the reading that it shows."""
 
-        def built() -> tuple[LatestState, PageContent]:
-            now = self._watch.latest
-            return now, build(request, now)
+        def build_from_newest() -> tuple[LatestState, PageContent]:
+            latest = self._watch.latest
+            return latest, build(request, latest)
 
-        return await asyncio.get_running_loop().run_in_executor(thread, built)
+        return await asyncio.get_running_loop().run_in_executor(thread, build_from_newest)
 
     async def _events(
         self, request: Request, build: Build, thread: Executor | None
     ) -> AsyncIterator[ServerSentEvent]:
-        shown = None
-        with self._watch.tab():
+        """Yield the page anew for each reading that is new, until the tab or the server ends."""
+        shown_number = None
+        with self._watch.open_tab():
             while not self._watch.is_over() and not await request.is_disconnected():
-                if self._watch.latest.number != shown:
-                    now, content = await self._built(request, build, thread)
-                    shown = now.number
-                    text = self._render("live.html", request, content, now)
-                    yield ServerSentEvent(text, id=str(now.number), event="show", retry=RETRY_MS)
+                if self._watch.latest.number != shown_number:
+                    latest, content = await self._build_in_thread(request, build, thread)
+                    shown_number = latest.number
+                    text = self._render("live.html", request, content, latest)
+                    yield ServerSentEvent(text, id=str(latest.number), event="show", retry=RETRY_MS)
                     await asyncio.sleep(content.every_s)
                 await asyncio.sleep(CHECK_EVERY_S)
 
-    def _render(self, template: str, request: Request, content: PageContent, now: LatestState) -> str:
+    def _render(self, template: str, request: Request, content: PageContent, latest: LatestState) -> str:
+        """Return a page as HTML; commands in it name the topics.yaml of this page."""
         page = self._templates.get_template(template).render(
             content=content,
             path=request.url.path,
             stream_address=f"?{request.url.query}",
-            now=now,
+            latest=latest,
             body=content.template,
             **content.values,
         )
-        return _COMMAND.sub(
-            lambda found: f"<code>{escape(with_config(unescape(found[1]), self._config))}</code>", page
-        )
+
+        def command_with_config(match: re.Match[str]) -> str:
+            command = with_config(unescape(match[1]), self._config)
+            return f"<code>{escape(command)}</code>"
+
+        return _COMMAND.sub(command_with_config, page)
+
+
+def _state_of(source: str, latest: LatestState) -> PartitionState | None:
+    """Return the state of a partition such as ``sentences/3``; None: the reading has none."""
+    return next((state for state in latest.snapshot.partitions if state.source == source), None)
 
 
 async def _form_of(request: Request) -> dict[str, str]:
-    """Read the fields of a form; of one that is too large, is none, or does not come to its end, nothing."""
+    """Read the fields of a form by their names.
+
+    Empty: the form is too large, is none, or does not come to its end. What it asks for is refused
+        then,
+    since it lacks the token.
+    """
     body = b""
     try:
         async for part in request.stream():
@@ -390,18 +449,19 @@ async def _form_of(request: Request) -> dict[str, str]:
         return {}
 
 
-def _not_found(request: Request, _now: LatestState) -> PageContent:
+def _not_found(request: Request, _latest: LatestState) -> PageContent:
+    """Show that an address has no page."""
     text = f"There is no page {Untrusted(request.url.path)}, or nothing was read of it yet."
-    return PageContent("message.html", "Not found", {"text": text}, {"error": text}, 404)
+    return PageContent("message.html", "Not found", {"text": text}, json={"error": text}, status=404)
 
 
-def _shown(value: Any, text: Callable[[Any], str]) -> str | Markup:
-    """Format a value or a reading; what is unknown is called so, and what does not exist is a dash."""
+def _format_known(value: Any, text_of: Callable[[Any], str]) -> str | Markup:
+    """Format a value, or that of a `Reading`; unknown ones are called so, and None is a dash."""
     if isinstance(value, Reading):
         if value.unknown:
-            return _unknown()
+            return _UNKNOWN_MARK
         value = value.value
-    return "-" if value is None else escape(text(value))
+    return "-" if value is None else escape(text_of(value))
 
 
 def unknown_reasons(rows: Sequence[Row]) -> list[str]:
@@ -413,60 +473,65 @@ def unknown_reasons(rows: Sequence[Row]) -> list[str]:
 
 
 def _installation(topics: Topics) -> str:
-    """Name what is shown, since one installation looks as another does: its brokers, and their prefix."""
+    """Return the brokers, and the prefix of the ack topics; empty: the file names no brokers.
+
+    The pages of two installations look the same but for this.
+    """
     servers = [server.strip() for server in topics.kafka.get("bootstrap.servers", "").split(",")]
     if not servers[0]:
         return ""
+    name = first_of(servers, 1)
     prefix = topics.acker.topic_prefix
-    return first_of(servers, 1) + (f", prefix {prefix}" if prefix else "")
-
-
-def _unknown() -> Markup:
-    return Markup('<span class="unknown">{}</span>').format(UNKNOWN)
+    return f"{name}, prefix {prefix}" if prefix else name
 
 
 def _page_name(address: str) -> str:
-    """Name the page at an address: as the header does, or by its partition."""
+    """Return the name of the page at an address: that of the header, or its partition."""
     path = address.partition("?")[0]
     return NAMES.get(path, path.removeprefix("/partition/"))
 
 
 def _cell(column: Column, row: Row) -> str | Markup:
-    """Format a value of a table as the command does, times to the second: the last column is to be seen."""
+    """Format a value of a table as the command does, but times to the second: all columns fit."""
     value = row[column.key]
     if value is not None:
         text = column.text(value)
-        is_time = bool(text) and column.key in ("first", "last", "died")
-        return escape(sentence_line(f"{text[:19]}Z" if is_time else text))
+        if text and column.key in ("first", "last", "died"):
+            text = f"{text[:19]}Z"  # 2026-07-01T00:00:00 of 2026-07-01T00:00:00.123Z
+        return escape(sentence_line(text))
     text = absent_text(column, row)
-    return _unknown() if text == UNKNOWN else text
+    return _UNKNOWN_MARK if text == UNKNOWN else text
 
 
-def _is_left(column: Column, rows: Sequence[Row]) -> bool:
-    """Tell whether a column has words, which are read from the left."""
+def _is_of_words(column: Column, rows: Sequence[Row]) -> bool:
+    """Return whether a column has words: they are aligned at the left, and numbers at the right."""
     values = [row[column.key] for row in rows if row[column.key] is not None]
     return bool(values) and all(isinstance(value, str) for value in values)
 
 
 def _visible(value: Any) -> Any:
-    """Return what a template puts out: of a text, which is no markup yet, with all that it has to be seen."""
-    return sentence_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Return a value as a template puts it out: a text on one line, each of its characters visible.
+
+    What is markup already, or no text, stays as it is.
+    """
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return sentence_line(value)
+    return value
 
 
 def _with_commands(sentence: str) -> Markup:
-    """Mark up the commands of a sentence of ours, which are between backticks, and what is isolated in it."""
+    """Mark up a sentence of ours: commands, which are between backticks, and names from outside."""
     marked = _marked(sentence)
-    plain, *others = marked.split("`")
-    if len(others) % 2:  # one has no partner: no template of ours is so
+    parts = marked.split("`")
+    if len(parts) % 2 == 0:  # a backtick has no partner: no sentence of ours is so
         return marked
-    parts = [
-        Markup("<code>{}</code>").format(part) if at % 2 == 0 else part for at, part in enumerate(others)
-    ]
-    return Markup("").join([plain, *parts])
+    code = Markup("<code>{}</code>")
+    # parts 1, 3, 5 are between backticks
+    return Markup("").join(code.format(part) if index % 2 else part for index, part in enumerate(parts))
 
 
 def _marked(sentence: str) -> Markup:
-    """Mark up what is isolated in a sentence."""
+    """Mark up names from outside in a sentence: each may have a direction of its own."""
     isolate = Markup("<bdi>{}</bdi>")
     return Markup("").join(
         isolate.format(piece.text) if piece.is_isolated else escape(piece.text)
@@ -474,6 +539,6 @@ def _marked(sentence: str) -> Markup:
     )
 
 
-def _lines(shown: str) -> Markup:
-    """Show bytes of a record, their lines below each other: behind the escape of a line break comes one."""
-    return Markup(escape(shown).replace("%0A", "%0A\n"))
+def _lines(escaped_bytes: str) -> Markup:
+    """Mark up bytes of a record, its lines below each other: a line break follows its escape."""
+    return Markup(escape(escaped_bytes).replace("%0A", "%0A\n"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -27,14 +27,13 @@ from replay.handling.outcomes import LetterOutcome
 from replay.handling.redrive import outcome_text
 from replay.records.letters import Filter, LetterAction
 from spout.inspect.dead_letters import (
-    FoundLetters,
     cancel_everywhere,
     inputs_named,
     matching_letters,
     redrive_details,
     redrive_rows,
 )
-from spout.inspect.letter_rows import LIST, REDRIVES, letter_row, sample_of
+from spout.inspect.letter_rows import LIST, REDRIVES, FoundLetter, letter_row, sample_of
 from spout.inspect.tables import Column
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.requests import (
@@ -55,151 +54,194 @@ OUTCOMES_SHOWN: Final = 1_000
 REDRIVES_SINCE: Final = "7d"
 
 OUTCOMES: Final = (Column("letter", "letter"), Column("became", "outcome"))
-_WORST_FIRST: Final = ("DIED", "GONE", "UNKNOWN", "OPEN", "ACKED")
+_OUTCOMES_WORST_FIRST: Final = ("DIED", "GONE", "UNKNOWN", "OPEN", "ACKED")
 
 
-class _Meant(NamedTuple):
+class _Selection(NamedTuple):
+    """The letters that a redrive is of.
+
+    Attributes:
+        query: what was asked for, with an end.
+        filters: the same for each input.
+        letters: those that match, the first ones if there are very many.
+        total: how many match.
+    """
+
     query: LetterQuery
     filters: list[tuple[Input, Filter]]
-    letters: FoundLetters
-
-    @property
-    def total(self) -> int:
-        return len(self.letters.found) + self.letters.left_out
+    letters: Sequence[FoundLetter]
+    total: int
 
 
 class RedrivePages:
-    """Builds the pages of redrives, and starts and cancels them."""
+    """Builds the pages of redrives, and starts and cancels them.
+
+    Each method that builds a page puts the values of its template into `page_values`, and returns
+    the same for programs.
+    """
 
     def __init__(
         self,
         topics: Topics,
-        log: Callable[[], Log],
+        reachable_log: Callable[[], Log],
         now_ms: Callable[[], int],
-        answering: Callable[[LogBuild], Build],
+        with_errors_shown: Callable[[LogBuild], Build],
         jobs: RedriveJobs,
         actions: Actions | None,
     ) -> None:
-        """Prepare. `log` and `answering` are those of `LogPages`; None for `actions`: read-only."""
+        """Prepare. `reachable_log` and `with_errors_shown` are those of `LogPages`.
+
+        Without `actions` (None) the pages are read-only.
+        """
         self._topics = topics
-        self._log = log
+        self._reachable_log = reachable_log
         self._now_ms = now_ms
-        self._answering = answering
+        self._with_errors_shown = with_errors_shown
         self._jobs = jobs
         self._actions = actions
 
     def routes(self) -> list[tuple[str, Build]]:
-        """Return the pages."""
+        """Return what builds each page, by its address."""
         return [
-            ("/redrives", self._answering(self._list)),
-            ("/redrives/new", self._answering(self._try)),
-            ("/redrives/{redrive:path}", self._answering(self._details)),
+            ("/redrives", self._with_errors_shown(self._list_page)),
+            ("/redrives/new", self._with_errors_shown(self._trial_page)),
+            ("/redrives/{redrive:path}", self._with_errors_shown(self._redrive_page)),
         ]
 
     def changes(self) -> list[tuple[str, Build]]:
-        """Return what a form may be sent to; the form is `request.state.form`."""
+        """Return what changes something, by its address; the form is `request.state.form`."""
         return [
-            ("/redrives", self._allowed(self._start)),
-            ("/redrives/{redrive:path}/cancel", self._allowed(self._cancel)),
+            ("/redrives", self._if_allowed(self._start_redrive)),
+            ("/redrives/{redrive:path}/cancel", self._if_allowed(self._cancel_redrive)),
         ]
 
-    def _allowed(self, build: LogBuild) -> Build:
-        changing = self._answering(build)
+    def _if_allowed(self, change: LogBuild) -> Build:
+        """Return what carries a change out, and answers 403 to a request that may change nothing."""
+        build_after_change = self._with_errors_shown(change)
 
-        def answer(request: Request, now: LatestState) -> PageContent:
-            text = action_refusal(request, request.state.form, self._actions)
-            if text:
-                return PageContent("message.html", "Refused", {"text": text}, {"error": text}, 403)
-            return changing(request, now)
+        def answer(request: Request, latest: LatestState) -> PageContent:
+            refusal = action_refusal(request, request.state.form, self._actions)
+            if refusal:
+                return PageContent(
+                    "message.html", "Refused", {"text": refusal}, json={"error": refusal}, status=403
+                )
+            return build_after_change(request, latest)
 
         return answer
 
-    def _list(self, request: Request, values: dict[str, Any]) -> Any:
+    def _list_page(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Show the redrives that began within a time."""
         since = query_of(request).get("since", "").strip() or REDRIVES_SINCE
-        values |= {"template": "redrives.html", "title": "Redrives", "since": since, "rows": None}
-        values |= {"columns": REDRIVES, "links": {"redrive": lambda row: redrive_address(row["redrive"])}}
+        # the page shows these even if the log cannot be read; None: which there are is unknown
+        page_values |= {"template": "redrives.html", "title": "Redrives", "columns": REDRIVES}
+        page_values |= {"since": since, "rows": None}
+        page_values["links"] = {"redrive": lambda row: redrive_address(row["redrive"])}
         since_ms = named_past_ms("since", since, self._now_ms())
-        values["rows"] = redrive_rows(self._log(), self._topics, inputs_named(self._topics, ()), since_ms)
-        return values["rows"]
+        inputs = inputs_named(self._topics, ())
+        rows = redrive_rows(self._reachable_log(), self._topics, inputs, since_ms)
+        page_values["rows"] = rows
+        return rows
 
-    def _details(self, request: Request, values: dict[str, Any]) -> Any:
+    def _redrive_page(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Show how far a redrive is on each input, and what became of its letters, the worst first."""
         redrive = request.path_params["redrive"]
         job = self._jobs.find(redrive)
-        values |= {"title": f"Redrive {redrive}", "redrive": redrive, "job": job, "actions": self._actions}
+        page_values |= {"title": f"Redrive {redrive}", "redrive": redrive, "job": job}
+        page_values["actions"] = self._actions
         try:
-            rows = redrive_details(self._log(), self._topics, redrive)
+            rows = redrive_details(self._reachable_log(), self._topics, redrive)
         except UsageError:
             if job is None:
                 raise
-            rows = []  # it has not written that it began
-        outcomes = [each for row in rows for each in row["outcomes"]]
-        outcomes.sort(key=lambda each: _WORST_FIRST.index(each["outcome"]))
-        counted = Counter(LetterOutcome(each["outcome"]) for each in outcomes)
-        is_open = any(row["state"] == "NOT ENDED" for row in rows) or (job is not None and job.is_running)
-        values |= {"template": "redrive.html", "rows": rows, "is_open": is_open}
+            rows = []  # the job has not written its beginning into the log yet
+        outcome_rows = [outcome_row for row in rows for outcome_row in row["outcomes"]]
+        outcome_rows.sort(key=lambda row: _OUTCOMES_WORST_FIRST.index(row["outcome"]))
+        letter_counts = Counter(LetterOutcome(row["outcome"]) for row in outcome_rows)
+        is_running = job is not None and job.is_running
+        is_open = is_running or any(row["state"] == "NOT ENDED" for row in rows)
+        page_values |= {"template": "redrive.html", "rows": rows, "is_open": is_open}
+        # letters that were dropped have no outcome
         is_replay = any(row["action"] == LetterAction.REPLAYED for row in rows)
-        values |= {
-            "became": outcome_text(counted) if is_replay else "",
-            "hidden": max(0, len(outcomes) - OUTCOMES_SHOWN),
-        }
-        values |= {"columns": OUTCOMES, "outcomes": outcomes[:OUTCOMES_SHOWN], "links": LETTER_LINKS}
+        page_values["became"] = outcome_text(letter_counts) if is_replay else ""
+        page_values |= {"columns": OUTCOMES, "links": LETTER_LINKS}
+        page_values["outcomes"] = outcome_rows[:OUTCOMES_SHOWN]
+        page_values["hidden"] = max(0, len(outcome_rows) - OUTCOMES_SHOWN)
         return rows
 
-    def _try(self, request: Request, values: dict[str, Any]) -> Any:
-        values |= {"title": "Redrive dead letters", "is_live": False}
-        meant = self._meant(query_of(request))
-        rows = [letter_row(each) for each in sample_of(meant.letters.found)]
-        values |= {"template": "redrive_new.html", "query": meant.query, "total": meant.total, "rows": rows}
-        values |= {"columns": LIST[:-1], "links": LETTER_LINKS}
-        values |= {"actions": self._actions, "typed_above": TYPED_ABOVE}
-        return {"letters": meant.total, "until": meant.query.until, "sample": rows}
+    def _trial_page(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Show how many letters a redrive would be of, and the form that starts it."""
+        page_values |= {"title": "Redrive dead letters", "is_live": False}
+        selection = self._select(query_of(request))
+        rows = [letter_row(letter) for letter in sample_of(selection.letters)]
+        page_values |= {"template": "redrive_new.html", "query": selection.query}
+        page_values |= {"total": selection.total, "rows": rows}
+        # the last column says who has handled a letter: nobody
+        page_values |= {"columns": LIST[:-1], "links": LETTER_LINKS}
+        page_values |= {"actions": self._actions, "typed_above": TYPED_ABOVE}
+        return {"letters": selection.total, "until": selection.query.until, "sample": rows}
 
-    def _start(self, request: Request, values: dict[str, Any]) -> Any:
+    def _start_redrive(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Start the redrive that a form asks for, and lead to its page."""
         form: Mapping[str, str] = request.state.form
-        values["title"] = "Not started"
-        meant = self._meant(form)
-        if not meant.total:
+        page_values["title"] = "Not started"  # shown with an error alone
+        selection = self._select(form)
+        if not selection.total:
             raise UsageError("no letter matches any more: somebody else has handled them")
         typed = form.get("count", "").replace(",", "").strip()
-        if meant.total > TYPED_ABOVE and typed != str(meant.total):
+        if selection.total > TYPED_ABOVE and typed != str(selection.total):
             wrong = Untrusted(typed) or "nothing"
-            raise UsageError(f"{meant.total:,} letters match, and {wrong} was typed: type how many match")
-        if not (why := form.get("why", "").strip()):
+            raise UsageError(f"{selection.total:,} letters match, and {wrong} was typed: type how many match")
+        why = form.get("why", "").strip()
+        if not why:
             raise UsageError("say for what reason the letters live again: it is kept with the redrive")
-        order = Order(LetterAction.REPLAYED, Filter(), self._by(form), why, uuid.uuid4().hex[:8])
-        self._jobs.start(meant.filters, order, _rate(form.get("rate", "").strip()))
-        values["location"] = redrive_address(order.redrive)
+        order = Order(
+            LetterAction.REPLAYED,
+            Filter(),  # the job has one of each input
+            by=self._person(form),
+            why=why,
+            redrive=uuid.uuid4().hex[:8],
+        )
+        self._jobs.start(selection.filters, order, _rate(form.get("rate", "").strip()))
+        page_values["location"] = redrive_address(order.redrive)
         return {"redrive": order.redrive}
 
-    def _cancel(self, request: Request, values: dict[str, Any]) -> Any:
+    def _cancel_redrive(self, request: Request, page_values: dict[str, Any]) -> Any:
+        """Cancel a redrive, wherever it runs, and lead to its page."""
         redrive = request.path_params["redrive"]
-        values["title"] = "Not cancelled"
+        page_values["title"] = "Not cancelled"  # shown with an error alone
         job = self._jobs.find(redrive)
         if job is not None and job.is_running:
             job.cancel()
         else:
-            by = self._by(request.state.form)
-            cancel_everywhere(self._log(), self._topics, redrive, by, self._now_ms())
-        values["location"] = redrive_address(redrive)
+            person = self._person(request.state.form)
+            cancel_everywhere(self._reachable_log(), self._topics, redrive, person, self._now_ms())
+        page_values["location"] = redrive_address(redrive)
         return {"redrive": redrive}
 
-    def _by(self, form: Mapping[str, str]) -> str:
-        return form.get("by", "").strip() or (self._actions.by if self._actions else "")
+    def _person(self, form: Mapping[str, str]) -> str:
+        """Return who sends a form, for the audit records; empty: nobody knows."""
+        default = self._actions.by if self._actions else ""
+        return form.get("by", "").strip() or default
 
-    def _meant(self, named: Mapping[str, str]) -> _Meant:
-        """Count what is meant; a filter without an end gets the present time as its end.
+    def _select(self, fields: Mapping[str, str]) -> _Selection:
+        """Read which letters match the fields of an address or a form.
+
+        A filter without an end gets the present time as its end: so the form below the count is of
+        the same letters, whatever dies meanwhile.
 
         Raises:
             UsageError: the filter cannot be parsed, or means all letters of all inputs.
         """
-        query = LetterQuery.of(named)
+        query = LetterQuery.of(fields)
+        # an end alone, or `all`, leaves no letter of today out
         if not any(query._replace(until="", all="")):
             raise UsageError("that means every letter of every input: choose an input, or a filter")
         now_ms = self._now_ms()
         query = query._replace(until=query.until or time_text(now_ms))
         filters = query.filters(self._topics, now_ms)
         wait_ms = self._topics.replay.limits.operation_timeout_ms
-        return _Meant(query, filters, matching_letters(self._log(), filters, wait_ms=wait_ms))
+        result = matching_letters(self._reachable_log(), filters, wait_ms=wait_ms)
+        return _Selection(query, filters, result.letters, len(result.letters) + result.left_out)
 
 
 def redrive_address(redrive: str) -> str:
@@ -208,6 +250,7 @@ def redrive_address(redrive: str) -> str:
 
 
 def _rate(text: str) -> float | None:
+    """Parse letters a second; None for an empty text: as fast as it can."""
     try:
         return float(text) if text else None
     except ValueError as error:

@@ -24,7 +24,7 @@ from acker.config.settings import Input
 from acker.config.topics import Topics
 from acker.untrusted import Untrusted, shell_word
 from replay.records.letters import Filter
-from spout.inspect.dead_letters import by_place, inputs_named, parse_filter
+from spout.inspect.dead_letters import filters_of_inputs, inputs_named, parse_filter
 from spout.inspect.tables import Row
 from spout.serving.hosts import MISDIRECTED, AllowedHosts, path_of_target
 from spout.ui.jobs import Actions
@@ -50,9 +50,9 @@ class PageContent:
         template: the file in templates/ for `<main>`.
         values: for the template.
         json: the same for programs.
-        every_s: how long at least what it shows is shown.
-        is_live: whether it shows what is new by itself.
-        location: where a request that changed something leads.
+        every_s: an open page is built again after this time at the earliest; 0: with each reading.
+        is_live: whether an open page is built again by itself.
+        location: the address of what a request has made or changed; empty: it changed nothing.
     """
 
     template: str
@@ -66,19 +66,23 @@ class PageContent:
 
 
 Build = Callable[[Request, LatestState], PageContent]
+"""Builds a page, as an answer to a request."""
 
 LogBuild = Callable[[Request, dict[str, Any]], Any]
-"""What builds a page that reads the log; see `LogPages.answering`."""
+"""Builds a page that reads the log: puts the values of its template into the dict, and returns JSON.
+
+See `LogPages.with_errors_shown`.
+"""
 
 LETTER_LINKS: Final[Mapping[str, Callable[[Row], str]]] = {"letter": lambda row: f"/letter/{row['letter']}"}
 """Where the cells of a column lead, by its key."""
 
 
 def named_values(query: bytes, fields_max: int | None = None) -> dict[str, str]:
-    """Return the values of a query or a form by name, the last of each.
+    """Return the values of a query or a form by the names of its fields; of one name the last value.
 
-    Bytes that are no text are kept, as Python keeps those of a command line: ``%FF`` that somebody has typed
-    into an address is that byte of a key.
+    Bytes that are no text are kept, as Python keeps those of a command line: ``%FF`` that somebody
+    has typed into an address is that byte of a key.
 
     Raises:
         ValueError: it has more than `fields_max` fields, or is no text.
@@ -98,7 +102,7 @@ def query_of(request: Request) -> dict[str, str]:
 
 
 class RecordQuery(NamedTuple):
-    """What the form of the record page asks for."""
+    """What the form of the record page asks for: a place, or a key from a time on; empty: not given."""
 
     place: str
     key: str
@@ -107,9 +111,14 @@ class RecordQuery(NamedTuple):
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        named = query_of(request)
-        place = request.path_params.get("place") or named.get("place", "")
-        return cls(place.strip(), named.get("key", "").strip(), named.get("from", ""), named.get("input", ""))
+        fields = query_of(request)
+        place = request.path_params.get("place") or fields.get("place", "")
+        return cls(
+            place=place.strip(),
+            key=fields.get("key", "").strip(),
+            since=fields.get("from", ""),
+            input=fields.get("input", ""),
+        )
 
 
 class LetterQuery(NamedTuple):
@@ -126,28 +135,33 @@ class LetterQuery(NamedTuple):
     all: str = ""
 
     @classmethod
-    def of(cls, named: Mapping[str, str]) -> Self:
-        return cls(**{name: named.get(name, "").strip() for name in cls._fields})
+    def of(cls, fields: Mapping[str, str]) -> Self:
+        """Read it from the fields of an address or a form; others than its own are ignored."""
+        return cls(**{name: fields.get(name, "").strip() for name in cls._fields})
 
     def filters(self, topics: Topics, now_ms: int) -> list[tuple[Input, Filter]]:
-        """Return a filter for each input that is meant; `UsageError`: it cannot be parsed."""
+        """Return a filter for each input that is asked for; `UsageError`: it cannot be parsed."""
         texts = {name: value or None for name, value in self._asdict().items()}
-        matching = parse_filter(texts, now_ms, handled=bool(self.all))
+        filter_of_all = parse_filter(texts, now_ms, handled=bool(self.all))
         inputs = inputs_named(topics, [self.input] if self.input else [])
-        return by_place(inputs, [self.place] if self.place else [], matching)
+        return filters_of_inputs(inputs, [self.place] if self.place else [], filter_of_all)
 
     def address(self, path: str = "/letters", **changes: str) -> str:
         """Return the address of a page with this query, a part of it changed."""
-        named = {name: value for name, value in (self._asdict() | changes).items() if value}
-        return f"{path}?{urlencode(named, errors='surrogateescape')}" if named else path
+        fields = {name: value for name, value in (self._asdict() | changes).items() if value}
+        if not fields:
+            return path
+        return f"{path}?{urlencode(fields, errors='surrogateescape')}"
 
     def options(self) -> str:
-        """Return it as the options of a command."""
-        named = {name: value for name, value in self._asdict().items() if value and name != "place"}
-        words = [
-            f"--{name}" if name == "all" else f"--{name} {shell_word(value)}" for name, value in named.items()
-        ]
-        return " ".join([*([shell_word(self.place)] if self.place else []), *words])
+        """Return it as the arguments of ``windhover dlq``: the place, then the options."""
+        words = [shell_word(self.place)] if self.place else []
+        for name, value in self._asdict().items():
+            if name == "all" and value:
+                words.append("--all")
+            elif name != "place" and value:
+                words.append(f"--{name} {shell_word(value)}")
+        return " ".join(words)
 
 
 def action_refusal(request: Request, form: Mapping[str, str], actions: Actions | None) -> str:
@@ -176,19 +190,22 @@ class HostGuard:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with an error, or pass it to the application, as ASGI has it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        arrived_at, _ = scope.get("server") or ("", None)
-        if refusal := self._hosts.refusal(named, scope["path"], arrived_at):
-            await JSONResponse({"error": refusal}, MISDIRECTED)(scope, receive, guarded)
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        server_address, _server_port = scope.get("server") or ("", None)
+        refusal = self._hosts.refusal(hosts, scope["path"], server_address)
+        if refusal:
+            error_response = JSONResponse({"error": refusal}, MISDIRECTED)
+            await error_response(scope, receive, send_with_headers)
             return
         path = path_of_target(scope["path"])
-        await self._app({**scope, "path": path}, receive, guarded)
+        await self._app({**scope, "path": path}, receive, send_with_headers)

@@ -61,7 +61,7 @@ class PageAddress:
 
     Attributes:
         host: an address or a name of this machine.
-        port: 0: a free one.
+        port: 0: the system chooses a free one.
         allow_hosts: further hosts that a request may name; see `spout.serving.hosts`.
     """
 
@@ -128,10 +128,11 @@ def serve_pages(
         The exit code, 143 for SIGTERM and 130 for SIGINT.
 
     Raises:
-        UsageError: the address is in use, or is none of this machine; one of `drivers` is none; a host to
-            allow is none; or a library is missing.
+        UsageError: the address is in use, or is not of this machine; the address of a driver, or a host
+            to allow, cannot be parsed; or a library is missing.
     """
-    if missing := missing_libraries():
+    missing = missing_libraries()
+    if missing:
         raise UsageError(f"the page needs {', '.join(missing)}; {INSTALL}")
     from spout.serving.asgi import page_server
 
@@ -148,7 +149,7 @@ def serve_pages(
 
         site = stack.enter_context(closing(Site(build, shown.topics, shown.file)))
 
-        def stop() -> None:
+        def stop() -> None:  # called when nothing is served any more
             site.stop()
             cut_off.timer.start()
 
@@ -191,7 +192,7 @@ class _CutOff:
 def _open_pages(
     stack: ExitStack, shown: ShownInstallation, now_ms: Callable[[], int]
 ) -> tuple[Pages, Watch, RedriveJobs]:
-    """Open the pages, with what reads for them and the redrives that they start; `stack` closes all of it."""
+    """Open the pages, what reads for them, and their redrives; `stack` closes all of it."""
     from spout.ui.log_pages import LogPages
     from spout.ui.pages import Pages
     from spout.ui.redrive_pages import RedrivePages
@@ -203,13 +204,22 @@ def _open_pages(
     request_log = stack.enter_context(closing(open_log()))
     overview = stack.enter_context(closing(Overview(watch_log, topics, read_max=PAGE_READ_MAX)))
     causes = stack.enter_context(closing(CauseWatch(watch_log, topics)))
-    watch = Watch(overview.snapshot, topics, now_ms, causes.read, causes.rates, causes.is_filling)
-    graphs = Drivers([metrics_address(driver) for driver in shown.drivers], read_metrics)
-    log_pages = LogPages(topics, request_log, now_ms, graphs, config)
+    watch = Watch(
+        overview.snapshot,
+        topics,
+        now_ms,
+        causes=causes.read,
+        rates=causes.rates,
+        is_filling=causes.is_filling,
+    )
+    drivers = Drivers([metrics_address(driver) for driver in shown.drivers], read_metrics)
+    log_pages = LogPages(topics, request_log, now_ms, drivers, config)
     stack.callback(log_pages.thread.shutdown, cancel_futures=True)
     jobs = stack.enter_context(closing(RedriveJobs(open_log, topics, now_ms)))
-    redrives = RedrivePages(topics, log_pages.log, now_ms, log_pages.answering, jobs, shown.actions)
-    return Pages(topics, watch, log_pages, redrives, graphs, config), watch, jobs
+    redrive_pages = RedrivePages(
+        topics, log_pages.reachable_log, now_ms, log_pages.with_errors_shown, jobs, shown.actions
+    )
+    return Pages(topics, watch, log_pages, redrive_pages, drivers, config), watch, jobs
 
 
 def missing_libraries() -> list[str]:
@@ -218,7 +228,7 @@ def missing_libraries() -> list[str]:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raise UsageError if the port is in use, or the host is not of here."""
+    """Return a socket that listens; `UsageError`: the port is in use, or the host is another machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)

@@ -41,7 +41,10 @@ class BandKind(StrEnum):
 
 
 _KINDS: Final = tuple(BandKind)
+"""A cell's kind is an index of this."""
+
 _COUNTED: Final = (BandKind.OPEN, BandKind.WAITING, BandKind.BLOCKED, BandKind.DEAD)
+"""The kinds of which records are counted; the worst one in a cell is the kind of the cell."""
 
 
 class Run(NamedTuple):
@@ -49,7 +52,7 @@ class Run(NamedTuple):
 
     Attributes:
         first: the first offset; `end` is behind the last one.
-        cell: the first cell; `cell_end` is behind the last one.
+        cell: the number of the first cell; `cell_end` is behind the last one.
         counts: how many records of each kind are in it, in the order open, waiting, blocked, dead.
         due_ms: wall time of the first replay in it; None: none is due, or nobody has taken it over.
     """
@@ -64,20 +67,27 @@ class Run(NamedTuple):
 
     def text(self) -> str:
         """Describe it in words; the time of the first replay is left out."""
-        offsets = (
-            f"offset {self.first:,}" if self.end - self.first == 1 else f"{self.first:,} to {self.end - 1:,}"
-        )
-        found = [
-            f"{n:,} {kind if n == 1 else str(kind).replace('waits', 'wait')}"
-            for kind, n in zip(_COUNTED, self.counts, strict=True)
-            if n
-        ]
-        return f"{offsets}: {', '.join(found) or self.kind}"
+        offsets = f"{self.first:,} to {self.end - 1:,}"
+        if self.end - self.first == 1:
+            offsets = f"offset {self.first:,}"
+        parts = []
+        for kind, count in zip(_COUNTED, self.counts, strict=True):
+            if count:
+                words = str(kind) if count == 1 else str(kind).replace("waits", "wait")
+                parts.append(f"{count:,} {words}")
+        return f"{offsets}: {', '.join(parts) or self.kind}"
 
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """The band of a log. `cells` is its width, and `unknown` says what it cannot show, and why."""
+    """The band of a log.
+
+    Attributes:
+        start: its first offset; `end` is behind the last one.
+        cells: how many cells it is wide.
+        blocking: the offset that blocks the commit; None: none does, or it is unknown.
+        unknown: what it cannot show, and why.
+    """
 
     start: int
     end: int
@@ -91,69 +101,93 @@ def strip_of(state: PartitionState, cells_max: int = CELLS_MAX) -> Reading[Strip
     """Return the band of a partition; unknown where it is unknown how far its log reaches."""
     if state.start.value is None or state.end.value is None:
         return Reading(unknown=state.start.unknown or state.end.unknown)
-    unknown = {
+    why_old = ""
+    if state.is_old:
+        why_old = OLD_STATE.format(span(state.as_of_ms.value or 0)) + state.why_old
+    # why each of these is unknown; empty: it is known
+    reasons = {
         "how far the group has committed": state.committed.unknown,
         "what is open": state.progress.unknown,
-        "what was emitted since": OLD_STATE.format(span(state.as_of_ms.value or 0)) + state.why_old
-        if state.is_old
-        else "",
+        "what was emitted since": why_old,
         "what waits for a replay": state.due_at.unknown,
         "what is dead": state.dead_at.unknown,
     }
-    cells = _Cells(state.start.value, state.end.value, cells_max)
-    progress, due, dead = state.progress.value, state.due_at.value, state.dead_at.value
-    committed = None if state.committed.unknown else state.committed.value or 0
-    base = cells.base(committed, progress, is_old=state.is_old, knows_lost=due is not None)
-    nothing = np.empty(0, np.int64)
-    waits, due_ms, is_blocked = due or NOTHING_WAITS
-    elsewhere = (state.replays_due.value or 0) - len(waits)
-    if due is not None and elsewhere:
-        unknown[f"where {elsewhere:,} more that wait began"] = (
+    progress = state.progress.value
+    lost = state.due_at.value or NOTHING_WAITS
+    no_offsets = np.empty(0, np.int64)
+    dead_offsets = no_offsets if state.dead_at.value is None else state.dead_at.value.offsets
+    # lost copies whose record is not known yet have no place in the band of the records
+    unplaced_count = (state.replays_due.value or 0) - len(lost.offsets)
+    if state.due_at.value is not None and unplaced_count:
+        reasons[f"where {unplaced_count:,} more that wait began"] = (
             "no replay worker has taken over these copies yet, which finds their records"
         )
-    counts = np.stack(
+
+    cells = _Cells(state.start.value, state.end.value, cells_max)
+    kinds = cells.kinds_without_counted(
+        # a group that has committed nothing yet has committed up to 0
+        committed=None if state.committed.unknown else state.committed.value or 0,
+        progress=progress,
+        is_old=state.is_old,
+        knows_lost=state.due_at.value is not None,
+    )
+    counts = np.stack(  # one row for each of `_COUNTED`
         [
             cells.counts(_open_offsets(progress.ranges if progress else ())),
-            cells.counts(waits[~is_blocked]),
-            cells.counts(waits[is_blocked]),
-            cells.counts(dead.offsets if dead else nothing),
+            cells.counts(lost.offsets[~lost.is_blocked]),
+            cells.counts(lost.offsets[lost.is_blocked]),
+            cells.counts(dead_offsets),
         ]
     )
-    first_due = cells.earliest(waits[due_ms > 0], due_ms[due_ms > 0])
-    return Reading(
-        Strip(
-            cells.start,
-            cells.end,
-            cells.number,
-            cells.runs(base, counts, first_due),
-            state.blocking.value,
-            [f"{what} is unknown: {why}" for what, why in unknown.items() if why],
-        ),
-        as_of_ms=state.progress.as_of_ms,
+    has_due_time = lost.due_ms > 0  # a lost root that nobody has taken over has none
+    first_due_ms = cells.earliest(lost.offsets[has_due_time], lost.due_ms[has_due_time])
+    strip = Strip(
+        start=cells.start,
+        end=cells.end,
+        cells=cells.number,
+        runs=cells.runs(kinds, counts, first_due_ms),
+        blocking=state.blocking.value,
+        unknown=[f"{what} is unknown: {why}" for what, why in reasons.items() if why],
     )
+    return Reading(strip, as_of_ms=state.progress.as_of_ms)
 
 
 def copies_strip_of(state: PartitionState) -> Reading[Strip]:
     """Return the band of a partition's copies on the replay topic, from the first that is open or waits."""
-    copies, end = state.copies, state.copies_end
-    if copies.value is None or end.value is None:
-        return Reading(unknown=copies.unknown or end.unknown)
-    emitted_to = int(offset_of(copies.value.emitted_to))
-    offsets = _open_offsets(copies.value.ranges)
-    due = state.copies_due_at.value
-    waits, _, is_blocked = due or NOTHING_WAITS
-    start = int(np.concatenate((offsets, waits)).min(initial=min(emitted_to, end.value)))
-    cells = _Cells(start, end.value, CELLS_MAX)
-    base = cells.base(start, copies.value, is_old=state.is_old, knows_lost=due is not None)
-    counts = np.zeros((len(_COUNTED), cells.number), np.int64)
-    counts[:3] = [cells.counts(each) for each in (offsets, waits[~is_blocked], waits[is_blocked])]
-    runs = cells.runs(base, counts, np.full(cells.number, OFFSET_MAX))
-    return Reading(Strip(start, cells.end, cells.number, runs), as_of_ms=copies.as_of_ms)
+    progress, end = state.copies.value, state.copies_end.value
+    if progress is None or end is None:
+        return Reading(unknown=state.copies.unknown or state.copies_end.unknown)
+    emitted_to = int(offset_of(progress.emitted_to))
+    open_offsets = _open_offsets(progress.ranges)
+    lost = state.copies_due_at.value or NOTHING_WAITS
+    # all copies before these are settled, and not drawn
+    first_not_settled = np.concatenate((open_offsets, lost.offsets)).min(initial=min(emitted_to, end))
+    start = int(first_not_settled)
+    cells = _Cells(start, end, CELLS_MAX)
+    kinds = cells.kinds_without_counted(
+        committed=start,
+        progress=progress,
+        is_old=state.is_old,
+        knows_lost=state.copies_due_at.value is not None,
+    )
+    counts = np.stack(  # one row for each of `_COUNTED`; a copy that dies is a letter of its record
+        [
+            cells.counts(open_offsets),
+            cells.counts(lost.offsets[~lost.is_blocked]),
+            cells.counts(lost.offsets[lost.is_blocked]),
+            np.zeros(cells.number, np.int64),
+        ]
+    )
+    runs = cells.runs(kinds, counts, first_due_ms=np.full(cells.number, OFFSET_MAX))
+    return Reading(Strip(start, cells.end, cells.number, runs), as_of_ms=state.copies.as_of_ms)
 
 
 def _open_offsets(ranges: Sequence[OpenRange]) -> I64:
     """Return the offsets of all open roots of some ranges, (n,)."""
-    parts = [int(offset_of(found.start)) + np.asarray(found.at, np.int64) for found in ranges]
+    parts = []
+    for open_range in ranges:
+        first = int(offset_of(open_range.start))
+        parts.append(first + np.asarray(open_range.at, np.int64))
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
@@ -164,67 +198,85 @@ class _Cells:
         self.start, self.end = start, max(start, end)
         self._length = self.end - start
         self.number = min(cells_max, self._length)
-        at = np.arange(self.number + 1, dtype=np.int64)
-        self._edges = start - (-at * self._length // self.number) if self.number else at + start
-        """First offset of each cell, and the end of the last one, (n + 1,)."""
+        numbers = np.arange(self.number + 1, dtype=np.int64)
+        # first offset of each cell, and the end of the last one, (n + 1,); 10 offsets in 4 cells: 0
+        # 3 5 8 10
+        self._edges = numbers + start
+        if self.number:
+            self._edges = start - (-numbers * self._length // self.number)  # rounded up
 
-    def _cell_of(self, offsets: I64) -> tuple[I64, np.ndarray]:
-        """Return the cells of those offsets that are in the band, and which these are."""
-        inside = (offsets >= self.start) & (offsets < self.end)
-        return (offsets[inside] - self.start) * self.number // max(1, self._length), inside
+    def _cells_inside(self, offsets: I64) -> tuple[I64, np.ndarray]:
+        """Return the cells of those offsets that are in the band, and a mask of these offsets."""
+        is_inside = (offsets >= self.start) & (offsets < self.end)
+        return (offsets[is_inside] - self.start) * self.number // max(1, self._length), is_inside
 
     def counts(self, offsets: I64) -> I64:
         """Count the offsets in each cell, (n,)."""
-        return np.bincount(self._cell_of(offsets)[0], minlength=self.number).astype(np.int64)
+        cells, _is_inside = self._cells_inside(offsets)
+        return np.bincount(cells, minlength=self.number).astype(np.int64)
 
-    def earliest(self, offsets: I64, times: I64) -> I64:
-        """Return the earliest of the times in each cell, (n,); `OFFSET_MAX` where there is none."""
-        found = np.full(self.number, OFFSET_MAX, np.int64)
-        cells, inside = self._cell_of(offsets)
-        np.minimum.at(found, cells, times[inside])
-        return found
+    def earliest(self, offsets: I64, times_ms: I64) -> I64:
+        """Return the earliest time of each cell, (n,); `OFFSET_MAX` where there is none.
 
-    def base(
-        self, committed: int | None, progress: SourceProgress | None, *, is_old: bool, knows_lost: bool
-    ) -> I64:
-        """Return the kind of each cell, an index of `_KINDS`, before what is open or lost is drawn, (n,).
-
-        What a State that `is_old` calls not emitted may have been emitted since. What is settled may wait for
-        its replay unless somebody `knows_lost`.
+        Each offset has one of the times.
         """
-        firsts, ends = self._edges[:-1], self._edges[1:]
-        found = np.full(self.number, _KINDS.index(BandKind.UNKNOWN), np.int64)
+        earliest_ms = np.full(self.number, OFFSET_MAX, np.int64)
+        cells, is_inside = self._cells_inside(offsets)
+        np.minimum.at(earliest_ms, cells, times_ms[is_inside])
+        return earliest_ms
+
+    def kinds_without_counted(
+        self, *, committed: int | None, progress: SourceProgress | None, is_old: bool, knows_lost: bool
+    ) -> I64:
+        """Return the kind of each cell before the kinds in `_COUNTED` are drawn over it, (n,).
+
+        Args:
+            committed: the offset that the group has committed; None: it is unknown.
+            progress: what the ackers have; None: it is unknown.
+            is_old: what the ackers call not emitted may have been emitted since.
+            knows_lost: what waits for a replay is known; if not, it may be anything that was
+                emitted.
+        """
+        first_offsets, ends = self._edges[:-1], self._edges[1:]
+        kinds = np.full(self.number, _KINDS.index(BandKind.UNKNOWN), np.int64)
         if progress is not None:
             emitted_to = int(offset_of(progress.emitted_to)) if progress.was_emitted else self.start
             if knows_lost:
-                found[firsts < emitted_to] = _KINDS.index(BandKind.SETTLED)
+                kinds[first_offsets < emitted_to] = _KINDS.index(BandKind.SETTLED)
             if not is_old:
-                found[firsts >= emitted_to] = _KINDS.index(BandKind.NEW)
+                kinds[first_offsets >= emitted_to] = _KINDS.index(BandKind.NEW)
             if committed is not None:
-                found[(firsts < committed) & (np.minimum(ends, emitted_to) <= committed)] = 0
+                # the last cell with emitted records may reach into those that are not emitted yet
+                is_committed = (first_offsets < committed) & (np.minimum(ends, emitted_to) <= committed)
+                kinds[is_committed] = _KINDS.index(BandKind.COMMITTED)
         if committed is not None:
-            found[ends <= committed] = _KINDS.index(BandKind.COMMITTED)
-        return found
+            kinds[ends <= committed] = _KINDS.index(BandKind.COMMITTED)
+        return kinds
 
-    def runs(self, base: I64, counts: I64, due_ms: I64) -> list[Run]:
-        """Return what the cells show as runs. `counts` is (4, n), of `_COUNTED`; the others are (n,)."""
-        kinds = base.copy()
-        for kind, found in zip(_COUNTED, counts, strict=True):
-            kinds[found > 0] = _KINDS.index(kind)
-        changes = np.flatnonzero(np.diff(kinds)) + 1
+    def runs(self, kinds: I64, counts: I64, first_due_ms: I64) -> list[Run]:
+        """Return what the cells show as runs.
+
+        Args:
+            kinds: of each cell, without those of `_COUNTED`, (n,).
+            counts: how many records of each of `_COUNTED` are in each cell, (4, n).
+            first_due_ms: when the first replay of each cell is due; `OFFSET_MAX`: none is, (n,).
+        """
+        shown_kinds = kinds.copy()
+        for kind, kind_counts in zip(_COUNTED, counts, strict=True):
+            shown_kinds[kind_counts > 0] = _KINDS.index(kind)  # the worst kind is the last, and stays
+        changes = np.flatnonzero(np.diff(shown_kinds)) + 1
         bounds = [0, *changes.tolist(), self.number] if self.number else []
         runs: list[Run] = []
-        for first, end in pairwise(bounds):
-            due = int(due_ms[first:end].min())
-            runs.append(
-                Run(
-                    _KINDS[kinds[first]],
-                    int(self._edges[first]),
-                    int(self._edges[end]),
-                    first,
-                    end,
-                    tuple(counts[:, first:end].sum(axis=1).tolist()),
-                    due if due < OFFSET_MAX else None,
-                )
+        for cell, cell_end in pairwise(bounds):
+            due_ms = int(first_due_ms[cell:cell_end].min())
+            run = Run(
+                kind=_KINDS[shown_kinds[cell]],
+                first=int(self._edges[cell]),
+                end=int(self._edges[cell_end]),
+                cell=cell,
+                cell_end=cell_end,
+                counts=tuple(counts[:, cell:cell_end].sum(axis=1).tolist()),
+                due_ms=due_ms if due_ms < OFFSET_MAX else None,
             )
+            runs.append(run)
         return runs

@@ -17,10 +17,10 @@ from replay.records.due import Loss, left_out_by
 from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_of
 
 LANES_MAX: Final = 20
-"""So many attempts are drawn, the latest; the table of events has all."""
+"""How many attempts are drawn, the latest ones; the table of events has all."""
 
 SCALE: Final = 1_000
-"""The width of a lane; all places in it are from 0 to this."""
+"""The width of a lane; an x in it is from 0 to this."""
 
 
 class EventKind(StrEnum):
@@ -37,17 +37,23 @@ class EventKind(StrEnum):
 
 
 class LaneEvent(NamedTuple):
-    """An event of a lane at a wall time; `at` is its place in the lane."""
+    """An event of a lane at a wall time; `x` is its place in the lane."""
 
     at_ms: int
     kind: EventKind
     text: str
-    at: int = 0
+    x: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One attempt. From `begin` to `end` it was open; both are None where it is unknown when it began."""
+    """One attempt.
+
+    Attributes:
+        root: the name of the root that it emitted.
+        begin: the x at which it was emitted; None: it is unknown when.
+        end: the x up to which it was open; None: likewise.
+    """
 
     attempt: int
     root: str
@@ -71,10 +77,10 @@ class Timeline:
 
     def events(self) -> list[tuple[int, LaneEvent]]:
         """Return all events but `NOW` with their attempts, in the order of time."""
-        found = [(lane.attempt, each) for lane in self.lanes for each in lane.events]
-        return sorted(
-            (each for each in found if each[1].kind is not EventKind.NOW), key=lambda each: each[1].at_ms
-        )
+        events = []
+        for lane in self.lanes:
+            events += [(lane.attempt, event) for event in lane.events if event.kind is not EventKind.NOW]
+        return sorted(events, key=lambda attempt_and_event: attempt_and_event[1].at_ms)
 
 
 def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
@@ -82,60 +88,67 @@ def timeline_of(evidence: Evidence, now_ms: int) -> Timeline:
 
     An event without a time is left out, likewise an emission that only repeats the ones beside it.
     """
-    losses = {loss.root: loss for loss in evidence.history if not left_out_by(loss)}
-    named = {one.place for one in evidence.emissions}
-    past = [
-        Lane(loss.attempt, loss.root, loss.reason.value, _lost(loss))
-        for loss in losses.values()
-        if loss.root not in named
+    # 1. lanes: one of each emission that the log has, and one of each loss that only a history has
+    loss_by_root = {loss.root: loss for loss in evidence.history if not left_out_by(loss)}
+    lanes = [
+        _lane_of(evidence, emission, loss_by_root.get(emission.place), now_ms)
+        for emission in evidence.emissions
     ]
-    drafts = [*(_draft(evidence, one, losses.get(one.place), now_ms) for one in evidence.emissions), *past]
-    repeated = {row["root"] for row in attempts_of(evidence, now_ms) if row["repeats"]}
-    drafts = [lane for lane in drafts if lane.root not in repeated]
-    # by time, since a record that was let live again from a dead letter counts its attempts from 1
-    drafts.sort(key=lambda lane: min((each.at_ms for each in lane.events), default=now_ms))
-    if drafts and isinstance(evidence.record, Record):
+    roots_in_log = {emission.place for emission in evidence.emissions}
+    for root, loss in loss_by_root.items():
+        if root not in roots_in_log:
+            lanes.append(Lane(loss.attempt, root, loss.reason.value, _events_of_loss(loss)))
+    repeated_roots = {row["root"] for row in attempts_of(evidence, now_ms) if row["repeats"]}
+    lanes = [lane for lane in lanes if lane.root not in repeated_roots]
+
+    # 2. their order: by time, since a record that was redriven counts its attempts from 1 again
+    def first_ms(lane: Lane) -> int:
+        return min((event.at_ms for event in lane.events), default=now_ms)
+
+    lanes.sort(key=first_ms)
+    if lanes and isinstance(evidence.record, Record):
         written_ms = evidence.record.timestamp_ms
-        first_ms = min((event.at_ms for event in drafts[0].events), default=now_ms)
         # producers write what they like: a time behind the first emission would stretch the lanes to it
-        if 0 < written_ms <= first_ms:
+        if 0 < written_ms <= first_ms(lanes[0]):
             written = LaneEvent(written_ms, EventKind.WRITTEN, "written to its topic")
-            drafts[0] = replace(drafts[0], events=[written, *drafts[0].events])
-    times = [each.at_ms for lane in drafts for each in lane.events]
-    begin_ms, end_ms = min(times, default=now_ms), max(times, default=now_ms)
-    placed = [_placed(lane, begin_ms, max(1, end_ms - begin_ms)) for lane in drafts]
-    return Timeline(begin_ms, end_ms, placed)
+            lanes[0] = replace(lanes[0], events=[written, *lanes[0].events])
+
+    # 3. places: all lanes have one scale
+    times_ms = [event.at_ms for lane in lanes for event in lane.events]
+    begin_ms, end_ms = min(times_ms, default=now_ms), max(times_ms, default=now_ms)
+    length_ms = max(1, end_ms - begin_ms)
+    return Timeline(begin_ms, end_ms, [_placed(lane, begin_ms, length_ms) for lane in lanes])
 
 
-def _draft(evidence: Evidence, one: TracedEmission, loss: Loss | None, now_ms: int) -> Lane:
-    """Return the lane of an emission, its events without their places."""
-    verdict = one.verdict
-    lost = loss if verdict is None else one.loss
-    events = _lost(lost) if lost is not None else []
+def _lane_of(evidence: Evidence, emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> Lane:
+    """Return the lane of an emission that the log has; its events have no places yet."""
+    verdict = emission.verdict
+    # the verdict says how it was lost; where that was not read, a later copy or letter may
+    loss = loss_in_history if verdict is None else emission.loss
+    events = _events_of_loss(loss) if loss is not None else []
     if verdict is not None:
         text = f"verdict {verdict.name} at {verdict.place}"
         events.append(LaneEvent(verdict.at_ms, EventKind.VERDICT, text))
-    elif lost is None and one.open is not None:
-        events.append(LaneEvent(one.open.emitted_ms, EventKind.EMITTED, "emitted"))
-        if one.open.left_ms is not None:
-            events.append(LaneEvent(now_ms + one.open.left_ms, EventKind.DEADLINE, "times out"))
+    elif loss is None and emission.open is not None:
+        events.append(LaneEvent(emission.open.emitted_ms, EventKind.EMITTED, "emitted"))
+        if emission.open.left_ms is not None:
+            deadline_ms = now_ms + emission.open.left_ms
+            events.append(LaneEvent(deadline_ms, EventKind.DEADLINE, "times out"))
         events.append(LaneEvent(now_ms, EventKind.NOW, "now"))
-    due = evidence.dues.get(one.root)
+    due = evidence.dues.get(emission.root)
     if due is not None:
-        fate = "becomes a dead letter" if due.dead else f"is due as attempt {due.attempt + 1}"
-        events.append(LaneEvent(due.due_ms, EventKind.DUE, fate))
-    if one is evidence.emissions[-1]:
-        events += [
-            LaneEvent(
-                letter.died_ms, EventKind.DEAD, f"dead letter {letter.place} ({UntrustedName(letter.dead)})"
-            )
-            for letter in evidence.letters
-            if is_of(letter, one)
-        ]
-    return Lane(one.lineage.attempt, one.name, one.state, events)
+        text = "becomes a dead letter" if due.dead else f"is due as attempt {due.attempt + 1}"
+        events.append(LaneEvent(due.due_ms, EventKind.DUE, text))
+    if emission is evidence.emissions[-1]:
+        for letter in evidence.letters:
+            if is_of(letter, emission):
+                text = f"dead letter {letter.place} ({UntrustedName(letter.dead)})"
+                events.append(LaneEvent(letter.died_ms, EventKind.DEAD, text))
+    return Lane(emission.lineage.attempt, emission.name, emission.state, events)
 
 
-def _lost(loss: Loss) -> list[LaneEvent]:
+def _events_of_loss(loss: Loss) -> list[LaneEvent]:
+    """Return when a root was emitted, and when and how it was lost."""
     ended_ms = loss.emitted_ms + loss.age_ms
     emitted = LaneEvent(loss.emitted_ms, EventKind.EMITTED, "emitted")
     match loss.reason:
@@ -145,8 +158,9 @@ def _lost(loss: Loss) -> list[LaneEvent]:
             ended = LaneEvent(ended_ms, EventKind.FAILED, "abandoned: another session took the group")
         case Verdict.FAILED:
             operator, error = UntrustedName(loss.operator), UntrustedName(loss.error)
-            by = f"failed at {operator or 'an unknown bolt'} by {error or 'no error'}"
-            text = f"{by}: {Untrusted(loss.message)}" if loss.message else by
+            text = f"failed at {operator or 'an unknown bolt'} by {error or 'no error'}"
+            if loss.message:
+                text = f"{text}: {Untrusted(loss.message)}"
             ended = LaneEvent(ended_ms, EventKind.FAILED, text)
         case _:
             assert_never(loss.reason)
@@ -154,8 +168,13 @@ def _lost(loss: Loss) -> list[LaneEvent]:
 
 
 def _placed(lane: Lane, begin_ms: int, length_ms: int) -> Lane:
-    events = [each._replace(at=(each.at_ms - begin_ms) * SCALE // length_ms) for each in lane.events]
-    begin = next((each.at for each in events if each.kind is EventKind.EMITTED), None)
-    closing = (EventKind.NOW, EventKind.VERDICT, EventKind.FAILED, EventKind.DEADLINE)
-    ends = [each.at for kind in closing for each in events if each.kind is kind]
-    return replace(lane, events=events, begin=begin, end=ends[0] if begin is not None and ends else None)
+    """Return a lane with the places of its events; the time of all lanes begins at `begin_ms`."""
+    events = [event._replace(x=(event.at_ms - begin_ms) * SCALE // length_ms) for event in lane.events]
+    emitted_x = [event.x for event in events if event.kind is EventKind.EMITTED]
+    if not emitted_x:
+        return replace(lane, events=events)
+    # a root that is open is open up to now; else it ended with its verdict, or by what the history
+    # says
+    end_kinds = (EventKind.NOW, EventKind.VERDICT, EventKind.FAILED, EventKind.DEADLINE)
+    end_x = [event.x for kind in end_kinds for event in events if event.kind is kind]
+    return replace(lane, events=events, begin=emitted_x[0], end=end_x[0] if end_x else None)

@@ -40,7 +40,15 @@ NO_CAUSES: Final[Reading[Sequence[SeenCause]]] = Reading(())
 
 @dataclass(frozen=True, slots=True)
 class LatestState:
-    """What all pages show; `number` counts the readings from 1, and is 0 before the first one."""
+    """What all pages show.
+
+    Attributes:
+        number: counts the readings from 1; 0: nothing was read yet.
+        series: the figures of the last fifteen minutes, by input and name of the figure.
+        causes: the causes of failures.
+        file_note: why the page does not show what its topics.yaml has now; empty: it does.
+        rates: the verdicts of the last fifteen minutes, by input.
+    """
 
     number: int
     snapshot: Snapshot
@@ -109,19 +117,25 @@ class Watch:
     def read(self) -> None:
         """Read once, and replace `latest`."""
         snapshot = self._read(self.now_ms())
-        if snapshot.away is None:
+        if snapshot.broker_error is None:
             causes = self._causes(snapshot.at_ms)
         else:  # no broker answers, so a second question would only wait for it again
-            causes = Reading(unknown=str(snapshot.away))
+            causes = Reading(unknown=str(snapshot.broker_error))
         flags = self._attention.check(snapshot, causes.value or ())
-        series = self._history.put(snapshot, self._topics)
+        series = self._history.record(snapshot, self._topics)
         rates = self._rates(snapshot.at_ms)
         self.latest = LatestState(
-            self.latest.number + 1, snapshot, flags, series, causes, self.file_note, rates
+            number=self.latest.number + 1,
+            snapshot=snapshot,
+            flags=flags,
+            series=series,
+            causes=causes,
+            file_note=self.file_note,
+            rates=rates,
         )
 
     @contextmanager
-    def tab(self) -> Iterator[None]:
+    def open_tab(self) -> Iterator[None]:
         """Count a tab as open as long as the context lasts; while one is, the state is read often."""
         self.tabs += 1
         try:
@@ -137,9 +151,9 @@ class CauseWatch:
         self._log = log
         self._topics = topics
         self._read_max = read_max
-        self._failures: FirstFailures | None = None
+        self._failures: FirstFailures | None = None  # None: the next call of `read` begins anew
         self._counts = VerdictCounts()
-        self._is_whole = False
+        self._is_whole = False  # whether all verdicts were read in the last call
 
     def is_filling(self) -> bool:
         """Return whether the last call of `read` has left something to be read."""
@@ -165,6 +179,7 @@ class CauseWatch:
         return self._counts.series(self._topics.inputs, now_ms)
 
     def close(self) -> None:
+        """Stop following; the counts of verdicts stay."""
         if self._failures is not None:
             self._failures.close()
         self._failures = None
@@ -184,10 +199,14 @@ class TopicsFile:
         self._handled_text = self._text()
         self.note = ""
 
-    def renewed(self, *, may_change: bool) -> Topics | None:
-        """Return the newer topics, once; None: the file has not changed, or cannot be taken, as `note` says.
+    def load_if_changed(self, *, may_change: bool) -> Topics | None:
+        """Load the file if its text is new, and record in `note` why it cannot be taken.
 
-        `may_change` is False while a redrive runs in the page: then the change waits.
+        Args:
+            may_change: False while a redrive runs in the page: then the change waits.
+
+        Returns:
+            The newer topics, once; None: the file has not changed, or cannot be taken.
         """
         text = self._text()
         if text is None or text == self._handled_text:
@@ -215,7 +234,7 @@ class TopicsFile:
 
 
 FILE_EVERY_S: Final = 1.0
-"""So often the page looks whether its topics.yaml has changed."""
+"""How often the page looks whether its topics.yaml has changed."""
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application."""
@@ -236,7 +255,7 @@ class ServedPages(NamedTuple):
 
 
 class Site:
-    """Serves the pages of the newest topics.yaml that could be loaded; an ASGI application.
+    """Serves the pages of the newest topics.yaml that could be loaded; it is an ASGI application itself.
 
     When the file changes:
 
@@ -254,10 +273,11 @@ class Site:
         """Build the pages of `topics`, which were loaded from `file`; None: nothing changes them."""
         self._build = build
         self._file = file
-        self._stack = ExitStack()
+        self._stack = ExitStack()  # closes what the present pages have open
         self._pages = build(self._stack, topics)
         self._file_checked_s = time.monotonic()
-        self._renewed: Topics | None = None
+        # of a file that has changed, for which pages are still to be built
+        self._newer_topics: Topics | None = None
         self.is_over: Callable[[], bool] = lambda: False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -268,32 +288,36 @@ class Site:
         """Read until `is_over`, and replace the pages whenever the file has changed."""
         while not self.is_over():
             # a watch calls this between two readings, so the file is checked from there
-            self._pages.watch.is_over = self._check_over
+            self._pages.watch.is_over = self._load_changed_file
             await self._pages.watch.run()
-            if self._renewed is not None and not self.is_over():
-                await asyncio.to_thread(self._replace, self._renewed)
-                self._renewed = None
+            if self._newer_topics is not None and not self.is_over():
+                await asyncio.to_thread(self._replace_pages, self._newer_topics)
+                self._newer_topics = None
 
     def stop(self) -> None:
         """End the redrives that run here; a last reading may still go on."""
         self._pages.stop_work()
 
     def close(self) -> None:
+        """Close what the present pages have open."""
         self._stack.close()
 
-    def _check_over(self) -> bool:
-        """Load the file if it has changed; return whether the watch ends, for newer pages or for good."""
-        if self.is_over() or self._renewed is not None:
+    def _load_changed_file(self) -> bool:
+        """Load the file if it has changed, which is looked for each second.
+
+        Return whether the watch of the present pages is to end: for newer pages, or for good.
+        """
+        if self.is_over() or self._newer_topics is not None:
             return True
         now_s = time.monotonic()
         if self._file is not None and now_s - self._file_checked_s >= FILE_EVERY_S:
             self._file_checked_s = now_s
-            self._renewed = self._file.renewed(may_change=self._pages.is_idle())
+            self._newer_topics = self._file.load_if_changed(may_change=self._pages.is_idle())
             self._pages.watch.file_note = self._file.note
-        return self._renewed is not None
+        return self._newer_topics is not None
 
-    def _replace(self, topics: Topics) -> None:
-        """Do the steps of the class's list."""
+    def _replace_pages(self, topics: Topics) -> None:
+        """Build pages for newer topics in place of the present ones: the steps of the class's list."""
         # 1
         stack = ExitStack()
         pages = self._build(stack, topics)

@@ -2150,8 +2150,8 @@ MUTANTS = (
     Mutant(
         "a-clock-that-stands-has-no-deadline",
         "spout/ui/metrics.py",
-        "if lives and times_ms else None",
-        "if times_ms else None",
+        "if query_lives and deadlines_ms else None",
+        "if deadlines_ms else None",
         "tests/unit/spout/ui/test_view_metrics.py"
         "::test_without_a_query_the_clock_stands_still_and_there_is_no_deadline",
         "the alert on a passed deadline would fire for every query that is stopped",
@@ -2238,7 +2238,7 @@ MUTANTS = (
     Mutant(
         "a-page-waits-for-a-broker-that-is-away",
         "spout/ui/log_pages.py",
-        "        if self._away is not None:\n",
+        "        if self._broker_error is not None:\n",
         "        if False:\n",
         "tests/unit/spout/ui/test_log_pages.py"
         "::test_in_an_outage_a_page_answers_by_the_newest_reading_and_asks_nothing",
@@ -2247,8 +2247,8 @@ MUTANTS = (
     Mutant(
         "a-band-is-drawn-record-by-record",
         "spout/ui/strip.py",
-        "np.bincount(self._cell_of(offsets)[0], minlength",
-        "np.bincount([int(cell) for cell in self._cell_of(offsets)[0]], minlength",
+        "np.bincount(cells, minlength",
+        "np.bincount([int(cell) for cell in cells], minlength",
         "tests/unit/spout/ui/test_pages.py"
         "::test_a_million_pending_records_are_a_small_snapshot_with_the_work_of_a_tenth",
         "a page of a log with a million open roots would take a second of the process for each tab",
@@ -2816,8 +2816,8 @@ MUTANTS = (
     Mutant(
         "the-series-of-the-page-go-on-by-a-clock-that-was-set-back",
         "spout/inspect/summary.py",
-        "if not 0 <= now_ms - self._put_ms < SERIES_EVERY_MS",
-        "if now_ms - self._put_ms >= SERIES_EVERY_MS",
+        "if not 0 <= now_ms - self._recorded_ms < SERIES_EVERY_MS",
+        "if now_ms - self._recorded_ms >= SERIES_EVERY_MS",
         "tests/unit/test_clocks.py::test_the_series_of_the_page_go_on_by_a_clock_that_steps",
         "the page would draw nothing new for an hour",
     ),

@@ -45,7 +45,9 @@ def pages_of(
 
     jobs = RedriveJobs(lambda: world.cluster.log(faults), world.topics, now_ms)
     log_pages = LogPages(world.topics, world.cluster.log(faults), now_ms, drivers, config, read_max)
-    redrives = RedrivePages(world.topics, log_pages.log, now_ms, log_pages.answering, jobs, actions)
+    redrives = RedrivePages(
+        world.topics, log_pages.reachable_log, now_ms, log_pages.with_errors_shown, jobs, actions
+    )
     return Pages(world.topics, watch, log_pages, redrives, drivers, config), jobs
 
 

@@ -162,10 +162,10 @@ def test_the_series_of_the_page_go_on_by_a_clock_that_steps(step_ms: int) -> Non
     world = World()
     overview, history = Overview(world.log, world.topics), History()
     first = overview.snapshot(world.now_ms + 2 * HOUR_MS)
-    history.put(first, world.topics)
+    history.record(first, world.topics)
     world.cluster.now_ms += 2 * HOUR_MS + step_ms + SERIES_EVERY_MS
     second = overview.snapshot(world.now_ms)
-    points = history.put(second, world.topics)
+    points = history.record(second, world.topics)
     overview.close()
     assert all(series[-1][0] == second.at_ms for series in points.values())
     times = [[at_ms for at_ms, _ in series] for series in points.values()]

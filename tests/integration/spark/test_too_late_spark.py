@@ -119,7 +119,7 @@ def story(world: VerdictWorld, place: str) -> dict[str, object]:
     trail = Trail(world.log, world.topics)
     [here] = trail.origin(place)
     evidence = trail.follow(here)
-    return explained(evidence, trail.around(here, evidence, NOW_MS), NOW_MS)
+    return explained(evidence, trail.circumstances(here, evidence, NOW_MS), NOW_MS)
 
 
 @pytest.fixture

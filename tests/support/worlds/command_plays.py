@@ -24,7 +24,13 @@ from replay.records.dead_letter import DEAD
 from replay.records.due import Pause, due_codec, pause_key
 from replay.records.headers import location
 from replay.records.letters import Filter, LetterAction
-from spout.inspect.dead_letters import by_place, carry_out, inputs_named, matching_letters, records_of
+from spout.inspect.dead_letters import (
+    carry_out,
+    filters_of_inputs,
+    inputs_named,
+    letters_with_records,
+    matching_letters,
+)
 from spout.inspect.open_roots import open_roots
 from spout.inspect.overview import Overview, missing_members
 from spout.inspect.story import ANNOUNCED, PENDING
@@ -126,9 +132,9 @@ def _open_root(log: Log, topics: Topics) -> str:
 
 def _look_at_letters(log: Log, topics: Topics) -> None:
     limits = topics.replay.limits
-    meant = by_place(inputs_named(topics, ()), (), Filter(handled=True))
-    letters = matching_letters(log, meant, wait_ms=limits.operation_timeout_ms).found
-    if not letters or len(list(records_of(log, letters, limits))) < len(letters):
+    meant = filters_of_inputs(inputs_named(topics, ()), (), Filter(handled=True))
+    letters = matching_letters(log, meant, wait_ms=limits.operation_timeout_ms).letters
+    if not letters or len(list(letters_with_records(log, letters, limits))) < len(letters):
         raise AssertionError("not every letter was shown")
 
 
@@ -146,7 +152,7 @@ def _handle(log: Log, topics: Topics, letter: str, action: LetterAction) -> None
     redrive = Redrive(
         log,
         topics,
-        by_place(inputs_named(topics, ()), [letter], wanted),
+        filters_of_inputs(inputs_named(topics, ()), [letter], wanted),
         Order(action, wanted, "kim", "no use", f"of {letter}"),
         RateLimit(None, now_ms()),
     )

@@ -126,7 +126,7 @@ def test_what_is_wrong_goes_before_what_is_unknown(world: World) -> None:
 def test_a_broker_that_is_away_and_a_file_without_inputs_are_unknown(world: World) -> None:
     snapshot = snapshot_of(world)
     for changed in (
-        replace(snapshot, away=Unreachable("no answer"), partitions=()),
+        replace(snapshot, broker_error=Unreachable("no answer"), partitions=()),
         replace(snapshot, partitions=()),
     ):
         report = monitor_report(changed, world.topics, WARNING, CRITICAL, NO_CAUSES)

@@ -20,12 +20,12 @@ from replay.records.due import Loss
 from replay.records.letters import Filter, KeyIs, LetterAction, parse_letter
 from spout.inspect.dead_letters import (
     FoundLetters,
-    by_place,
     carry_out,
+    filters_of_inputs,
     inputs_named,
+    letters_with_records,
     matching_letters,
     parse_filter,
-    records_of,
     redrive_rows,
 )
 from spout.inspect.letter_rows import (
@@ -75,7 +75,7 @@ def let_die(world: World, *values: bytes | None, key: bytes | None = None, heade
 
 def found(world: World, wanted: Filter = Filter(), *places: str) -> FoundLetters:  # noqa: B008  # frozen
     """Return the letters that are meant."""
-    return matching_letters(world.cluster.log(), by_place([INPUT], places, wanted), wait_ms=100)
+    return matching_letters(world.cluster.log(), filters_of_inputs([INPUT], places, wanted), wait_ms=100)
 
 
 def do(
@@ -86,7 +86,7 @@ def do(
     redrive = Redrive(
         world.cluster.log(faults),
         ONE_LIFE,
-        by_place([INPUT], places, wanted),
+        filters_of_inputs([INPUT], places, wanted),
         Order(action, wanted, "kim", "fixed in 1.3", name),
         RateLimit(None, world.now_ms, chunk),
     )
@@ -96,7 +96,7 @@ def do(
 def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None:
     let_die(world, b"a b", key=b"k", headers=(("trace", b"1"),))
     letters = found(world)
-    row = letter_row(letters.found[0])
+    row = letter_row(letters.letters[0])
     assert (row["letter"], row["origin"], row["input"]) == (f"{LETTERS}/0@0", "sentences/0@0", "sentences")
     assert (row["dead"], row["error"], row["operator"], row["message"]) == (
         "ATTEMPTS",
@@ -105,7 +105,7 @@ def test_a_letter_tells_what_it_died_of_and_where_it_began(world: World) -> None
         "bad line",
     )
     assert (row["key"], row["attempts"], row["handled"]) == ("k", 1, "")
-    one, record = next(records_of(world.cluster.log(), letters.found, LIMITS))
+    one, record = next(letters_with_records(world.cluster.log(), letters.letters, LIMITS))
     details = letter_details(one, record)
     assert (details["payload"], details["payload_bytes"]) == ("a b", 3)
     assert details["headers"] == [{"name": "trace", "value": "1"}]
@@ -140,23 +140,25 @@ def test_letters_are_found_by_what_they_died_of_by_key_and_by_time(
     worker = world.worker(of=ONE_LIFE)
     world.lose(world.emit(b"b"), reason=Verdict.TIMED_OUT)
     world.settle(worker)
-    assert len(found(world, wanted).found) == count
+    assert len(found(world, wanted).letters) == count
 
 
 @pytest.mark.parametrize("key", [b"0xFf", b"\xff"])
 def test_a_letter_is_found_by_the_key_that_its_row_shows(world: World, key: bytes) -> None:
     let_die(world, b"a", key=key)
-    (letter,) = found(world, Filter()).found
+    (letter,) = found(world, Filter()).letters
     shown = letter_row(letter)["key"]
-    assert len(found(world, parse_filter({"key": shown}, world.now_ms)).found) == 1
-    assert not found(world, parse_filter({"key": "0xfe"}, world.now_ms)).found
+    assert len(found(world, parse_filter({"key": shown}, world.now_ms)).letters) == 1
+    assert not found(world, parse_filter({"key": "0xfe"}, world.now_ms)).letters
 
 
 def test_letters_are_found_by_their_own_place_and_by_their_origin_under_both_names(world: World) -> None:
     let_die(world, b"a", b"b", b"c")
     for place in (f"{LETTERS}/0@1", "sentences/0@1"):
-        assert [one.letter.lineage.origin for one in found(world, Filter(), place).found] == ["sentences/0@1"]
-    assert not found(world, Filter(), "sentences/0@7").found
+        assert [one.letter.lineage.origin for one in found(world, Filter(), place).letters] == [
+            "sentences/0@1"
+        ]
+    assert not found(world, Filter(), "sentences/0@7").letters
     with pytest.raises(UsageError, match="no place of a letter"):
         found(world, Filter(), "letters/0@1")
     with pytest.raises(UsageError, match="no tracked input"):
@@ -197,7 +199,7 @@ def test_a_letter_that_is_replayed_and_dies_again_tells_of_both_lives(world: Wor
         assert len(world.copies()) == lives
         world.lose(world.emission_of(world.copies()[-1]), message="still bad")
         world.settle(worker)
-    again = found(world).found
+    again = found(world).letters
     assert [one.letter.place for one in again] == [f"{LETTERS}/0@8"]
     assert [(loss.attempt, loss.message) for loss in again[0].letter.history] == [
         (1, "bad line"),
@@ -212,8 +214,8 @@ def test_a_handled_letter_is_listed_no_more_but_stays_with_who_did_it_and_why(wo
     let_die(world, b"a", b"b")
     assert do(world, LetterAction.DROPPED, "sentences/0@0").done == 1
     assert world.copies() == []
-    assert [one.letter.place for one in found(world).found] == [f"{LETTERS}/0@1"]
-    every = found(world, Filter(handled=True)).found
+    assert [one.letter.place for one in found(world).letters] == [f"{LETTERS}/0@1"]
+    every = found(world, Filter(handled=True)).letters
     assert len(every) == 2
     mark = every[0].letter.mark
     assert mark is not None
@@ -273,7 +275,7 @@ def test_a_command_that_is_repeated_writes_nothing_twice_wherever_it_died(world:
             break
     assert 10 < crashes < PLENTY - 1
     assert sorted(copy.value or b"" for copy in world.copies()) == [b"%d" % number for number in range(5)]
-    assert found(world).found == []
+    assert found(world).letters == []
 
 
 def test_an_open_transaction_of_one_who_died_is_not_taken_for_done(world: World) -> None:
@@ -330,7 +332,7 @@ def test_a_letter_tells_how_many_of_its_emissions_timed_out(world: World) -> Non
     world.settle(worker)
     world.lose(world.emission_of(world.copies()[0]))
     world.settle(worker)
-    one, record = next(records_of(world.cluster.log(), found(world).found, LIMITS))
+    one, record = next(letters_with_records(world.cluster.log(), found(world).letters, LIMITS))
     details = letter_details(one, record)
     assert (details["attempts"], details["timed_out"], details["abandoned"]) == (2, 1, 0)
 
@@ -350,10 +352,10 @@ def test_what_a_rule_dropped_is_no_letter_that_waits(world: World) -> None:
     worker = world.worker(of=dropping)
     world.lose(world.emit(b"a"))
     world.settle(worker)
-    assert found(world).found == []
-    assert len(found(world, Filter(dead="DROPPED")).found) == 1
-    assert len(found(world, Filter(notes=True)).found) == 1, "D1202: dlq stats counts it"
-    assert found(world, Filter(notes=True, error="KeyError")).found == []
+    assert found(world).letters == []
+    assert len(found(world, Filter(dead="DROPPED")).letters) == 1
+    assert len(found(world, Filter(notes=True)).letters) == 1, "D1202: dlq stats counts it"
+    assert found(world, Filter(notes=True, error="KeyError")).letters == []
 
 
 def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
@@ -373,16 +375,16 @@ def test_what_cannot_be_emitted_again_is_left_and_counted(world: World) -> None:
     outcome = do(world)
     assert outcome.done == 1
     assert outcome.left == {Left.NO_PAYLOAD: 1, Left.TOO_LARGE: 1, Left.NO_PARTITION: 1}
-    assert found(world).others == 1
-    assert len(found(world).found) == 3
+    assert found(world).other_records == 1
+    assert len(found(world).letters) == 3
     assert do(world, LetterAction.DROPPED).done == 3
-    assert found(world).found == []
+    assert found(world).letters == []
 
 
 def test_no_more_letters_are_kept_than_there_is_room_for_and_the_others_are_counted(world: World) -> None:
     let_die(world, *(b"%d" % number for number in range(5)))
     letters = matching_letters(world.cluster.log(), [(INPUT, Filter())], wait_ms=100, kept_max=3)
-    assert (len(letters.found), letters.left_out) == (3, 2)
+    assert (len(letters.letters), letters.left_out) == (3, 2)
     handling = LetterHandling(
         world.cluster.log(), INPUT, Order(LetterAction.REPLAYED, Filter(), "kim", ""), owner="w",
         limits=LIMITS, kept_max=3,
@@ -412,7 +414,7 @@ def test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated(
 def test_the_letters_that_are_kept_are_the_first_that_are_not_handled(world: World) -> None:
     """Before, a later letter took the room that a mark had made, and the one before it was left out."""
     let_die(world, b"a", b"b", b"c")
-    drop = by_place([INPUT], [f"{LETTERS}/0@{world.letters()[0].offset}"], Filter())[0][1]
+    drop = filters_of_inputs([INPUT], [f"{LETTERS}/0@{world.letters()[0].offset}"], Filter())[0][1]
     one = LetterHandling(
         world.cluster.log(), INPUT, Order(LetterAction.DROPPED, drop, "kim", ""), owner="w", limits=LIMITS
     )
@@ -454,7 +456,7 @@ def test_a_letter_is_found_by_its_origin_in_a_topic_that_got_more_partitions(wor
     worker = world.worker(of=ONE_LIFE)
     world.settle(worker)
     world.cluster.add_partitions(LETTERS, 3)
-    assert len(found(world, Filter(), f"sentences/1@{root.offset}").found) == 1
+    assert len(found(world, Filter(), f"sentences/1@{root.offset}").letters) == 1
 
 
 def test_a_rate_is_kept_from_the_first_second_on() -> None:
@@ -487,7 +489,7 @@ def test_a_rate_does_not_make_up_for_time_without_letters() -> None:
 def test_letters_are_counted_by_what_they_died_of(world: World) -> None:
     let_die(world, b"a", b"b", key=b"k")
     do(world, LetterAction.DROPPED, "sentences/0@0")
-    rows = stats_of(found(world, Filter(handled=True)).found, world.now_ms + 7_200_000)
+    rows = stats_of(found(world, Filter(handled=True)).letters, world.now_ms + 7_200_000)
     counted = {(row["of"], row["value"]): row["letters"] for row in rows}
     assert counted == {
         ("input", "sentences"): 2, ("dead", "ATTEMPTS"): 2, ("error", "ValueError"): 2,
@@ -499,7 +501,7 @@ def test_letters_are_counted_by_what_they_died_of(world: World) -> None:
 def test_only_the_keys_with_the_most_letters_are_named_and_the_others_summed(world: World) -> None:
     for number in range(12):
         let_die(world, b"v", *([b"v"] if number == 5 else []), key=b"%d" % number)
-    keys = [row for row in stats_of(found(world).found, world.now_ms) if row["of"] == "key"]
+    keys = [row for row in stats_of(found(world).letters, world.now_ms) if row["of"] == "key"]
     assert (keys[0]["value"], keys[0]["letters"]) == ("5", 2)
     assert (keys[-1]["value"], keys[-1]["letters"]) == ("(2 others)", 2)
     assert sum(row["letters"] for row in keys) == 13
@@ -524,8 +526,8 @@ def test_only_the_keys_with_the_most_letters_are_named_and_the_others_summed(wor
 def test_a_letter_in_json_gives_back_payload_and_headers_exactly(world: World, value: bytes | None) -> None:
     """O1606: whole, however long they are; null is null."""
     let_die(world, value, key=value, headers=(("trace", value), ("a\nb %", b"1")))
-    (one,) = found(world).found
-    ((_, record),) = records_of(world.cluster.log(), [one], LIMITS)
+    (one,) = found(world).letters
+    ((_, record),) = letters_with_records(world.cluster.log(), [one], LIMITS)
     details = json.loads(encoded(letter_details(one, record), OutputFormat.JSON))
 
     fields = [details["key"], details["payload"], details["headers"][0]["value"]]
@@ -541,10 +543,10 @@ def test_a_letter_that_has_nothing_of_its_record_has_no_key_that_is_null(world: 
     headers_of_lost = ((DEAD, b"GONE"), ("windhover.missing", b"it is gone"))
     producer.send(Outgoing(LETTERS, 0, None, None, headers_of_lost))
     producer.flush(0)
-    known, lost = found(world).found
+    known, lost = found(world).letters
 
     assert [one.letter.has_key for one in (known, lost)] == [True, False]
-    assert found(world, Filter(key=KeyIs(None))).found == [known]
+    assert found(world, Filter(key=KeyIs(None))).letters == [known]
     column = next(column for column in LIST if column.key == "key")
     assert [absent_text(column, letter_row(one)) for one in (known, lost)] == ["null", "unknown"]
 
@@ -569,7 +571,7 @@ def test_a_mark_that_names_nothing_changes_nothing(world: World) -> None:
     )
     producer.flush(0)
     assert [parse_letter(record) for record in world.letters()[1:]] == [None, None]
-    assert len(found(world).found) == 1
+    assert len(found(world).letters) == 1
 
 
 def test_a_topic_that_is_missing_is_named_with_the_cure(world: World) -> None:
@@ -595,7 +597,7 @@ def test_a_letter_whose_history_left_losses_out_says_how_many(world: World) -> N
         world.lose(root)
         world.settle(worker, until_ms=world.now_ms + 1_000)
         root = world.emission_of(world.copies()[-1])
-    one = found(world).found[0]
+    one = found(world).letters[0]
     details = letter_details(one, world.letters()[0])
     assert (details["left_out"], len(details["history"])) == (4, 100)
     assert details["history"][1]["attempt"] == 5

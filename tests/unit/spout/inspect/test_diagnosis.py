@@ -61,7 +61,7 @@ def story_of(world: World, place: str = "sentences/0@3", **bounds: int) -> dict[
     trail = Trail(world.cluster.log(), world.topics, **bounds)
     (here,) = trail.origin(place)
     evidence = trail.follow(here)
-    story = explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    story = explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
     if not bounds:
         check_page(world, place, story)
     return story
@@ -248,7 +248,7 @@ def test_a_record_that_is_blocked_is_so_while_its_next_copy_is_written_too() -> 
     assert evidence.dues
     # its copies were read before the newest one was written, and what waits after that
     between = replace(evidence, dues={})
-    story = explained(between, trail.around(here, between, world.now_ms), world.now_ms)
+    story = explained(between, trail.circumstances(here, between, world.now_ms), world.now_ms)
     assert (story["situation"], story["next"]) == ("BLOCKED", "windhover inspect sentences/0@0")
     assert story["now"] == "blocked: it waits for sentences/0@0; its newest copy came after this was read"
 
@@ -561,7 +561,7 @@ def test_an_explicit_fail_has_a_message_and_no_error(world: World) -> None:
     assert one.verdict.lost is not None
     verdict = replace(one.verdict, lost=one.verdict.lost._replace(error="", message="comma"))
     evidence = replace(evidence, emissions=[replace(one, verdict=verdict)])
-    found = diagnose(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    found = diagnose(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
     assert found.text.startswith("Bolt split failed it: comma.")
 
 
@@ -590,7 +590,7 @@ def test_what_is_around_a_record_may_be_unknown_and_the_rest_is_named(world: Wor
     trail = Trail(world.cluster.log(NoMembers()), world.topics)
     (here,) = trail.origin("sentences/0@3")
     evidence = trail.follow(here)
-    story = explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    story = explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
     assert story["situation"] == "IN_BATCH"
     assert story["unknown"] == dict.fromkeys(
         ("ackers", "replay_workers"), "members: the coordinator does not answer"

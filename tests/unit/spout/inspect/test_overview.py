@@ -557,7 +557,7 @@ def test_a_broker_that_does_not_answer_leaves_everything_unknown_and_is_asked_on
     whole = overview.snapshot(world.now_ms).rows()
     refuses.operations, refuses.calls = {"all"}, 0
     snapshot = overview.snapshot(world.now_ms)
-    assert (refuses.calls, str(snapshot.away)) == (1, "topics: the broker does not answer")
+    assert (refuses.calls, str(snapshot.broker_error)) == (1, "topics: the broker does not answer")
     (row,) = snapshot.rows()
     assert {row[name] for name in row["unknown"]} == {None}
     assert {"pending", "lag", "end", "replays_due", "dead_letters", "ackers"} <= set(row["unknown"])

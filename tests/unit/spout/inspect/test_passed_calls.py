@@ -124,7 +124,7 @@ def inspected(world: World, place: str) -> dict[str, Any]:
     trail = Trail(world.cluster.log(), world.topics)
     (here,) = trail.origin(place)
     evidence = trail.follow(here)
-    return explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    return explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
 
 
 def test_each_acker_of_such_a_record_has_the_note_beside_its_verdict() -> None:

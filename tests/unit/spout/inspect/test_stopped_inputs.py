@@ -126,7 +126,7 @@ def test_a_record_of_it_is_said_to_wait_for_the_key(offset: int) -> None:
     trail = Trail(world.cluster.log(), file_of(STOPPED))
     (here,) = trail.origin(f"sentences/0@{offset}")
     evidence = trail.follow(here)
-    why = str(explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)["why"])
+    why = str(explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)["why"])
     assert f"input sentences is stopped on purpose ({WHY}); when `inputs.sentences.stopped` is removed" in why
 
 

@@ -52,7 +52,7 @@ def story_of(world: World, offset: int) -> dict[str, Any]:
     trail = Trail(world.cluster.log(), world.topics)
     (here,) = trail.origin(f"sentences/0@{offset}")
     evidence = trail.follow(here)
-    return explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    return explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
 
 
 def snapshot_of(world: World) -> Snapshot:

@@ -20,7 +20,7 @@ from replay.handling.redrive import Redrive
 from replay.records.due import Loss, left_out_entry
 from replay.records.letters import Filter, LetterAction
 from replay.worker.fetch import Absence
-from spout.inspect.dead_letters import by_place, carry_out
+from spout.inspect.dead_letters import carry_out, filters_of_inputs
 from spout.inspect.diagnosis import explained
 from spout.inspect.story import Evidence, attempts_of
 from spout.inspect.trail import InputRecord, Trail
@@ -47,7 +47,7 @@ def inspected(world: World, place: str = "sentences/0@3", **bounds: int) -> dict
 
 def whole(trail: Trail, here: InputRecord, now_ms: int) -> dict[str, Any]:
     evidence = trail.follow(here)
-    return explained(evidence, trail.around(here, evidence, now_ms), now_ms)
+    return explained(evidence, trail.circumstances(here, evidence, now_ms), now_ms)
 
 
 def states(story: dict[str, Any]) -> list[tuple[int, str, str]]:
@@ -210,7 +210,7 @@ def test_a_dropped_letter_says_who_dropped_it_and_why(world: World) -> None:
     again(world, planner, end, fail=(0,))
     one = world.topics.input("sentences")
     order = Order(LetterAction.DROPPED, Filter(), "kim", "test data")
-    handle(world, by_place([one], ["sentences/0@3"], Filter()), order)
+    handle(world, filters_of_inputs([one], ["sentences/0@3"], Filter()), order)
     assert inspected(world)["now"] == "dropped by kim: test data"
 
 

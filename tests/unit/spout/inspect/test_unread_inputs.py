@@ -56,7 +56,7 @@ def test_a_record_of_it_is_not_waited_for(names: tuple[str, ...], is_unread: boo
     trail = Trail(world.cluster.log(), world.topics)
     here = trail.origin("words/0@0")[0]
     evidence = trail.follow(here)
-    story = explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    story = explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
     assert ("no query reads input words" in str(story["why"])) is is_unread
 
 

@@ -669,7 +669,7 @@ def test_inspect_tells_behind_which_record_a_held_one_stands() -> None:
         trail = Trail(world.cluster.log(), world.topics)
         (here,) = trail.origin("sentences/0@2")
         evidence = trail.follow(here)
-        told.append(diagnose(evidence, trail.around(here, evidence, world.now_ms), world.now_ms).now)
+        told.append(diagnose(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms).now)
         world.run(100)
     assert told[0] == "blocked: it waits for sentences/0@0; no replay worker has taken it over yet"
     assert told[1].startswith(

@@ -137,8 +137,8 @@ def test_the_figures_of_fifteen_minutes_are_kept_and_are_absent_where_unknown(wo
     for number in range(200):
         at_ms = snapshot.at_ms + number * SERIES_EVERY_MS
         source = unknown if number == 198 else snapshot
-        history.put(replace(source, at_ms=at_ms - 1), world.topics)  # too young
-        series = history.put(replace(source, at_ms=at_ms), world.topics)
+        history.record(replace(source, at_ms=at_ms - 1), world.topics)  # too young
+        series = history.record(replace(source, at_ms=at_ms), world.topics)
     points = series["sentences", "pending"]
     assert len(points) <= SERIES_MS // SERIES_EVERY_MS + 1
     assert [value for _, value in points[-3:]] == [1, None, 1]
@@ -148,13 +148,13 @@ def test_the_figures_of_fifteen_minutes_are_kept_and_are_absent_where_unknown(wo
 def test_the_figures_go_on_where_the_clock_is_set_back(world: World) -> None:
     history, snapshot = History(), read(world)
     for at_ms in (snapshot.at_ms, snapshot.at_ms - 3_600_000, snapshot.at_ms - 3_600_000 + SERIES_EVERY_MS):
-        series = history.put(replace(snapshot, at_ms=at_ms), world.topics)
+        series = history.record(replace(snapshot, at_ms=at_ms), world.topics)
     times = [at_ms - snapshot.at_ms for at_ms, _ in series["sentences", "pending"]]
     assert times == [-3_600_000, -3_600_000 + SERIES_EVERY_MS]
 
 
 def test_an_error_of_the_broker_is_on_the_page_and_no_flag(world: World) -> None:
-    away = replace(read(world), away=Unreachable("no answer"), partitions=())
+    away = replace(read(world), broker_error=Unreachable("no answer"), partitions=())
     assert list(problems(away, world.topics)) == []
 
 

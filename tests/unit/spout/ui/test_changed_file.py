@@ -36,12 +36,12 @@ def file_of(path: Path) -> TopicsFile:
 def test_a_file_that_changes_is_loaded_once(path: Path) -> None:
     """D1301: the page went on showing the file of its start."""
     file = file_of(path)
-    assert file.renewed(may_change=True) is None
+    assert file.load_if_changed(may_change=True) is None
     path.write_text(AFTER)
-    topics = file.renewed(may_change=True)
+    topics = file.load_if_changed(may_change=True)
     assert topics is not None
     assert list(topics.inputs) == ["lines", "words"]
-    assert file.renewed(may_change=True) is None
+    assert file.load_if_changed(may_change=True) is None
     assert file.note == ""
 
 
@@ -49,11 +49,11 @@ def test_a_file_that_cannot_be_loaded_is_named_until_it_can_be(path: Path) -> No
     """D1302: what is shown is then older than the file, and the page says so."""
     file = file_of(path)
     path.write_text(BROKEN)
-    assert file.renewed(may_change=True) is None
+    assert file.load_if_changed(may_change=True) is None
     assert "this page shows what it was" in file.note
     assert "partition" in file.note
     path.write_text(AFTER)
-    assert file.renewed(may_change=True) is not None
+    assert file.load_if_changed(may_change=True) is not None
     assert file.note == ""
 
 
@@ -61,18 +61,18 @@ def test_a_file_that_is_taken_away_for_a_moment_changes_nothing(path: Path) -> N
     """D1301: as an editor does, or a mounted volume."""
     file = file_of(path)
     path.unlink()
-    assert file.renewed(may_change=True) is None
+    assert file.load_if_changed(may_change=True) is None
     path.write_text(BEFORE)
-    assert file.renewed(may_change=True) is None
+    assert file.load_if_changed(may_change=True) is None
 
 
 def test_a_change_waits_for_a_redrive_that_runs_here(path: Path) -> None:
     """D1303: it would be cut off."""
     file = file_of(path)
     path.write_text(AFTER)
-    assert file.renewed(may_change=False) is None
+    assert file.load_if_changed(may_change=False) is None
     assert "when the redrive that runs here has ended" in file.note
-    assert file.renewed(may_change=True) is not None
+    assert file.load_if_changed(may_change=True) is not None
     assert file.note == ""
 
 

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from acker.errors import Unreachable
 from acker.kafka.port import Outgoing, TopicPartition
 from replay.records.letters import Filter
-from spout.inspect.dead_letters import by_place, inputs_named, matching_letters, records_of
+from spout.inspect.dead_letters import filters_of_inputs, inputs_named, letters_with_records, matching_letters
 from spout.inspect.failures import FailureLog
 from spout.inspect.latency import CompletionLog
 from spout.inspect.letter_rows import letter_details, letter_row
@@ -154,7 +154,7 @@ def test_in_an_outage_a_page_answers_by_the_newest_reading_and_asks_nothing(worl
     watch = Watch(lambda _: pytest.fail("not read"), world.topics, lambda: world.now_ms)
     pages, jobs = pages_of(world, watch, Unasked(), Actions("secret", "ann"))
     client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
-    watch.latest = LatestState(1, Snapshot(world.now_ms, (), away=Unreachable("no broker answers")))
+    watch.latest = LatestState(1, Snapshot(world.now_ms, (), broker_error=Unreachable("no broker answers")))
     letter, record = "/letter/sentences.g.dlq/0@0", "/record/sentences/0@1"
     with closing(jobs):
         for path in ("/failures", "/letters", "/latency", letter, record, "/redrives", "/redrives/ab"):
@@ -172,7 +172,7 @@ def test_failures_are_not_counted_anew_after_an_outage(world: World) -> None:
     pages, jobs = pages_of(world, watch, read_max=2)
     client = TestClient(pages.application(LOOPBACK), base_url="http://localhost")
     die(world, 2, 3, 4)
-    well, away = watch.latest, Snapshot(world.now_ms, (), away=Unreachable("no broker answers"))
+    well, away = watch.latest, Snapshot(world.now_ms, (), broker_error=Unreachable("no broker answers"))
     with closing(jobs):
         eventually(lambda: isinstance(client.get("/failures", headers=JSON).json(), list))
         watch.latest = LatestState(1, away)
@@ -222,8 +222,8 @@ def test_a_record_of_any_time_and_a_place_beyond_every_log_are_shown_and_refused
 
 def test_letters_are_those_that_the_command_lists(world: World, client: TestClient) -> None:
     die(world, 2, 3, 4)
-    meant = by_place(inputs_named(world.topics, ()), (), Filter())
-    rows = [letter_row(each) for each in matching_letters(world.cluster.log(), meant, wait_ms=1_000).found]
+    meant = filters_of_inputs(inputs_named(world.topics, ()), (), Filter())
+    rows = [letter_row(each) for each in matching_letters(world.cluster.log(), meant, wait_ms=1_000).letters]
     assert len(rows) == 3
     assert client.get("/letters", headers=JSON).json() == rows
     page = client.get("/letters").text
@@ -308,8 +308,12 @@ def test_a_letter_shows_what_the_command_shows_and_its_payload_behind_a_click(
     producer.flush(1_000)
     die(world, 0)
     log, limits = world.cluster.log(), world.topics.replay.limits
-    letters = matching_letters(log, by_place(inputs_named(world.topics, ()), (), Filter()), wait_ms=1_000)
-    details = [letter_details(found, record) for found, record in records_of(log, letters.found, limits)]
+    letters = matching_letters(
+        log, filters_of_inputs(inputs_named(world.topics, ()), (), Filter()), wait_ms=1_000
+    )
+    details = [
+        letter_details(found, record) for found, record in letters_with_records(log, letters.letters, limits)
+    ]
     path = "/letter/sentences.g.dlq/0@0"
     assert client.get(path, headers=JSON).json() == details
     page = client.get(path).text
@@ -396,7 +400,9 @@ def test_a_page_that_waited_for_another_one_is_built_from_the_reading_that_came_
     world: World,
 ) -> None:
     with waiting_tabs(world, 10) as (watch, waiting):
-        watch.latest = LatestState(1, Snapshot(world.now_ms, (), away=Unreachable("no broker answers")))
+        watch.latest = LatestState(
+            1, Snapshot(world.now_ms, (), broker_error=Unreachable("no broker answers"))
+        )
     assert sorted(each.result(60).status_code for each in waiting) == [200] + [503] * 9
 
 

@@ -241,7 +241,7 @@ def test_a_record_for_programs_is_what_inspect_prints(world: World, client: Test
     trail = Trail(world.cluster.log(), world.topics)
     (here,) = trail.origin("sentences/0@2")
     evidence = trail.follow(here)
-    story = explained(evidence, trail.around(here, evidence, world.now_ms), world.now_ms)
+    story = explained(evidence, trail.circumstances(here, evidence, world.now_ms), world.now_ms)
     assert client.get("/record/sentences/0@2", headers={"accept": "application/json"}).json() == [story]
 
 

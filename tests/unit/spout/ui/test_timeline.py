@@ -34,7 +34,7 @@ def test_an_open_record_has_its_deadline_ahead() -> None:
     emit_ten(world, skip=(3,), then_ms=500)
     (lane,) = timeline(world).lanes
     assert kinds(lane) == [EventKind.WRITTEN, EventKind.EMITTED, EventKind.DEADLINE, EventKind.NOW]
-    at = {each.kind: each.at for each in lane.events}
+    at = {each.kind: each.x for each in lane.events}
     assert at[EventKind.WRITTEN] == 0
     assert at[EventKind.DEADLINE] == SCALE
     assert at[EventKind.EMITTED] == lane.begin
@@ -60,7 +60,7 @@ def test_a_record_that_dies_has_a_lane_for_each_attempt_with_bolt_and_cause() ->
     times = [event.at_ms for _, event in found.events()]
     assert times == sorted(times)
     for lane in found.lanes:
-        assert all(0 <= each.at <= SCALE for each in lane.events)
+        assert all(0 <= each.x <= SCALE for each in lane.events)
 
 
 def test_a_second_life_comes_behind_the_first_although_its_attempts_begin_at_1_again() -> None:

@@ -152,7 +152,7 @@ def test_what_is_unknown_has_no_series_and_the_view_is_down() -> None:
 @pytest.mark.parametrize(
     ("reason", "changed"),
     [
-        ("broker_away", {"away": Unreachable("no answer"), "partitions": ()}),
+        ("broker_away", {"broker_error": Unreachable("no answer"), "partitions": ()}),
         ("not_authorized", {"refused": NotAuthorized("no right")}),
         ("topic_missing", {"missing": ["sentences"]}),
         ("no_acker_state", {"views": [Reading(unknown="no State")] * 3}),

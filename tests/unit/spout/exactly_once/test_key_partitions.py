@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spout.exactly_once.key_partitions import KEYLESS_RUN, murmur2, key_partitions
+from spout.exactly_once.key_partitions import KEYLESS_RUN, key_partitions, murmur2
 
 OF_KAFKA = {
     b"21": -973932308,

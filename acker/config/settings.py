@@ -57,7 +57,7 @@ _GROUP_RANGE: Final = f"1 to {GROUP_CHARACTERS_MAX} printable characters"
 
 @dataclass(frozen=True, slots=True)
 class AckTopics:
-    """Names of the topics that ackers and replay workers keep, N partitions each."""
+    """Names of the topics that Windhover keeps for itself, N partitions each."""
 
     init: str
     ack: str
@@ -66,6 +66,7 @@ class AckTopics:
     state: str
     due: str
     quarantine: str
+    sink: str
 
     @classmethod
     def with_prefix(cls, prefix: str) -> AckTopics:
@@ -74,6 +75,14 @@ class AckTopics:
 
     def names(self) -> tuple[str, ...]:
         return astuple(self)
+
+    def sink_transactional_id(self, group: str) -> str:
+        """Return the id of whoever writes exactly once into Kafka what a group reads.
+
+        No name of a topic has a slash. So the first one ends the topic's name, and no two
+        installations have the same id, whatever their prefixes and groups are.
+        """
+        return f"{self.sink}/{group}"
 
 
 class AckerSettings(Section):

@@ -46,6 +46,7 @@ class Of(StrEnum):
     STATE = "`_ack_state`"
     DUE = "`_ack_due`"
     QUARANTINE = "`_ack_quarantine`"
+    SINK = "`_ack_sink`"
     EVERY = "every topic of the file"
     SOURCES = "`inputs.*.topic`"
     REPLAYS = "`inputs.*.replay_topic`"
@@ -55,6 +56,7 @@ class Of(StrEnum):
     REPLAY_GROUP = "`acker.replay_group`"
     ACKER_IDS = "`acker.group`, a hyphen and the number of each partition"
     REPLAY_IDS = "`acker.replay_group`, a hyphen and the number of each partition"
+    SINK_IDS = "`_ack_sink`, a slash and each of `inputs.*.group`"
     LETTER_IDS = "`acker.replay_group`, `-letters-` and `inputs.*.dead_letter.topic`"
 
 
@@ -122,6 +124,8 @@ NEEDS: Final = (
     Need(Role.SPOUT, Of.FAIL, (_WRITE,), "the driver publishes what failed"),
     Need(Role.SPOUT, Of.VERDICT, (_READ,), "the planning process settles"),
     Need(Role.SPOUT, Of.DUE, (_READ,), "what waits: `ordering`; `availableNow` ends when nothing does"),
+    Need(Role.SPOUT, Of.SINK, (_READ, _WRITE), "exactly once: the last batch of each group"),
+    Need(Role.SPOUT, Of.SINK_IDS, (_WRITE,), "exactly once: one transactional id for each group"),
     Need(Role.OBSERVER, Of.STATE, (_READ,), "`status`, `roots`, `inspect`: what is open"),
     Need(Role.OBSERVER, Of.VERDICT, (_READ,), "`status`, `roots`, `inspect`: what was settled since"),
     Need(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since; `status`: who lives"),
@@ -239,6 +243,11 @@ def _resources_of(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[t
         case Of.LETTER_IDS:
             for topic in topic_names[Of.DEAD_LETTERS]:
                 yield Resource.TRANSACTIONAL_ID, f"{acker.replay_group}-letters-{topic}"
+        case Of.SINK_IDS:
+            id_of = topics.ack_topics.sink_transactional_id
+            for source in inputs:
+                if source.tracked:
+                    yield Resource.TRANSACTIONAL_ID, id_of(source.group)
         case Of.EVERY:
             for topic in chain.from_iterable(topic_names.values()):
                 yield Resource.TOPIC, topic
@@ -256,7 +265,9 @@ def _resources_of(of: Of, topics: Topics, inputs: Iterable[Input]) -> Iterator[t
 
 def _topic_names(topics: Topics, inputs: Iterable[Input]) -> dict[Of, list[str]]:
     """Return the names of the topics that a need may be about."""
-    ack_topics = (Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE, Of.QUARANTINE)
+    ack_topics = (
+        Of.INIT, Of.ACK, Of.FAIL, Of.VERDICT, Of.STATE, Of.DUE, Of.QUARANTINE, Of.SINK,
+    )  # fmt: skip
     names = {of: [name] for of, name in zip(ack_topics, topics.ack_topics.names(), strict=True)}
     tracked = [source for source in inputs if source.tracked]
     names[Of.SOURCES] = [source.topic for source in inputs]

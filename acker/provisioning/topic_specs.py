@@ -34,6 +34,9 @@ REPLICATION_SAFE: Final = 3
 
 FOR_EVER: Final = "-1"
 
+EXACTLY_ONCE: Final = "queries that write exactly once into Kafka"
+"""Installations of former versions lack their topic, and go on without it."""
+
 
 class TopicRole(StrEnum):
     """What a topic is for."""
@@ -56,6 +59,7 @@ class TopicSpec:
         source: the topic whose partitions and settings decide about these; empty: none does.
         of_source: the settings of that topic, where the broker has it.
         has_clocks: whether ackers compare what its records say with the time of these records.
+        only_for: who needs it, if not everybody does: then it is only a warning that it is missing.
     """
 
     name: str
@@ -67,6 +71,7 @@ class TopicSpec:
     source: str = ""
     of_source: Mapping[str, str] = field(default_factory=dict)
     has_clocks: bool = False
+    only_for: str = ""
 
 
 class Level(StrEnum):
@@ -149,14 +154,21 @@ def required_topics(topics: Topics, infos: Mapping[str, TopicInfo]) -> list[Topi
     """Return how each topic must be. A source topic that the broker has decides about its replay topic."""
     count, replication = topics.acker.partitions, topics.acker.replication_factor
     basic = _basic(replication) | {"max.message.bytes": str(MESSAGE_BYTES)}
-    tables = (topics.ack_topics.state, topics.ack_topics.due)
+    names = topics.ack_topics
+    tables = (names.state, names.due, names.sink)
     specs = {}
     for name in topics.ack_topics.names():
         role, settings = (TopicRole.TABLE, _TABLE) if name in tables else (TopicRole.LOG, _LOG)
         settings = {**basic, **settings, **_BROKERS_TIME}
-        is_compared = name in (topics.ack_topics.init, topics.ack_topics.ack)
         specs[name] = TopicSpec(
-            name, role, "acker.partitions", count, replication, settings, has_clocks=is_compared
+            name,
+            role,
+            "acker.partitions",
+            count,
+            replication,
+            settings,
+            has_clocks=name in (names.init, names.ack),
+            only_for=EXACTLY_ONCE if name == names.sink else "",
         )
     # Several inputs may read one topic, and it is enough that one of them says how large it is made. The
     # first of them counts.
@@ -237,6 +249,9 @@ def _too_few(spec: TopicSpec, info: TopicInfo | None) -> bool:
 
 
 def missing(spec: TopicSpec) -> Finding:
+    if spec.only_for:
+        text = f"does not exist: {spec.only_for} need it; run `windhover topics create`"
+        return Finding(spec.name, Level.WARNING, text)
     if spec.partitions is not None:
         text = "does not exist; run `windhover topics create`"
     elif spec.role is TopicRole.SOURCE:

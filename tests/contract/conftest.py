@@ -9,6 +9,7 @@ import pytest
 from spout.local.embedded import EmbeddedBroker
 from spout.local.embedded_cluster import EmbeddedCluster
 from tests.contract.clusters import Cluster, InMemoryCluster, KafkaCluster, KafkaSpread, MemorySpread, Spread
+from tests.support.servers.postgres import postgres
 
 MEMORY = "memory"
 KAFKA = "kafka"
@@ -25,6 +26,13 @@ def cluster(request: pytest.FixtureRequest, prefix: str) -> Iterator[Cluster]:
         opened = KafkaCluster(prefix, broker.bootstrap, data)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[str]:
+    """The connection string of a real PostgreSQL; each test has a schema of its own there."""
+    with postgres() as dsn:
+        yield dsn
 
 
 @pytest.fixture(scope="module")

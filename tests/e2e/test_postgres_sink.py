@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,15 +13,9 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import TopicPartition
 from examples.postgres_sink import WordTable
 from tests.support.brokers import Broker
-from tests.support.lacking import lacking
 from tests.support.programs import ROOT, running
+from tests.support.servers.postgres import postgres
 from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
-
-DEBIAN = Path("/usr/lib/postgresql")
-"""Debian keeps each version's programs below it, and none of these two in the PATH."""
-
-SECONDS_MAX = 120
-"""For each of PostgreSQL's own commands."""
 
 ROWS = [
     {"record_id": "sentences/0@7", "ordinal": 0, "word": "the"},
@@ -35,41 +24,11 @@ ROWS = [
 ]
 
 
-def program(name: str) -> str:
-    """Find a program of PostgreSQL."""
-    found = shutil.which(name) or next(iter(sorted(map(str, DEBIAN.glob(f"*/bin/{name}")))), None)
-    return found or lacking(f"PostgreSQL's {name} is not here; install Debian's package postgresql")
-
-
 @pytest.fixture
 def database() -> Iterator[str]:
-    """A PostgreSQL of this test alone, at a socket in its own folder; it refuses to run as root."""
-    initdb, pg_ctl = program("initdb"), program("pg_ctl")
-    user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    folder = Path(tempfile.mkdtemp(prefix="windhover-pg-"))
-    try:
-        shutil.chown(folder, user)
-
-        def run(*command: str) -> None:
-            # its output into a file: a server that it starts keeps a pipe open for good
-            with (folder / "said").open("ab") as said:
-                code = subprocess.run(
-                    command, user=user, cwd=folder, check=False, timeout=SECONDS_MAX,
-                    stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                ).returncode  # fmt: skip
-            assert code == 0, (folder / "said").read_text()
-
-        data = str(folder / "data")
-        run(initdb, "--pgdata", data, "--username", "words", "--auth", "trust", "--no-sync")
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-        log = str(folder / "log")
-        run(pg_ctl, "start", "--wait", "--timeout", "100", "-D", data, "-l", log, "-o", options)
-        try:
-            yield f"host={folder} user=words dbname=postgres"
-        finally:
-            run(pg_ctl, "stop", "-D", data, "--mode", "immediate")
-    finally:
-        shutil.rmtree(folder)
+    """A PostgreSQL of this test alone."""
+    with postgres() as dsn:
+        yield dsn
 
 
 def test_rows_that_come_again_stand_once_and_a_batch_that_fails_writes_none(database: str) -> None:

@@ -56,9 +56,9 @@ def test_a_policy_is_named_by_its_settings_and_topics_made_by_hand_are_right(hos
 
     *lines, cure = str(caught.value).splitlines()
     assert [line.split(" (")[0] for line in lines] == [
-        "_ack_init, _ack_ack, _ack_fail, _ack_verdict, _ack_state, _ack_due, _ack_quarantine: the cluster"
-        " refuses message.timestamp.type=LogAppendTime",
-        "_ack_state, _ack_due: the cluster refuses segment.bytes=67108864",
+        "_ack_init, _ack_ack, _ack_fail, _ack_verdict, _ack_state, _ack_due, _ack_quarantine, _ack_sink: the"
+        " cluster refuses message.timestamp.type=LogAppendTime",
+        "_ack_state, _ack_due, _ack_sink: the cluster refuses segment.bytes=67108864",
     ]
     assert all(f"(POLICY_VIOLATION: {WORDS}), and its default is " in line for line in lines)
     assert PAGE in cure

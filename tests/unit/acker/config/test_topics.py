@@ -68,7 +68,7 @@ def test_a_prefix_stands_before_ack_topics_and_their_groups() -> None:
     assert topics.ack_topics == AckTopics.with_prefix("eu-")
     assert topics.ack_topics.names() == (
         "eu-_ack_init", "eu-_ack_ack", "eu-_ack_fail", "eu-_ack_verdict", "eu-_ack_state", "eu-_ack_due",
-        "eu-_ack_quarantine",
+        "eu-_ack_quarantine", "eu-_ack_sink",
     )  # fmt: skip
     assert (topics.acker.group, topics.acker.replay_group) == ("eu-windhover-acker", "eu-windhover-replay")
 

@@ -59,6 +59,7 @@ def test_each_topic_is_wanted_once_with_its_role_and_partitions() -> None:
         "_ack_state": (TopicRole.TABLE, 3),
         "_ack_due": (TopicRole.TABLE, 3),
         "_ack_quarantine": (TopicRole.LOG, 3),
+        "_ack_sink": (TopicRole.TABLE, 3),
         "a": (TopicRole.SOURCE, 6),
         "a.g.replay": (TopicRole.REPLAY, 6),
         "a.g.dlq": (TopicRole.DEAD_LETTER, 6),

@@ -1,0 +1,346 @@
+"""A store in topics of Kafka.
+
+Theory of operation
+===================
+
+There is one transactional id for each group, and a group has one partition of `_ack_sink`
+(`spout.exactly_once.sink_records`).
+
+`open`
+    1. `init_transactions` ends the transaction of the writer before: an open one is aborted, one
+       that is being committed is committed. From here on the broker takes nothing from that writer.
+       Both is true when the call returns, so what that writer did stands in the log, or never will.
+    2. The partition is read up to its end. Only committed records count, and the end is the high
+       watermark: transactions of other groups may be open in the same partition, and hide what is
+       behind their first record until they end. So `open` waits for them, and no group whose batch
+       is behind such a transaction is taken for one without a batch.
+    3. An epoch above the one that is read is written, in a transaction. So epochs rise from start
+       to start, also if a start dies here. Of two starts that open at once the one that came later
+       to (1) fences the other, wherever that one is. An opener that sleeps after (1) for long finds
+       itself fenced in (3), and has granted nothing.
+
+`commit`
+    One transaction has the rows, and behind them the key and the publication in `_ack_sink`: behind
+    them, so that other groups wait in (2) for as short a time as can be. An epoch that is not ours
+    is refused here; that somebody has opened the store since, by the broker.
+
+A transaction that the client aborts, for instance since its coordinator has moved, is begun again:
+nothing of it is visible, and whoever opened the store meanwhile has fenced us.
+
+Source: docs/design/protocol.md, section 3 (rule 12); Kafka 4.0, KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+
+from acker.config.topics import Topics
+from acker.errors import (
+    Aborted,
+    ConfigError,
+    Fenced,
+    LogError,
+    RecordRefused,
+    StoreFenced,
+    TopicError,
+    Unreachable,
+    UsageError,
+    WindhoverError,
+)
+from acker.kafka.cluster import KafkaLog
+from acker.kafka.port import Log, Outgoing, TopicPartition, Transactions
+from acker.kafka.read_to_end import read_piece
+from spout.exactly_once.kafka_rows import RecordColumns
+from spout.exactly_once.sink_records import SinkState, read_state, sink_place, state_records
+from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
+from spout.exactly_once.value_encoding import JSON, encoding_of
+
+CLIENT_ID: Final = "windhover-exactly-once"
+
+TIMEOUT_SETTING: Final = "transaction.timeout.ms"
+
+TRANSACTION_MS: Final = 60_000
+"""How long a transaction may be open if topics.yaml does not say it; librdkafka's default."""
+
+CLEANUP_MS: Final = 15_000
+"""So much longer it may take until a broker has ended a transaction of somebody who died: it looks
+every ten seconds (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)."""
+
+ATTEMPTS_MAX: Final = 3
+"""So often a transaction is begun that the client aborts."""
+
+_TIMEOUT_REFUSED: Final = "INVALID_TRANSACTION_TIMEOUT"
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """The owner of a group's transactional id, and the epoch that it was granted."""
+
+    transactions: Transactions
+    epoch: int
+
+
+class KafkaStore:
+    """Writes rows into topics of Kafka; readers of committed records see a batch whole, or not.
+
+    >>> store = KafkaStore(topics, "words", key="word", value="json")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        topic: str,
+        *,
+        value: str | Mapping[str, Any] = JSON,
+        key: str | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        topic_column: str | None = None,
+        connect: Callable[[], Log] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; nothing is connected before the first call.
+
+        Args:
+            topics: what `spout.load` returned; the topics of the rows are in the same cluster.
+            topic: where the rows go. Whoever uses the store creates it.
+            value: what the values are made of. ``json``: an object with all columns, except those
+                of headers, time and topic. An Avro schema of a record, as a mapping: these columns
+                by the schema, without a header. Otherwise the name of a column of bytes.
+            key: name of the column of the keys, bytes or text. A null, or None: a record without a
+                key. Keys have the partitions that Java's clients compute for them.
+            headers: name of a column array<struct<key string, value binary>>.
+            timestamp: name of a column of times, or of milliseconds since 1970. A null, or None:
+                the present time.
+            topic_column: name of a column with the topic of each row; a null is `topic`.
+            connect: makes the view of the cluster; None: by the settings of `topics`.
+            clock: monotonic seconds.
+
+        Raises `UsageError`: Windhover writes the topic for itself, or the schema is none of Avro's.
+        """
+        self._topics = topics
+        encode = encoding_of(value)
+        self._columns = RecordColumns(topic, encode, key, headers, timestamp, topic_column)
+        self._own_topics = _own_topics(topics)
+        self._refuse_own_topics([topic])
+        self._connect = connect or (lambda: KafkaLog(topics.kafka, client_id=CLIENT_ID))
+        self._clock = clock
+        self._log: Log | None = None
+        self._writers: dict[str, _Writer] = {}
+        self._transaction_ms = int(topics.kafka.get(TIMEOUT_SETTING, TRANSACTION_MS))
+
+    def open(self, group: str, epoch_min: int) -> StoreGrant:
+        """Grant an epoch; see `Store.open`.
+
+        Raises:
+            TopicError: `_ack_sink` or the topic of the rows is missing. No writer is fenced.
+            StoreFenced: another start opened the store meanwhile.
+            Unreachable: Kafka does not answer, or a transaction of another group does not end.
+            TrackingError, UnknownVersion: what `_ack_sink` has of the group cannot be read.
+            ConfigError: the broker takes no transaction that may be open for so long.
+        """
+        log = self._connected()
+        self._require_topics(log, [self._topics.ack_topics.sink, self._columns.topic])
+        self._leave(group)
+        transactions = log.transactions(self._topics.ack_topics.sink_transactional_id(group))
+        try:
+            with self._fenced_by_name(group, "no epoch is granted"):
+                self._fence_earlier(transactions)
+                state = self._read(log, group)
+                epoch = max(epoch_min, state.granted_epoch + 1)
+                place = self._place(group)
+                records = tuple(state_records(place, group, epoch, state.last_batch))
+                self._write(transactions, lambda: records)
+        except BaseException:
+            transactions.close()
+            raise
+        self._writers[group] = _Writer(transactions, epoch)
+        return StoreGrant(epoch, state.last_batch)
+
+    def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
+        """Write a batch; see `Store.commit`.
+
+        Raises:
+            StoreFenced: a later start has opened the store, or the transaction took longer than the
+                broker lets one be open.
+            UsageError: the rows lack a column, or a value of them cannot be written.
+            TopicError: a topic of the rows is missing.
+            RecordRefused: a topic refuses a record, as one that is too large.
+            Unreachable: Kafka does not answer; nobody knows whether the batch is written.
+        """
+        writer = self._writers.get(key.group)
+        granted = writer.epoch if writer is not None else 0
+        if writer is None or granted != key.epoch:
+            raise StoreFenced(
+                f"epoch {granted} is granted to this store for group {key.group}, and the batch has"
+                f" {key.epoch}: nothing of batch {key.batch} is written. Let one query read the"
+                " group"
+            )
+        topics = self._columns.topics_of(rows)
+        self._refuse_own_topics(topics)
+        partitions = self._require_topics(self._connected(), topics)
+        last_batch = LastBatch(key, publication)
+
+        def records() -> Iterator[Outgoing]:
+            place = self._place(key.group)
+            return chain(
+                self._columns.records(rows, partitions, key.batch),
+                state_records(place, key.group, key.epoch, last_batch),
+            )
+
+        with (
+            self._leaving_if_dead(key.group),
+            self._fenced_by_name(key.group, f"nothing of batch {key.batch} is written"),
+            _largest_row_by_name(rows, topics),
+        ):
+            self._write(writer.transactions, records)
+
+    def close(self) -> None:
+        """Disconnect; a later `open` connects again."""
+        for group in tuple(self._writers):
+            self._leave(group)
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _connected(self) -> Log:
+        if self._log is None:
+            self._log = self._connect()
+        return self._log
+
+    def _place(self, group: str) -> TopicPartition:
+        return sink_place(self._topics.ack_topics.sink, self._topics.acker.partitions, group)
+
+    def _fence_earlier(self, transactions: Transactions) -> None:
+        """Step 1 of `open`."""
+        try:
+            transactions.init(self._transaction_ms)
+        except LogError as error:
+            if _TIMEOUT_REFUSED not in str(error):
+                raise
+            raise ConfigError(
+                f"the broker takes no transaction that may be open for {self._transaction_ms} ms:"
+                f" lower `kafka.{TIMEOUT_SETTING}` in topics.yaml, or raise"
+                f" transaction.max.timeout.ms of the broker ({error})"
+            ) from error
+
+    def _read(self, log: Log, group: str) -> SinkState:
+        """Read the state of a group; step 2 of `open`."""
+        place = self._place(group)
+        # both are asked for after the fence; the end of all records, not the stable one
+        start, end = log.starts([place])[place], log.ends([place])[place]
+        wait_ms = self._transaction_ms + CLEANUP_MS
+        records = read_piece(log, place, start, end, committed=True, wait_ms=wait_ms)
+        try:
+            return read_state(records, group)
+        except Unreachable as error:
+            raise Unreachable(
+                f"{error}; if Kafka answers, another group's transaction is open there: its query"
+                f" ends it, or the broker after {TIMEOUT_SETTING}. If none does, see"
+                " `kafka-transactions.sh find-hanging`"
+            ) from error
+
+    def _write(self, transactions: Transactions, records: Callable[[], Iterable[Outgoing]]) -> None:
+        """Write records in one transaction; begin it again if the client aborts it."""
+        for attempt in range(ATTEMPTS_MAX):
+            transactions.begin()
+            try:
+                transactions.send_all(records())
+            except BaseException:
+                # what is wrong with the records is the error to raise
+                with suppress(WindhoverError):
+                    transactions.abort(self._transaction_ms)
+                raise
+            try:
+                transactions.commit(self._transaction_ms)
+            except RecordRefused:
+                raise  # it would be refused again
+            except Aborted:
+                if attempt + 1 == ATTEMPTS_MAX:
+                    raise
+            else:
+                return
+
+    @contextmanager
+    def _fenced_by_name(self, group: str, what_is_not: str) -> Iterator[None]:
+        """Raise `StoreFenced` in place of `Fenced`, with what does not come about."""
+        begun_s = self._clock()
+        try:
+            yield
+        except Fenced as error:
+            took_ms = int((self._clock() - begun_s) * 1000)
+            also = ""
+            if took_ms >= self._transaction_ms:
+                also = (
+                    f", or the broker has ended the transaction, which took {took_ms:,} ms, and may"
+                    f" take {self._transaction_ms:,}: raise `kafka.{TIMEOUT_SETTING}` in"
+                    " topics.yaml, or let a batch have fewer rows"
+                )
+            raise StoreFenced(
+                f"a later start has opened the store of group {group}{also}; {what_is_not}. Let one"
+                f" query read the group ({error})"
+            ) from error
+
+    @contextmanager
+    def _leaving_if_dead(self, group: str) -> Iterator[None]:
+        """Forget the writer of a group if nothing can be written by it any more."""
+        try:
+            yield
+        except (StoreFenced, Unreachable):
+            self._leave(group)
+            raise
+
+    def _leave(self, group: str) -> None:
+        writer = self._writers.pop(group, None)
+        if writer is not None:
+            writer.transactions.close()
+
+    def _refuse_own_topics(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self._own_topics:
+                raise UsageError(
+                    f"the topic {name} is {self._own_topics[name]}, and rows there would be taken"
+                    " for what Windhover writes; give another topic"
+                )
+
+    def _require_topics(self, log: Log, names: Iterable[str]) -> dict[str, int]:
+        """Return how many partitions each topic has; raise `TopicError` if one is missing."""
+        infos = log.topics(names)
+        for name in names:
+            if name in infos:
+                continue
+            cure = "create it, or let the driver's user describe it"
+            if name == self._topics.ack_topics.sink:
+                cure = "run `windhover topics create`"
+            raise TopicError(f"rows cannot be written: there is no topic {name}; {cure}")
+        return {name: info.partitions for name, info in infos.items()}
+
+
+def _own_topics(topics: Topics) -> dict[str, str]:
+    """Return the topics that Windhover writes for itself, each with what it is."""
+    own_topics = dict.fromkeys(topics.ack_topics.names(), "an ack topic")
+    for source in topics.inputs.values():
+        own_topics[source.replay_topic] = f"the replay topic of {source.name}"
+        own_topics[source.dead_letter.topic] = f"the dead-letter topic of {source.name}"
+    return own_topics
+
+
+@contextmanager
+def _largest_row_by_name(rows: pa.Table, topics: Iterable[str]) -> Iterator[None]:
+    """Name topics and cures where a record is refused; the client does not say which one it is."""
+    try:
+        yield
+    except RecordRefused as error:
+        raise RecordRefused(
+            f"{error}; nothing of the batch is written. It has {rows.num_rows:,} rows for"
+            f" {', '.join(topics)}: raise max.message.bytes there, or make its rows smaller. If the"
+            " limit is below 1,000,000 bytes, lower `kafka.batch.size` in topics.yaml, too",
+            error.reason,
+        ) from error

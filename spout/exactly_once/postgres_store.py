@@ -1,0 +1,292 @@
+"""A store in PostgreSQL.
+
+Theory of operation
+===================
+
+Each call has a connection of its own, and is one transaction. `windhover_sink` has a row for each
+group.
+
+`open`
+    1. The connections on which earlier starts write for the group are ended: one whose process is
+       stopped could hold its locks for ever. What it has not committed is undone.
+    2. One statement raises the epoch and returns the last batch. It waits until the transaction of
+       a writer that is just committing is over, and sees what became of it.
+
+`commit`
+    1. The row of the group is locked, and its epoch compared (`FOR UPDATE`): until the end of the
+       transaction nobody opens the store.
+    2. The rows are copied, and key and publication put into the row.
+
+Where the role or the database say something else, a transaction has the isolation `READ COMMITTED`,
+so that the statement that waited sees what was committed meanwhile; and `synchronous_commit` is not
+off: what is acked has to be on the disk.
+
+Source: docs/design/protocol.md, section 3 (rule 12); PostgreSQL 17, 13.2.1 and 19.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, Final, LiteralString
+
+import pyarrow as pa
+
+from acker.errors import NotAuthorized, StoreFenced, Unreachable, UsageError
+from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
+from spout.exactly_once.value_encoding import python_rows
+
+try:
+    import psycopg
+    from psycopg import sql
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.types.json import Json
+except ModuleNotFoundError as error:
+    raise UsageError(
+        "a store in PostgreSQL needs the package psycopg; install windhover[postgres]"
+    ) from error
+
+LOCKED_S_MAX: Final = 30
+"""So long a call waits for a lock of others, in seconds."""
+
+ROWS_AT_ONCE: Final = 10_000
+"""So many rows are in memory as Python's values at a time."""
+
+CONNECTION: Final = {
+    "connect_timeout": "10",
+    # a server whose machine is gone is noticed after half a minute
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "4",
+    "tcp_user_timeout": "30000",
+}
+"""Settings of a connection that says nothing else."""
+
+_TABLE: Final = "windhover_sink"
+
+_CREATE: Final[LiteralString] = """
+    CREATE TABLE {} (
+        consumer_group text PRIMARY KEY,
+        granted_epoch bigint NOT NULL,
+        epoch bigint,
+        session text,
+        query text,
+        batch bigint,
+        publication bytea
+    )
+"""
+"""The columns from `epoch` on are those of the last batch; NULL: there was none yet."""
+
+_END_EARLIER: Final[LiteralString] = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = current_setting('application_name')
+        AND datname = current_database() AND usename = current_user
+        AND pid <> pg_backend_pid() AND backend_start < (
+            SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()
+        )
+"""
+"""Of two that open at once the one that connected later ends the other."""
+
+_DURABLE: Final[LiteralString] = """
+    SELECT set_config('synchronous_commit', 'on', true)
+    WHERE current_setting('synchronous_commit') IN ('off', 'local')
+"""
+"""The stronger values, such as `remote_apply`, stay."""
+
+_PATIENT: Final[LiteralString] = "SELECT set_config('lock_timeout', %s, true)"
+
+_GRANT: Final[LiteralString] = """
+    INSERT INTO {} AS entry (consumer_group, granted_epoch) VALUES (%s, %s)
+    ON CONFLICT (consumer_group) DO UPDATE
+        SET granted_epoch = greatest(excluded.granted_epoch, entry.granted_epoch + 1)
+    RETURNING granted_epoch, epoch, session, query, batch, publication
+"""
+
+_LOCK: Final[LiteralString] = "SELECT granted_epoch FROM {} WHERE consumer_group = %s FOR UPDATE"
+
+_KEEP: Final[LiteralString] = """
+    UPDATE {} SET epoch = %s, session = %s, query = %s, batch = %s, publication = %s
+    WHERE consumer_group = %s
+"""
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class PostgresStore:
+    """Writes rows into a table of PostgreSQL; the table has the columns of the rows, by name."""
+
+    def __init__(self, dsn: str, table: str, *, locked_s_max: int = LOCKED_S_MAX) -> None:
+        """Prepare; nothing is connected before the first call.
+
+        Args:
+            dsn: of the database, as libpq has it: ``postgresql://user@host/name``, or keys and
+                values.
+            table: its name; a dot stands between its schema and itself. Whoever uses the store
+                creates it. `windhover_sink` is made beside it.
+            locked_s_max: how many seconds a call waits for a lock of others.
+
+        Raises `UsageError`: libpq cannot read the dsn.
+        """
+        try:
+            self._dsn = conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError as error:
+            # the words of libpq may have a password in them
+            raise UsageError(
+                "libpq cannot read the dsn of the store; write postgresql://user@host/database"
+            ) from error.with_traceback(None)
+        self._place = _place(self._dsn)
+        parts = table.split(".")
+        self._name = table
+        self._table = sql.Identifier(*parts)
+        self._sink = sql.Identifier(*parts[:-1], _TABLE)
+        self._locked_s_max = locked_s_max
+
+    def open(self, group: str, epoch_min: int) -> StoreGrant:
+        """Grant an epoch; see `Store.open`.
+
+        Raises:
+            UsageError: there is no such table, or it is one that a crash empties.
+            NotAuthorized: the user may not write, or may not create `windhover_sink`.
+            Unreachable: PostgreSQL does not answer, or the row of the group stays locked.
+        """
+        with self._transaction(group) as connection:
+            self._refuse_unfit_table(connection)
+            connection.execute(_END_EARLIER)
+            if not self._persistence(connection, self._sink):
+                self._create_sink(connection)
+            entry = self._one(connection, _GRANT, (group, epoch_min))
+        assert entry is not None  # an INSERT with RETURNING that does not raise
+        epoch, *columns = entry
+        return StoreGrant(epoch, _last_batch(group, columns))
+
+    def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
+        """Write a batch; see `Store.commit`.
+
+        Raises:
+            StoreFenced: a later start has opened the store.
+            UsageError: the table lacks a column of the rows, or does not take a value of them.
+            NotAuthorized: the user may not write.
+            Unreachable: PostgreSQL does not answer, or a lock is not free.
+        """
+        with self._transaction(key.group) as connection:
+            entry = self._one(connection, _LOCK, (key.group,))
+            granted = 0 if entry is None else entry[0]
+            if granted != key.epoch:
+                raise StoreFenced(
+                    f"a later start has opened {self._name} of {self._place} for group {key.group}:"
+                    f" epoch {granted} is granted, and this one has {key.epoch}; nothing of batch"
+                    f" {key.batch} is written. Let one query read the group"
+                )
+            self._copy(connection, rows)
+            last_batch = (*key[1:], publication)
+            connection.execute(sql.SQL(_KEEP).format(self._sink), (*last_batch, key.group))
+
+    def _copy(self, connection: Connection, rows: pa.Table) -> None:
+        columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, columns)
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for start in range(0, rows.num_rows, ROWS_AT_ONCE):
+                for row in python_rows(rows.slice(start, ROWS_AT_ONCE)):
+                    copy.write_row([_as_column(value) for value in row.values()])
+
+    def _refuse_unfit_table(self, connection: Connection) -> None:
+        """Refuse a table that is missing, or that PostgreSQL empties after a crash."""
+        persistence = self._persistence(connection, self._table)
+        if not persistence:
+            raise UsageError(
+                f"{self._place} has no table {self._name} that the user sees; create it, with the"
+                " columns of the rows"
+            )
+        if persistence != "p":
+            raise UsageError(
+                f"the table {self._name} of {self._place} is unlogged or temporary: a crash would"
+                " empty it, and its rows are acked; run ALTER TABLE ... SET LOGGED"
+            )
+
+    def _persistence(self, connection: Connection, table: sql.Identifier) -> str:
+        """Return how PostgreSQL keeps a table: p for good; empty: there is none."""
+        entry = self._one(
+            connection,
+            "SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass(%s)",
+            (table.as_string(connection),),
+        )
+        return "" if entry is None else str(entry[0])
+
+    def _create_sink(self, connection: Connection) -> None:
+        """Create `windhover_sink`; another start may do so at the same time."""
+        try:
+            with connection.transaction():
+                connection.execute(sql.SQL(_CREATE).format(self._sink))
+        except (psycopg.errors.DuplicateTable, psycopg.errors.UniqueViolation):
+            pass  # it is there now, and the savepoint is undone
+
+    def _one(
+        self, connection: Connection, query: LiteralString, values: tuple[object, ...]
+    ) -> tuple[Any, ...] | None:
+        """Return the only row of a query, in which braces stand for `windhover_sink`."""
+        return connection.execute(sql.SQL(query).format(self._sink), values).fetchone()
+
+    @contextmanager
+    def _transaction(self, group: str) -> Iterator[Connection]:
+        """Yield a connection within a transaction; commit it at the end, or undo it all."""
+        try:
+            with self._connected(group) as connection:
+                connection.execute(_DURABLE)
+                connection.execute(_PATIENT, (f"{self._locked_s_max}s",))
+                yield connection
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise NotAuthorized(
+                f"the store {self._place} cannot be written: {_text(error)}; grant the right"
+            ) from error
+        except (psycopg.OperationalError, psycopg.InternalError, psycopg.InterfaceError) as error:
+            raise Unreachable(
+                f"the store {self._place} cannot be written: {_text(error)}; nobody knows whether"
+                " the last transaction counts, and the next start finds out"
+            ) from error
+        except psycopg.Error as error:
+            raise UsageError(
+                f"the table {self._name} of {self._place} does not take the rows: {_text(error)};"
+                " nothing of the batch is written. Give the table a column for each of the rows',"
+                " by name and type, or change the query"
+            ) from error
+
+    def _connected(self, group: str) -> Connection:
+        """Connect; the connection ends its transaction, and itself, with its `with` block."""
+        dsn = make_conninfo("", **{**CONNECTION, **self._dsn}, application_name=_writer_name(group))
+        connection = psycopg.connect(dsn)
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        connection.read_only = False
+        return connection
+
+
+def _as_column(value: object) -> object:
+    """Return a value as psycopg writes it: an object is what a column of jsonb takes."""
+    return Json(value) if isinstance(value, dict) else value
+
+
+def _writer_name(group: str) -> str:
+    """Return the `application_name` by which a start finds the connections of earlier ones.
+
+    PostgreSQL cuts a name at 63 bytes, and replaces what is not ASCII.
+    """
+    return f"windhover-sink-{sha256(group.encode()).hexdigest()[:32]}"
+
+
+def _last_batch(group: str, columns: list[Any]) -> LastBatch | None:
+    """Return the last batch of a row of `windhover_sink`; None: there was none yet."""
+    epoch, session, query, batch, publication = columns
+    if epoch is None:
+        return None
+    return LastBatch(BatchKey(group, epoch, session, query, batch), publication)
+
+
+def _place(dsn: dict[str, Any]) -> str:
+    """Return what messages call a database; never with its password."""
+    return f"{dsn.get('host', 'localhost')}/{dsn.get('dbname', dsn.get('user', ''))}"
+
+
+def _text(error: psycopg.Error) -> str:
+    """Return what PostgreSQL said, in one line, with the row that it names."""
+    context = f" ({error.diag.context})" if error.diag.context else ""
+    return " ".join(f"{error}{context}".split())[:500]

@@ -1,0 +1,412 @@
+"""The store in topics of Kafka: what becomes of rows, and who fences whom at which moment."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from acker.config.topics import parse
+from acker.errors import (
+    Aborted,
+    ConfigError,
+    LogError,
+    RecordRefused,
+    StoreFenced,
+    TopicError,
+    TrackingError,
+    Unreachable,
+    UsageError,
+)
+from acker.kafka.port import Outgoing, Record, TopicPartition
+from spout.exactly_once.kafka_store import ATTEMPTS_MAX, KafkaStore
+from spout.exactly_once.sink_records import sink_place
+from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
+from tests.support.memory.clients import FailingByPlan, Faults, NoFaults
+from tests.support.memory.cluster import MemoryCluster, MemoryLog
+
+TOPICS: Final = parse(
+    "{kafka: {transaction.timeout.ms: 59000}, acker: {partitions: 2},"
+    " inputs: {lines: {id: 1, group: g}, others: {id: 2, group: h}}}",
+    file="topics.yaml",
+    environ={},
+)
+SINK: Final = TOPICS.ack_topics.sink
+PLACE: Final = sink_place(SINK, 2, "g")
+
+
+class World:
+    """A cluster with the topics of rows."""
+
+    def __init__(self, **settings: str) -> None:
+        self.cluster = MemoryCluster(now_ms=1_000)
+        self.cluster.create_topic(SINK, 2, compacted=True)
+        self.cluster.create_topic("words", 3, settings=settings)
+        self.cluster.create_topic("verbs", 1)
+
+    def store(
+        self, *, faults: Faults | None = None, log: MemoryLog | None = None, **options: Any
+    ) -> KafkaStore:
+        made = log or self.cluster.log(faults)
+        return KafkaStore(TOPICS, "words", connect=lambda: made, **options)
+
+    def records(self, topic: str = "words") -> list[Record]:
+        """Return the committed records of a topic, by partition."""
+        log = self.cluster.log()
+        reader = log.reader(committed=True)
+        places = [TopicPartition(topic, number) for number in range(3 if topic == "words" else 1)]
+        reader.assign(dict.fromkeys(places, 0))
+        records: list[Record] = []
+        while batch := reader.poll(10):
+            records += batch
+        return sorted(records)
+
+    def values(self, topic: str = "words") -> list[Any]:
+        return [json.loads(record.value or b"") for record in self.records(topic)]
+
+
+def key_of(epoch: int = 1, batch: int = 0, group: str = "g") -> BatchKey:
+    return BatchKey(group, epoch, "s", "q", batch)
+
+
+def words(*names: str) -> pa.Table:
+    return pa.table({"word": list(names)})
+
+
+def written(rows: pa.Table, **options: Any) -> list[Record]:
+    """Return the records of rows that are written by a new store."""
+    world = World()
+    store = world.store(**options)
+    store.open("g", 1)
+    store.commit(key_of(), rows, b"1")
+    return world.records()
+
+
+def test_a_row_is_an_object_of_its_columns_and_its_key_says_where_it_is() -> None:
+    records = written(pa.table({"word": ["abc", "21", None], "count": [1, 2, 3]}), key="word")
+    # by Kafka's own hashes of the keys; the row without a key is in the partition of its run
+    partitions = {record.key: record.partition for record in records}
+    assert partitions == {b"abc": 479470107 % 3, b"21": (-973932308 & 0x7FFFFFFF) % 3, None: 0}
+    values = {record.key: json.loads(record.value or b"") for record in records}
+    assert values[b"abc"] == {"word": "abc", "count": 1}
+    assert values[None] == {"word": None, "count": 3}
+
+
+def test_headers_time_and_topic_are_in_the_record_and_not_in_its_value() -> None:
+    headers = [[{"key": "a", "value": b"\x00"}, {"key": "a", "value": None}], None]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = pa.table(
+        {
+            "word": ["hawk", "dove"],
+            "headers": pa.array(headers, kind),
+            "at": pa.array([datetime(2026, 1, 1, 0, 0, 0, 1999, UTC), None], pa.timestamp("us", "UTC")),
+        }
+    )
+    hawk, dove = sorted(
+        written(rows, headers="headers", timestamp="at"), key=lambda r: r.value or b"", reverse=True
+    )
+    assert (hawk.value, hawk.headers) == (b'{"word":"hawk"}', (("a", b"\x00"), ("a", None)))
+    assert hawk.timestamp_ms == 1_767_225_600_001
+    assert (dove.value, dove.headers, dove.timestamp_ms) == (b'{"word":"dove"}', (), 1_000)
+
+
+def test_a_time_may_be_a_number_of_milliseconds() -> None:
+    [record] = written(pa.table({"word": ["hawk"], "at": [123]}), timestamp="at")
+    assert record.timestamp_ms == 123
+
+
+@pytest.mark.parametrize(
+    ("values", "json_text"),
+    [
+        ([b"\xff"], '"/w=="'),
+        ([Decimal("1.10")], '"1.10"'),
+        ([float("nan")], '"NaN"'),
+        ([[1.5, float("-inf")]], '[1.5,"-Infinity"]'),
+        ([datetime(2026, 1, 1, tzinfo=UTC)], '"2026-01-01T00:00:00+00:00"'),
+        ([{"a": None, "b": [True]}], '{"a":null,"b":[true]}'),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), '{"k":1}'),
+        (pa.array([[[("k", [])]]], pa.list_(pa.map_(pa.string(), pa.list_(pa.int64())))), '[{"k":[]}]'),
+        (["ä\U0001f985\u2028"], '"ä\U0001f985\u2028"'),
+        ([(1 << 63) - 1], "9223372036854775807"),
+    ],
+    ids=["bytes", "decimal", "NaN", "infinity", "time", "struct", "map", "maps in a list", "text", "number"],
+)
+def test_json_has_a_form_for_every_value(values: Any, json_text: str) -> None:
+    [record] = written(pa.table({"v": values}))
+    assert (record.value or b"").decode() == f'{{"v":{json_text}}}'
+
+
+def test_values_are_of_an_avro_schema_as_sparks_to_avro_writes_them() -> None:
+    schema = {
+        "type": "record",
+        "name": "Word",
+        "fields": [{"name": "word", "type": "string"}, {"name": "count", "type": ["null", "long"]}],
+    }
+    [record] = written(
+        pa.table(
+            {"word": ["hawk"], "count": [None]},
+        ),
+        value=schema,
+    )
+    assert record.value == b"\x08hawk\x00"
+    read = fastavro.schemaless_reader(io.BytesIO(record.value or b""), schema, None)
+    assert read == {"word": "hawk", "count": None}
+
+
+def test_a_column_of_bytes_is_the_value_as_it_is() -> None:
+    rows = pa.table({"key": ["k", "k"], "v": pa.array([b"\x00\xff", None], pa.binary())})
+    assert [record.value for record in written(rows, value="v", key="key")] == [b"\x00\xff", None]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "why"),
+    [
+        (words("a"), {"key": "name"}, "no columns name, which is to be the key"),
+        (words("a"), {"value": "word"}, r"is the value .* type string, and not binary; cast it"),
+        (words("a"), {"value": "bytes"}, "no columns bytes, which is to be the value"),
+        (pa.table({"n": [1]}), {"key": "n"}, r"type int64; cast it, by col\('n'\)"),
+        (words("a"), {"headers": "word"}, "give array<struct<key string, value binary>>"),
+        (words("a"), {"timestamp": "word"}, "give a timestamp, or milliseconds"),
+        (pa.table({"n": [1]}), {"topic_column": "n"}, "the topic of each record, has the type int64"),
+        (pa.table({"t": ["_ack_sink"]}), {"topic_column": "t"}, "_ack_sink is an ack topic"),
+        (pa.table([[1], [2]], names=["n", "n"]), {"key": "n"}, "2 columns n"),
+        (words("a"), {"value": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}},
+         "row 0 of the batch"),
+    ],
+)  # fmt: skip
+def test_rows_that_cannot_be_written_are_refused_and_the_writer_goes_on(
+    rows: pa.Table, options: Mapping[str, Any], why: str
+) -> None:
+    world = World()
+    store = world.store(**options)
+    store.open("g", 1)
+    with pytest.raises(UsageError, match=why):
+        store.commit(key_of(), rows, b"1")
+    assert world.records() == []
+    assert world.store().open("g", 1) == StoreGrant(2, None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"type": "record", "name": "R"}, "none of a record"),
+        ({"type": "record", "fields": []}, "cannot be read"),
+        ({"type": "no such type"}, "cannot be read"),
+        ({"type": "string"}, "none of a record"),
+    ],
+)
+def test_a_schema_that_is_none_is_refused_at_once(schema: dict[str, str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        KafkaStore(TOPICS, "words", value=schema)
+
+
+@pytest.mark.parametrize("topic", [*TOPICS.ack_topics.names(), "lines.g.replay", "others.h.dlq"])
+def test_rows_go_into_no_topic_that_windhover_writes(topic: str) -> None:
+    with pytest.raises(UsageError, match="give another topic"):
+        KafkaStore(TOPICS, topic)
+
+
+def test_rows_go_to_the_topics_that_they_name() -> None:
+    world = World()
+    store = world.store(topic_column="topic")
+    store.open("g", 1)
+    rows = pa.table({"word": ["the", "flies", "hawk"], "topic": [None, "verbs", "words"]})
+    store.commit(key_of(), rows, b"1")
+    assert sorted(value["word"] for value in world.values()) == ["hawk", "the"]
+    assert world.values("verbs") == [{"word": "flies"}]
+
+
+def test_a_topic_that_is_missing_is_named_and_nothing_is_written() -> None:
+    world = World()
+    store = world.store(topic_column="topic")
+    store.open("g", 1)
+    with pytest.raises(TopicError, match="there is no topic nouns; create it"):
+        store.commit(key_of(), pa.table({"word": ["a", "b"], "topic": ["words", "nouns"]}), b"1")
+    assert world.records() == []
+    store.commit(key_of(batch=1), pa.table({"word": ["a"], "topic": ["words"]}), b"2")
+    assert world.values() == [{"word": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("missing", "cure"), [(SINK, "run `windhover topics create`"), ("words", "create it")]
+)
+def test_a_missing_topic_is_named_before_a_writer_is_fenced(missing: str, cure: str) -> None:
+    world = World()
+    store = world.store()
+    store.open("g", 1)
+    asking = world.store(log=_LackingLog(world.cluster, missing))
+    with pytest.raises(TopicError, match=f"there is no topic {missing}; {cure}"):
+        asking.open("g", 1)
+    store.commit(key_of(), words("still"), b"1")
+    assert world.values() == [{"word": "still"}]
+
+
+class _LackingLog(MemoryLog):
+    """A view that sees all topics but one."""
+
+    def __init__(self, cluster: MemoryCluster, missing: str) -> None:
+        super().__init__(cluster, NoFaults())
+        self._missing = missing
+
+    def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, Any]:
+        return super().topics([name for name in names if name != self._missing])
+
+
+class _Pausing(NoFaults):
+    """Does something before a call of an operation, once."""
+
+    def __init__(self, operation: str, deed: Callable[[], object]) -> None:
+        self._operation, self._deed = operation, deed
+        self._is_done = False
+
+    def before(self, operation: str) -> None:
+        if operation == self._operation and not self._is_done:
+            self._is_done = True
+            self._deed()
+
+
+@pytest.mark.parametrize("operation", ["starts", "ends", "commit"])
+def test_of_two_starts_that_open_at_once_the_one_that_fenced_first_gets_nothing(operation: str) -> None:
+    """It sleeps after its fence; the other one opens meanwhile, and commits."""
+    world = World()
+    quick = world.store()
+
+    def opens_and_commits() -> None:
+        assert quick.open("g", 1) == StoreGrant(1, None)
+        quick.commit(key_of(1), words("quick"), b"quick")
+
+    slow = world.store(faults=_Pausing(operation, opens_and_commits))
+    with pytest.raises(StoreFenced, match="a later start has opened the store of group g; no epoch"):
+        slow.open("g", 1)
+    with pytest.raises(StoreFenced):
+        slow.commit(key_of(1), words("slow"), b"slow")
+    assert world.values() == [{"word": "quick"}]
+    assert world.store().open("g", 1) == StoreGrant(2, LastBatch(key_of(1), b"quick"))
+
+
+def test_a_writer_is_fenced_between_its_rows_and_its_commit() -> None:
+    world = World()
+    later = world.store()
+    store = world.store(faults=_Once(lambda: later.open("g", 1)))
+    store.open("g", 1)
+    with pytest.raises(StoreFenced, match=r"group g; nothing of batch 0 is written\. Let one query"):
+        store.commit(key_of(), words("late"), b"1")
+    assert world.records() == []
+
+
+class _Once(NoFaults):
+    """Does something before the second commit."""
+
+    def __init__(self, deed: Callable[[], object]) -> None:
+        self._deed = deed
+        self._commits = 0
+
+    def before(self, operation: str) -> None:
+        self._commits += operation == "commit"
+        if self._commits == 2:
+            self._commits += 1
+            self._deed()
+
+
+def test_an_open_transaction_of_another_group_hides_no_batch() -> None:
+    """Both groups have one partition of `_ack_sink`, and the other's transaction began before ours."""
+    world = World()
+    store = world.store()
+    store.open("g", 1)
+    of_another = world.cluster.log().transactions("another")
+    of_another.init(1_000)
+    of_another.begin()
+    of_another.send(Outgoing(*PLACE, b"?", b"state/another"))
+    store.commit(key_of(), words("hawk"), b"hidden")
+
+    with pytest.raises(Unreachable, match="another group's transaction is open there"):
+        world.store().open("g", 1)
+    of_another.abort(1_000)
+    assert world.store().open("g", 1) == StoreGrant(2, LastBatch(key_of(), b"hidden"))
+
+
+def test_a_transaction_that_is_aborted_is_begun_again() -> None:
+    world = World()
+    plan = [False, *[True] * (ATTEMPTS_MAX - 1)]
+    store = world.store(faults=FailingByPlan("commit", Aborted("the coordinator has moved"), plan))
+    store.open("g", 1)
+    store.commit(key_of(), words("hawk"), b"1")
+    assert world.values() == [{"word": "hawk"}]
+    assert world.store().open("g", 1).last_batch == LastBatch(key_of(), b"1")
+
+
+def test_a_transaction_that_is_always_aborted_writes_nothing() -> None:
+    world = World()
+    faults = FailingByPlan("commit", Aborted("refused"), [False, *[True] * ATTEMPTS_MAX])
+    store = world.store(faults=faults)
+    store.open("g", 1)
+    with pytest.raises(Aborted):
+        store.commit(key_of(), words("hawk"), b"1")
+    assert faults.failures == ATTEMPTS_MAX
+    assert world.records() == []
+    store.commit(key_of(batch=1), words("dove"), b"2")
+    assert world.values() == [{"word": "dove"}]
+
+
+def test_a_record_that_a_topic_refuses_is_named_and_nothing_is_written() -> None:
+    world = World(**{"max.message.bytes": "300"})
+    store = world.store()
+    store.open("g", 1)
+    with pytest.raises(RecordRefused, match=r"2 rows for words: raise max\.message\.bytes there"):
+        store.commit(key_of(), words("fits", "x" * 300), b"1")
+    assert world.records() == []
+    store.commit(key_of(batch=1), words("fits"), b"2")
+    assert world.values() == [{"word": "fits"}]
+
+
+def test_a_transaction_that_took_too_long_names_the_setting() -> None:
+    world = World()
+    faults = _Once(lambda: world.store().open("g", 1))
+    times_s = iter([0.0, 1.0, 60.0])
+    store = world.store(faults=faults, clock=lambda: next(times_s))
+    store.open("g", 1)
+    with pytest.raises(StoreFenced, match=r"took 59,000 ms, and may take 59,000: raise `kafka\.trans"):
+        store.commit(key_of(), words("late"), b"1")
+
+
+def test_a_broker_that_takes_no_transaction_so_long_names_both_settings() -> None:
+    refused = LogError("refused by b: INVALID_TRANSACTION_TIMEOUT: larger than the maximum")
+    store = World().store(faults=FailingByPlan("init", refused, [True]))
+    with pytest.raises(ConfigError, match=r"kafka\.transaction\.timeout\.ms.*transaction\.max\.timeout\.ms"):
+        store.open("g", 1)
+
+
+def test_what_cannot_be_read_grants_no_epoch() -> None:
+    world = World()
+    producer = world.cluster.log().producer()
+    producer.send(Outgoing(*PLACE, b"garbage", b"state/g"))
+    producer.flush(1_000)
+    with pytest.raises(TrackingError, match="cannot be read"):
+        world.store().open("g", 1)
+
+
+def test_two_installations_have_transactional_ids_of_their_own() -> None:
+    def id_of(prefix: str, group: str) -> str:
+        file = parse(f"acker: {{topic_prefix: '{prefix}'}}", file="topics.yaml", environ={})
+        return file.ack_topics.sink_transactional_id(group)
+
+    assert id_of("", "g") == "_ack_sink/g"
+    alike = [("a", "g"), ("", "a_ack_sink/g"), ("a_ack_sink-", "g"), ("a", "_ack_sink-_ack_sink/g")]
+    assert len({id_of(*names) for names in alike}) == len(alike)
+
+
+def test_a_store_that_was_closed_is_opened_again() -> None:
+    world = World()
+    store = world.store()
+    store.open("g", 1)
+    store.close()
+    with pytest.raises(StoreFenced):
+        store.commit(key_of(), words("hawk"), b"1")
+    assert store.open("g", 1) == StoreGrant(2, None)

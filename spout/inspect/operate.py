@@ -162,12 +162,14 @@ class GroupSession:
         new_id: str,
         rewind: Sequence[Move] = (),
         take_over: bool = False,
+        without_store: bool = False,
         who: Who | None = None,
         report: Report | None = None,
     ) -> None:
         """Prepare; nothing is written before the first step.
 
         `rewind` are partitions that begin a new generation; `take_over`: also from a query that is alive.
+        `without_store`: also one that is written exactly once, whose store this session does not open.
         """
         spec = PlannerSpec(
             inputs_of(topics, group),
@@ -177,6 +179,7 @@ class GroupSession:
             checks_commits=False,
             take_over=take_over,
             way="--take-over",
+            without_store=without_store,
         )
         self._log = log
         self._group = group
@@ -188,7 +191,7 @@ class GroupSession:
 
         Raises:
             Unreachable: acker partitions are silent for 60 s, or the broker does not answer.
-            SessionRefused: a query that is alive owns the group.
+            SessionRefused: a query that is alive owns the group, or a store may have what is open.
             Disagreement: the ackers have another N or topic than topics.yaml.
         """
         if not self._planner.is_open:

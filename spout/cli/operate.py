@@ -42,17 +42,30 @@ TakeOver = Annotated[
     ),
 ]
 
+WithoutStore = Annotated[
+    bool,
+    typer.Option(
+        "--without-store",
+        help="Take a group that is written exactly once, though its store is not opened: what is open may be"
+        " in the store already, and is written again.",
+    ),
+]
+
 
 def release(
     group: Annotated[str, typer.Argument(help="A group of topics.yaml.")],
     config: Config = DEFAULT_CONFIG,
     take_over: TakeOver = False,
+    without_store: WithoutStore = False,
 ) -> int:
     """Take a group over without a successor: its open roots are replayed."""
     with opened(config, "release") as (topics, log):
         from spout.inspect.operate import run_to_end
 
-        run_to_end(_operation(log, topics, group, "release", take_over=take_over), wall_ms)
+        operation = _operation(
+            log, topics, group, "release", take_over=take_over, without_store=without_store
+        )
+        run_to_end(operation, wall_ms)
     say(f"group {group} is released; {_NEXT}")
     return 0
 
@@ -65,6 +78,7 @@ def offsets_reset(
     partition: Partition = None,
     execute: Execute = False,
     take_over: TakeOver = False,
+    without_store: WithoutStore = False,
 ) -> int:
     """Let an input begin at another place; offsets from there on are emitted. Safe with open trees."""
     place, at_ms = _place(to)
@@ -79,7 +93,15 @@ def offsets_reset(
         if not execute:
             say("nothing was changed; with --execute it is done")
             return 0
-        operation = _operation(log, topics, found.group, "offsets reset", rewind=plan, take_over=take_over)
+        operation = _operation(
+            log,
+            topics,
+            found.group,
+            "offsets reset",
+            rewind=plan,
+            take_over=take_over,
+            without_store=without_store,
+        )
         run_to_end(operation, wall_ms)
     say(f"input {name} is reset; {_NEXT}")
     return 0
@@ -166,7 +188,14 @@ def _place(to: str) -> tuple[str | int, int | None]:
 
 
 def _operation(
-    log: Log, topics: Topics, group: str, command: str, *, take_over: bool, rewind: Sequence[Move] = ()
+    log: Log,
+    topics: Topics,
+    group: str,
+    command: str,
+    *,
+    take_over: bool,
+    without_store: bool,
+    rewind: Sequence[Move] = (),
 ) -> GroupSession:
     """Return the operation of a command; it reports on stderr the group's owner that it waits for."""
     from spout.group.presence import Who
@@ -182,6 +211,7 @@ def _operation(
         new_id=uuid.uuid4().hex[:16],
         rewind=rewind,
         take_over=take_over,
+        without_store=without_store,
         who=Who.here(f"windhover {command}", wall_ms()),
         report=report,
     )

@@ -53,7 +53,14 @@ from spout.group.starting import (
     starting_offsets,
 )
 from spout.planning.journal import Journal
-from spout.planning.session import QUESTION_SUFFIX, STEP_MS_MAX, Answers, SessionName, SourceHistory
+from spout.planning.session import (
+    QUESTION_SUFFIX,
+    STEP_MS_MAX,
+    STORE_SUFFIX,
+    Answers,
+    SessionName,
+    SourceHistory,
+)
 
 GIVE_UP_MS = 60_000
 """If some answers are still missing after this time, the query fails."""
@@ -365,7 +372,9 @@ class Opening:
     def _question_answered(self, answers: Answers, now_ms: int) -> None:
         """Take the group: as the session of the journal, or as a new one once nobody lives who has it."""
         journalled = SessionName(self._journal.epoch, self._journal.session)
+        self._refuse_past_store(answers.owner)
         if self._resumes:
+            self._refuse_past_store(journalled)
             sources = self._continued_or_starting(answers.sources())
             self._take(SessionEvent.SESSION_RESUMED, journalled, sources, now_ms, now_ms)
             return
@@ -407,10 +416,13 @@ class Opening:
     def _draw(self, owner: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
         """Create a session above the owner's; its clock begins no lower than any clock before it.
 
+        Raises `SessionRefused`: a store may have what is open, and this session does not open it.
+
         An epoch that no session can have, and a clock that is far ahead, were written by a stranger, or by a
         machine with a wrong clock. They are left behind: ackers let any session follow on such an owner.
         """
         group = self._spec.group
+        self._refuse_past_store(owner)
         former_clock_ms = self._round.answers.clock
         epoch = epoch_above(owner.epoch, now_ms)
         clock_ms = clock_after(former_clock_ms, now_ms)
@@ -419,10 +431,28 @@ class Opening:
         if clock_ms < former_clock_ms:
             ahead = f"{(former_clock_ms - now_ms) // 1_000} s"
             self._report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
+        new_id = self._new_id
         if self._grant_epoch is not None:
             epoch = self._grant_epoch(epoch)
-        name = SessionName(epoch, self._new_id)
+            new_id += STORE_SUFFIX
+        name = SessionName(epoch, new_id)
         self._take(SessionEvent.SESSION_DRAWN, name, sources, clock_ms, now_ms)
+
+    def _refuse_past_store(self, name: SessionName) -> None:
+        """Refuse to follow on a session that writes into a store, which this one would not open.
+
+        Raises `SessionRefused`: the store may have what is open, and it would be written again.
+        """
+        if not name.has_store or self._grant_epoch is not None or self._spec.without_store:
+            return
+        group = self._spec.group
+        raise SessionRefused(
+            f"group {group} is of session {name}, which writes exactly once into a store. What is open may be"
+            " in the store already, and this session does not open it: it would be written again. Start the"
+            " query that writes it with spout.exact_sink: it opens the store, and publishes what that has. If"
+            f" the store is gone, or the group is to be written otherwise: windhover release {group}"
+            " --without-store, then start with a fresh checkpoint"
+        )
 
     def _leave_clock(self, now_ms: int) -> None:
         """Go on with a new session, since no acker takes a tick with the clock of this one."""

@@ -34,6 +34,7 @@ class PlannerSpec:
             processed as one batch.
         wakes: whether the first batch of a process may be empty. Bolts may hold tuples in Spark's state and
             need their ticks, and after a restart Spark runs no batch until the source has had one.
+        without_store: whether it takes a group that is written exactly once, though it opens no store.
         hole_min: so many empty positions in a row are passed beside a batch; see `spout.planning.supply`.
     """
 
@@ -50,6 +51,7 @@ class PlannerSpec:
     checks_commits: bool = True
     paced: bool = True
     wakes: bool = False
+    without_store: bool = False
     hole_min: int = HOLE_MIN
 
     @property

@@ -183,6 +183,7 @@ class GroupSession:
         new_id: str,
         rewind: Sequence[Move] = (),
         take_over: bool = False,
+        without_store: bool = False,
         who: Who | None = None,
         report: Report | None = None,
     ) -> None:
@@ -192,6 +193,7 @@ class GroupSession:
             new_id: the id of the session.
             rewind: partitions that begin a new generation.
             take_over: also from a query that is alive.
+            without_store: also from one that writes exactly once, whose store this session does not open.
             who: the process, as its signs of life name it.
             report: is called with an event and its fields; None: nobody is told.
         """
@@ -203,6 +205,7 @@ class GroupSession:
             checks_commits=False,
             take_over=take_over,
             way="--take-over",
+            without_store=without_store,
         )
         self._log = log
         self._group = group
@@ -216,7 +219,7 @@ class GroupSession:
 
         Raises:
             Unreachable: acker partitions are silent for 60 s, or the broker does not answer.
-            SessionRefused: a query that is alive owns the group.
+            SessionRefused: a query that is alive owns the group, or a store may have what is open.
             Disagreement: the ackers have another N or topic than topics.yaml.
         """
         if not self._planner.is_open:

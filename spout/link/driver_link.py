@@ -220,6 +220,21 @@ class DriverLink:
         """Whether Spark has run a task since this process has asked."""
         return self._driver_state.has_workers
 
+    @property
+    def has_store(self) -> bool:
+        """Whether a store takes the rows: then a process asks for an epoch before it takes the group."""
+        return self._driver_state.has_store
+
+    @property
+    def granted_epoch(self) -> int:
+        """The epoch that the store has granted to this process; 0: none yet."""
+        return self._driver_state.granted_epoch
+
+    @property
+    def not_granted(self) -> str:
+        """Why the store could not be opened for this process; empty: nobody has said that."""
+        return self._driver_state.not_granted
+
     def published(self, session: str, ranges: tuple[SourceRun, ...]) -> Published | None:
         """Return the message about a batch with these ranges, if it is the session's last one."""
         last = self._published.get(session)
@@ -231,6 +246,10 @@ class DriverLink:
     def ask_for_workers(self) -> None:
         """Ask the driver to let Spark run a task; `has_workers` is the answer."""
         self._tell(replace(self._own_state, asks_for_workers=True))
+
+    def ask_for_epoch(self, epoch_min: int) -> None:
+        """Ask the driver to open the store; `granted_epoch` or `not_granted` is the answer."""
+        self._tell(replace(self._own_state, asks_for_epoch=epoch_min))
 
     def put_idle(self) -> None:
         """Answer that the last batch has ended, since Spark asks for the next one only then."""

@@ -62,6 +62,9 @@ class DriverState:
         cores: how many cores there were when the last batch ended; None: no batch has.
         has_workers: Spark has run a task since this process has asked.
         others_run_again: another planning process of the stream, which lives, runs a batch again.
+        has_store: a store takes the rows and what is acked for them: who is to take the group asks first.
+        granted_epoch: what the store has granted to this planning process; 0: nothing yet.
+        not_granted: why the store could not be opened for it; empty: it could, or was not asked.
     """
 
     follower: str | None = None
@@ -71,6 +74,9 @@ class DriverState:
     cores: int | None = None
     has_workers: bool = False
     others_run_again: bool = False
+    has_store: bool = False
+    granted_epoch: int = 0
+    not_granted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +87,14 @@ class PlannerState:
         asks_for_workers: it waits until Spark has run a task.
         idle_pause: the last of the driver's `pauses` in which Spark has ended its last batch; 0: none.
         runs_again: `batch_name` of the batch that it runs again, which another process planned; else empty.
+        asks_for_epoch: the lowest epoch with which it may take the group, once the store is open; 0: it does
+            not ask.
     """
 
     asks_for_workers: bool = False
     idle_pause: int = 0
     runs_again: str = ""
+    asks_for_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +183,9 @@ def _message_of(kind: str, fields: _Fields) -> Message:
                 cores=fields.number_or_none("cores"),
                 has_workers=fields.flag("has_workers"),
                 others_run_again=fields.flag("others_run_again"),
+                has_store=fields.flag("has_store"),
+                granted_epoch=fields.number("granted_epoch"),
+                not_granted=fields.text("not_granted"),
             )
         case "published":
             return BatchPublished(fields.text("session"), fields.text("batch"), _published_of(fields))
@@ -182,6 +194,7 @@ def _message_of(kind: str, fields: _Fields) -> Message:
                 asks_for_workers=fields.flag("asks_for_workers"),
                 idle_pause=fields.number("idle_pause"),
                 runs_again=fields.text("runs_again"),
+                asks_for_epoch=fields.number("asks_for_epoch"),
             )
         case "hello":
             return Hello(fields.text("stream"), fields.text("process"))

@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from acker.errors import Unreachable, WindhoverError
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.link.connection import Connection
@@ -35,6 +36,28 @@ from spout.planning.plan import BatchPlan
 
 AGAIN_MAX: Final = 64
 """So many batches that were run again are remembered; the sink asks of the one that it has just written."""
+
+
+OpenStore = Callable[[int], int]
+"""Opens the store of a stream, and returns the epoch that it grants: the given one or a higher one."""
+
+
+class EpochQuestion(NamedTuple):
+    """A planning process that may take the group once the store is open, with `epoch_min` or more."""
+
+    process: str
+    epoch_min: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    """The answer to an `EpochQuestion`: an epoch, or why there is none."""
+
+    epoch: int = 0
+    not_granted: str = ""
+
+
+_NO_GRANT: Final = _Grant()
 
 
 @dataclass(slots=True)
@@ -64,6 +87,9 @@ class PlannerLink:
         self._connected: dict[Connection, _PlanningProcess] = {}
         self._asking: dict[str, None] = {}
         self._answered: set[str] = set()
+        self._open_store: OpenStore | None = None
+        self._epochs_asked: dict[str, int] = {}  # by the planning process
+        self._grants: dict[str, _Grant] = {}  # the same
         self._idle_pause = 0
         self._ran_again: dict[str, None] = {}
         self._changing = threading.Lock()  # held for moments, never while something is sent
@@ -145,6 +171,46 @@ class PlannerLink:
             self._answered.add(process)
         self._tell()
 
+    def expect_store(self, open_store: OpenStore) -> None:
+        """Let planning processes ask before they take the group: a store takes the stream's rows.
+
+        Of several stores that of the last call is opened.
+        """
+        self._open_store = open_store
+        self._change(lambda state: replace(state, has_store=True))
+
+    @property
+    def has_store(self) -> bool:
+        """Whether a store takes the stream's rows."""
+        return self._state.has_store
+
+    def epoch_questions(self) -> list[EpochQuestion]:
+        """Return the planning processes that wait for an epoch, and have no answer."""
+        with self._changing:
+            return [
+                EpochQuestion(process, epoch_min)
+                for process, epoch_min in self._epochs_asked.items()
+                if process not in self._grants
+            ]
+
+    def grant_epoch(self, question: EpochQuestion) -> None:
+        """Open the store for a planning process, and answer it; this takes as long as the store does."""
+        grant = _Grant(not_granted="the driver has ended the attempt; see its log")
+        try:
+            grant = self._granted(question.epoch_min)
+        except WindhoverError as error:
+            grant = _Grant(not_granted=f"{type(error).__name__}: {error}")
+        finally:  # whatever it was: unanswered, the query would wait for minutes
+            with self._changing:
+                self._grants[question.process] = grant
+            self._tell()
+
+    def _granted(self, epoch_min: int) -> _Grant:
+        """Open the store. Raises `WindhoverError`: it cannot be opened."""
+        if self._open_store is None:
+            raise Unreachable("the driver has no store for this stream")
+        return _Grant(epoch=self._open_store(epoch_min))
+
     def _change(self, changed: Callable[[DriverState], DriverState]) -> None:
         """Change what holds, and tell it; do not hold `_changing`: a frame is made under it, too."""
         with self._changing:
@@ -175,11 +241,14 @@ class PlannerLink:
             if receiver is None or not receiver.knows_batches:
                 return b""
             others = [other for other in self._connected.values() if other.process != receiver.process]
+            grant = self._grants.get(receiver.process, _NO_GRANT)
             return to_frame(
                 replace(
                     self._state,
                     has_workers=receiver.process in self._answered,
                     others_run_again=any(other.state.runs_again for other in others),
+                    granted_epoch=grant.epoch,
+                    not_granted=grant.not_granted,
                 )
             )
 
@@ -217,6 +286,8 @@ class PlannerLink:
             self._idle_pause = max(self._idle_pause, state.idle_pause)
             if state.asks_for_workers:
                 self._asking[sender.process] = None
+            if state.asks_for_epoch:
+                self._epochs_asked[sender.process] = state.asks_for_epoch
             if state.runs_again:
                 self._ran_again[state.runs_again] = None
             while len(self._ran_again) > AGAIN_MAX:

@@ -28,12 +28,23 @@ QUESTION_SUFFIX = "?"
 not taken for others.
 """
 
+STORE_SUFFIX: Final = "-store"
+"""Suffix of the id of a session that writes exactly once. The ackers keep the
+owner of a group, so whoever asks for it knows that a store may have what is
+open.
+"""
+
 
 class SessionName(NamedTuple):
     """Orders the sessions of a group: by epoch, then by id."""
 
     epoch: int
     id: str
+
+    @property
+    def has_store(self) -> bool:
+        """Whether the session writes into a store, exactly once."""
+        return self.id.endswith(STORE_SUFFIX)
 
     def __str__(self) -> str:
         return f"{self.epoch}/{self.id}"

@@ -111,7 +111,6 @@ class Planner:
         sight: Sight | None = None,
         on_verdicts: Callable[[Verdicts], None] | None = None,
         who: Who | None = None,
-        grant_epoch: GrantEpoch | None = None,
     ) -> None:
         """Prepare; nothing is read or written before `open`, and the planner does not close the log.
 
@@ -121,8 +120,6 @@ class Planner:
             sight: which of the next offsets hold records; None: a reader of its own looks.
             on_verdicts: called in `step` with what the ackers decided, once it is settled.
             who: the process, as its signs of life name it.
-            grant_epoch: of a query that writes exactly once: opens its store, publishes what that
-                has of the last batch, and returns the epoch of the session; None: of any other one.
 
         Raises `UsageError`: inputs of several groups, or tracked and untracked ones together.
         """
@@ -141,9 +138,10 @@ class Planner:
         self._spec = spec
         self._new_id = new_id
         self._who = who
-        self._grant_epoch = grant_epoch
+        self._writes_exactly_once = False
         # of a query that writes exactly once: the offset behind the batch that is not published
         self._unpublished: Journal | None = None
+        self._publication_wait = LongWait()
         self._on_verdicts = on_verdicts
         self._is_tracked = spec.tracked and spec.inputs[0].tracked
         self._context = PlannerContext(
@@ -212,10 +210,22 @@ class Planner:
         """The sources that are read, new partitions among them once they are found."""
         return self._context.sources
 
-    def open(self, journal: Journal, now_ms: int, *, runs_again: bool = False) -> None:
+    def open(
+        self,
+        journal: Journal,
+        now_ms: int,
+        *,
+        runs_again: bool = False,
+        grant_epoch: GrantEpoch | None = None,
+    ) -> None:
         """Begin to take the group with the last offset of the checkpoint; `BEGINNING`: there is none.
 
-        `runs_again`: Spark runs the batch that ends there once more, before it plans another.
+        Args:
+            journal: that offset.
+            now_ms: wall time.
+            runs_again: Spark runs the batch that ends there once more, before it plans another.
+            grant_epoch: of a query that writes exactly once: opens its store, publishes what that
+                has of the last batch, and returns the epoch of the session; None: of any other one.
 
         Raises:
             TopicError: a topic is missing.
@@ -226,6 +236,7 @@ class Planner:
         self._context = replace(self._context, cluster_id=log.cluster_id())
         check_cluster(journal, self._context.cluster_id)
         self._journal, self._runs_again = journal, runs_again
+        self._writes_exactly_once = grant_epoch is not None
         sources = sources_of(log, spec.inputs, tracked=self._is_tracked)
         self._session.process(SessionEvent.SOURCES_READ)
         self._context.sources.update(sources)
@@ -259,7 +270,7 @@ class Planner:
                 self._new_id,
                 now_ms,
                 self._session,
-                self._grant_epoch,
+                grant_epoch,
             )
             with ExitStack() as undo:
                 undo.callback(opening.close)
@@ -316,6 +327,7 @@ class Planner:
 
     def _step_owned(self, owned: Owned, now_ms: int) -> None:
         """Tick, commit, and look whether partitions that stood go on."""
+        self._tell_unpublished(now_ms)
         if owned.state is not None:  # before the tick that may reach a deadline
             owned.state.step(owned.tenure.clock.now)
         self._tick(owned, now_ms)
@@ -324,6 +336,19 @@ class Planner:
             self.sources[source].place: offset_of(cursor.first_free) for source, cursor in cursors.items()
         }
         self._tell(self._context.troubles.step(next_offsets, now_ms))
+
+    def _tell_unpublished(self, now_ms: int) -> None:
+        """Report each minute for how long a batch is under way by which the clock stands."""
+        if self.unpublished is None:
+            self._publication_wait.over()
+            return
+        waited_ms = self._publication_wait.look(self.unpublished.ranges, now_ms)
+        if waited_ms is not None:
+            cure = (
+                "no root times out meanwhile; see in Spark's UI and the driver's log what the batch waits for"
+            )
+            fields = {"group": self._spec.group, "waited_s": waited_ms // 1000, "next_step": cure}
+            self._context.report("batch_is_under_way", fields)
 
     def _events(
         self, verdicts: VerdictReader, records: Sequence[Record], now_ms: int
@@ -344,17 +369,25 @@ class Planner:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
         owned = self._require()
         self._want_records()
-        if self._grant_epoch is not None:
+        if self._writes_exactly_once:
             # before the first root is initialised; an error ends the run with a clock that stands
             owned.tenure.stop_clock(now_ms)
         end = owned.batches.plan(start, limit, now_ms, tasks)
-        if end != start:
+        if end != start and end.ranges:  # of a batch without records nothing is published
             self._unpublished = end
         elif self._unpublished is None:
             owned.tenure.start_clock()
         if owned.state is not None and end != start:
             owned.state.planned(end)
         return end
+
+    @property
+    def unpublished(self) -> Journal | None:
+        """The offset behind a batch that a store may not have yet; None: none is under way.
+
+        It has no place in a query that does not write exactly once.
+        """
+        return self._unpublished if self._writes_exactly_once else None
 
     @property
     def under_way(self) -> Journal | None:

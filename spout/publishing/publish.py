@@ -503,7 +503,11 @@ def ack_records(publication: Publication, topics: AckTopics, partitions: int) ->
 
 
 class Publisher:
-    """Publishes the batches of one stream."""
+    """Publishes the batches of one stream.
+
+    Attributes:
+        topics: names of the ack topics.
+    """
 
     def __init__(
         self, open_log: Callable[[], Log], topics: AckTopics, *, durable_ms: int = UNREACHABLE_MS
@@ -517,7 +521,7 @@ class Publisher:
         """
         self._durable_ms = durable_ms
         self._open_log = open_log
-        self._topics = topics
+        self.topics = topics
         self._log: Log | None = None
         self._producer: Producer | None = None
 
@@ -526,7 +530,7 @@ class Publisher:
 
         `partitions`: how many acker partitions there are.
         """
-        self.write(ack_records(publication, self._topics, partitions))
+        self.write(ack_records(publication, self.topics, partitions))
 
     def write(self, records: PublicationRecords) -> None:
         """Write the records of a publication, and wait until they are durable; safe to repeat."""

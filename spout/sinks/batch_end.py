@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from acker.errors import TrackingError, unreadable_kind
+from acker.errors import TrackingError, UsageError, unreadable_kind
 from acker.untrusted import UntrustedName
 from replay.records.places import run_places
 from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
@@ -80,8 +80,16 @@ class BatchEnd:
         """Write the events of an outcome, add up its counts, and write to the planning process.
 
         `dropped`: what Spark counted of the batch.
+
+        Raises `UsageError`: a store takes the rows of the stream, and this batch went past it.
         """
-        self._log_losses(stream, outcome)
+        if self.application.link(stream).has_store:
+            raise UsageError(
+                f"batch {self.lane.seq} went past the store that takes the rows of group {stream.group}:"
+                " write it with foreachBatch(spout.exact_sink(store, rows)) alone, or read the group by"
+                " a read_stream of its own"
+            )
+        self.log_losses(stream, outcome)
         # a checkpoint that is reset has a new session, and counts its batches from 0 again
         session_lane = BatchLane(f"{self.lane.name}/{outcome.plan.session}", self.lane.seq)
         leave_sigint_to_the_main_thread()
@@ -95,13 +103,17 @@ class BatchEnd:
             stream.too_late_log.report(stream.group, outcome.late, late_note, stream.inputs)
         stream.late += outcome.late
         stream.dropped += dropped.rows_beside(outcome.late)
+        self.note_published(stream, outcome)
+
+    def note_published(self, stream: Stream, outcome: BatchOutcome) -> None:
+        """Add up the counts of a batch that is published, and write to the planning process."""
         stream.work.add(outcome.counts, outcome.errors, counted(outcome))
         self._log_isolated(stream, outcome)
         damaged = outcome.damaged if outcome.stops_for_damage else ()
         link = self.application.link(stream)
         link.put_published(outcome.plan, not_acked(outcome), damaged, held_runs(outcome))
 
-    def _log_losses(self, stream: Stream, outcome: BatchOutcome) -> None:
+    def log_losses(self, stream: Stream, outcome: BatchOutcome) -> None:
         """Log what the read tasks could not read, and calls of bolts that passed only when made again."""
         if outcome.lost:
             _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)

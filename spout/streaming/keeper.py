@@ -1,7 +1,8 @@
 """A thread of the driver that serves its planning processes as long as the SparkContext lives.
 
 It makes the application's folder again where a cleaner of temporary files has removed it, and
-lets Spark run a first task for a planning process that asks for workers. The planning process
+lets Spark run a first task for a planning process that asks for workers. It also opens the
+store for one that asks whether it may take a group that is written exactly once. The planning process
 emits nothing before: a root's timeout begins when it is emitted, and Spark may look for
 executors, or start Python on a busy machine, for minutes.
 
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark import InheritableThread
 
-from spout.link.planner_link import PlannerLink
+from spout.link.planner_link import EpochQuestion, PlannerLink
 from spout.spark.connect_back import SPARK_ERRORS, RunningQuery, SlowStarts, tried_twice
 from spout.spark.threads import leave_sigint_to_the_main_thread
 
@@ -69,7 +70,9 @@ class Keeper:
         self._streams = streams
         self._start_worker = start_worker or start_a_worker
         self._answered_processes: set[str] = set()
+        self._processes_with_grant: set[str] = set()  # the store is open for them, or is being opened
         self._has_warned = False  # that the folder cannot be restored
+        self._has_warned_of_threads = False
         self._slow_starts = SlowStarts()
 
     def run(self, is_over: Callable[[], bool]) -> None:
@@ -88,7 +91,7 @@ class Keeper:
         threading.Thread(target=serve, name="windhover-keeper", daemon=True).start()
 
     def step(self) -> None:
-        """Make the folder again if it is gone, and answer the processes that ask for workers."""
+        """Make the folder again if it is gone, and answer the processes that ask for something."""
         try:
             if not self._folder.restore():
                 return
@@ -101,6 +104,9 @@ class Keeper:
             for process in stream.link.asks_for_workers():
                 if process not in self._answered_processes:
                     self._start_answer(stream, process)
+            for question in stream.link.epoch_questions():
+                if question.process not in self._processes_with_grant:
+                    self._start_grant(stream.link, question)
 
     def _start_answer(self, stream: KeptStream, process: str) -> None:
         """Answer a planning process in a thread: the first worker may take minutes."""
@@ -111,6 +117,20 @@ class Keeper:
         except RuntimeError as error:  # no thread: without a worker that waits for it, the query goes on
             _LOGGER.warning("no_worker_started: %s", error)
             stream.link.put_workers(process)
+
+    def _start_grant(self, link: PlannerLink, question: EpochQuestion) -> None:
+        """Open a store in a thread: it may not answer for a minute."""
+        self._processes_with_grant.add(question.process)
+        grant = threading.Thread(
+            target=link.grant_epoch, args=(question,), name="windhover-opens-store", daemon=True
+        )
+        try:
+            grant.start()
+        except RuntimeError as error:  # no thread: the next step tries again
+            self._processes_with_grant.discard(question.process)
+            if not self._has_warned_of_threads:
+                _LOGGER.warning("store_not_opened group=%s: %s", link.group, error)
+            self._has_warned_of_threads = True
 
     def name_slow_starts(self) -> None:
         """Log the queries that have ended since because a Python process was too slow for them."""

@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from acker.config.settings import longest_unreachable_ms
-from acker.errors import UsageError, WindhoverError
+from acker.errors import SessionRefused, Unreachable, UsageError, WindhoverError
 from acker.kafka.cluster import KafkaLog
 from acker.waits import LongWait
 from spout.group.presence import Who
@@ -80,6 +80,10 @@ died."""
 
 WORKERS_MS_MAX = 600_000
 """How long the first batch waits for Spark's first task, at most: then timeouts may run."""
+
+STORE_MS_MAX = 600_000
+"""How long a process waits until the driver has opened the store, at most; each call to a store has
+a shorter limit of its own."""
 
 STATUS_EVERY_MS = 250
 """The status file is written at most this often."""
@@ -275,11 +279,44 @@ class Runner:
             if self._planner.is_open or self._error is not None:
                 return
             try:
-                self._planner.open(journal, _now_ms(), runs_again=runs_again)
+                grant_epoch = self._ask_for_epoch if self._driver.has_store else None
+                self._planner.open(journal, _now_ms(), runs_again=runs_again, grant_epoch=grant_epoch)
             except WindhoverError as error:
                 self._error = error
                 raise
             self._thread.start()
+
+    def _ask_for_epoch(self, epoch_min: int) -> int:
+        """Let the driver open the store; return the epoch that this grants.
+
+        The lock, which is held, is free while it waits.
+
+        Raises:
+            SessionRefused: the store cannot be opened.
+            Unreachable: the driver does not answer, or the query is being ended.
+        """
+        self._driver.ask_for_epoch(epoch_min)
+        deadline_ms = self._clock_ms() + STORE_MS_MAX
+        wait = LongWait()
+        while not self._driver.granted_epoch:
+            if self._driver.not_granted:
+                raise SessionRefused(
+                    f"group {self._options.group} is not taken, since its store cannot be opened:"
+                    f" {self._driver.not_granted}"
+                )
+            if self._stopping.is_set() or self._clock_ms() >= deadline_ms:
+                raise Unreachable(
+                    f"group {self._options.group}: the driver has not opened the store within"
+                    f" {wait.waited_ms(self._clock_ms()) // 1000} s; see the driver's log, and whether"
+                    " the store answers"
+                )
+            self._lock.wait(POLL_MS / 1000)
+            self._warn_of_wait(
+                wait,
+                "waits_for_store",
+                "the driver opens the store; the group is not taken before, and nothing times out",
+            )
+        return self._driver.granted_epoch
 
     def stop_at_ends(self) -> None:
         """End the query when everything up to the present ends is read and settled."""
@@ -310,6 +347,7 @@ class Runner:
         self._wait_for_sink(start)
         with self._lock:
             self._pass_on_held_roots()
+            self._pass_on_commit()
             self._raise_damage()
             if self._sink.not_acked is not None:
                 self._planner.note_published(start, self._sink.not_acked)
@@ -491,6 +529,12 @@ class Runner:
         if published is not None:
             self._planner.note_held(published.held)
 
+    def _pass_on_commit(self) -> None:
+        """Let the session's clock go on, once the batch that a store has is published."""
+        batch = self._planner.unpublished
+        if batch is not None and self._driver.published(batch.session, batch.ranges) is not None:
+            self._planner.note_committed(batch)
+
     def _wait_for_driver(self, changes_seen: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
         """Wait for a message of the driver beyond the `changes_seen` first ones.
 
@@ -526,6 +570,7 @@ class Runner:
                     now_ms = _now_ms()
                     if not self._stopping.is_set():
                         self._pass_on_held_roots()
+                        self._pass_on_commit()
                         self._planner.step(verdict_records, now_ms)
                     self._write_status(now_ms)
                     self._driver.keep_mark()

@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 WRITER_TESTS = "tests/unit/spout/exactly_once/test_exact_writer.py"
 SQLITE_TESTS = "tests/unit/spout/exactly_once/test_sqlite_store.py"
+SINK_TESTS = "tests/unit/spout/sinks/test_exact_batches.py"
 CLOCK_TESTS = "tests/unit/spout/planning_process/test_standing_clock.py"
 
 MUTANTS = (
@@ -155,5 +156,74 @@ MUTANTS = (
         "tests/unit/spout/group/test_opening.py"
         "::test_a_session_that_writes_exactly_once_has_the_epoch_that_its_store_grants",
         "a start that is fenced could take the group from the writer after it",
+    ),
+    Mutant(
+        "a-session-follows-on-one-whose-store-it-does-not-open",
+        "spout/group/opening.py",
+        "        self._refuse_past_store(answers.owner)\n",
+        "",
+        "tests/unit/spout/group/test_opening.py"
+        "::test_a_session_without_the_store_does_not_follow_on_one_that_writes_exactly_once",
+        "what is open may be in the store, and would be written again",
+    ),
+    Mutant(
+        "a-checkpoint-with-a-store-goes-on-without-it",
+        "spout/group/opening.py",
+        "            self._refuse_past_store(journalled)\n",
+        "",
+        "tests/unit/spout/group/test_opening.py"
+        "::test_a_query_without_the_store_does_not_go_on_from_the_checkpoint_of_one_that_has_it",
+        "the batch under way may be in the store, and would be evaluated and written again",
+    ),
+    Mutant(
+        "a-batch-without-records-stops-the-clock-for-good",
+        "spout/planning_process/planner.py",
+        "        if end != start and end.ranges:",
+        "        if end != start:",
+        f"{CLOCK_TESTS}::test_a_batch_without_records_leaves_the_clock_as_it_is",
+        "nobody publishes it, so what an earlier batch left open would never time out",
+    ),
+    Mutant(
+        "a-task-that-ran-twice-counts",
+        "spout/sinks/exact_sink.py",
+        "        runs_by_task.setdefault(task, set()).add((evaluated.stage, evaluated.attempt))\n",
+        "        runs_by_task.setdefault(task, set()).add((evaluated.stage, 0))\n",
+        f"{SINK_TESTS}::test_a_batch_in_which_a_task_reported_twice_does_not_count",
+        "its rows may be of another run than what was settled",
+    ),
+    Mutant(
+        "a-batch-that-is-run-again-is-written-again",
+        "spout/sinks/exact_sink.py",
+        "        if link.runs_again(plan) or not is_of_this_run:",
+        "        if not is_of_this_run:",
+        f"{SINK_TESTS}::test_a_batch_of_this_start_is_written_and_one_of_the_start_before_is_passed_over",
+        "its run would end, since a later start has opened the store",
+    ),
+    Mutant(
+        "a-batch-of-the-run-before-is-written-by-the-sink-of-both",
+        "spout/sinks/exact_sink.py",
+        "        if link.runs_again(plan) or not is_of_this_run:",
+        "        if link.runs_again(plan):",
+        f"{SINK_TESTS}"
+        "::test_a_batch_that_a_run_has_had_is_not_another_run_s_though_nobody_says_that_it_runs_again",
+        "the store may have it already",
+    ),
+    Mutant(
+        "a-row-of-several-records-belongs-to-the-first",
+        "spout/exactly_once/anchored_rows.py",
+        "    if (np.repeat(indices, counts) != roots_of_paths).any():\n",
+        "    if not len(indices):\n",
+        "tests/unit/spout/exactly_once/test_anchored_rows.py"
+        "::test_a_row_of_no_record_or_of_several_is_refused",
+        "it would be written though another of its records failed",
+    ),
+    Mutant(
+        "the-store-is-opened-twice-for-one-process",
+        "spout/streaming/keeper.py",
+        "        self._processes_with_grant.add(question.process)\n",
+        "",
+        "tests/unit/spout/streaming/test_keeper.py"
+        "::test_the_store_is_opened_once_for_a_process_that_asks_whether_it_may_take_the_group",
+        "its session would have an epoch that is fenced by itself",
     ),
 )

@@ -95,7 +95,6 @@ class QueryProcess(Process):
             self._spec,
             new_id=world.new_id("s"),
             report=self._refuse_alarms,
-            grant_epoch=self.grant_epoch(),
         )
         self._running: Running | None = None
         self._error: WindhoverError | None = None
@@ -123,7 +122,8 @@ class QueryProcess(Process):
             offsets = self.checkpoint.offsets
             self._read_offsets = len(offsets)
             self._opened_at = self.world.truth.at
-            self._planner.open(offsets[-1] if offsets else BEGINNING, self.wall_ms)
+            last_offset = offsets[-1] if offsets else BEGINNING
+            self._planner.open(last_offset, self.wall_ms, grant_epoch=self.grant_epoch())
         elif self._error is None and self.rng.random() < 0.4:
             self._thread()
         else:

@@ -161,10 +161,12 @@ class World:
             producer.send(Outgoing(topic, partition, b"%d" % number, key))
         producer.flush(FLUSH_MS)
 
-    def planner(self, journal: Journal = BEGINNING, **options: Any) -> Planner:
+    def planner(
+        self, journal: Journal = BEGINNING, *, grant_epoch: GrantEpoch | None = None, **options: Any
+    ) -> Planner:
         """Open a planning process; `options` as in `make`."""
         found = self.make(**options)
-        found.open(journal, self.spouts_ms)
+        found.open(journal, self.spouts_ms, grant_epoch=grant_epoch)
         return found
 
     def make(
@@ -173,7 +175,6 @@ class World:
         *,
         stops_at_ends: bool = False,
         who: Who | None = None,
-        grant_epoch: GrantEpoch | None = None,
         **spec: Any,
     ) -> Planner:
         """Make a planning process that is not open yet; it is stepped from now on."""
@@ -191,7 +192,6 @@ class World:
             new_id=f"{self.session}{self._names}",
             report=self._hear,
             who=who,
-            grant_epoch=grant_epoch,
         )
         if stops_at_ends:
             found.stop_at_ends()

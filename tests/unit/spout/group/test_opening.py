@@ -614,7 +614,7 @@ def test_a_session_that_writes_exactly_once_has_the_epoch_that_its_store_grants(
     group.answer(owner=SessionName(4, "o"))
     group.step()
     assert group.granted == [5]
-    assert group.takes[-1].name == SessionName(15, "new")
+    assert group.takes[-1].name == SessionName(15, "new-store")
 
 
 def test_each_start_that_writes_exactly_once_is_a_session_of_its_own(group: Group) -> None:
@@ -624,8 +624,48 @@ def test_each_start_that_writes_exactly_once_is_a_session_of_its_own(group: Grou
     group.opening(JOURNAL)
     group.answer(owner=SessionName(4, "own"))
     group.step()
-    assert group.takes[-1].name == SessionName(15, "new"), "its own session need not be silent"
+    assert group.takes[-1].name == SessionName(15, "new-store"), "its own session need not be silent"
     group.answer()
     opened = group.step().opened
     assert opened is not None
     assert not opened.is_restart
+
+
+STORED = SessionName(4, "own-store")
+
+
+@pytest.mark.parametrize("has_journal", [False, True])
+@pytest.mark.parametrize("take_over", [False, True])
+def test_a_session_without_the_store_does_not_follow_on_one_that_writes_exactly_once(
+    group: Group, has_journal: bool, take_over: bool
+) -> None:
+    """Rule 12: what is open may be in the store; so a release, a reset and another query are refused."""
+    group.spec = {"take_over": take_over}
+    group.opening(JOURNAL if has_journal else BEGINNING)
+    group.answer(owner=STORED)
+    with pytest.raises(SessionRefused, match=r"session 4/own-store.*windhover release g --without-store"):
+        group.step()
+    assert [take.name for take in group.takes] == [QUESTION]
+
+
+def test_a_query_without_the_store_does_not_go_on_from_the_checkpoint_of_one_that_has_it(
+    group: Group,
+) -> None:
+    """Also when the group was released since: what the checkpoint has under way may be in the store."""
+    group.opening(changed(JOURNAL, session=STORED.id))
+    group.answer(owner=SessionName(5, "op"))
+    with pytest.raises(SessionRefused, match="start with a fresh checkpoint"):
+        group.step()
+
+
+@pytest.mark.parametrize("opens_store", [False, True])
+def test_who_opens_the_store_or_says_that_it_does_not_count_follows_on_it(
+    group: Group, opens_store: bool
+) -> None:
+    group.granted = [] if opens_store else None
+    group.spec = {"without_store": not opens_store}
+    group.opening()
+    group.answer(owner=STORED)
+    group.step()
+    expected = SessionName(15, "new-store") if opens_store else SessionName(5, "new")
+    assert group.takes[-1].name == expected

@@ -107,9 +107,9 @@ def test_a_frame_that_is_too_long_is_refused_by_its_length_alone(length: int) ->
 
 MESSAGES: list[Message] = [
     DriverState(),
-    DriverState("broken", True, True, 3, 8, True, True),
+    DriverState("broken", True, True, 3, 8, True, True, True, 7, "locked"),
     PlannerState(),
-    PlannerState(True, 3, "s/65536@0"),
+    PlannerState(True, 3, "s/65536@0", 5),
     Hello("stream", "p"),
     BatchPublished("s", "s/65536@0", Published(None)),
     BatchPublished("s", "s/65536@0", Published((NotAcked(1, 2, None, -1),), (), (SourceRun(1, 2, 3),))),
@@ -317,7 +317,7 @@ def test_a_planning_process_of_another_version_is_told_so_by_the_driver(
         end.sendall(frame_of(json.dumps({"version": 99, "other": "x"}).encode()))
         answer = read_to_end(end)
     assert json.loads(answer[4:]) == {"version": LINK_VERSION}
-    eventually(lambda: "speaks version 99 of the link, and this process version 1" in caplog.text)
+    eventually(lambda: f"speaks version 99 of the link, and this process version {LINK_VERSION}" in caplog.text)
 
 
 def test_a_driver_of_another_version_ends_the_query_with_both_and_the_cure(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_driver_of_another_version_ends_the_query_with_both_and_the_cure(tmp_p
     planner = DriverLink(DriverAddress(os.fspath(tmp_path), b"key"), Hello("stream", "p"), "g")
     planner.start()
     with pytest.raises(
-        UsageError, match=r"version 99 of the link.*version 1: install one version of Windhover"
+        UsageError, match=rf"version 99 of the link.*version {LINK_VERSION}: install one version of Windhover"
     ):
         planner.require()
     answering.join(60)

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from acker.errors import Unreachable
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
 from spout.link.connection import SEND_MS_MAX, SOCKET_NAME, Connection, connect, greet_driver
@@ -441,3 +442,63 @@ def tells_alone(planner: Any) -> bool:
     """Return whether the driver says that no other process of the stream runs a batch again."""
     planner.catch_up()
     return not planner._driver_state.others_run_again
+
+
+def test_a_planning_process_that_asks_for_an_epoch_gets_that_of_the_store(driver: LinkedDriver) -> None:
+    """Rule 12: each process has an answer of its own, also after its connection has ended."""
+    asked: list[int] = []
+
+    def open_store(epoch_min: int) -> int:
+        asked.append(epoch_min)
+        return epoch_min + 2
+
+    planner, other = driver.planner("p"), driver.planner("q")
+    assert not planner.has_store
+    driver.link.expect_store(open_store)
+    eventually(lambda: planner.has_store)
+    assert driver.link.epoch_questions() == []
+
+    planner.ask_for_epoch(5)
+    eventually(driver.link.epoch_questions)
+    [question] = driver.link.epoch_questions()
+    assert (question.process, question.epoch_min) == ("p", 5)
+    driver.link.grant_epoch(question)
+    eventually(lambda: planner.granted_epoch == 7)
+    assert asked == [5]
+    assert driver.link.epoch_questions() == []
+    assert (other.granted_epoch, other.not_granted) == (0, "")
+
+    for connection in tuple(driver.link._connected):
+        connection.end()
+    eventually(lambda: planner.is_connected)
+    planner.catch_up()
+    assert planner.granted_epoch == 7
+
+
+def test_a_planning_process_hears_why_the_store_could_not_be_opened(driver: LinkedDriver) -> None:
+    def open_store(epoch_min: int) -> int:
+        raise Unreachable(f"the file is locked, {epoch_min}")
+
+    planner = driver.planner()
+    driver.link.expect_store(open_store)
+    planner.ask_for_epoch(5)
+    eventually(driver.link.epoch_questions)
+    driver.link.grant_epoch(driver.link.epoch_questions()[0])
+    eventually(lambda: planner.not_granted)
+    assert (planner.granted_epoch, planner.not_granted) == (0, "Unreachable: the file is locked, 5")
+
+
+def test_a_planning_process_is_answered_whatever_the_store_raises(driver: LinkedDriver) -> None:
+    """Unanswered, the query would wait for ten minutes."""
+
+    def open_store(epoch_min: int) -> int:
+        raise KeyError(epoch_min)
+
+    planner = driver.planner()
+    driver.link.expect_store(open_store)
+    planner.ask_for_epoch(5)
+    eventually(driver.link.epoch_questions)
+    with pytest.raises(KeyError):
+        driver.link.grant_epoch(driver.link.epoch_questions()[0])
+    eventually(lambda: planner.not_granted)
+    assert "see its log" in planner.not_granted

@@ -99,3 +99,42 @@ def test_a_start_abandons_what_the_one_before_left_open() -> None:
     world.run(1_000)
     assert second.status(world.now_ms).pending == 0
     assert world.lost("ABANDONED") == 3
+
+
+def test_a_batch_without_records_leaves_the_clock_as_it_is() -> None:
+    """Of such a batch nothing is committed, so nobody would let the clock go on."""
+    world = World()
+    world.produce(3)
+    planner = world.ready(grant_epoch=granted)
+    first = batch(planner, BEGINNING, world)
+    world.publish(BEGINNING, first, skip=[0])
+    planner.note_committed(first)
+    world.kill(planner)
+    second = world.ready(first, grant_epoch=granted)
+    empty = batch(second, first, world)
+    assert not empty.ranges
+    assert second.unpublished is None
+    world.produce(2)
+    end = batch(second, empty, world)
+    world.publish(empty, end, skip=[3])
+    second.note_committed(end)
+    assert batch(second, end, world) is end
+    world.run(TIMEOUT_MS + 2_000)
+    assert second.status(world.now_ms).timed_out == 1
+
+
+def test_a_batch_that_does_not_end_is_named_each_minute() -> None:
+    world = World()
+    world.produce(3)
+    planner = world.ready(grant_epoch=granted)
+    end = batch(planner, BEGINNING, world)
+    world.run(59_000)
+    assert world.told.count("batch_is_under_way") == 0
+    world.run(62_000)
+    assert world.told.count("batch_is_under_way") == 2
+    assert planner.unpublished == end
+
+    world.publish(BEGINNING, end)
+    planner.note_committed(end)
+    world.run(70_000)
+    assert world.told.count("batch_is_under_way") == 2

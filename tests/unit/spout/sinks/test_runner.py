@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from acker.config.topics import parse
+from acker.errors import Unreachable
 from acker.waits import LOGGED_EVERY_MS
 from acker.wire.events import SourceRun
 from spout.link.planner_link import PlannerLink
@@ -150,7 +152,7 @@ class Idle:
     """Has nothing to plan; counts how often that was looked for, and how often a record was waited for."""
 
     is_open = is_ready = True
-    under_way = None
+    under_way = unpublished = None
 
     def __init__(self) -> None:
         self.looks = self.waits = 0
@@ -175,13 +177,13 @@ class Stepped:
 
     is_open = False
     is_idle = is_ready = is_reading = True
-    under_way = None
+    under_way = unpublished = None
 
     def __init__(self) -> None:
         self.waits_ms: list[int] = []
         self.was_busy = threading.Event()
 
-    def open(self, journal: Journal, now_ms: int, *, runs_again: bool) -> None:
+    def open(self, journal: Journal, now_ms: int, *, runs_again: bool, grant_epoch: object) -> None:
         """Open."""
 
     def poll(self, wait_ms: int) -> tuple[()]:
@@ -241,7 +243,7 @@ class Opens:
 
     is_ready = True
     is_idle = is_reading = False
-    under_way = None
+    under_way = unpublished = None
 
     def note_nothing_to_plan(self, now_ms: int) -> None:
         """Note nothing."""
@@ -252,7 +254,7 @@ class Opens:
         self.is_open = False
         self.was_answered: bool | None = None
 
-    def open(self, journal: Journal, now_ms: int, *, runs_again: bool) -> None:
+    def open(self, journal: Journal, now_ms: int, *, runs_again: bool, grant_epoch: object) -> None:
         """Take the group."""
         self.is_open = True
         self.was_answered = bool(self.asked) and not self.driver.asks_for_workers()
@@ -379,3 +381,103 @@ def test_a_wait_for_the_driver_s_publication_is_said_each_minute(
     planning.join(60)
     assert not planning.is_alive()
     close(runner)
+
+
+class Exact(Stepped):
+    """Asks for the epoch of its session in its first step, and has one batch under way."""
+
+    is_ready = False
+    end = replace(BEGINNING, session="s", ranges=(SourceRun(1, 0, 10),))
+    unpublished: Journal | None = end  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs: list[int] = []
+        self.grant_epoch: Any = None
+        self.was_closed = False
+
+    def open(self, journal: Journal, now_ms: int, *, runs_again: bool, grant_epoch: object) -> None:
+        """Remember whom to ask."""
+        self.grant_epoch = grant_epoch
+
+    def step(self, records: object, now_ms: int) -> None:
+        """Ask."""
+        if not self.epochs:
+            self.epochs.append(self.grant_epoch(5))
+
+    def note_committed(self, end: Journal) -> None:
+        """Let the clock go on."""
+        assert end == self.end
+        self.unpublished = None
+
+
+def test_a_process_whose_stream_has_a_store_takes_the_group_with_the_epoch_that_is_granted(
+    driver: LinkedDriver,
+) -> None:
+    """Rule 12; and it learns when the batch under way is published."""
+    driver.link.expect_store(lambda epoch_min: epoch_min + 2)
+    found = Exact()
+    planner: Any = found
+    runner = Runner(options_of(driver), planner)
+    runner._driver.require()
+    runner.begin(BEGINNING)
+    eventually(driver.link.epoch_questions)
+    assert found.epochs == []
+    driver.link.grant_epoch(driver.link.epoch_questions()[0])
+    eventually(lambda: found.epochs == [7])
+    assert found.unpublished is not None
+    driver.link.put_published(batch_plan("s", found.end.ranges))
+    eventually(lambda: found.unpublished is None)
+    runner.stop()
+
+
+def test_a_process_of_another_stream_asks_nobody(driver: LinkedDriver) -> None:
+    found = Exact()
+    planner: Any = found
+    runner = Runner(options_of(driver), planner)
+    runner._driver.require()
+    runner.begin(BEGINNING)
+    assert found.grant_epoch is None
+    assert driver.link.epoch_questions() == []
+    runner.stop()
+
+
+def refuse(epoch_min: int) -> int:
+    raise Unreachable("the file is locked")
+
+
+@pytest.mark.parametrize(
+    ("answers", "clock", "error"),
+    [
+        (True, Clock(), "group g is not taken.*Unreachable: the file is locked"),
+        (False, Passing(), "has not opened the store within 600 s"),
+    ],
+    ids=["refused", "silent"],
+)
+def test_a_process_ends_by_name_where_the_store_cannot_be_opened(
+    answers: bool, clock: Clock, error: str, driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "POLL_MS", 1)
+    driver.link.expect_store(refuse)
+    found = Exact()
+    planner: Any = found
+    runner = Runner(options_of(driver), planner, clock_s=clock)
+    runner._driver.require()
+    runner.begin(BEGINNING)
+    if answers:
+        eventually(driver.link.epoch_questions)
+        driver.link.grant_epoch(driver.link.epoch_questions()[0])
+    eventually(lambda: runner._error)
+    assert re.search(error, str(runner._error))
+    runner.stop()
+
+
+def test_a_process_that_is_stopped_waits_for_no_store(driver: LinkedDriver) -> None:
+    driver.link.expect_store(refuse)
+    planner: Any = Exact()
+    runner = Runner(options_of(driver), planner)
+    runner._driver.require()
+    runner.begin(BEGINNING)
+    eventually(driver.link.epoch_questions)
+    runner.stop()
+    assert not runner._thread.is_alive()

@@ -235,3 +235,29 @@ def test_a_later_query_that_ends_by_a_slow_worker_is_named(
     assert [line.partition(":")[0] for line in caplog.messages] == ["worker_too_slow"]
     session.is_gone = True
     kept_streams.name_slow_starts()  # it ends no thread
+
+
+def test_the_store_is_opened_once_for_a_process_that_asks_whether_it_may_take_the_group(world: World) -> None:
+    """Rule 12: in a thread, since a store may not answer for a minute."""
+    may_end, opened = threading.Event(), list[int]()
+
+    def open_store(epoch_min: int) -> int:
+        opened.append(epoch_min)
+        assert may_end.wait(60)
+        return epoch_min
+
+    link, planner = world.driver.link, world.planner
+    link.expect_store(open_store)
+    made = world.keeper(Jobs())
+    made.step()
+    assert opened == [], "nobody asks"
+    planner.ask_for_epoch(3)
+    eventually(link.epoch_questions)
+    for _ in range(3):
+        made.step()
+    eventually(lambda: opened)
+    assert not planner.granted_epoch
+    may_end.set()
+    eventually(lambda: planner.granted_epoch == 3)
+    made.step()
+    assert opened == [3]

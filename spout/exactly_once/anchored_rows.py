@@ -1,0 +1,67 @@
+"""Rows as Spark brings them to the driver, and the roots that their hidden column names.
+
+Source: docs/design/protocol.md, section 3 (rule 12).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from acker.errors import TrackingError
+from acker.identity import I64, mix64_in_place
+from spout.exactly_once.rooted_rows import RootedRows
+from spout.planning.plan import BatchPlan
+from spout.tuples.anchors import Anchors, Carry
+from spout.tuples.columns import ANCHOR
+
+
+def rooted_rows(table: pa.Table, carry: Carry, plan: BatchPlan) -> RootedRows:
+    """Return the rows of a batch with their roots, and without the hidden column.
+
+    A row's hash is made of its root alone. The rows of a batch and the reports on them come by one
+    job of Spark's, so what could differ are whole rows of a task that ran twice.
+
+    Args:
+        table: the rows, with the hidden column.
+        carry: the form of that column, PACKED or HOPS.
+        plan: of the batch.
+
+    Raises `TrackingError`: a row has no root, or several.
+    """
+    column = table.column(ANCHOR).combine_chunks()
+    if column.null_count:
+        raise _without_one_root("has none: the hidden column is null")
+    indices = _indices_in_paths(column) if carry is Carry.HOPS else Anchors(carry, column).roots()
+    sources, positions = plan.index().named(indices)
+    hashes = indices.astype(np.uint64)
+    mix64_in_place(hashes)
+    return RootedRows(table.drop_columns([ANCHOR]), sources, positions, hashes)
+
+
+def _indices_in_paths(paths_by_row: pa.Array) -> I64:
+    """Return the root's index of each row of a HOPS column, `(n,) int64`.
+
+    A row may be anchored on several tuples, as long as all of them are of one root: then each of
+    its paths begins with the same index.
+    """
+    counts: I64 = np.asarray(paths_by_row.value_lengths(), dtype=np.int64)
+    if len(counts) and not counts.min():
+        raise _without_one_root("has none: its bolt emitted it without anchors")
+    paths = paths_by_row.flatten()
+    path_lengths: I64 = np.asarray(paths.value_lengths(), dtype=np.int64)
+    numbers: I64 = np.asarray(paths.flatten(), dtype=np.int64)
+    # paths of 1, 3 and 2 numbers begin at 0, 1 and 4: there stand the roots
+    roots_of_paths = numbers[np.cumsum(path_lengths) - path_lengths]
+    first_paths = np.cumsum(counts) - counts
+    indices: I64 = roots_of_paths[first_paths]
+    if (np.repeat(indices, counts) != roots_of_paths).any():
+        raise _without_one_root("has several: its bolt anchored it on tuples of several records")
+    return indices
+
+
+def _without_one_root(what_it_has: str) -> TrackingError:
+    return TrackingError(
+        f"a row that is to be written exactly once belongs to one record, and one {what_it_has}. Emit"
+        " each row on tuples of one record, or write the query with spout.sink"
+    )

@@ -1,0 +1,310 @@
+"""The sink of a query that writes exactly once: rows, acks and the batch's key in one transaction of a store.
+
+Theory of operation
+===================
+
+1. `exact_sink` is called before the query starts. It refuses a query whose rows do not name the one
+   record that they belong to. From then on a planning process asks before it takes the group, and
+   the driver opens the store for it (`spout.exactly_once.writer`).
+2. Spark calls the sink with a batch. One that an earlier start planned is passed over: the store has
+   it, or its roots come again as copies.
+3. The rows come to the driver in one pass, and with them the reports of its tasks. Spark takes from
+   a task that it runs several times the rows and the report of the same run. That holds for the tasks
+   whose rows come here; what a task before a shuffle wrote may be of another run than its report.
+   So a batch in which a task reported twice does not count, and is evaluated again.
+4. The writer commits the rows of the roots that are acked, the key and the publication.
+5. The publication is sent. Then the planning process is told, and the session's clock goes on.
+
+Whatever raises ends the run. The next start finds in the store what became of the batch.
+
+Source: docs/design/protocol.md, section 3 (rule 12).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from acker.errors import RowsChanged, TrackingError, Unreachable, UsageError
+from spout.exactly_once.anchored_rows import rooted_rows
+from spout.exactly_once.store import Store
+from spout.exactly_once.writer import ExactWriter, SettledBatch
+from spout.held.held_plan import refuse_query
+from spout.planning.plan import BatchPlan
+from spout.publishing.fold import Evaluated
+from spout.publishing.publish import BatchLane
+from spout.publishing.report_accumulator import QUERY_PROPERTY, RUN_PROPERTY
+from spout.sinks.batch_end import BatchEnd
+from spout.spark.private import is_exchange, logical_plan, nodes, planned_children
+from spout.spark.threads import leave_sigint_to_the_main_thread
+from spout.streaming.application import Application, Stream
+from spout.streaming.batch_log import logged
+from spout.streaming.frames import hidden_column, streams_behind
+from spout.streaming.options import plan_between
+from spout.streaming.query_plan import is_wide, running
+from spout.streaming.unfit_rules import name_unfit_rules_of
+from spout.tuples.anchors import Carry
+from spout.tuples.columns import ANCHOR
+
+_LOGGER = logging.getLogger("windhover.spout")
+
+EVALUATIONS_MAX: Final = 3
+"""A batch of which a part was evaluated twice is evaluated so often in all; then the run ends."""
+
+BUSY_S_MAX: Final = 120.0
+"""So long a start waits until the run before has ended its call to the store."""
+
+
+class ExactSink:
+    """What `foreachBatch` calls; `exact_sink` returns one.
+
+    >>> callable(spout.ExactSink)
+    True
+    """
+
+    def __init__(self, store: Store, stream: Stream, carry: Carry, application: Application) -> None:
+        """Prepare; the store is not opened before a query runs.
+
+        Args:
+            store: takes rows and publications.
+            stream: the `read_stream` call whose rows it gets.
+            carry: the form of the hidden column.
+            application: of the stream.
+        """
+        self._stream = stream
+        self._carry = carry
+        self._application = application
+        publisher = stream.publisher
+        self._writer = ExactWriter(store, stream.group, publisher.topics, publisher.write)
+        self._calling_store = threading.Lock()
+        self._run_by_epoch: dict[int, str] = {}  # the run that first had a batch of this epoch
+        self._has_shuffle_by_run: dict[str, bool] = {}
+
+    def open(self, epoch_min: int) -> int:
+        """Open the store for a start of the query, and return the epoch of its session.
+
+        Raises:
+            Unreachable: store or broker do not answer, or the run before is still writing.
+            WindhoverError: as the store raises it.
+        """
+        leave_sigint_to_the_main_thread()
+        with self._store_to_itself():
+            return self._writer.open(epoch_min)
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Write a batch, and publish it.
+
+        Raises:
+            RowsChanged: tasks of the batch ran twice, whenever it was evaluated.
+            StoreFenced: a later start has opened the store.
+            TrackingError: the batch cannot be settled, or a row does not belong to one record.
+            Unreachable: store or broker do not answer; the next start finds out what counts.
+            UsageError: the rows are not those that the sink was made for.
+        """
+        context = rows.sparkSession.sparkContext
+        lane = BatchLane(context.getLocalProperty(QUERY_PROPERTY) or "", batch_id)
+        run = context.getLocalProperty(RUN_PROPERTY) or ""
+        end = BatchEnd(self._application, lane)
+        with ExitStack() as stack:
+            # however it ends: the next run of the batch counts nothing of this one
+            stack.callback(self._application.ledger.forget, *lane)
+            self._application.sunk.add(run)
+            self._check_run(rows, lane, run)
+            batch = logged(self._application, lane)
+            if batch is None:
+                raise self._for_other_rows(batch_id)
+            if batch.emitted_nothing:
+                return
+            plan = plan_between(batch.start, batch.end, self._stream.group, self._stream.partitions)
+            if self._is_own(plan, run, batch_id):
+                self._write(end, rows, run)
+
+    def _check_run(self, rows: DataFrame, lane: BatchLane, run: str) -> None:
+        """Look at the plan of a run of the query, once. Raises `UsageError`: it cannot be written so."""
+        if run in self._has_shuffle_by_run:
+            return
+        if ANCHOR not in rows.columns:
+            raise self._for_other_rows(lane.seq)
+        execution = running(rows.sparkSession, lane.name)
+        refuse_mixed(execution.analyzedPlan())
+        name_unfit_rules_of(execution.analyzedPlan(), self._application)
+        planned_nodes = nodes(execution.lastExecution().executedPlan(), planned_children)
+        self._has_shuffle_by_run[run] = any(map(is_exchange, planned_nodes))
+
+    def _is_own(self, plan: BatchPlan, run: str, batch_id: int) -> bool:
+        """Return whether this start has planned a batch; any other is not even evaluated.
+
+        Raises `TrackingError`: no store was opened for the process that planned it.
+        """
+        # a query that is started again here has the same sink, whose writer may not be opened anew yet
+        is_of_this_run = self._run_by_epoch.setdefault(plan.epoch, run) == run
+        link = self._application.link(self._stream)
+        if link.runs_again(plan) or not is_of_this_run:
+            _LOGGER.info(
+                "batch_of_an_earlier_start batch=%d group=%s: it is passed over; the store has it, or its"
+                " records come again",
+                batch_id,
+                self._stream.group,
+            )
+            return False
+        if not self._writer.is_own(plan.epoch):
+            raise TrackingError(
+                f"batch {batch_id} of group {self._stream.group} was planned by a session for which this"
+                " sink has not opened its store: call spout.exact_sink before the query starts, and once"
+                " for each start; let one query read the group"
+            )
+        return True
+
+    def _write(self, end: BatchEnd, rows: DataFrame, run: str) -> None:
+        """Evaluate a batch, again where a task of it ran twice; commit and publish it."""
+        ledger = self._application.ledger
+        for evaluation in range(1, EVALUATIONS_MAX + 1):
+            try:
+                self._evaluate_and_commit(end, rows)
+            except RowsChanged as change:
+                # Spark keeps what it wrote before a shuffle, so that would not be evaluated again
+                if evaluation == EVALUATIONS_MAX or self._has_shuffle_by_run[run]:
+                    raise
+                _LOGGER.warning("batch_is_evaluated_again batch=%d: %s", end.lane.seq, change)
+                ledger.forget(*end.lane)
+            else:
+                return
+
+    def _evaluate_and_commit(self, end: BatchEnd, rows: DataFrame) -> None:
+        """Evaluate a batch once, commit it, publish it, and tell the planning process.
+
+        Raises `RowsChanged`: a task ran twice, or what was settled is not what is to be written.
+        """
+        table = rows.toArrow()
+        reports = self._application.reports(*end.lane)
+        if end.stream(reports) is not self._stream or reports.plan is None:
+            raise self._for_other_rows(end.lane.seq)
+        refuse_repeated_tasks(reports.evaluations)
+        outcome = end.settle(self._stream, reports)
+        end.log_losses(self._stream, outcome)
+        rooted = rooted_rows(table, self._carry, outcome.plan)
+        batch = SettledBatch(end.lane.name, end.lane.seq, outcome, rooted.sum())
+        leave_sigint_to_the_main_thread()
+        with self._store_to_itself():
+            self._stream.publisher.write(self._writer.commit(batch, rooted))
+        end.note_published(self._stream, outcome)
+
+    @contextmanager
+    def _store_to_itself(self) -> Iterator[None]:
+        """Let one thread call the store: a run that was stopped may still write.
+
+        Raises `Unreachable`: another one does, and does not come to an end.
+        """
+        if not self._calling_store.acquire(timeout=BUSY_S_MAX):
+            raise Unreachable(
+                f"another run of the query that writes group {self._stream.group} has been calling the"
+                f" store for {BUSY_S_MAX:.0f} s; see whether the store answers, and start the query again"
+            )
+        try:
+            yield
+        finally:
+            self._calling_store.release()
+
+    def _for_other_rows(self, batch_id: int) -> UsageError:
+        return UsageError(
+            f"batch {batch_id} has other rows than those that spout.exact_sink(store, rows) was made for;"
+            " make one for the rows whose writeStream gets it"
+        )
+
+
+def exact_sink(store: Store, rows: DataFrame) -> ExactSink:
+    """Return the function for `foreachBatch` that writes rows into a store exactly once.
+
+    Rows, and what is acked and failed for them, are one transaction of the store. So of each record
+    that is acked the store has the rows of one evaluation, once; of a dead letter it has none.
+
+    >>> import sqlite3
+    >>> connection = sqlite3.connect(f"{folder}/words.sqlite")
+    >>> _ = connection.execute("CREATE TABLE words (word TEXT)")
+    >>> lines = spout.read_stream(spark, topics, "sentences", startingOffsets="earliest")
+    >>> words = lines.transform(spout.bolt(SplitSentence(), anchored=True))
+    >>> sink = spout.exact_sink(spout.SQLiteStore(f"{folder}/words.sqlite", "words"), words)
+    >>> writer = words.writeStream.foreachBatch(sink).trigger(availableNow=True)
+    >>> query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
+    >>> query.awaitTermination()
+    >>> sorted(word for word, in connection.execute("SELECT word FROM words"))
+    ['hawk', 'hawk', 'hovers', 'the', 'the', 'waits']
+    >>> connection.close()
+
+    Args:
+        store: takes the rows, without the hidden column.
+        rows: the rows that are written, with the hidden column: of ``bolt(..., anchored=True)``,
+            and of Spark's operators that keep it. Call it before the query starts.
+
+    Raises:
+        UsageError: the rows are no stream, or of several tracked streams or none; the hidden column
+            was dropped; rows of several records are mixed, or wait for a later batch.
+    """
+    if not rows.isStreaming:
+        raise UsageError("spout.exact_sink writes a stream: give it the rows whose writeStream gets it")
+    streams = streams_behind(rows)
+    if len(streams) != 1:
+        groups = ", ".join(sorted(stream.group for stream in streams)) or "none"
+        raise UsageError(
+            f"the rows are of {len(streams)} tracked streams (groups: {groups}), and a store takes those"
+            " of one: read several inputs of a group by one read_stream, others with tracked=False, and"
+            " what is to be written exactly once not with tracked=False"
+        )
+    if ANCHOR not in rows.columns:
+        raise UsageError(
+            f"the rows lack the hidden column {ANCHOR!r}, so nobody knows which record they belong to:"
+            " make the last bolt with spout.bolt(..., anchored=True), and select the column behind it"
+            f' (.select("word", "{ANCHOR}")); it does not reach the store'
+        )
+    stream, carry, _ = hidden_column(rows, "exact_sink")
+    if carry is Carry.WIDE or stream.carry is Carry.WIDE:
+        raise UsageError(
+            "a stream with delayed_acks=True holds tuples across batches, so the rows of one record are"
+            " in several of them, and no transaction has them all: read it without delayed_acks, or"
+            " write it with spout.sink, by an upsert"
+        )
+    plan = logical_plan(rows)
+    refuse_query(plan)
+    refuse_mixed(plan)
+    application = Application.of(rows.sparkSession)
+    sink = ExactSink(store, stream, carry, application)
+    application.link(stream).expect_store(sink.open)
+    return sink
+
+
+def refuse_mixed(plan: object) -> None:
+    """Refuse a query, by its logical plan, that may mix rows of several records behind its last bolt.
+
+    Raises `UsageError`: Spark may shuffle there, or keep state.
+    """
+    if is_wide(plan):
+        raise UsageError(
+            "an aggregate, a join, a union, a sort, dropDuplicates or a repartition stands behind the last"
+            " bolt: there rows of several records are mixed, or Spark evaluates them apart from their"
+            " bolts. Let a bolt do it, shuffle before a bolt (spout.bolt(..., grouping=spout.fields(...))),"
+            " or write the query with spout.sink"
+        )
+
+
+def refuse_repeated_tasks(evaluations: Iterable[Evaluated]) -> None:
+    """Refuse a batch in which a task reported twice: its rows may be of the other run.
+
+    Raises `RowsChanged`: one did.
+    """
+    runs_by_task: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    for evaluated in evaluations:
+        task = evaluated.report.head, evaluated.partition
+        runs_by_task.setdefault(task, set()).add((evaluated.stage, evaluated.attempt))
+    repeated = sorted(task for task, runs in runs_by_task.items() if len(runs) > 1)
+    if repeated:
+        operator, partition = repeated[0]
+        raise RowsChanged(
+            f"{len(repeated)} tasks of the batch reported twice, the first one that of {operator} for"
+            f" partition {partition}: an executor was lost, or Spark evaluated the batch apart, and the rows"
+            " may be of another run than what was settled. Nothing is written"
+        )

@@ -1,0 +1,97 @@
+"""A query that writes exactly once into SQLite and is killed at a point; a program for a test to run.
+
+python -m tests.support.bolts.exact_sink_job TOPICS_YAML FOLDER CHECKPOINT POINT
+
+It reads what is there now, and ends; with a POINT it kills itself there, the second time that it comes by.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+import spout
+from spout.exactly_once.sqlite_store import SQLiteStore
+from spout.exactly_once.store import BatchKey, StoreGrant
+from spout.local.spark_session import local_session
+from spout.sinks.exact_sink import exact_sink
+from tests.support.bolts.unlike_bolts import Unlike
+
+DATABASE = "rows.sqlite"
+TABLE = "rows"
+COLUMNS = "line TEXT, evaluation TEXT, ordinal INTEGER, rows INTEGER"
+
+
+class Point(StrEnum):
+    """Where the driver is killed."""
+
+    NOWHERE = "nowhere"
+    STORE_OPENED = "store-opened"
+    SETTLED = "settled"
+    COMMITTED = "committed"
+    PUBLISHED = "published"
+
+
+class Killer:
+    """Kills this process at a point."""
+
+    def __init__(self, point: Point) -> None:
+        self._point = point
+        # the store is opened once a start; of the batches some are to end before
+        self._passes_left = 0 if point is Point.STORE_OPENED else 1
+
+    def come_by(self, point: Point) -> None:
+        """Kill the process, if this is the point and it was passed before."""
+        if point is not self._point:
+            return
+        if not self._passes_left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._passes_left -= 1
+
+
+class KilledStore(SQLiteStore):
+    """A store whose process may be killed before and after each call."""
+
+    def __init__(self, path: Path, killer: Killer) -> None:
+        super().__init__(path, TABLE)
+        self._killer = killer
+
+    def open(self, group: str, epoch_min: int) -> StoreGrant:
+        """Open the store, and perhaps nothing more."""
+        grant = super().open(group, epoch_min)
+        self._killer.come_by(Point.STORE_OPENED)
+        return grant
+
+    def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
+        """Commit, and perhaps do nothing before or after it."""
+        self._killer.come_by(Point.SETTLED)
+        super().commit(key, rows, publication)
+        self._killer.come_by(Point.COMMITTED)
+
+
+def main(config: str, folder: str, checkpoint: str, point: str) -> None:
+    """Write what is there now."""
+    topics = spout.load(config)
+    spark = local_session("exact-sink", Path(folder) / "spark", cores=2)
+    lines = spout.read_stream(spark, topics, "lines", startingOffsets="earliest", maxOffsetsPerTrigger=30)
+    rows = lines.transform(spout.bolt(Unlike(), name="unlike", anchored=True))
+    killer = Killer(Point(point))
+    sink = exact_sink(KilledStore(Path(folder) / DATABASE, killer), rows)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        sink(batch, batch_id)
+        killer.come_by(Point.PUBLISHED)
+
+    writer = rows.writeStream.foreachBatch(write).trigger(availableNow=True)
+    writer.option("checkpointLocation", checkpoint).start().awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

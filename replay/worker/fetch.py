@@ -82,7 +82,7 @@ class RecordPlace(NamedTuple):
 record_place = tuple_maker(RecordPlace)
 
 
-def lost_in_a_cut(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPlace]:
+def find_cut_off(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPlace]:
     """Return which of some places without a record had one perhaps, before their log was cut.
 
     `emitted` has the leader's epoch in which each was emitted. A marker of a

@@ -17,11 +17,11 @@ from replay.worker.fetch import (
     Absence,
     RecordPlace,
     cannot_be_read,
-    lost_in_a_cut,
+    find_cut_off,
     record_place,
     took_the_place,
 )
-from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged
+from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged_topics
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
 """A copy is at most so many bytes larger than its record; a character takes up to 6 bytes in JSON. To compute
@@ -79,10 +79,10 @@ def outcomes_of(
     batch, unless the input's `on_data_loss` is skip. `why_refused_by_root` has
     the broker's words on the copies of those roots that die for it.
     """
-    dues = sorted(worker.own_dues(dues), key=_rank)
+    dues = sorted(worker.leave_out_strangers(dues), key=_rank)
     if not dues:
         return []
-    parts = worker.apart(
+    parts = worker.act_isolating_inputs(
         dues,
         lambda due: input_id_of(due.source),
         lambda dues_of_part: _outcomes(worker, dues_of_part, why_refused_by_root, now_ms),
@@ -119,10 +119,10 @@ def _outcomes(
             input_by_due[due.source, due.group] = worker.input_of(due.source, due.group)
     input_by_id = {input.id: input for input in input_by_due.values()}
     topics = {(due.topic, due.topic_id) for due in dues}
-    infos = worker.topics_of(input_by_id.values(), {topic for topic, _ in topics}, settings=True)
-    build = _Build(infos, why_refused_by_root, lambda topic: worker.letter_ms(topic, now_ms))
+    infos = worker.fetch_topics(input_by_id.values(), {topic for topic, _ in topics}, settings=True)
+    build = _Build(infos, why_refused_by_root, lambda topic: worker.letter_time_ms(topic, now_ms))
     outcomes: list[RootOutcome] = []
-    for due, answer, dead in _fetch_records(worker, dues, unchanged(topics, infos), now_ms):
+    for due, answer, dead in _fetch_records(worker, dues, unchanged_topics(topics, infos), now_ms):
         input = input_by_due[due.source, due.group]
         if not cannot_be_read(answer) or not input.fails_on_loss():
             outcomes.append(build.outcome(due, input, answer, dead))
@@ -159,12 +159,12 @@ def _fetch_records(
         if (due.topic, due.topic_id) in same_topics:
             to_read.append(place)
     answers = worker.fetch_readable(to_read, now_ms)
-    same_topics = worker.same_topics(same_topics)
+    same_topics = worker.fetch_unchanged(same_topics)
     without_record: dict[RecordPlace, int] = {}
     for due, place in zip(dues, places, strict=True):
         if answers.get(place) is Absence.NEVER:
             without_record[place] = due.leader_epoch
-    cut_off = lost_in_a_cut(worker.log, without_record)
+    cut_off = find_cut_off(worker.log, without_record)
     fetched: list[_FetchedRoot] = []
     for due, place in zip(dues, places, strict=True):
         if due.dead == DeadReason.UNREADABLE:
@@ -280,7 +280,7 @@ class _Build:
         return None
 
 
-def bounded(
+def leave_out_by_breaker(
     worker: Worker, outcomes: Sequence[RootOutcome], now_ms: int
 ) -> tuple[list[RootOutcome], list[Input]]:
     """Leave out dead letters that the breakers do not allow now; return also the inputs to be paused.
@@ -291,7 +291,9 @@ def bounded(
     if not dying_inputs:
         return list(outcomes), []
     # by an input's id, how many more dead letters its breaker allows
-    letters_allowed = {input_id: worker.breakers[input_id].room(now_ms) for input_id in dying_inputs}
+    letters_allowed = {
+        input_id: worker.breakers[input_id].allowed_letters(now_ms) for input_id in dying_inputs
+    }
     to_pause = [input for input_id, input in dying_inputs.items() if not letters_allowed[input_id]]
     allowed: list[RootOutcome] = []
     for outcome in outcomes:

@@ -194,12 +194,12 @@ class ReplayService:
         aside_by_input = Counter[str]()
         paused: set[str] = set()
         for partition in owned:
-            for input_id, aside_count in partition.aside(self._round_ms).items():
+            for input_id, aside_count in partition.aside_counts(self._round_ms).items():
                 aside_by_input[worker.name_of(input_id)] += aside_count
             paused.update(map(worker.name_of, partition.pauses))
         breaker_used: dict[str, float] = {}
         for input_id, breaker in worker.breakers.items():
-            breaker_used[worker.name_of(input_id)] = breaker.used(self._round_ms)
+            breaker_used[worker.name_of(input_id)] = breaker.used_share(self._round_ms)
         # copies, since the counters go on
         counters = {field.name: copy(getattr(worker.counters, field.name)) for field in fields(Counters)}
         return ReplayStatus(
@@ -222,8 +222,8 @@ class ReplayService:
         """Report which inputs cannot go on, with the roots that wait in all partitions, and why."""
         aside_by_input: dict[int, InputAside] = {}
         for partition in self._partitions.values():
-            refused_by_input = partition.refused_aside()
-            for input_id, aside_count in partition.aside(now_ms).items():
+            refused_by_input = partition.refused_aside_counts()
+            for input_id, aside_count in partition.aside_counts(now_ms).items():
                 aside = aside_by_input.get(input_id, InputAside())
                 why = aside.why
                 pause = partition.pauses.get(input_id)
@@ -255,7 +255,7 @@ class ReplayService:
         self._group_count = len(owned)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
-        self._worker.leave_all_but(owned)
+        self._worker.forget_pauses_except(owned)
         self._forget_old_troubles(owned, now_ms, is_out=self._membership.is_out)
         unopened = owned - self._partitions.keys() - self._fenced_ms.keys()
         to_open = self._silent.in_turn(unopened, now_ms, others_work=bool(self._partitions))
@@ -350,7 +350,7 @@ class ReplayService:
     def _commit_soon(self, partition: VerdictPartition) -> None:
         """Commit the progress of a partition for the group, soon; nobody waits for that."""
         if self._membership is not None:
-            self._membership.commit_soon({partition.reads: partition.progress.next})
+            self._membership.commit_soon({partition.verdict_partition: partition.progress.next})
 
     def _drop(self, number: int, event: str, **fields: str | int) -> None:
         """Give up a partition that is open, and report it by an event."""
@@ -376,7 +376,7 @@ class ReplayService:
         partition_by_place: dict[TopicPartition, VerdictPartition] = {}
         for partition in self._partitions.values():
             if partition.wants_verdicts:
-                partition_by_place[partition.reads] = partition
+                partition_by_place[partition.verdict_partition] = partition
         if self._reader is None:
             self._reader = self._worker.log.reader(committed=True, patient=True)
         if self._is_reader_stale or partition_by_place.keys() != self._reader_places:
@@ -398,7 +398,7 @@ class ReplayService:
             self._worker.report("clocks_differ", error=clock_news)
         for record in records:
             partition = partition_by_place[TopicPartition(record.topic, record.partition)]
-            partition.offer(record, now_ms)
+            partition.queue_lost_roots(record, now_ms)
             partition.intake.read_to = record.offset + 1  # a later one may raise, and is read again
         # behind the last record there may be markers of transactions, which
         # the reader has passed

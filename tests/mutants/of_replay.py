@@ -43,8 +43,8 @@ MUTANTS = (
     Mutant(
         "a-place-without-a-record-never-had-one",
         "replay/worker/fetch.py",
-        "lost.update(place for place in places if",
-        "lost.update(place for place in () if",
+        "cut_off.update(place for place in places if",
+        "cut_off.update(place for place in () if",
         "tests/unit/replay/worker/test_cut_before_accept.py"
         "::test_what_was_aborted_after_the_cut_does_not_hide_what_was_there",
         "a record that was cut off would vanish where an aborted one took its place",
@@ -428,8 +428,8 @@ MUTANTS = (
     Mutant(
         "ours-begin-at-the-last-border",
         "replay/records/headers.py",
-        "for place in range(len(headers) - 1, -1, -1):",
-        "for place in range(len(headers)):",
+        "for index in range(len(headers) - 1, -1, -1):",
+        "for index in range(len(headers)):",
         "tests/unit/replay/records/test_replay_headers.py"
         "::test_what_came_with_a_record_is_parted_from_ours_in_each_of_its_lives",
         "what an earlier life wrote would count as ours",
@@ -437,7 +437,7 @@ MUTANTS = (
     Mutant(
         "a-border-stands-where-its-number-says",
         "replay/records/headers.py",
-        'if name == OWN and value == b"%d" % place:',
+        'if name == OWN and value == b"%d" % index:',
         "if name == OWN:",
         "tests/unit/replay/records/test_replay_headers.py::test_a_border_that_no_worker_wrote_is_none",
         "a header that somebody wrote into a replay topic would hide its attempt",
@@ -520,7 +520,7 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedules[input_id].add(until_ms.get(offset, due_ms), offset)",
+        "self._schedules[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
@@ -591,7 +591,7 @@ MUTANTS = (
     Mutant(
         "who-handles-letters-waits-for-marks-that-nobody-sees-yet",
         "replay/handling/letter_box.py",
-        "ends = log.ends(starts) if waits else log.stable_ends(starts)",
+        "ends = log.ends(starts) if waits_for_open else log.stable_ends(starts)",
         "ends = log.stable_ends(starts)",
         "tests/unit/replay/handling/test_redrive.py"
         "::test_letters_are_not_handled_while_an_open_transaction_may_hide_their_marks",
@@ -600,7 +600,7 @@ MUTANTS = (
     Mutant(
         "handled-letters-keep-no-others-out",
         "replay/handling/letter_box.py",
-        "next_offset = box.read_again()",
+        "next_offset = box.end_partition()",
         "next_offset = None",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated",
@@ -628,8 +628,8 @@ MUTANTS = (
     Mutant(
         "roots-of-a-former-group-hold-up-none-of-the-present-one",
         "replay/worker/outcome.py",
-        "dues = sorted(worker.leave_out_strangers(dues), key=_rank)",
-        "dues = sorted(dues, key=_rank)",
+        "dues = sorted(worker.leave_out_strangers(dues), key=_sort_key)",
+        "dues = sorted(dues, key=_sort_key)",
         "tests/unit/replay/worker/test_changed_inputs.py"
         "::test_roots_of_the_former_group_hold_up_none_of_the_new_one",
         "who gives an input another group in topics.yaml would get no replays of the new one",

@@ -40,7 +40,7 @@ acker/service/snapshot.py: carried_of carry load_deadlines load_state state_of
 acker/service/state.py: bin_of encode_state loading not_needed_from part_of_key read_shared shared_headers
   verdicts_from
 acker/service/state_notes.py: moved_deadlines read_notes
-replay/records/copies.py: build_copy original_headers story_headers
+replay/records/copies.py: build_copy original_headers past_headers
 replay/records/dead_letter.py: build_dead_letter
 replay/records/due.py: flaw_of flaw_of_entry history_of parse_root_key root_key root_of_key
 replay/records/due_fold.py: flaw_of_newer name_of

@@ -22,7 +22,7 @@ from acker.config.topics import Topics
 from acker.kafka.port import Log, Outgoing, TopicPartition
 from acker.service.passed_over import BY_HEADER, WHY_HEADER
 from acker.untrusted import UntrustedName
-from replay.handling.due_partition import due_records, owned
+from replay.handling.due_partition import due_records, own_partition
 from replay.records.due import Due, root_key
 from replay.records.due_fold import DueFold, EntriesByRoot, of_input, whole_entry
 
@@ -62,8 +62,8 @@ class Dropping:
     input_id: int
     group: str | None = None
 
-    def look(self) -> list[StrangeRoots]:
-        """Return the partitions with such roots; change nothing."""
+    def find(self) -> list[StrangeRoots]:
+        """Read which partitions of `_ack_due` have such roots, and return these; change nothing."""
         partitions: list[StrangeRoots] = []
         for number in range(self.topics.acker.partitions):
             strange_roots = self._read_strange_roots(number)
@@ -72,18 +72,20 @@ class Dropping:
         return partitions
 
     def drop(self, why: str, by: str) -> int:
-        """Drop them; return how many there were.
+        """Drop the roots of strangers that wait; return how many there were.
+
+        `why` and `by`, who drops them, are written beside each.
 
         Raises `Aborted` (repeat the command), `NotAuthorized` or `TopicError`
         (`_ack_due` is missing).
         """
         dropped_count = 0
         timeout_ms = self.topics.replay.limits.operation_timeout_ms
-        for seen in self.look():
-            number = seen.place.partition
-            with owned(self.log, self.topics, number) as transactions:
+        for strange_roots in self.find():
+            number = strange_roots.place.partition
+            with own_partition(self.log, self.topics, number) as transactions:
                 # read again, now that the replay worker is fenced: it may have
-                # fired one of them before
+                # replayed one of them before
                 roots = self._read_strange_roots(number).roots
                 for begin in range(0, len(roots), DROPPED_MAX):
                     transactions.begin()

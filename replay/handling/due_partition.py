@@ -32,8 +32,8 @@ def due_records(log: Log, topics: Topics, number: int) -> Iterator[Record]:
 
 
 @contextmanager
-def owned(log: Log, topics: Topics, number: int) -> Iterator[Transactions]:
-    """Own a partition as long as the context lasts: from then on nobody else writes there."""
+def own_partition(log: Log, topics: Topics, number: int) -> Iterator[Transactions]:
+    """Fence the owner of a partition of `_ack_due`, and own it until the context ends."""
     with closing(log.transactions(f"{topics.acker.replay_group}-{number}")) as transactions:
         transactions.init(topics.replay.limits.operation_timeout_ms)
         yield transactions

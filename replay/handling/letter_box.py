@@ -30,16 +30,18 @@ KEPT_MAX: Final = 100_000
 
 
 class LetterBox:
-    """The letters of one topic that are meant, in the order of the log.
+    """The letters of one topic that are *meant*, which a filter matches, in the order of the log.
+
+    It keeps at most `kept_max` of them in memory.
 
     Attributes:
         left_out: how many there are beyond `kept_max`.
         others: how many records are not Windhover's.
     """
 
-    def __init__(self, chosen: Filter, kept_max: int = KEPT_MAX) -> None:
-        """Begin without a letter; those that are meant match the filter."""
-        self._filter = chosen
+    def __init__(self, letter_filter: Filter, kept_max: int = KEPT_MAX) -> None:
+        """Begin without a letter."""
+        self._filter = letter_filter
         self._kept_max = kept_max
         self._letters: dict[str, Letter] = {}  # by their places
         self.left_out = 0
@@ -50,8 +52,8 @@ class LetterBox:
         self._left_out_before = 0
         self._first_left_out: Letter | None = None
         self._marked_offsets = array("q")
-        # these offsets, ascending, while a partition is read again; None: it
-        # is read for the first time
+        # the offsets of letters with a mark, ascending, while a partition is
+        # read again; None: it is read for the first time
         self._handled: Sequence[int] | None = None
 
     @property
@@ -62,7 +64,7 @@ class LetterBox:
         """Take in the next record of a partition; they come in the order of its log."""
         entry = parse_letter(record)
         if entry is None:
-            is_first_time = self._handled is None  # else its strangers have been counted
+            is_first_time = self._handled is None  # else its other records have been counted
             if is_first_time and parse_audit(record) is None:
                 self.others += 1
         elif isinstance(entry, Mark):
@@ -86,12 +88,13 @@ class LetterBox:
             if (topic, partition) == (record.topic, record.partition):
                 self._marked_offsets.append(offset)
 
-    def read_again(self) -> int | None:
-        """End a partition; return the offset from which it is to be put in once more, None if it is not.
+    def end_partition(self) -> int | None:
+        """End a partition; return the offset from which it is to be read again, None if it is not.
 
         With room for 2 letters, of A, B, C and a mark on A, the letter C is
         left out though A makes room. So the partition is read again from C,
-        and what the marks say is known then.
+        and what the marks say is known then: C and those behind it are put in
+        once more.
         """
         first_left_out = self._first_left_out
         marked_offsets = self._marked_offsets
@@ -123,21 +126,31 @@ class LetterBox:
 
 
 def find_letters(
-    log: Log, input: Input, chosen: Filter, *, wait_ms: int, kept_max: int = KEPT_MAX, waits: bool = False
+    log: Log,
+    input: Input,
+    letter_filter: Filter,
+    *,
+    wait_ms: int,
+    kept_max: int = KEPT_MAX,
+    waits_for_open: bool = False,
 ) -> LetterBox:
-    """Read the letters of an input that are meant.
+    """Read the letters of an input that a filter matches.
 
-    `waits`: for the ends of open transactions, behind which there may be marks
-    that nobody sees until then.
+    Args:
+        wait_ms: how long to wait for the next record.
+        kept_max: so many letters are kept in memory at most.
+        waits_for_open: wait for the ends of open transactions, too: they may
+            have marks that nobody sees until then.
 
     Raises `TopicError`: its dead-letter topic does not exist; `Unreachable`:
     nothing came for `wait_ms`.
     """
-    box = LetterBox(chosen, kept_max)
-    starts = _starts(log, input.dead_letter.topic, input.name, chosen)
-    ends = log.ends(starts) if waits else log.stable_ends(starts)
+    box = LetterBox(letter_filter, kept_max)
+    starts = _starts(log, input.dead_letter.topic, input.name, letter_filter)
+    ends = log.ends(starts) if waits_for_open else log.stable_ends(starts)
     with uncollected():
         for place, start in starts.items():
+            # a partition is read once, or twice if marks have made room
             next_offset: int | None = start
             while next_offset is not None:
                 piece = read_piece(
@@ -151,54 +164,55 @@ def find_letters(
                 )
                 for record in piece:
                     box.put(record)
-                next_offset = box.read_again()
+                next_offset = box.end_partition()
     return box
 
 
-def _starts(log: Log, topic: str, name: str, chosen: Filter) -> Mapping[TopicPartition, int]:
-    """Return the partitions of a topic that may have letters which are meant, and where to begin in each.
+def _starts(log: Log, topic: str, input_name: str, letter_filter: Filter) -> Mapping[TopicPartition, int]:
+    """Return which partitions may have letters that a filter matches, and where to begin in each.
 
-    Raises `TopicError`: the topic, of the input with this name, does not
-    exist.
+    Raises `TopicError`: the dead-letter topic of the input does not exist.
     """
     info = log.topics([topic]).get(topic)
     if info is None:
         raise TopicError(
-            f"dead-letter topic {topic} of input {name} does not exist; run `windhover topics create`"
+            f"dead-letter topic {topic} of input {input_name} does not exist; run `windhover topics create`"
         )
     places = [TopicPartition(topic, number) for number in range(info.partitions)]
     starts = dict(log.starts(places))
-    if chosen.since_ms is not None:
-        since = log.offsets_at(places, chosen.since_ms)
-        starts = {place: max(start, since[place]) for place, start in starts.items()}
-    if not chosen.places:
+    if letter_filter.since_ms is not None:
+        offset_at_since = log.offsets_at(places, letter_filter.since_ms)
+        starts = {place: max(start, offset_at_since[place]) for place, start in starts.items()}
+    if not letter_filter.places:
         return starts
     starts_of_named: dict[TopicPartition, int] = {}
-    for place, offset in _first_offsets(topic, info.partitions, chosen).items():
+    for place, offset in _first_offsets(topic, info.partitions, letter_filter).items():
         if place in starts:
             starts_of_named[place] = max(starts[place], offset)
     return starts_of_named
 
 
-def _first_offsets(topic: str, partitions: int, chosen: Filter) -> dict[TopicPartition, int]:
+def _first_offsets(topic: str, partitions: int, letter_filter: Filter) -> dict[TopicPartition, int]:
     """Return the partitions that the named letters may be in, and from which offset on to read them.
 
-    A name is the place of a letter in this topic, or that of its record in
-    another one: then the letter may be anywhere in a few partitions.
+    A name is ``topic/partition@offset``: the place of a letter in this topic,
+    or the origin of its record in another one; then the letter may be anywhere
+    in a few partitions.
     """
     first_offsets: dict[TopicPartition, int] = {}
-    for location in chosen.places:
+    for location in letter_filter.places:
+        # a text that is no place names no letter: wherever it is looked for
         named_topic, partition, offset = parse_location(location) or ("", 0, 0)
         if named_topic == topic:
             place = TopicPartition(topic, partition)
             first_offsets[place] = min(first_offsets.get(place, offset), offset)
         else:
-            for number in letters_of(partition, partitions):
+            for number in letter_partitions(partition, partitions):
                 first_offsets[TopicPartition(topic, number)] = 0
     return first_offsets
 
 
-def letters_of(origin_partition: int, partitions: int) -> set[int]:
+def letter_partitions(origin_partition: int, partitions: int) -> set[int]:
     """Return the partitions of a dead-letter topic that may have the letter of a record.
 
     It was written when the topic had as many `partitions` as now, or fewer:

@@ -1,4 +1,4 @@
-"""Lets dead letters be emitted again, or gives them up for good; each of them once.
+"""Replays dead letters, or drops them for good, as somebody orders; each of them once.
 
 A command that does so may die half-way and be repeated, and two people may
 give it at the same time. So every copy is written in one transaction with the
@@ -28,9 +28,10 @@ from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from replay.worker.worker import bytes_max, keeps_times
 
 CHUNK_MAX: Final = 2_000
-"""Letters in one transaction."""
+"""So many letters are handled in one transaction at most; what one has is its chunk."""
 
 RATE_MIN: Final = 0.001
+"""Letters a second: one in about a quarter of an hour."""
 
 
 class Left(StrEnum):
@@ -45,7 +46,10 @@ class Left(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to do with which letters, by whom, and why (may be empty); `redrive` is an id, or empty."""
+    """What to do with which letters, by whom, and why (may be empty).
+
+    `redrive` is the id of the redrive that carries it out; empty: none does.
+    """
 
     action: LetterAction
     which: Filter
@@ -115,7 +119,7 @@ class LetterHandling:
             self._order.which,
             wait_ms=self._limits.operation_timeout_ms,
             kept_max=self._kept_max,
-            waits=True,
+            waits_for_open=True,
         )
         self._letters = deque(box.letters)
         self.left_out = box.left_out
@@ -142,7 +146,7 @@ class LetterHandling:
                 correct the topic, then repeat.
         """
         chunk = list(islice(self._letters, min(room, self._chunk_max)))
-        copies = self._copies(chunk)
+        copies = self._build_copies(chunk)
         marks: list[Outgoing] = []
         copies_to_write: list[Outgoing] = []
         whys_left: list[Left] = []
@@ -153,7 +157,7 @@ class LetterHandling:
                 whys_left.append(copy)
                 continue
             marks.append(self._mark(letter, now_ms))
-            if copy is not None:
+            if copy is not None:  # None: it is dropped, and gets only a mark
                 copies_to_write.append(copy)
         if marks:
             try:
@@ -192,11 +196,11 @@ class LetterHandling:
         finally:
             self._transactions.close()
 
-    def _copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
+    def _build_copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
         """Return for each letter its copy, why it is left as it is, or None if it is dropped.
 
-        Letters whose payload did not fit into one fetch, and those after them,
-        are left out.
+        The list ends before the first letter whose payload did not fit into
+        one fetch.
         """
         if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)
@@ -210,7 +214,7 @@ class LetterHandling:
                 copies.append(Left.NO_PAYLOAD)
                 continue
             answer = answers.get(place)
-            if answer is None:
+            if answer is None:  # it did not fit into the fetch
                 break
             if isinstance(answer, Absence):
                 copies.append(Left.GONE)
@@ -261,27 +265,27 @@ class RateLimit:
         if rate is not None and not RATE_MIN <= rate < math.inf:
             raise UsageError(f"rate {rate:g}: give {RATE_MIN} letters a second or more, or none for no limit")
         self._rate = rate
-        self._room_max = at_once
+        self._at_once_max = at_once
         self._next_ms: float = now_ms  # wall time from which the next letter may be handled
         self._spent_ms = 0.0  # the time that the letters handled last take by the rate
 
-    def room(self, now_ms: int) -> int:
-        """Return how many letters may be handled now.
+    def allowed_letters(self, now_ms: int) -> int:
+        """Return how many letters may be handled now; time that was not used is forgotten.
 
         With a rate of 10, and the next one allowed since 250 ms, these are 3:
         those of 0, 100 and 200 ms.
         """
         if self._rate is None:
-            return self._room_max
+            return self._at_once_max
         # at most the letters of one second are caught up with
         catch_up_ms = max(0.0, 1_000 - 1_000 / self._rate)
         self._next_ms = max(self._next_ms, now_ms - catch_up_ms)
         # the clock may have been set back
         self._next_ms = min(self._next_ms, now_ms + self._spent_ms)
-        room = math.floor((now_ms - self._next_ms) * self._rate / 1_000) + 1
-        return max(0, min(self._room_max, room))
+        allowed = math.floor((now_ms - self._next_ms) * self._rate / 1_000) + 1
+        return max(0, min(self._at_once_max, allowed))
 
-    def spend(self, count: int) -> None:
+    def record_handled(self, count: int) -> None:
         """Record that so many letters were handled."""
         if self._rate is not None:
             self._spent_ms = count * 1_000 / self._rate
@@ -289,6 +293,6 @@ class RateLimit:
 
     def wait_ms(self, now_ms: int) -> int:
         """Return how long to wait until one more may be handled; 0: it may be now."""
-        if self.room(now_ms):
+        if self.allowed_letters(now_ms):
             return 0
         return max(1, math.ceil(self._next_ms - now_ms))

@@ -41,11 +41,20 @@ class LetterOutcome(StrEnum):
 
 
 class RedriveRecord(NamedTuple):
-    """A redrive by its audit records; `is_over`: a later one of the same input began, and so ended it."""
+    """A redrive by its audit records.
+
+    `ended` is None if it runs, or did not write its end. `is_over`: a later
+    redrive of the same input began, and so ended it.
+    """
 
     begun: RedriveBegun
     ended: RedriveEnded | None
     is_over: bool
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it may run still; else it has ended, or a later one has ended it."""
+        return self.ended is None and not self.is_over
 
     @property
     def state(self) -> str:
@@ -106,7 +115,7 @@ class RedriveOutcomes:
         verdict_ends = {begun.redrive: begun.verdicts_from for begun in redrives}
         letter_ends = {begun.redrive: begun.letters_from for begun in redrives}
         copy_ends = {begun.redrive: begun.copies_from for begun in redrives}
-        self._cut = set[str]()  # the redrives of which a part is no longer in the log
+        self._incomplete_redrives = set[str]()  # ids of those of which a part is no longer in the log
         verdict_topic, letter_topic, replay_topic = followed_topics(topics, input)
         first_verdicts = self._first_offsets(log, verdict_topic, verdict_ends)
         first_letters = self._first_offsets(log, letter_topic, letter_ends)
@@ -116,12 +125,13 @@ class RedriveOutcomes:
         self._verdicts = _follower(log, first_verdicts)
         self._letters = _follower(log, first_letters)
         self._copies = _follower(log, first_copies)
-        # what was read and is not compared with the copies yet: their
-        # verdicts, and by partition and offset those that became dead letters
+        # what was read and is not compared with the copies yet: copies that
+        # have a verdict, and partition and offset of those that became dead
+        # letters
         self._settled: list[_SettledCopies] = []
         self._dead: list[tuple[int, int]] = []
-        # by partition and offset of each copy, the letter that it descends
-        # from
+        # by partition of the replay topic, and offset of a copy there: the
+        # letter that the copy descends from
         self._letter_of_copy: dict[int, dict[int, _Letter]] = {}
         self._outcomes: dict[_Letter, LetterOutcome] = {}
         self._handled: dict[_Letter, LetterAction] = {}
@@ -129,23 +139,27 @@ class RedriveOutcomes:
     def _first_offsets(
         self, log: Log, topic: str, ends_by_redrive: Mapping[str, Sequence[int]]
     ) -> dict[TopicPartition, int]:
-        """Return from where to read each partition of a topic; note redrives of which something is gone."""
+        """Return from where to read each partition of a topic; record redrives of which something is gone.
+
+        `ends_by_redrive` has, by redrive, where each partition ended when the
+        redrive began, by the partition's number.
+        """
         places = existing_places(log, topic)
         log_starts = log.starts(places)
         log_ends = log.ends(places)
         first_offsets: dict[TopicPartition, int] = {}
         for place in places:
-            needed: list[int] = []
+            ends_at_begin: list[int] = []
             for redrive, ends in ends_by_redrive.items():
                 # a partition that the topic got later was empty when the
                 # redrive began
                 end = ends[place.partition] if place.partition < len(ends) else 0
-                needed.append(end)
-                # behind the end of a topic that was created again, what was
-                # there is gone
+                ends_at_begin.append(end)
+                # before the start of the log, retention has removed records of
+                # the redrive; behind its end, the topic was created again
                 if not log_starts[place] <= end <= log_ends[place]:
-                    self._cut.add(redrive)
-            earliest = max(log_starts[place], min(needed, default=0))
+                    self._incomplete_redrives.add(redrive)
+            earliest = max(log_starts[place], min(ends_at_begin, default=0))
             first_offsets[place] = min(earliest, log_ends[place])
         return first_offsets
 
@@ -198,7 +212,7 @@ class RedriveOutcomes:
                 continue
             outcome = self._outcomes.get((redrive, letter), without_copy)
             # the verdict of an open one may be in what is no longer there
-            if outcome is LetterOutcome.OPEN and redrive in self._cut:
+            if outcome is LetterOutcome.OPEN and redrive in self._incomplete_redrives:
                 outcome = LetterOutcome.UNKNOWN
             outcomes[letter] = outcome
         return outcomes
@@ -217,9 +231,9 @@ class RedriveOutcomes:
             follower.close()
 
     def _verdicts_on_copies(self, record: Record) -> Iterator[_SettledCopies]:
-        """Yield which copies of the input a verdict record settles, and by which outcome."""
+        """Yield which copies of the input a verdict record settles without a loss, and by which outcome."""
         event = read_verdicts(record.value)
-        if event is None:
+        if event is None:  # the record has no verdicts
             return
         for verdict, runs in event.done():
             outcome = _outcome_of(verdict)
@@ -244,19 +258,23 @@ class RedriveOutcomes:
         """Take in a record of the replay topic: a redrive's own copy, or a replay worker's copy of it."""
         ours = our_values(record.headers)
         letters = self._letter_of_copy.setdefault(record.partition, {})
-        if redrive := redrive_of(record.headers):
+        redrive = redrive_of(record.headers)
+        if redrive:
             letter = (redrive, header_text(ours.get(LETTER)))
             self._outcomes.setdefault(letter, LetterOutcome.OPEN)
             letters[record.offset] = letter
-        elif history := parse_history(ours.get(HISTORY)):
-            # the last loss names the copy before this one, which descends from
-            # the same letter
-            topic, partition, offset = parse_location(history[-1].root) or ("", -1, -1)
-            if topic != self._input.replay_topic:
-                return
-            letter_of_former = self._letter_of_copy.get(partition, {}).get(offset)
-            if letter_of_former is not None:
-                letters[record.offset] = letter_of_former
+            return
+        history = parse_history(ours.get(HISTORY))
+        if not history:
+            return
+        # the last loss names the copy before this one, which descends from the
+        # same letter
+        topic, partition, offset = parse_location(history[-1].root) or ("", -1, -1)
+        if topic != self._input.replay_topic:
+            return
+        letter_of_former = self._letter_of_copy.get(partition, {}).get(offset)
+        if letter_of_former is not None:
+            letters[record.offset] = letter_of_former
 
 
 def _follower(log: Log, first_offsets: Mapping[TopicPartition, int]) -> Follower:
@@ -269,7 +287,7 @@ def _outcome_of(verdict: DoneVerdict) -> LetterOutcome:
     match verdict:
         case Verdict.ACKED:
             return LetterOutcome.ACKED
-        case Verdict.ABSENT:
+        case Verdict.ABSENT:  # the copy was there once, since the redrive wrote it
             return LetterOutcome.GONE
         case _:
             assert_never(verdict)

@@ -123,7 +123,7 @@ class Redrive:
         self._inputs_to_do = list(meant)
         self._current: _RedriveOfInput | None = None
         self._progress_before = RedriveProgress()  # of the inputs before the current one
-        # how it is to end before it is done; None: it goes on
+        # how it is to end before all letters are handled; None: it goes on
         self._early_end: RedriveEnd | None = None
 
     @property
@@ -213,7 +213,8 @@ class _RedriveOfInput:
         self._begun: RedriveBegun | None = None
         self._letter_count = 0
         self._outcomes_read_ms = now_ms  # wall time
-        # by this clock, which is never set back, letters were handled last
+        # a clock that is never set back, and when letters were handled last by
+        # it
         self._passed = PassedTime(now_ms)
         self._handled_at_ms = 0
         self.end: RedriveEnd | None = None
@@ -252,9 +253,10 @@ class _RedriveOfInput:
             return 0
         # only replayed letters can be open; of dropped ones all may go at once
         open_room = self._letter_count if self._outcomes is None else self._limits.at_once - open_count
-        room = min(pace.room(now_ms), open_room)
+        room = min(pace.allowed_letters(now_ms), open_room)
         if room > 0 and not self._handling.is_done:
-            pace.spend(self._handling.step(room, now_ms))
+            handled_count = self._handling.step(room, now_ms)
+            pace.record_handled(handled_count)
             self._handled_at_ms = self._passed.ms
             return min(STEP_MS_MAX, pace.wait_ms(now_ms))
         # it waits for outcomes, which are read every `STEP_MS_MAX`, or for the
@@ -347,9 +349,10 @@ class _RedriveOfInput:
 
 
 def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str, now_ms: int) -> None:
-    """Cancel a redrive of an input from outside: it is fenced, and its end is written.
+    """Cancel a redrive of an input from another process: fence it, and write its end.
 
-    Raises `UsageError`: there is no such redrive, or it has ended.
+    `redrive` is its id. Raises `UsageError`: there is no such redrive, or it
+    has ended.
     """
     wait_ms = topics.replay.limits.operation_timeout_ms
     # this handles no letter: the order is there for the handler, which fences
@@ -357,13 +360,12 @@ def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str
     order = Order(LetterAction.REPLAYED, which=Filter(), by=by, why="", redrive=redrive)
     handling = LetterHandling(log, input, order, owner=topics.acker.replay_group, limits=topics.replay.limits)
     with closing(handling):
-        state = "there is none"
-        is_running = False
-        for record in find_redrives(log, input, wait_ms=wait_ms):
-            if record.begun.redrive == redrive:
-                state = f"it is {record.state}"
-                is_running = record.ended is None and not record.is_over
-        if not is_running:
+        record_by_redrive = {
+            record.begun.redrive: record for record in find_redrives(log, input, wait_ms=wait_ms)
+        }
+        record = record_by_redrive.get(redrive)
+        if record is None or not record.may_run:
+            state = "there is none" if record is None else f"it is {record.state}"
             raise UsageError(f"redrive {redrive} of input {input.name} cannot be cancelled: {state}")
         handling.fence()
         unknown = -1  # who cancels it does not know how many were handled, acked, and died again

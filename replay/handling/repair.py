@@ -26,6 +26,7 @@ FLUSH_MS_MAX = 30_000
 """How long the broker may take to make the marks durable."""
 
 FIRST_BYTES = 16
+"""So many bytes of an unreadable record are shown."""
 
 
 class Unreadable(NamedTuple):
@@ -57,7 +58,12 @@ class Unreadable(NamedTuple):
 
 
 def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
-    """Yield what stops the readers of the ack topics, by topic and partition; damaged batches come last."""
+    """Yield what stops the readers of the ack topics, by topic and partition.
+
+    Of a partition damaged batches come last. Readers that act by what a record
+    says stop at an unreadable one: those of verdicts, of what is due, and of
+    State. The others pass over it.
+    """
     names = topics.ack_topics
     wait_ms = topics.replay.limits.operation_timeout_ms
     codecs: dict[str, Codec[Any]] = {names.verdict: wire_codec(), names.due: due_codec()}
@@ -72,16 +78,16 @@ def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
             end = log.stable_ends([place])[place]
             piece = read_piece(log, place, start, end, committed=True, wait_ms=wait_ms, on_damage=pass_damage)
             marks: list[range] = []  # filled while the records are read
-            records = _noting_marks(piece, marks)
+            records = _collecting_marks(piece, marks)
             if topic == names.state:
-                yield from _of_state(place, records, marks)
+                yield from _unreadable_states(place, records, marks)
             elif topic in codecs:
                 yield from _records_of_unknown_version(place, records, codecs[topic], marks)
             else:
-                deque(records, maxlen=0)  # read to the end: acker and spout pass over what is garbage in it
+                deque(records, maxlen=0)  # read to the end, for the damaged batches alone
+            lost_with_it = LOST_WITH[_kind_of_topic(names, topic)]
             for run in log.passed_over():
                 if (run.topic, run.partition) == place:
-                    lost_with_it = LOST_WITH[_kind_of_topic(names, topic)]
                     yield Unreadable(
                         place,
                         offset=run.start,
@@ -113,10 +119,11 @@ def _kind_of_topic(names: AckTopics, topic: str) -> str:
     return next(kind for kind in LOST_WITH if getattr(names, kind) == topic)
 
 
-def _noting_marks(records: Iterator[Record], marks: list[range]) -> Iterator[Record]:
+def _collecting_marks(records: Iterator[Record], marks: list[range]) -> Iterator[Record]:
     """Yield records, and add to `marks` which offsets the marks among them are about."""
     for record in records:
-        if offsets := marked_offsets(record):
+        offsets = marked_offsets(record)
+        if offsets:
             marks.append(offsets)
         yield record
 
@@ -137,7 +144,7 @@ def _records_of_unknown_version(
 ) -> Iterator[Unreadable]:
     """Yield records of an unknown version; other garbage does not stop the readers of these topics.
 
-    `marks` is filled while `records` is read (`_noting_marks`).
+    `marks` is filled while `records` is read (`_collecting_marks`).
     """
     unknown_version: list[Record] = []
     for record in records:
@@ -148,14 +155,19 @@ def _records_of_unknown_version(
                 unknown_version.append(record)
             except CodecError:
                 continue
-    # only now are all marks noted: they stand behind the records that they are
-    # about
+    # only now `marks` has all of them: they stand behind the records that they
+    # are about
     for record in unknown_version:
         yield _unreadable(place, record, kind_of(record.value), marks)
 
 
-def _of_state(place: TopicPartition, records: Iterator[Record], marks: list[range]) -> Iterator[Unreadable]:
-    """Yield the unreadable records among the last ones under the keys of State."""
+def _unreadable_states(
+    place: TopicPartition, records: Iterator[Record], marks: list[range]
+) -> Iterator[Unreadable]:
+    """Yield the unreadable records among the last ones under the keys of State.
+
+    `marks` is filled while `records` is read (`_collecting_marks`).
+    """
     codec = state_codec()
     # by part of State: the unreadable records that no sound one follows, each
     # with what is wrong

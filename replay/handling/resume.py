@@ -1,4 +1,4 @@
-"""Lets an input go on that its breaker has paused: ``windhover replay resume``.
+"""Resumes an input that its breaker has paused: ``windhover replay resume``.
 
 An input is paused in a verdict partition by a record of `_ack_due`
 (`replay.records.due.Pause`). So this takes each paused partition over
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from acker.config.topics import Topics
 from acker.kafka.port import Log, Outgoing
-from replay.handling.due_partition import due_records, owned
+from replay.handling.due_partition import due_records, own_partition
 from replay.records.due import Pause, pause_key
 from replay.records.due_fold import progress_and_pauses
 
@@ -41,7 +41,7 @@ def resume(log: Log, topics: Topics, input_id: int) -> Mapping[int, Pause]:
     for number, pauses_by_input in pauses(log, topics).items():
         if input_id not in pauses_by_input:
             continue
-        with owned(log, topics, number) as transactions:
+        with own_partition(log, topics, number) as transactions:
             transactions.begin()
             transactions.send(Outgoing(topics.ack_topics.due, number, None, pause_key(input_id)))
             transactions.commit(timeout_ms)

@@ -26,6 +26,7 @@ from typing import Final
 from acker.units import duration_text
 
 _BUCKET_MS: Final = 1_000
+"""Roots are counted by the second in which they were settled."""
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ class Breaker:
     """Counts acked roots and dead letters of one input.
 
     Attributes:
+        max_consecutive: so many dead letters in a row are allowed, with no
+            acked root between them.
         max_ratio: 0 to 1; highest share of dead letters among the roots
             settled in `window_ms`, or the last `settled_min`, if these go back
             further; with fewer than `dead_min` dead letters, or as long as
@@ -62,49 +65,48 @@ class Breaker:
     _dead_in_a_row: int = 0
     _buckets: deque[_Bucket] = field(default_factory=deque)  # of the window, the oldest first
 
-    def acked(self, count: int, now_ms: int) -> None:
+    def count_acked(self, count: int, now_ms: int) -> None:
         """Record that so many roots were acked."""
         if count:
             self._dead_in_a_row = 0
             self._bucket_of_now(now_ms).acked += count
 
-    def dead(self, count: int, now_ms: int) -> None:
+    def count_dead(self, count: int, now_ms: int) -> None:
         """Record that so many records became dead letters."""
         if count:
             self._dead_in_a_row += count
             self._bucket_of_now(now_ms).dead += count
 
-    def room(self, now_ms: int) -> int:
-        """Return how many more records may become dead letters now. At 0 it is open, and `why` is set."""
+    def allowed_letters(self, now_ms: int) -> int:
+        """Return how many more records may become dead letters now; if none, open it, and set `why`."""
         self._forget_old(now_ms)
-        room_in_a_row = self._room_in_a_row()
-        room_in_window = self._room_in_window()
-        if room_in_a_row <= 0:
+        allowed_in_a_row = self._allowed_in_a_row()
+        allowed_in_window = self._allowed_in_window()
+        if allowed_in_a_row <= 0:
             self.why = (
                 f"{self._dead_in_a_row} records in a row became dead letters and none was acked between them"
                 f" (max_consecutive {self.max_consecutive})"
             )
-        elif room_in_window <= 0:
+        elif allowed_in_window <= 0:
             acked, dead = self._counts()
             window = duration_text(self._reach_ms(now_ms))
             self.why = (
                 f"{dead} of {acked + dead} roots settled within {window} became dead letters"
                 f" (max_ratio {self.max_ratio})"
             )
-        return max(0, min(room_in_a_row, room_in_window))
+        return max(0, min(allowed_in_a_row, allowed_in_window))
 
-    def used(self, now_ms: int) -> float:
-        """Return which share it has seen of the dead letters that it allows, 0 to 1; at 1 it opens.
+    def used_share(self, now_ms: int) -> float:
+        """Return how close it is to opening: 0 without dead letters, 1 if none is allowed any more.
 
-        With 3 dead letters in a row and room for 1 more that is 3/4; the rule
-        with the larger share counts.
+        With 3 dead letters in a row and 1 more that is allowed it is 3/4. Of
+        its two rules, the row and the window, the one that is closer counts.
         """
         self._forget_old(now_ms)
         _, dead_in_window = self._counts()
-        return max(
-            _share(self._dead_in_a_row, self._room_in_a_row()),
-            _share(dead_in_window, self._room_in_window()),
-        )
+        used_in_a_row = _used_share(self._dead_in_a_row, self._allowed_in_a_row())
+        used_in_window = _used_share(dead_in_window, self._allowed_in_window())
+        return max(used_in_a_row, used_in_window)
 
     def close(self) -> None:
         """Close the breaker and start to count again: a person has resumed the input."""
@@ -133,24 +135,24 @@ class Breaker:
         reach_ms = max([self.window_ms, *ages_ms])
         return -(-reach_ms // _BUCKET_MS) * _BUCKET_MS
 
-    def _room_in_a_row(self) -> int:
+    def _allowed_in_a_row(self) -> int:
         """Return how many more may die by `max_consecutive`; below 0 more have died than it allows."""
         return self.max_consecutive - self._dead_in_a_row
 
-    def _room_in_window(self) -> int:
+    def _allowed_in_window(self) -> int:
         """Return how many more may die by `max_ratio`, or since there are too few roots for a share.
 
         With n more dead letters the share is (dead + n) / (acked + dead + n),
         which may be `max_ratio` at most. With a ratio of 0.5, 10 acked and 4
-        dead there is room for 6: then 10 of 20 are dead.
+        dead 6 more are allowed: then 10 of 20 are dead.
         """
         acked, dead = self._counts()
         settled = acked + dead
         if self.max_ratio < 1:
-            room_by_share = int((self.max_ratio * settled - dead) / (1 - self.max_ratio))
+            allowed_by_share = int((self.max_ratio * settled - dead) / (1 - self.max_ratio))
         else:
-            room_by_share = self._room_in_a_row()  # any share is allowed, so the other rule decides
-        return max(room_by_share, self.dead_min - dead, self.settled_min - settled)
+            allowed_by_share = self._allowed_in_a_row()  # any share is allowed, so the other rule decides
+        return max(allowed_by_share, self.dead_min - dead, self.settled_min - settled)
 
     def _bucket_of_now(self, now_ms: int) -> _Bucket:
         """Return the bucket of the present second; begin one if there is none."""
@@ -161,8 +163,8 @@ class Breaker:
         return self._buckets[-1]
 
 
-def _share(count: int, room: int) -> float:
-    """Return which share a count is of what is allowed in all, if `room` more are; below 0: no more."""
-    if not count:
+def _used_share(dead_count: int, allowed_count: int) -> float:
+    """Return which share of the allowed dead letters there were; `allowed_count` more are (none below 0)."""
+    if not dead_count:
         return 0.0
-    return count / (count + max(0, room))
+    return dead_count / (dead_count + max(0, allowed_count))

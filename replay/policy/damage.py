@@ -34,7 +34,7 @@ def held_up_cure(kind: UnreadableKind) -> str:
 
 
 class HeldUp(NamedTuple):
-    """Offsets that cannot be read, and until when nobody tries (wall time, ms)."""
+    """A run of offsets that cannot be read, and until when nobody tries (wall time, ms)."""
 
     run: DamagedRun
     until_ms: int
@@ -46,56 +46,61 @@ class DamagedBatches:
     def __init__(self, retry_ms: int) -> None:
         """Begin with none; `retry_ms`: after so long what could not be read is tried again."""
         self._retry_ms = retry_ms
-        self._held_up: dict[tuple[str, int], list[HeldUp]] = {}  # by topic and partition
+        self._held_up_by_partition: dict[tuple[str, int], list[HeldUp]] = {}  # by topic and partition
         self._reported_ms: dict[tuple[str, int, int], int] = {}  # by topic, partition and end of a run
 
-    def note(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
-        """Record what a fetch has passed over.
+    def record(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
+        """Record the damaged runs that a fetch has passed over: they are not read for `retry_ms`.
 
-        Of a batch that is known in part the rest is tried again together with
-        that, and not later: else a batch through which others are read all the
-        time would never be tried again.
+        A run that overlaps with a recorded one is tried again when that is,
+        not later. Else a batch through which other records are read all the
+        time would be put off again and again, and never tried.
         """
         for run in runs:
-            held_up = self._without_past((run.topic, run.partition), now_ms)
-            retries_ms: list[int] = []  # of those that the run overlaps with
-            is_noted = False
-            for noted in held_up:
-                if noted.run.start < run.end and run.start < noted.run.end:
-                    retries_ms.append(noted.until_ms)
-                    is_noted |= noted.run.start <= run.start and run.end <= noted.run.end
-            if run.start < run.end and not is_noted:
-                until_ms = min(retries_ms, default=now_ms + self._retry_ms)
-                held_up.append(HeldUp(run, until_ms))
+            self._forget_past((run.topic, run.partition), now_ms)
+            held_up_runs = self._held_up_by_partition.setdefault((run.topic, run.partition), [])
+            overlapping = [
+                held_up
+                for held_up in held_up_runs
+                if held_up.run.start < run.end and run.start < held_up.run.end
+            ]
+            is_recorded = any(
+                held_up.run.start <= run.start and run.end <= held_up.run.end for held_up in overlapping
+            )
+            if run.start < run.end and not is_recorded:
+                retry_ms = now_ms + self._retry_ms
+                until_ms = min((held_up.until_ms for held_up in overlapping), default=retry_ms)
+                held_up_runs.append(HeldUp(run, until_ms))
 
-    def holding(self, topic: str, partition: int, offset: int, now_ms: int) -> HeldUp | None:
-        """Return the run in which an offset lies that is not to be read now; None: read it."""
-        place = (topic, partition)
-        if place not in self._held_up:
+    def held_up_at(self, topic: str, partition: int, offset: int, now_ms: int) -> HeldUp | None:
+        """Return the damaged run in which an offset lies that is not to be read now; None: read it."""
+        if (topic, partition) not in self._held_up_by_partition:
             return None
-        for held_up in self._without_past(place, now_ms):
+        self._forget_past((topic, partition), now_ms)
+        for held_up in self._held_up_by_partition[topic, partition]:
             if held_up.run.start <= offset < held_up.run.end:
                 return held_up
         return None
 
-    def is_to_report(self, run: DamagedRun, now_ms: int) -> bool:
-        """Return whether a run is to be reported now, and record that it is.
+    def take_due_report(self, run: DamagedRun, now_ms: int) -> bool:
+        """Return whether a run is to be reported now; if so, record that it is.
 
-        It is reported at once, and then when it has been tried again.
+        It is reported at once, and again when it has been tried again.
         """
-        place = run.topic, run.partition, run.end  # another fetch may have come upon it further in front
-        reported_ms = self._reported_ms.get(place)
+        # fetches that begin at different offsets of a batch find the same end
+        key = run.topic, run.partition, run.end
+        reported_ms = self._reported_ms.get(key)
+        # abs: a clock that was set back must not keep a report back for long
         if reported_ms is not None and abs(now_ms - reported_ms) < self._retry_ms:
             return False
-        self._reported_ms[place] = now_ms
+        self._reported_ms[key] = now_ms
         return True
 
-    def _without_past(self, place: tuple[str, int], now_ms: int) -> list[HeldUp]:
-        """Return what is held up of a partition; forget what is to be tried again now."""
-        # a clock that was set back must not hold anything up for long
-        self._held_up[place] = [
-            held_up
-            for held_up in self._held_up.get(place, ())
-            if 0 < held_up.until_ms - now_ms <= self._retry_ms
+    def _forget_past(self, partition: tuple[str, int], now_ms: int) -> None:
+        """Forget the runs of a partition that are to be tried again now."""
+        held_up_runs = self._held_up_by_partition.get(partition, [])
+        # more than `retry_ms` can only be left if the clock was set back: then
+        # it is tried now
+        self._held_up_by_partition[partition] = [
+            held_up for held_up in held_up_runs if 0 < held_up.until_ms - now_ms <= self._retry_ms
         ]
-        return self._held_up[place]

@@ -1,8 +1,13 @@
-"""The copy of a lost record that goes to its input's replay topic."""
+"""The copy of a lost record that goes to its input's replay topic, and what its headers say.
+
+Headers of roots that were lost together differ little: what they share is built once for many copies.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from acker.hot_paths import tuple_maker
 from acker.identity import is_replay
@@ -25,19 +30,27 @@ from replay.records.record_time import says_its_time, time_of, written_time
 _outgoing = tuple_maker(Outgoing)
 
 
-def story_headers(due: Due, attempt: int, record: Record | None) -> Headers:
+class _LostCounts(NamedTuple):
+    """How many emissions of a record were abandoned, timed out and blocked."""
+
+    abandoned: int
+    timed_out: int
+    blocked: int
+
+
+def past_headers(due: Due, attempt: int, record: Record | None) -> Headers:
     """Return a lost root's past as headers: its emissions, and why the last one was lost.
 
-    `record` is that of the lost emission, None if it could not be read.
+    `attempt` is the one that the headers name. `record` is that of the lost emission, None if it could not be
+    read.
     """
     id_text = "" if record is None else _record_id(due, record)
-    of_record: Headers = ((RECORD_ID, id_text.encode()),) if id_text else ()
+    id_header: Headers = ((RECORD_ID, id_text.encode()),) if id_text else ()
     # without its last field, the root, since roots that were lost together differ in that
     last_loss = due.history[-1][:-1] if due.history else None
-    shared = _shared_headers(
-        attempt, (due.abandoned, due.timed_out, due.held), due.first_emitted_ms, last_loss
-    )
-    return ((ORIGIN, due.origin.encode()),) + of_record + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
+    counts = _LostCounts(due.abandoned, due.timed_out, due.held)
+    shared = _shared_headers(attempt, counts, due.first_emitted_ms, last_loss)
+    return ((ORIGIN, due.origin.encode()),) + id_header + shared + ((HISTORY, history_json(due.history)),)  # noqa: RUF005 - unpacking takes longer
 
 
 def _record_id(due: Due, record: Record) -> str:
@@ -49,25 +62,25 @@ def _record_id(due: Due, record: Record) -> str:
 
 @lru_cache(maxsize=1_024)
 def _shared_headers(
-    attempt: int, counts: tuple[int, int, int], first_emitted_ms: int, last_loss: tuple[object, ...] | None
+    attempt: int, counts: _LostCounts, first_emitted_ms: int, last_loss: tuple[object, ...] | None
 ) -> Headers:
     """Return the headers that roots lost together share, all but origin and history.
 
-    `counts` is how many emissions were abandoned, timed out and blocked.
+    `last_loss` has the fields of a `Loss` but its root; None: the history is unknown. `first_emitted_ms` is
+    below 0 where it is unknown.
     """
-    loss = None if last_loss is None else Loss._make([*last_loss, ""])
-    abandoned, timed_out, held = counts
     lineage = Lineage(
         origin="",
         attempt=attempt,
-        abandoned=abandoned,
-        timed_out=timed_out,
-        held=held,
+        abandoned=counts.abandoned,
+        timed_out=counts.timed_out,
+        held=counts.blocked,
         first_emitted_ms=first_emitted_ms if first_emitted_ms >= 0 else None,
-        reason=loss.reason if loss else "",
-        cause=": ".join(part for part in (loss.error, loss.message) if part) if loss else "",
-        operator=loss.operator if loss else "",
     )
+    if last_loss is not None:
+        loss = Loss._make([*last_loss, ""])
+        cause = ": ".join(text for text in (loss.error, loss.message) if text)
+        lineage = replace(lineage, reason=loss.reason, cause=cause, operator=loss.operator)
     return build_headers(lineage)[1:]  # the first is the origin
 
 
@@ -83,20 +96,20 @@ def build_copy(due: Due, record: Record, replay_topic: str, *, keeps_times: bool
 
     `keeps_times`: the replay topic does not set the times of its records itself.
     """
-    story = story_headers(due, due.attempt + 1, record)
+    past = past_headers(due, due.attempt + 1, record)
     if keeps_times and says_its_time(record):  # as nearly all do
         timestamp_ms: int | None = record.timestamp_ms
     else:
         time = time_of(record, is_copy=is_replay(due.source))
-        timestamp_ms, headers = written_time(time, topic_keeps=keeps_times)
-        story += headers
+        timestamp_ms, time_headers = written_time(time, topic_keeps=keeps_times)
+        past += time_headers
     return _outgoing(
         (
             replay_topic,
             record.partition,  # that of the source, as it was read from there
             record.value,
             record.key,
-            joined_headers(original_headers(due, record), story) if record.headers else story,
+            joined_headers(original_headers(due, record), past) if record.headers else past,
             timestamp_ms,
         )
     )

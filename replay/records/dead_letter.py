@@ -30,7 +30,7 @@ from acker.kafka.port import Headers, Outgoing, Record, record_bytes
 from acker.wire.causes import clipped
 from acker.wire.stacks import stack_header
 from replay.policy.disposition import DeadReason
-from replay.records.copies import original_headers, story_headers
+from replay.records.copies import original_headers, past_headers
 from replay.records.due import Due
 from replay.records.headers import (
     CAUSE_BYTES_MAX,
@@ -96,7 +96,9 @@ def build_dead_letter(
         topic: a letter that is too large for it loses the record's payload and headers, and says so.
         now_ms: wall time.
     """
-    original, time_header, missing = Headers(), Headers(), ""
+    original: Headers = ()  # the record's own
+    time_header: Headers = ()
+    missing = ""  # why there is no payload
     if record is None:
         missing = _PAYLOAD_LOST.get(death.reason, "the record could not be read")
     else:
@@ -106,22 +108,23 @@ def build_dead_letter(
             record = record._replace(value=None)
             original = ()
             missing = "a rule drops what fails by this cause"
+    added = _our_headers(due, death, missing, record) + time_header
     letter = Outgoing(
         topic=topic.name,
         partition=partition_of(due.source) % topic.partitions,  # as in KIP-1191
         value=record.value if record else None,
         key=record.key if record else None,
-        headers=joined_headers(
-            plain_headers(original), _our_headers(due, death, missing, record) + time_header, OUR_PREFIXES
-        ),
+        headers=joined_headers(plain_headers(original), added, OUR_PREFIXES),
         timestamp_ms=now_ms,
     )
-    size = record_bytes(letter)
-    if size <= topic.bytes_max:
+    size_bytes = record_bytes(letter)
+    if size_bytes <= topic.bytes_max:
         return letter
-    if due.stack:  # the payload is worth more
+    # too large: first without the stack, since the payload is worth more; if
+    # that is not enough, without payload and the record's headers
+    if due.stack:
         return build_dead_letter(replace(due, stack=""), death, record, topic, now_ms)
-    missing = f"with its history it has {size} bytes, more than {topic.name} takes"
+    missing = f"with its history it has {size_bytes} bytes, more than {topic.name} takes"
     headers = _our_headers(due, death, missing, record) + time_header
     return letter._replace(value=None, key=None, headers=headers)
 
@@ -146,7 +149,7 @@ def _our_headers(due: Due, death: Death, missing: str, record: Record | None) ->
         (f"{KIP_PREFIX}message", clipped(_why_it_died(due, death), CAUSE_BYTES_MAX).encode()),
         (DEAD, death.reason.encode()),
         *missing_header,
-        *story_headers(due, due.attempt, record),
+        *past_headers(due, due.attempt, record),
         *stack_header(due.stack),
     )
 

@@ -51,8 +51,8 @@ BATCH_SKIPPED: Final = ("sink", "BATCH_SKIPPED")
 """Operator and error of all roots of a batch that the sink skipped."""
 
 _LOSS_BYTES_MAX: Final = 2 * NAME_BYTES_MAX + 2 * MESSAGE_BYTES_MAX
-_FREE_MAX: Final = HISTORY_BYTES_MAX // _LOSS_BYTES_MAX
-"""So few entries always fit."""
+_LOSSES_THAT_FIT: Final = HISTORY_BYTES_MAX // _LOSS_BYTES_MAX
+"""So few losses always fit, however long their texts are."""
 
 _JSON_BYTES_MAX: Final = HISTORY_MAX * (6 * _LOSS_BYTES_MAX + 400)
 """What `history_json` may write of what `parse_history` returns, if every character has to be escaped."""
@@ -195,8 +195,8 @@ class DueCodec(Codec[Stored]):
         """Return, without decoding a value, whether it is of a root that was put aside, for any reason."""
         return data is not None and data[:HEADER_BYTES] in self._aside_headers
 
-    def glance(self, data: bytes) -> tuple[Root, int]:
-        """Read only the root and the due time of a value; all versions begin with them.
+    def read_root_and_due_ms(self, data: bytes) -> tuple[Root, int]:
+        """Read only the root and the due time of a value, quickly; all versions begin with them.
 
         Raises `CodecError`: no root waits by it; `UnknownVersion`: a newer Windhover wrote it.
         """
@@ -266,8 +266,8 @@ def flaw_of(key: bytes | None, value: Stored) -> str:
         case Pause():
             return "" if key == pause_key(value.input) else "it tells no pause"
         case Progress():
-            wrong = key != PROGRESS_KEY or value.next < 0 or value.skip < 0
-            return "it tells no progress" if wrong else ""
+            is_sound = key == PROGRESS_KEY and value.next >= 0 and value.skip >= 0
+            return "" if is_sound else "it tells no progress"
         case Due():
             return flaw_of_entry(parse_root_key(key), value)
         case _:
@@ -282,8 +282,10 @@ def flaw_of_entry(root: Root | None, value: Due) -> str:
         return "it names no root"
     if isinstance(value, Aside) and not value.history:
         return "it has no loss"
-    if isinstance(value, RefusedRoot) and not (value.letter_why if value.dead else value.copy_why):
-        return "it does not say what was refused"
+    if isinstance(value, RefusedRoot):
+        why = value.letter_why if value.dead else value.copy_why
+        if not why:
+            return "it does not say what was refused"
     return "" if value.dead in _DEAD else f"{value.dead[:20]!r} is no reason to die"
 
 
@@ -293,11 +295,12 @@ def extended(history: tuple[Loss, ...], loss: Loss) -> tuple[Loss, ...]:
     Then the second entry says how many were left out (`left_out_entry`). Of blocked emissions in a row only
     the last one stays; its attempt shows how many there were.
     """
-    bounded = _cut(loss)
     if history and loss.error == history[-1].error == HELD:
         history = history[:-1]
-    history_with_loss = (*history, bounded)
-    return history_with_loss if len(history_with_loss) <= _FREE_MAX else _shortened(history_with_loss)
+    extended_history = (*history, _cut(loss))
+    if len(extended_history) <= _LOSSES_THAT_FIT:
+        return extended_history
+    return _shortened(extended_history)
 
 
 def left_out_by(loss: Loss) -> int:
@@ -309,7 +312,7 @@ def left_out_by(loss: Loss) -> int:
 
 
 def left_out_entry(last_left_out: Loss, count: int) -> Loss:
-    """Return the entry that represents `count` left-out losses; it has the attempt and time of the `last`."""
+    """Return the entry that represents `count` left-out losses; it has attempt and time of the last one."""
     message = f"{_LEFT_OUT_TEXT}{count}"
     return last_left_out._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
 
@@ -325,22 +328,25 @@ def _shortened(history: tuple[Loss, ...]) -> tuple[Loss, ...]:
     The texts of a loss are cut (`_cut`), so two of them and the entry between them always fit.
     """
     first_loss, *later_losses = history
-    size = sum(map(_text_bytes, history))
-    if len(history) <= HISTORY_MAX and size <= HISTORY_BYTES_MAX:
+    size_bytes = sum(map(_text_bytes, history))
+    if len(history) <= HISTORY_MAX and size_bytes <= HISTORY_BYTES_MAX:
         return history
-    left_out = left_out_by(later_losses[0])
-    first_kept = 1 if left_out else 0  # an entry that says how many were left out is written anew
+    left_out_count = left_out_by(later_losses[0])
+    # of the later losses, the index of the first that stays; an entry that
+    # says how many were left out is written anew
+    kept_from = 1 if left_out_count else 0
     last_left_out = later_losses[0]
-    size += _LOSS_BYTES_MAX  # for that entry
-    while len(later_losses) - first_kept > HISTORY_MAX - 2 or size > HISTORY_BYTES_MAX:
-        last_left_out = later_losses[first_kept]
-        size -= _text_bytes(last_left_out)
-        left_out += 1
-        first_kept += 1
-    return (first_loss, left_out_entry(last_left_out, left_out), *later_losses[first_kept:])
+    size_bytes += _LOSS_BYTES_MAX  # for that entry
+    while len(later_losses) - kept_from > HISTORY_MAX - 2 or size_bytes > HISTORY_BYTES_MAX:
+        last_left_out = later_losses[kept_from]
+        size_bytes -= _text_bytes(last_left_out)
+        left_out_count += 1
+        kept_from += 1
+    return (first_loss, left_out_entry(last_left_out, left_out_count), *later_losses[kept_from:])
 
 
 def _text_bytes(loss: Loss) -> int:
+    """Return how many bytes the texts of a loss have."""
     texts = (loss.operator, loss.error, loss.message, loss.root)
     return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
@@ -386,6 +392,7 @@ def history_of(headers: Headers) -> tuple[Loss, ...]:
 
 
 def _loss(entry: Any) -> Loss | None:
+    """Read one loss of a history's JSON; None if it is not as a worker writes it."""
     try:
         loss = Loss(
             attempt=_whole_number(entry["attempt"]),
@@ -419,10 +426,10 @@ def _whole_number(value: Any) -> int:
 
 
 def was_read(verdict: LostVerdict, operator: str, error: str) -> bool:
-    """Tell whether a loss proves that somebody has read the record, so that it was no marker.
+    """Return whether a loss proves that somebody has read the record, so that it was no marker.
 
-    Only a failure with an operator does: a bolt, or the line that the record waits in, has read it. Roots
-    that time out, are abandoned, or fail in a batch that the sink skipped may never have been read.
+    Only a failure with an operator does: a bolt has read it, or what keeps the order of its key. Roots that
+    time out, are abandoned, or fail in a batch that the sink skipped may never have been read.
     """
     match verdict:
         case Verdict.FAILED:
@@ -434,7 +441,7 @@ def was_read(verdict: LostVerdict, operator: str, error: str) -> bool:
 
 
 def was_a_record(due: Due) -> bool:
-    """Tell whether it is proven that what waits was a record, and no marker and no aborted record.
+    """Return whether it is proven that what waits was a record, and no marker and no aborted record.
 
     The log alone cannot tell: in a topic that was once compacted, a hole may be a record that is gone.
     Besides `was_read`, an earlier emission proves it, since only what was read is emitted again; so does a

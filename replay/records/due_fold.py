@@ -59,6 +59,7 @@ EntryName = tuple[int, bytes]
 
 
 def name_of(record: Record) -> EntryName:
+    """Return which entry a record of `_ack_due` is about."""
     return record.partition, record.key or b""
 
 
@@ -98,6 +99,7 @@ OnNewer = Callable[[Record, UnknownVersion], str]
 
 
 def every_root(_key: bytes) -> bool:
+    """Want every root; a `KeyFilter`."""
     return True
 
 
@@ -106,15 +108,20 @@ no_root: Final[KeyFilter] = frozenset[bytes]().__contains__
 
 
 def of_roots(roots: Collection[Root]) -> KeyFilter:
+    """Return a filter for who wants these roots."""
     return frozenset(map(root_key, roots)).__contains__
 
 
 def of_input(input_id: int) -> KeyFilter:
+    """Return a filter for who wants the roots of one input, copies among them."""
     return lambda key: input_id_of(root_of_key(key).source) == input_id
 
 
 def whole_entry(record: Record, root: Root | None) -> Due:
-    """Decode an entry, and check all of it, as `ReadEntry` says."""
+    """Decode an entry of `_ack_due`, and check all of it; a `ReadEntry`.
+
+    Raises `CodecError`: it is flawed, or under the key of another root (None: of none); `UnknownVersion`.
+    """
     stored = due_codec().decode(record.value)
     if not isinstance(stored, Due):
         raise CodecError("it tells of no root that waits")
@@ -125,12 +132,14 @@ def whole_entry(record: Record, root: Root | None) -> Due:
 
 
 def due_ms_of(record: Record, root: Root) -> int:
-    """Read when an entry is due (wall time), as `ReadEntry` says, and check only that it is the root's.
+    """Read when an entry is due (wall time), and check only that it is the root's; a `ReadEntry`.
 
-    A flaw behind that is found when the root is due: then it becomes a dead letter.
+    Another flaw is found when the root is due: then it becomes a dead letter.
     """
-    root_in_value, due_ms = due_codec().glance(record.value or b"")
-    flaw = _flaw_of_source(root.source) if root_in_value == root else "the key is not that of the value"
+    root_in_value, due_ms = due_codec().read_root_and_due_ms(record.value or b"")
+    if root_in_value != root:
+        raise CodecError("the key is not that of the value")
+    flaw = _flaw_of_source(root.source)
     if flaw:
         raise CodecError(flaw)
     return due_ms

@@ -106,7 +106,10 @@ def location(topic: str, partition: int, offset: int) -> str:
 def parse_location(text: str) -> tuple[str, int, int] | None:
     """Split ``topic/partition@offset``; return None for any other text, or where no log is that long."""
     match = _ORIGIN.match(text)
-    if match is None or (offset := int(match["offset"])) > OFFSET_MAX:
+    if match is None:
+        return None
+    offset = int(match["offset"])
+    if offset > OFFSET_MAX:
         return None
     return match["topic"], int(match["partition"]), offset
 
@@ -170,7 +173,7 @@ def joined_headers(original: Headers, added: Headers, prefixes: tuple[str, ...] 
     the record: of ``windhover.cause`` and ``x``, which a record came with, it says 2.
 
     Args:
-        original: may have any names, those of an earlier life of the record among them.
+        original: may have any names, among them those of ours from when the record was a dead letter before.
         added: ours.
         prefixes: what the names of ours begin with.
     """
@@ -182,14 +185,15 @@ def joined_headers(original: Headers, added: Headers, prefixes: tuple[str, ...] 
 def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> PartedHeaders:
     """Part the headers of a copy or dead letter, which `joined_headers` joined.
 
-    The last `OWN` whose number is that of its own place counts: of ``windhover.own=7, x, windhover.own=2``
-    the one at place 2. What came with the record may have one of an earlier life, but stands before ours. If
-    there is none, ours are those whose names begin with one of the `prefixes`.
+    The header `OWN` says how many stand before it. The last one that is right counts: of
+    ``windhover.own=7, x, windhover.own=2`` the one behind two others. One that is wrong came with the record,
+    which was a copy or a dead letter before. If none is right, ours are those whose names begin with one of
+    the `prefixes`.
     """
-    for place in range(len(headers) - 1, -1, -1):
-        name, value = headers[place]
-        if name == OWN and value == b"%d" % place:
-            return PartedHeaders(headers[:place], headers[place + 1 :])
+    for index in range(len(headers) - 1, -1, -1):
+        name, value = headers[index]
+        if name == OWN and value == b"%d" % index:
+            return PartedHeaders(headers[:index], headers[index + 1 :])
     original = tuple([header for header in headers if not header[0].startswith(prefixes)])
     added = tuple([header for header in headers if header[0].startswith(prefixes)])
     return PartedHeaders(original, added)
@@ -216,9 +220,11 @@ def header_text(value: bytes | None) -> str:
 
 
 def _number_or_none(value: bytes | None) -> int | None:
+    """Read a number of a header; None if it is missing, or no number that a worker wrote."""
     return int(value) if value is not None and _NUMBER.match(value) else None
 
 
 def _number(value: bytes | None, default: int, number_max: int) -> int:
+    """Read a number of a header; `default` if it is missing, no number, or above `number_max`."""
     number = _number_or_none(value)
     return default if number is None or number > number_max else number

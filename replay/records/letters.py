@@ -1,6 +1,6 @@
 """What a dead-letter topic holds: letters, and the marks of those that were handled.
 
-A letter is handled once somebody let it be emitted again, or gave it up for good. A dead-letter topic is not
+A letter is handled once somebody had it emitted again, or gave it up for good. A dead-letter topic is not
 compacted, so the mark is a further record of the same partition, with neither key nor value. It is written in
 the transaction that writes the copy.
 
@@ -17,6 +17,7 @@ What is neither of the two was written by somebody else, and is left alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -115,6 +116,7 @@ class Letter:
 
     @property
     def origin_partition(self) -> int:
+        """The partition of the record's first emission; that of the letter, if its origin is unknown."""
         location = parse_location(self.lineage.origin)
         if location is None:
             return self.partition
@@ -155,12 +157,13 @@ class Filter:
     notes: bool = False
 
     def matches(self, letter: Letter) -> bool:
-        """Tell whether a letter is meant, whatever its mark says: that comes later in the log."""
+        """Return whether a letter is meant, whatever its mark says: that comes later in the log."""
         is_dropped_meant = self.dead == DeadReason.DROPPED
         means_notes = self.notes or self.handled or bool(self.places) or is_dropped_meant
+        if letter.is_note and not means_notes:
+            return False
         return (
-            (means_notes or not letter.is_note)
-            and (not self.places or not self.places.isdisjoint((letter.place, letter.lineage.origin)))
+            (not self.places or not self.places.isdisjoint((letter.place, letter.lineage.origin)))
             and self.error in (None, letter.error)
             and self.operator in (None, letter.lineage.operator)
             and self.dead in (None, letter.dead)
@@ -229,12 +232,15 @@ def copy_of(
     Its history goes with it, so that a further dead letter has it all.
 
     Args:
-        redrive: the id of the redrive that writes it.
+        redrive: the id of the redrive that writes it; empty: none does.
         keeps_times: the replay topic does not set the times of its records itself.
     """
-    time = written_time(letter.time, topic_keeps=keeps_times) if letter.time else WrittenTime(None, ())
+    time = WrittenTime(timestamp_ms=None, headers=())  # the letter does not say the record's time
+    if letter.time:
+        time = written_time(letter.time, topic_keeps=keeps_times)
     lineage = replace(letter.lineage, attempt=1, abandoned=0, timed_out=0, held=0, first_emitted_ms=None)
-    ours: Headers = (
+    original = plain_headers(own_headers(record.headers))
+    added: Headers = (
         *build_headers(lineage),
         (LETTER, letter.place.encode()),
         *([(REDRIVE, redrive.encode())] if redrive else []),
@@ -246,7 +252,7 @@ def copy_of(
         partition=letter.origin_partition,
         value=record.value,
         key=record.key,
-        headers=joined_headers(plain_headers(own_headers(record.headers)), ours),
+        headers=joined_headers(original, added),
         timestamp_ms=time.timestamp_ms,
     )
 
@@ -268,7 +274,8 @@ def mark_record(letter: Letter, topic: str, mark: Mark) -> Outgoing:
     )
 
 
-def _mark(record: Record, ours: dict[str, bytes]) -> Mark | None:
+def _mark(record: Record, ours: Mapping[str, bytes]) -> Mark | None:
+    """Read a mark from our headers by their names; None if its action or its letter cannot be read."""
     try:
         action = LetterAction(header_text(ours[HANDLED]))
     except ValueError:

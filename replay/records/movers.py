@@ -38,19 +38,21 @@ def mover_record(mover: Mover | None, inputs: Iterable[Input]) -> str:
 
 
 def _topics_of(inputs: Iterable[Input]) -> dict[int, tuple[str, str]]:
+    """Return the topic and the replay topic of each input, by its id."""
     return {spec.id: (spec.topic, spec.replay_topic) for spec in inputs}
 
 
-def _place(run: SourceRun, topics: dict[int, tuple[str, str]]) -> str:
-    topic, replay_topic = topics.get(input_id_of(run.source), (str(run.source),) * 2)
-    first_place = location(
-        replay_topic if is_replay(run.source) else topic, partition_of(run.source), offset_of(run.start)
-    )
+def _place(run: SourceRun, topics_by_input: dict[int, tuple[str, str]]) -> str:
+    """Name the records of a run: ``sentences/0@4``, or ``sentences/0@4 to 6`` for several."""
+    source_name = str(run.source)  # in place of a topic that is unknown
+    topic, replay_topic = topics_by_input.get(input_id_of(run.source), (source_name, source_name))
+    run_topic = replay_topic if is_replay(run.source) else topic
+    first_place = location(run_topic, partition_of(run.source), offset_of(run.start))
     return first_place if run.end - run.start == 1 else f"{first_place} to {offset_of(run.end - 1)}"
 
 
 def _unit_hint(at_ms: int, wall_ms: int) -> str:
-    """Say what a time far ahead would be, had its unit been mistaken for milliseconds."""
+    """Return what a time far ahead is in the unit that was mistaken for milliseconds; empty: in none."""
     if at_ms < wall_ms + _YEAR_MS:
         return ""
     for unit, factor in _WRONG_UNITS:

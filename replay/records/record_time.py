@@ -46,8 +46,10 @@ class WrittenTime(NamedTuple):
 
 def time_of(record: Record, *, is_copy: bool) -> RecordTime:
     """Return the time that a record came with; `is_copy`: it is one, on a replay topic."""
-    in_headers = parse_record_time(our_values(record.headers)) if is_copy and record.headers else None
-    return in_headers or RecordTime(record.timestamp_ms, record.timestamp_type)
+    time_in_headers: RecordTime | None = None
+    if is_copy and record.headers:  # whoever wrote a source record, such headers are not ours
+        time_in_headers = parse_record_time(our_values(record.headers))
+    return time_in_headers or RecordTime(record.timestamp_ms, record.timestamp_type)
 
 
 def says_its_time(record: Record) -> bool:
@@ -76,9 +78,12 @@ def time_headers(time: RecordTime) -> Headers:
 
 
 def parse_record_time(ours: Mapping[str, bytes]) -> RecordTime | None:
-    """Read the time of a record from our headers; None where it is not there."""
+    """Read the time of a record from our headers, by their names; None where it is not there, or no int64."""
     value = ours.get(TIMESTAMP, b"")
-    if not _MS.match(value) or not _MS_MIN <= (ms := int(value)) <= _MS_MAX:
+    if not _MS.match(value):
+        return None
+    ms = int(value)
+    if not _MS_MIN <= ms <= _MS_MAX:
         return None
     kind = ours.get(TIMESTAMP_TYPE, b"")
     return RecordTime(ms, _TYPES.get(kind, TimestampType.CREATED))

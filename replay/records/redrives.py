@@ -1,8 +1,9 @@
-"""The audit records of redrives: who let which dead letters be handled, why, how many, and how it ended.
+"""The audit records of redrives: who had which dead letters handled, why, how many, and how it ended.
 
-A redrive carries one order out for one input. It writes two records into partition 0 of the input's
-dead-letter topic, with neither key nor value: one before its first letter, one at its end. Every copy and
-every mark that it writes has its id. So the log shows what a redrive did, even if it was killed.
+A redrive carries out one order, to replay or to drop letters, for one input. It writes two records into
+partition 0 of the input's dead-letter topic, with neither key nor value: one before its first letter, one at
+its end. Every copy and every mark that it writes has its id. So the log shows what a redrive did, even if it
+was killed.
 
 ==========================  ===================================================================
 windhover.redrive           the id; on the copies and marks of the redrive as well
@@ -78,13 +79,14 @@ class RedriveEnded:
 
 
 def audit_record(event: RedriveBegun | RedriveEnded, topic: str) -> Outgoing:
+    """Build the audit record of a beginning or an end; `topic` is the input's dead-letter topic."""
     fields = asdict(event)
-    texts = {
-        name: clipped(value, CAUSE_BYTES_MAX) for name, value in fields.items() if isinstance(value, str)
-    }
-    text = json.dumps({**fields, **texts}, ensure_ascii=False, separators=(",", ":"))
+    for name, value in fields.items():
+        if isinstance(value, str):  # an operator may have given a text of any length
+            fields[name] = clipped(value, CAUSE_BYTES_MAX)
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
     headers: Headers = ((REDRIVE, event.redrive.encode()), (AUDIT, text.encode("utf-8", "replace")))
-    return Outgoing(topic, AUDIT_PARTITION, None, headers=headers, timestamp_ms=event.at_ms)
+    return Outgoing(topic, AUDIT_PARTITION, value=None, headers=headers, timestamp_ms=event.at_ms)
 
 
 _EVENT: Final[TypeAdapter[RedriveBegun | RedriveEnded]] = TypeAdapter(RedriveBegun | RedriveEnded)

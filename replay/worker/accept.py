@@ -37,7 +37,7 @@ from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
 from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
-from replay.worker.fetch import Absence, RecordPlace, cannot_be_read, lost_in_a_cut, took_the_place
+from replay.worker.fetch import Absence, RecordPlace, cannot_be_read, find_cut_off, took_the_place
 from replay.worker.worker import OF_AN_INPUT, Worker
 
 _POSITION_BYTES: Final = 8
@@ -48,7 +48,7 @@ class LostRoot(NamedTuple):
     """One lost root: its position, and the entry of the verdict record that it shares with others.
 
     `leader_epoch` is one in which it was emitted, or `NO_EPOCH`. `stack` is
-    that of the exception that failed it, where it came with the verdict.
+    that of the exception that failed it; empty if none came with the verdict.
     """
 
     lost: Lost
@@ -58,6 +58,7 @@ class LostRoot(NamedTuple):
 
     @property
     def place(self) -> RecordPlace:
+        """Return where the record is that was emitted; of a copy that is on the replay topic."""
         return RecordPlace(self.lost.topic, partition_of(self.lost.source), offset_of(self.position))
 
 
@@ -107,14 +108,14 @@ class Intake:
     def __len__(self) -> int:
         return len(self._records)
 
-    def offer(
+    def add(
         self, offset: int, verdicts: Verdicts, epochs: LeaderEpochs, stacks: Stacks = MappingProxyType({})
     ) -> None:
         """Add the record that was read at an offset, and its headers; offsets must ascend."""
         if verdicts.lost:
             self._records.append(_VerdictRecord(offset, verdicts.lost, epochs, stacks))
 
-    def peek(self, limit: int) -> Batch:
+    def next_batch(self, limit: int) -> Batch:
         """Return up to `limit` roots, and the progress once they are accepted; remove nothing.
 
         With records of 5 and 4 roots at the offsets 7 and 8, and a limit of 6,
@@ -126,7 +127,7 @@ class Intake:
         for record in self._records:
             room = limit - len(roots)
             roots += islice(record.roots(), skip, skip + room)
-            if record.root_count - skip > room:
+            if record.root_count - skip > room:  # the batch ends in the middle of this record
                 return Batch(roots, Progress(record.offset, skip + room))
             skip = 0
         if self.read_to == self.progress.next:
@@ -143,9 +144,11 @@ class Intake:
 
 
 class Past(NamedTuple):
-    """The history before an emission; `dead` is set if its record is missing, so that it cannot be read.
+    """What the record of a lost emission says about earlier emissions.
 
-    `leader_epoch` is that of the record, where it was read.
+    `dead` is set if that record is missing: then the history is unknown, and
+    the root becomes a dead letter for this reason. `leader_epoch` is that of
+    the record, where it was read, or the one in which it was emitted.
     """
 
     lineage: Lineage
@@ -170,7 +173,7 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     A root gets an `Aside` if topics.yaml does not have its input, or if its
     replay topic, or the batch of the copy there, cannot be read now.
     """
-    owned_lost_ids = _note_strangers(worker, roots, now_ms)
+    owned_lost_ids = _find_owned_and_record_strangers(worker, roots, now_ms)
     pasts = _pasts_of_copies(worker, roots, owned_lost_ids, now_ms)
     # an older session or acker did not say in which epoch a root was emitted:
     # that of now is the next best
@@ -194,27 +197,40 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     return dues
 
 
-def _note_strangers(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
-    """Return the `id` of each `Lost` whose input is ours; note why the inputs of others cannot go on.
+def _find_owned_and_record_strangers(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
+    """Return the Python `id` of each `Lost` whose input and group topics.yaml has.
 
-    All roots of one verdict entry share their `Lost`, so the input is looked
-    up once for each of these.
+    Of each other one record in the worker why its roots wait. All roots of one
+    verdict entry share their `Lost`, so the input is looked up once for each
+    of these, and not for each root.
     """
     lost_by_id = {id(root.lost): root.lost for root in roots}
     owned_lost_ids: set[int] = set()
     for lost_id, lost in lost_by_id.items():
-        if _note_unless_owned(worker, lost, now_ms):
+        try:
+            worker.input_of(lost.source, lost.group)
+        except Disagreement as error:
+            _record_why_it_waits(worker, lost, error, now_ms)
+        else:
             owned_lost_ids.add(lost_id)
     return owned_lost_ids
+
+
+def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms: int) -> None:
+    """Record why lost roots wait whose input is not in topics.yaml, or is there with another group."""
+    if worker.is_of_other_group(lost.source, lost.group):
+        worker.why_strangers_wait[input_id_of(lost.source)] = str(error)  # the input's own roots go on
+    else:
+        worker.record_trouble(input_id_of(lost.source), error, now_ms)
 
 
 def _pasts_of_copies(
     worker: Worker, roots: Sequence[LostRoot], owned_lost_ids: Set[int], now_ms: int
 ) -> Mapping[RecordPlace, Past | None]:
-    """Return what was before those roots that are copies, by their places; None: there never was a record.
+    """Return the past of each root that is a copy, by its place; None: there never was a record.
 
     Copies whose input cannot go on, or whose record cannot be read now, are
-    missing.
+    missing. `owned_lost_ids` are from `_find_owned_and_record_strangers`.
     """
     lost_copies: list[LostRoot] = []
     for root in roots:
@@ -223,45 +239,37 @@ def _pasts_of_copies(
             lost_copies.append(root)
     pasts: dict[RecordPlace, Past | None] = {}
     if lost_copies:
-        parts = worker.apart(lost_copies, _input_of, lambda copies: _pasts(worker, copies, now_ms), now_ms)
-        for pasts_of_part in parts:
-            pasts.update(pasts_of_part)
+        # all at once; if that fails, input by input
+        pasts_by_call = worker.act_isolating_inputs(
+            lost_copies, _input_of, lambda copies: _read_pasts(worker, copies, now_ms), now_ms
+        )
+        for pasts_of_call in pasts_by_call:
+            pasts.update(pasts_of_call)
     return pasts
 
 
-def decided(worker: Worker, asides: Mapping[int, Aside], now_ms: int) -> Mapping[int, Due | None]:
-    """Decide what becomes of roots that were put aside, by the same keys; None if there never was a record.
+def decide_asides(
+    worker: Worker, aside_by_offset: Mapping[int, Aside], now_ms: int
+) -> Mapping[int, Due | None]:
+    """Decide what becomes of roots that were put aside; return their new entries.
 
-    The keys are the offsets of their entries in `_ack_due`. Roots whose input
-    still cannot go on are missing.
+    Both mappings are by the offset of the former entry in `_ack_due`. None:
+    there never was a record. Roots whose input still cannot go on are missing.
     """
-    roots = [_lost_root(aside) for aside in asides.values()]
-    dues_by_root = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
-    decisions: dict[int, Due | None] = {}
-    for offset, aside in asides.items():
-        due = dues_by_root.get((aside.source, aside.position))
+    roots = [_lost_root(aside) for aside in aside_by_offset.values()]
+    due_by_root = {(due.source, due.position): due for due in dues_of(worker, roots, now_ms)}
+    new_due_by_offset: dict[int, Due | None] = {}
+    for offset, aside in aside_by_offset.items():
+        due = due_by_root.get((aside.source, aside.position))
         if isinstance(due, Aside):
-            continue
+            continue  # its input cannot go on: the former entry stays
         if due is not None and due.due_ms <= now_ms:
             # It keeps the time at which it was put aside: else what was lost
             # after it, and accepted by a worker that had its input, would be
             # replayed before it.
             due = replace(due, due_ms=min(aside.due_ms, now_ms))
-        decisions[offset] = due
-    return decisions
-
-
-def _note_unless_owned(worker: Worker, lost: Lost, now_ms: int) -> bool:
-    """Return whether a lost root's input is in topics.yaml, with its group; else note why it cannot go on."""
-    try:
-        worker.input_of(lost.source, lost.group)
-    except Disagreement as error:
-        if worker.is_strangers(lost.source, lost.group):
-            worker.strangers[input_id_of(lost.source)] = str(error)  # the input's own roots go on
-        else:
-            worker.trouble(input_id_of(lost.source), error, now_ms)
-        return False
-    return True
+        new_due_by_offset[offset] = due
+    return new_due_by_offset
 
 
 def _input_of(root: LostRoot) -> int:
@@ -269,7 +277,12 @@ def _input_of(root: LostRoot) -> int:
 
 
 def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
-    """Return the entry of a root that cannot be decided now; `_lost_root` makes the root of it again."""
+    """Return the entry of a root that cannot be decided now; `_lost_root` makes the root of it again.
+
+    What the record of a copy says is unknown now: its origin is empty, and its
+    attempt and counts are those of a first emission. They are read once the
+    root is decided.
+    """
     lost = root.lost
     root_name = location(*root.place)
     return Aside(
@@ -292,12 +305,12 @@ def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
 
 
 def _lost_root(aside: Aside) -> LostRoot:
-    """Return a root that was put aside as it was lost.
+    """Return a root that was put aside in the form in which its verdict had it.
 
-    Of its times only the age is known still: it is as if it was emitted at 0
-    and decided at its age.
+    Of its times by the session's clock only the age is known still, so it is
+    emitted at 0 here and decided at its age.
     """
-    loss = aside.history[-1]
+    loss = aside.history[-1]  # the only one: `_aside` put it there
     lost = Lost(
         reason=loss.reason,
         group=aside.group,
@@ -334,46 +347,56 @@ def _loss(lost: Lost, attempt: int, root_name: str) -> Loss:
     )
 
 
-def _pasts(worker: Worker, lost_copies: Sequence[LostRoot], now_ms: int) -> Mapping[RecordPlace, Past | None]:
-    """Read what was before some copies, by their places; None: there never was a record.
+def _read_pasts(
+    worker: Worker, lost_copies: Sequence[LostRoot], now_ms: int
+) -> Mapping[RecordPlace, Past | None]:
+    """Read the pasts of some copies, by their places; None: there never was a record.
 
     A copy in a damaged batch is missing where that stops its input.
+
+    1. A copy whose topic was created again is not read: its record is gone.
+    2. The records of the others are fetched, as many at a time as fit into
+       memory; only the pasts are kept.
+    3. Where there is no record, the log may have been cut: then there was one.
     """
-    emitted_epochs = {root.place: root.leader_epoch for root in lost_copies}
+    epoch_by_place = {root.place: root.leader_epoch for root in lost_copies}  # in which it was emitted
     may_skip: set[RecordPlace] = set()  # copies of inputs that go on without what cannot be read
     for root in lost_copies:
         if not worker.input_of(root.lost.source, root.lost.group).fails_on_loss():
             may_skip.add(root.place)
-    same_topics = worker.same_topics({(root.lost.topic, root.lost.topic_id) for root in lost_copies})
     pasts: dict[RecordPlace, Past | None] = {}
+
+    # 1. topics that were created again
+    same_topics = worker.fetch_unchanged({(root.lost.topic, root.lost.topic_id) for root in lost_copies})
     to_read: set[RecordPlace] = set()
     for root in lost_copies:
         if (root.lost.topic, root.lost.topic_id) in same_topics:
             to_read.add(root.place)
         else:
             pasts[root.place] = Past.of_missing_copy(root.place, DeadReason.RECREATED)
-    # a fetch returns what fits into memory; of its records only the pasts are
-    # kept
+
+    # 2. the others
     while to_read:
         worker.note_operation("reading what was lost")
         answers = worker.fetch_readable(to_read, now_ms)
-        without_record: dict[RecordPlace, int] = {}
+        epoch_without_record: dict[RecordPlace, int] = {}
         for place, answer in answers.items():
             if answer is Absence.NEVER:
-                without_record[place] = emitted_epochs[place]
-        cut_off = lost_in_a_cut(worker.log, without_record)
+                epoch_without_record[place] = epoch_by_place[place]
+        # 3. no record: never one, or cut off
+        cut_off = find_cut_off(worker.log, epoch_without_record)
         for place, answer in answers.items():
-            emitted_epoch = emitted_epochs[place]
+            emitted_epoch = epoch_by_place[place]
             if place in cut_off:
                 pasts[place] = Past.of_missing_copy(place, DeadReason.RECREATED, emitted_epoch)
             elif place in may_skip or not cannot_be_read(answer):
-                pasts[place] = _past(place, answer, emitted_epoch)
+                pasts[place] = _past_of_copy(place, answer, emitted_epoch)
             to_read.discard(place)
     return pasts
 
 
-def _past(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> Past | None:
-    """Return what was before a copy, by its record; None: there never was a record.
+def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> Past | None:
+    """Return the past of a copy, by its record or the reason why there is none; None: there never was one.
 
     `emitted_epoch` is the leader's epoch in which the copy was emitted.
     """
@@ -389,25 +412,28 @@ def _past(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> P
 
 
 def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartition, int]:
-    """Return the epochs that the leaders of the roots' partitions have now, where they say so.
+    """Return the leader's epoch of each partition with a root, where its leader says so.
 
-    Their records are there now, or were: in another leader's time others may
-    be in their places.
+    It stands for the epoch in which the root was emitted: a record that a
+    later leader writes in its place has a higher one.
     """
     partitions_by_topic: dict[str, set[TopicPartition]] = {}
     for root in roots:
         partitions_by_topic.setdefault(root.lost.topic, set()).add(root.place.log)
     epochs: dict[TopicPartition, int] = {}
     for partitions in partitions_by_topic.values():
-        # asked by topic: of one that is gone, or forbidden to us, whoever
-        # fetches from it finds that out
+        # asked topic by topic: of one that is missing or forbidden to us, the
+        # fetch that follows raises the error
         with suppress(*OF_AN_INPUT):
             epochs |= worker.log.bounds(Bound.END, sorted(partitions)).epochs
     return epochs
 
 
 def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
-    """Return a lost emission; its counts are those of its record's lineage, and one for itself."""
+    """Return a lost emission; its counts are those of its record's lineage, and one more for itself.
+
+    `lived_ms` is how long after the record's first emission it was lost.
+    """
     abandoned, timed_out, blocked = lineage.abandoned, lineage.timed_out, lineage.held
     match lost.reason:
         case Verdict.ABANDONED:
@@ -431,7 +457,10 @@ def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
 
 
 def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
-    """Return the entry of a lost root as its input's policy decides: a replay at a time, or a death now."""
+    """Return the entry of a lost root as its input's policy decides: a replay at a time, or a death now.
+
+    The policy decides nothing if the past says that the record is missing.
+    """
     lost = root.lost
     lineage = past.lineage
     first_emitted_ms = lineage.first_emitted_ms

@@ -1,14 +1,14 @@
-"""Copies of a transaction that was refused, or in doubt: a part of them may be committed all the same.
+"""Copies whose transaction failed: a part of them may be committed all the same.
 
 A request to commit that was delayed on its way ends the next transaction early
-(`acker.service.partition`). If it comes among the copies, those before it are
-committed, and the rest is refused: the roots of all of them still wait in
-`_ack_due`. So before such a root gets a copy, the worker looks for the one
-that it wrote first; and likewise for dead letters, which are called copies
-here, too.
+(`acker.service.partition`): it *cuts* that transaction in two. If it comes
+among the copies, those before it are committed, and the rest is refused: the
+roots of all of them still wait in `_ack_due`. So before such a root gets a
+copy, the worker looks for the one that it wrote first; and likewise for dead
+letters, which are called copies here, too.
 
-It looks only after a transaction that did not end well, and only behind an end
-of the topic that it noted before it wrote. In doubt it writes a second copy: a
+It looks only after a transaction that failed, and only from the end of the
+topic on that it recorded before it wrote. In doubt it writes a second copy: a
 copy too many is better than a lost record. Another worker that becomes the
 owner meanwhile does not know of these copies, and writes them again.
 """
@@ -58,7 +58,7 @@ read.
 
 
 class CutCopies:
-    """What one verdict partition knows of copies whose transactions did not end well.
+    """What one verdict partition knows of copies whose transactions failed.
 
     It outlives `VerdictPartition`, which is made anew after each of them.
     Copies are kept without values.
@@ -70,12 +70,13 @@ class CutCopies:
         # `_ends_read_ms`, wall time
         self._ends: dict[TopicPartition, int] = {}
         self._ends_read_ms = 0
-        # by their roots, which wait in `_ack_due`
+        # by their roots, which wait in `_ack_due`: copies that may be in the
+        # log, and those that were found there
         self._doubtful: dict[Root, DoubtfulCopy] = {}
         self._committed: dict[Root, SentCopy] = {}
 
-    def keep(self, table: DueTable) -> None:
-        """Forget the roots that wait no more."""
+    def forget_done(self, table: DueTable) -> None:
+        """Forget the roots that wait no more; `table` has those that do."""
         if not self._doubtful and not self._committed:
             return
         waiting = table.among({*self._doubtful, *self._committed})
@@ -84,25 +85,30 @@ class CutCopies:
         for root in self._committed.keys() - waiting:
             del self._committed[root]
 
-    def begin(self, log: Log, places: Iterable[TopicPartition], now_ms: int) -> None:
-        """Record where the partitions end to which copies are written next; ask for ends that are too old."""
+    def record_ends(self, log: Log, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        """Record where some partitions end, before copies are written to them.
+
+        The broker is asked only for ends that are older than `ENDS_MS`, or not
+        known.
+        """
+        # abs: a clock that was set back must not keep old ends for long
         if abs(now_ms - self._ends_read_ms) >= ENDS_MS:
             self._ends = {}
             self._ends_read_ms = now_ms
-        unknown = list(set(places) - self._ends.keys())
+        unknown = list(set(partitions) - self._ends.keys())
         if unknown:
             self._ends.update(log.ends(unknown))
 
-    def refused(self, copies: Iterable[tuple[Root, SentCopy]]) -> None:
-        """Record the copies of a transaction that did not commit, or perhaps did not."""
+    def record_unsure(self, copies: Iterable[tuple[Root, SentCopy]]) -> None:
+        """Record the copies of a transaction that was not committed, or only perhaps."""
         for root, copy in copies:
             # key and headers are enough to know it again, and a value may have
             # a megabyte
             without_value = copy._replace(record=copy.record._replace(value=None))
             self._doubtful[root] = DoubtfulCopy(without_value, self._ends[copy.place])
-        self._ends = {}  # so that the next look does not read what was written before
+        self._ends = {}  # so that a later search does not begin before these copies
 
-    def committed(self, roots: Iterable[Root]) -> None:
+    def forget_committed(self, roots: Iterable[Root]) -> None:
         """Forget roots whose tombstones are committed."""
         if self._committed:
             for root in roots:
@@ -111,23 +117,26 @@ class CutCopies:
     def find_committed(
         self, log: Log, wait_ms: int, note_operation: Callable[[str], None]
     ) -> Mapping[Root, SentCopy]:
-        """Read the topics for the doubtful copies; return, by root, all that are known to be committed.
+        """Search the topics for the doubtful copies; return all that are known to be committed, by root.
 
-        Their roots wait nevertheless. Afterwards no copy is in doubt any more:
-        of a partition that cannot be read each root gets a second copy.
+        Their roots wait in `_ack_due` nevertheless. Afterwards no copy is in
+        doubt any more: of a partition that cannot be read each root gets a
+        second copy.
 
         `wait_ms` is how long the broker may send nothing.
         """
-        roots_by_content: dict[TopicPartition, dict[_Content, Root]] = {}
+        # by partition: the root of each copy, by the copy's key and headers
+        roots_by_partition: dict[TopicPartition, dict[_Content, Root]] = {}
         for root, doubtful in self._doubtful.items():
             record = doubtful.copy.record
-            roots_by_content.setdefault(doubtful.copy.place, {})[record.key, record.headers] = root
-        for place, root_by_content in roots_by_content.items():
+            root_by_content = roots_by_partition.setdefault(doubtful.copy.place, {})
+            root_by_content[record.key, record.headers] = root
+        for place, root_by_content in roots_by_partition.items():
             first_offset = min(self._doubtful[root].first_offset for root in root_by_content.values())
             try:
                 start = max(first_offset, log.starts([place])[place])
                 end = log.ends([place])[place]
-                for read in read_piece(
+                records = read_piece(
                     log,
                     place,
                     start,
@@ -135,8 +144,9 @@ class CutCopies:
                     committed=True,
                     wait_ms=wait_ms,
                     alive=lambda: note_operation("looking for copies of a transaction that was refused"),
-                ):
-                    committed_root = root_by_content.get((read.key, read.headers))
+                )
+                for record_read in records:
+                    committed_root = root_by_content.get((record_read.key, record_read.headers))
                     if committed_root is not None:
                         self._committed[committed_root] = self._doubtful[committed_root].copy
             except (ConfigError, Damaged, OutOfRange, Unreachable):

@@ -35,7 +35,7 @@ from replay.records.due_fold import DueFold, DueStep, Flawed, due_ms_of, of_root
 from replay.records.headers import location
 from replay.worker.fetch import Absence, RecordPlace, cannot_be_read
 from replay.worker.waiting import DueTable
-from replay.worker.worker import Worker, newer
+from replay.worker.worker import Worker, require_newer_passed_over
 
 SPOILED_MAX = 10_000
 """So many keys are repaired at once; further ones are reported, and the next owner repairs them."""
@@ -74,7 +74,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
     """
     own_cluster = worker.log.cluster_id()
     owned = _OwnedRoots()
-    fold = DueFold(due_ms_of, owned, on_newer=partial(newer, worker.log))
+    fold = DueFold(due_ms_of, owned, on_newer=partial(require_newer_passed_over, worker.log))
     for record in _stored_records(worker, due):
         require_cluster(record.place, record.headers, record.value, own_cluster)
         meaning = fold.put(record)
@@ -84,7 +84,7 @@ def restore(worker: Worker, due: TopicPartition) -> Restored:
             case Progress():
                 owned.behind.clear()  # only what comes behind the last one counts
             case Flawed(why, root):
-                worker.undecodable(*due, record.offset, why)
+                worker.report_undecodable(*due, record.offset, why)
                 if root is not None and len(owned.spoiled) < SPOILED_MAX:
                     owned.spoiled[root] = record.offset
             case _:
@@ -188,7 +188,7 @@ def _unreadable_due(worker: Worker, root: Root, partition: int) -> Due | None:
     """
     if wrong_source(root.source) or root.position < 0:
         return None
-    input = worker.tracked(root.source)
+    input = worker.tracked_input(root.source)
     if input is None:
         return None
     if acker_partition(root.source, root.position, worker.partitions) != partition:
@@ -216,7 +216,7 @@ def _topic(input: Input, root: Root) -> str:
 
 def _name(worker: Worker, root: Root) -> str:
     """Return what people call a root, such as ``sentences/3@1042``."""
-    input = worker.tracked(root.source)
+    input = worker.tracked_input(root.source)
     if input is None:
         return f"source {root.source}, position {root.position}"
     return location(_topic(input, root), partition_of(root.source), offset_of(root.position))
@@ -274,8 +274,8 @@ def _decoded(worker: Worker, place: RecordPlace, answer: Record | Absence) -> Du
     try:
         return replace(whole_entry(answer, root), stack=read_stack(answer.headers))
     except UnknownVersion as error:
-        flaw = newer(worker.log, answer, error)
+        flaw = require_newer_passed_over(worker.log, answer, error)
     except CodecError as error:
         flaw = str(error)
-    worker.undecodable(*place, flaw)
+    worker.report_undecodable(*place, flaw)
     return None if root is None else _unreadable_due(worker, root, place.partition)

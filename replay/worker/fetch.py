@@ -82,14 +82,15 @@ class RecordPlace(NamedTuple):
 record_place = tuple_maker(RecordPlace)
 
 
-def lost_in_a_cut(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPlace]:
+def find_cut_off(log: Log, epoch_by_place: Mapping[RecordPlace, int]) -> set[RecordPlace]:
     """Return which of some places without a record had one perhaps, before their log was cut.
 
-    `emitted` has the leader's epoch in which each was emitted. A marker of a
-    transaction may have taken the place of a record that was cut off. While
-    the leader is the one of then, nothing was cut. Else the leader says how
-    far its log is that of then; where it cannot say so, the place counts as
-    lost: a dead letter too many is better than a loss that nobody names.
+    `epoch_by_place` has the leader's epoch in which each record was emitted. A
+    marker of a transaction may have taken the place of a record that was cut
+    off. While the leader is the one of then, nothing was cut. Else the leader
+    says how far its log is that of then; where it cannot say so, the record
+    counts as cut off: a dead letter too many is better than a loss that nobody
+    names.
 
     For example, a record was emitted at offset 90 in epoch 3. The leader has
     epoch 4 now, and says that epoch 3 ends at 80 in its log. What was at 90
@@ -97,7 +98,7 @@ def lost_in_a_cut(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPla
 
     Raises `Unreachable`: the broker does not answer.
     """
-    emitted_epochs = {place: epoch for place, epoch in emitted.items() if epoch != NO_EPOCH}
+    emitted_epochs = {place: epoch for place, epoch in epoch_by_place.items() if epoch != NO_EPOCH}
     if not emitted_epochs:
         return set()
     partitions = sorted({place.log for place in emitted_epochs})
@@ -108,7 +109,7 @@ def lost_in_a_cut(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPla
         if leader_epochs.get(place.log, epoch) != epoch:
             doubtful_by_epoch[epoch].append(place)
 
-    lost: set[RecordPlace] = set()
+    cut_off: set[RecordPlace] = set()
     for epoch, places in doubtful_by_epoch.items():
         # one question for each partition, about its highest offset: places
         # ascend, so that one stays
@@ -116,8 +117,8 @@ def lost_in_a_cut(log: Log, emitted: Mapping[RecordPlace, int]) -> set[RecordPla
         intact_to: Mapping[TopicPartition, int] = {}
         with suppress(Disagreement):  # the leader knows no such epoch: then nothing counts as intact
             intact_to = log.intact_to(read_to)
-        lost.update(place for place in places if place.offset >= intact_to.get(place.log, 0))
-    return lost
+        cut_off.update(place for place in places if place.offset >= intact_to.get(place.log, 0))
+    return cut_off
 
 
 class Absence(Enum):
@@ -167,7 +168,13 @@ _Offsets = Mapping[TopicPartition, Sequence[int]]
 
 
 class Fetcher:
-    """Fetches records with one `Picker` that stays open; counts all that it read, gaps included."""
+    """Fetches records with one `Picker`, Kafka's reader of single offsets, which stays open.
+
+    Attributes:
+        read_records, read_bytes: all that was read since the start, gaps
+            included.
+        damaged: the damaged runs that the last fetch passed over.
+    """
 
     def __init__(self, log: Log, limits: ReplayLimits) -> None:
         """Prepare; the first fetch opens the picker."""
@@ -177,7 +184,6 @@ class Fetcher:
         self.read_records = 0
         self.read_bytes = 0
         self.damaged: Sequence[DamagedRun] = ()
-        """What the last fetch passed over."""
         # the damaged runs of the latest fetches, which the next one skips
         self._lately_damaged: deque[DamagedRun] = deque(maxlen=_DAMAGED_MAX)
 
@@ -249,7 +255,7 @@ class Fetcher:
         Raises `Unreachable`: the broker sent nothing for `fetch_patience_ms`.
         """
         limits = self._limits
-        patience_ms = limits.fetch_patience_ms
+        patience_ms = limits.fetch_patience_ms  # what is left of it; each poll without progress takes some
         while run.unread and (
             run.kept_bytes < limits.fetch_bytes_max and run.passed_bytes < limits.fetch_passed_bytes_max
         ):
@@ -317,11 +323,11 @@ class Fetcher:
 def _by_partition(places: Iterable[RecordPlace]) -> _Offsets:
     """Return the offsets of places by partition, ascending and without duplicates."""
     offsets: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-    for topic, partition, offset in places:
-        offsets[topic, partition].append(offset)
+    for topic, number, offset in places:
+        offsets[topic, number].append(offset)
     ascending: dict[TopicPartition, Sequence[int]] = {}
-    for log, log_offsets in sorted(offsets.items()):
-        ascending[TopicPartition(*log)] = sorted(set(log_offsets))
+    for partition, partition_offsets in sorted(offsets.items()):
+        ascending[TopicPartition(*partition)] = sorted(set(partition_offsets))
     return ascending
 
 
@@ -357,11 +363,12 @@ class _FetchRun:
     def __init__(
         self, picker: Picker, offsets: _Offsets, gap_bytes: int, lately_damaged: Iterable[DamagedRun]
     ) -> None:
-        """Begin with offsets that are in the log.
+        """Begin with offsets that are in the log, by partition, ascending and none of them empty.
 
         Larger gaps than `gap_bytes` are skipped. So is what was damaged
         lately: to read into it, to find out where it ends, takes a second.
         """
+        # by partition, where the damaged runs of former fetches end
         self._damage_ends: dict[TopicPartition, list[int]] = {}
         for run in lately_damaged:
             self._damage_ends.setdefault(TopicPartition(run.topic, run.partition), []).append(run.end)
@@ -372,11 +379,14 @@ class _FetchRun:
         self.passed_bytes = 0
         self.read_bytes = 0
         self.read_records = 0
-        self._offsets_to_pick = {log: frozenset(log_offsets) for log, log_offsets in offsets.items()}
         self._picker = picker
         self._gap_bytes = gap_bytes
+        self._offsets_to_pick: dict[TopicPartition, frozenset[int]] = {}
         # by partition, the offset that the picker reads next
-        self._positions = {log: log_offsets[0] for log, log_offsets in offsets.items()}
+        self._positions: dict[TopicPartition, int] = {}
+        for partition, partition_offsets in offsets.items():
+            self._offsets_to_pick[partition] = frozenset(partition_offsets)
+            self._positions[partition] = partition_offsets[0]
         picker.assign(self._positions)
 
     def read(self) -> bool:
@@ -405,8 +415,8 @@ class _FetchRun:
         from 100 to 300.
         """
         record_count = 0
-        for log, offsets in self.unread.items():
-            position = self._positions[log]
+        for partition, offsets in self.unread.items():
+            position = self._positions[partition]
             near_count = bisect_left(offsets, position + _PICK_RECORDS)
             if near_count:
                 record_count += offsets[near_count - 1] - position + 1
@@ -421,21 +431,26 @@ class _FetchRun:
         """
         mean_bytes = self.read_bytes / max(1, self.read_records)
         has_moved = must_assign = False
-        for log in list(self.unread):
-            position = self._picker.position(log)
-            has_moved |= position != self._positions[log]
-            self._positions[log] = position
-            passed_count = bisect_left(self.unread[log], position)
-            self.unread[log] = offsets = self.unread[log][passed_count:]
+        for partition in list(self.unread):
+            position = self._picker.position(partition)
+            has_moved |= position != self._positions[partition]
+            self._positions[partition] = position
+            passed_count = bisect_left(self.unread[partition], position)
+            offsets = self.unread[partition][passed_count:]
+            self.unread[partition] = offsets
             if not offsets:
-                del self.unread[log], self._positions[log]
+                del self.unread[partition], self._positions[partition]
                 must_assign = True
-            elif (offsets[0] - position) * mean_bytes > self._gap_bytes:
-                self._positions[log] = offsets[0]
+                continue
+            next_offset = offsets[0]
+            gap_bytes = (next_offset - position) * mean_bytes  # an estimate
+            damage_ends = self._damage_ends.get(partition, ())
+            if gap_bytes > self._gap_bytes:
+                self._positions[partition] = next_offset
                 self.passed_bytes += self._gap_bytes
                 must_assign = True
-            elif any(position < end <= offsets[0] for end in self._damage_ends.get(log, ())):
-                self._positions[log] = offsets[0]
+            elif any(position < end <= next_offset for end in damage_ends):
+                self._positions[partition] = next_offset
                 must_assign = True
         if must_assign:
             self._picker.assign(self._positions)

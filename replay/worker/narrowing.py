@@ -43,7 +43,7 @@ class AtFault(Enum):
 
 
 class Narrowing:
-    """What is to be tried next, of one input in one partition, after a transaction was refused.
+    """The search for refused copies of one input in one partition; it says what is to be tried next.
 
     The broker does not say which record it refused. So the due roots are tried
     by halves: of 8 that were refused together the first 4, then 2, then 1,
@@ -52,11 +52,13 @@ class Narrowing:
     none of several that are tried alone, the fault is the topic's, and no
     record's.
 
-    `suspects` has the roots that were refused alone, by their offset in
-    `_ack_due`, each with the broker's words.
+    `suspects` has the roots that were refused alone, by the offset of their
+    entry in `_ack_due`, each with the broker's words.
     """
 
-    def __init__(self, roots_max: int, refused_max: int, in_a_row: int, search: int = 0) -> None:
+    def __init__(
+        self, roots_max: int, refused_max: int, refused_in_a_row: int, search_number: int = 0
+    ) -> None:
         """Begin with the first transaction that was refused.
 
         Args:
@@ -64,18 +66,18 @@ class Narrowing:
                 refused.
             refused_max: so many refused copies, and none accepted between
                 them, are the topic's trouble.
-            in_a_row: how many were refused before, and none accepted since.
-            search: the number of this search, so that the next one tries other
-                roots.
+            refused_in_a_row: how many were refused before this search, and
+                none accepted since.
+            search_number: from 0; with another number other roots are tried.
         """
         self.suspects: dict[int, str] = {}
         self._roots_max = roots_max
         self._refused_limit = refused_max
-        self._refused_in_a_row = in_a_row
-        self._search_number = search
-        self._refused_together = 0  # so many of those that are due first have a refused one among them
+        self._refused_in_a_row = refused_in_a_row
+        self._search_number = search_number
+        self._refused_together = 0  # among so many of those that are due first one at least is refused
         self._try_count = 1  # so many are tried next
-        self._credit = 0  # so many more suspects may be given up, by what was accepted
+        self._suspects_to_give_up = 0  # so many more may be given up, by the copies that were accepted
 
     @property
     def is_over(self) -> bool:
@@ -86,45 +88,45 @@ class Narrowing:
     @property
     def has_accepted_lately(self) -> bool:
         """Whether the topic has accepted copies, for which suspects may be given up."""
-        return self._credit > 0
+        return self._suspects_to_give_up > 0
 
     @property
     def must_spread(self) -> bool:
         """Whether roots are tried from all that are due, not only the first ones."""
         return bool(self.suspects) and not self.has_accepted_lately
 
-    def choose(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
+    def choose_roots(self, due: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return which of the due roots are tried next; none if all of them are suspects."""
-        unsuspected = [entry for entry in due if entry.offset not in self.suspects]
+        unsuspected = [root for root in due if root.offset not in self.suspects]
         if not self.must_spread or not unsuspected:
             return unsuspected[: self._try_count]
         # With 3 suspects, where 10 refused ones are the topic's trouble, the
         # root at 3 tenths of those that are due is tried; in the next search
         # it is the one behind it.
-        place = len(unsuspected) * len(self.suspects) // self._refused_limit + self._search_number
-        return [unsuspected[place % len(unsuspected)]]
+        index = len(unsuspected) * len(self.suspects) // self._refused_limit + self._search_number
+        return [unsuspected[index % len(unsuspected)]]
 
-    def refused(self, root_count: int) -> None:
+    def record_refused_together(self, root_count: int) -> None:
         """Record that so many roots were refused together, two or more; half of them are tried next."""
         self._refused_together = root_count
         self._try_count = max(1, root_count // 2)
 
-    def refused_alone(self, offset: int, why: str) -> AtFault:
-        """Record that a root was refused alone; return where the fault lies."""
+    def record_refused_alone(self, offset: int, why: str) -> AtFault:
+        """Record that the copy of a root was refused alone; return where the fault lies."""
         self.suspects[offset] = why
         self._refused_together = 0
         self._try_count = 1
         return self._at_fault()
 
-    def letter_was_refused(self) -> None:
+    def record_refused_letter(self) -> None:
         """Record that the dead letter of a root was refused alone: it shows nothing about copies."""
         self._refused_together = 0
         self._try_count = 1
 
-    def accepted(self, root_count: int, copy_count: int) -> AtFault:
+    def record_accepted(self, root_count: int, copy_count: int) -> AtFault:
         """Record that so many roots were accepted, some as copies; return where the fault lies."""
-        self._credit += copy_count * self._refused_limit
-        if self.must_spread:
+        self._suspects_to_give_up += copy_count * self._refused_limit
+        if self.must_spread:  # only dead letters were accepted, which shows nothing about copies
             return AtFault.UNKNOWN
         # of 8 that were refused together the first 4 are accepted: one of the
         # other 4 is refused
@@ -135,7 +137,7 @@ class Narrowing:
             self._try_count = min(self._roots_max, 2 * max(root_count, self._try_count))
         return self._at_fault()
 
-    def ran_out(self) -> AtFault:
+    def fault_of_suspects(self) -> AtFault:
         """Return where the fault lies when nothing is due but the suspects."""
         refused_in_a_row = self._refused_in_a_row + len(self.suspects)
         if not self.has_accepted_lately and refused_in_a_row >= self._refused_limit:
@@ -144,12 +146,13 @@ class Narrowing:
 
     def give_up_suspects(self) -> Mapping[int, str]:
         """Forget the suspects and go on without them; return them, with the broker's words by offset."""
-        suspects, self.suspects = self.suspects, {}
-        if self._credit:  # a copy was accepted, which ends the row
+        suspects = self.suspects
+        self.suspects = {}
+        if self._suspects_to_give_up:  # a copy was accepted, which ends the row
             self._refused_in_a_row = 0
         else:
             self._refused_in_a_row += len(suspects)
-        self._credit = max(0, self._credit - len(suspects))
+        self._suspects_to_give_up = max(0, self._suspects_to_give_up - len(suspects))
         return suspects
 
     def _at_fault(self) -> AtFault:

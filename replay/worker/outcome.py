@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from acker.config.topics import Input
@@ -17,21 +18,24 @@ from replay.worker.fetch import (
     Absence,
     RecordPlace,
     cannot_be_read,
-    lost_in_a_cut,
+    find_cut_off,
     record_place,
     took_the_place,
 )
-from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged
+from replay.worker.worker import Worker, bytes_max, keeps_times, unchanged_topics
 
 OUR_HEADERS_BYTES_MAX: Final = 6 * HISTORY_BYTES_MAX + 200 * HISTORY_MAX + 10_000
-"""A copy is at most so many bytes larger than its record; a character takes up to 6 bytes in JSON. To compute
-the exact size would cost more than to build the copy."""
+"""A copy is at most so many bytes larger than its record; a character takes up to 6 bytes in JSON.
+
+To compute the exact size would cost more than to build the copy.
+"""
 
 
 class RootOutcome(NamedTuple):
     """What is written for one root of an input.
 
     Attributes:
+        due: the root's entry in `_ack_due`.
         written: the copy or the dead letter; None if there probably never was
             a record. Then only the tombstone of the root is written.
         dead: why the root dies; None for a copy.
@@ -79,19 +83,21 @@ def outcomes_of(
     batch, unless the input's `on_data_loss` is skip. `why_refused_by_root` has
     the broker's words on the copies of those roots that die for it.
     """
-    dues = sorted(worker.own_dues(dues), key=_rank)
+    # in the order of the source records, as a bolt would have got them
+    dues = sorted(worker.leave_out_strangers(dues), key=_sort_key)
     if not dues:
         return []
-    parts = worker.apart(
+    # all at once; if that fails, input by input
+    outcomes_by_call = worker.act_isolating_inputs(
         dues,
         lambda due: input_id_of(due.source),
-        lambda dues_of_part: _outcomes(worker, dues_of_part, why_refused_by_root, now_ms),
+        lambda dues_of_call: _build_outcomes(worker, dues_of_call, why_refused_by_root, now_ms),
         now_ms,
     )
-    return [outcome for outcomes in parts for outcome in outcomes]
+    return list(chain.from_iterable(outcomes_by_call))
 
 
-def _rank(due: Due) -> tuple[int, str, int, int]:
+def _sort_key(due: Due) -> tuple[int, str, int, int]:
     """Return what due roots are sorted by: input id, then topic, partition and offset of the origin.
 
     That of ``sentences/3@1042`` and input 7 is ``(7, "sentences", 3, 1042)``.
@@ -105,10 +111,10 @@ def _rank(due: Due) -> tuple[int, str, int, int]:
         return input_id, "", 0, 0
 
 
-def _outcomes(
+def _build_outcomes(
     worker: Worker, dues: Sequence[Due], why_refused_by_root: Mapping[Root, str], now_ms: int
 ) -> list[RootOutcome]:
-    """Do as `outcomes_of`, for due roots that are in order already; return outcomes in the same order.
+    """Do as `outcomes_of` for due roots that are in order; return their outcomes in the same order.
 
     Raises `Disagreement` as `Worker.input_of`; `TopicError`: a topic is
     missing, or has too few partitions.
@@ -119,18 +125,23 @@ def _outcomes(
             input_by_due[due.source, due.group] = worker.input_of(due.source, due.group)
     input_by_id = {input.id: input for input in input_by_due.values()}
     topics = {(due.topic, due.topic_id) for due in dues}
-    infos = worker.topics_of(input_by_id.values(), {topic for topic, _ in topics}, settings=True)
-    build = _Build(infos, why_refused_by_root, lambda topic: worker.letter_ms(topic, now_ms))
+    infos = worker.fetch_topics(input_by_id.values(), {topic for topic, _ in topics}, settings=True)
+    build = _Build(infos, why_refused_by_root, lambda topic: worker.letter_time_ms(topic, now_ms))
     outcomes: list[RootOutcome] = []
-    for due, answer, dead in _fetch_records(worker, dues, unchanged(topics, infos), now_ms):
+    for due, answer, dead in _fetch_records(worker, dues, unchanged_topics(topics, infos), now_ms):
         input = input_by_due[due.source, due.group]
-        if not cannot_be_read(answer) or not input.fails_on_loss():
-            outcomes.append(build.outcome(due, input, answer, dead))
+        if cannot_be_read(answer) and input.fails_on_loss():
+            continue  # its root goes on waiting
+        outcomes.append(build.outcome(due, input, answer, dead))
     return outcomes
 
 
 class _FetchedRoot(NamedTuple):
-    """A due root, its record or why there is none, and why that makes it a dead letter, if it does."""
+    """A due root, and its record or why there is none.
+
+    `dead` is why that makes it a dead letter; None: it does not, since the
+    record is there, or there never was one.
+    """
 
     due: Due
     answer: Record | Absence
@@ -141,7 +152,7 @@ _DEAD_BY_ABSENCE: Final = {
     Absence.GONE: DeadReason.GONE,
     **{Absence[kind.name]: DeadReason[kind.name] for kind in UnreadableKind},
 }
-"""Of an absence that is missing here, no record dies: there never was one."""
+"""Why a root dies whose record is absent; `Absence.NEVER` is missing: there is nothing that could die."""
 
 
 def _fetch_records(
@@ -149,9 +160,9 @@ def _fetch_records(
 ) -> list[_FetchedRoot]:
     """Fetch the records of due roots, in the order of `dues`; those that did not fit are left out.
 
-    `same_topics` are the names and ids of topics that are there still. It is
-    asked again after the fetch, since in a topic that was made anew meanwhile
-    an offset is another record.
+    `same_topics` are the names and ids of topics that are there still. The
+    broker is asked for them again after the fetch, since in a topic that was
+    created again meanwhile an offset is another record.
     """
     places = [record_place((due.topic, partition_of(due.source), offset_of(due.position))) for due in dues]
     to_read: list[RecordPlace] = []
@@ -159,12 +170,12 @@ def _fetch_records(
         if (due.topic, due.topic_id) in same_topics:
             to_read.append(place)
     answers = worker.fetch_readable(to_read, now_ms)
-    same_topics = worker.same_topics(same_topics)
-    without_record: dict[RecordPlace, int] = {}
+    same_topics = worker.fetch_unchanged(same_topics)
+    epoch_without_record: dict[RecordPlace, int] = {}
     for due, place in zip(dues, places, strict=True):
         if answers.get(place) is Absence.NEVER:
-            without_record[place] = due.leader_epoch
-    cut_off = lost_in_a_cut(worker.log, without_record)
+            epoch_without_record[place] = due.leader_epoch
+    cut_off = find_cut_off(worker.log, epoch_without_record)
     fetched: list[_FetchedRoot] = []
     for due, place in zip(dues, places, strict=True):
         if due.dead == DeadReason.UNREADABLE:
@@ -177,7 +188,11 @@ def _fetch_records(
 
 
 def _fetched_root(due: Due, answer: Record | Absence) -> _FetchedRoot:
-    """Return a due root with the record that was fetched for it, unless that took the place of its own."""
+    """Return a due root with what was fetched for it, and what that means for the root.
+
+    A record that a later leader wrote in its place is another record. A place
+    that never had one, by the log, had one if the root's history proves it.
+    """
     if isinstance(answer, Record):
         if took_the_place(answer, due.leader_epoch):
             return _FetchedRoot(due, Absence.GONE, DeadReason.RECREATED)
@@ -224,8 +239,8 @@ class _Build:
         if death is None and record is not None:
             copy = self._copy(due, input, record)
             copy_bytes_max = self._bytes_max[input.replay_topic]
-            # the first comparison costs little, and is enough for nearly all
-            # records
+            # `is_small` costs less than to measure the copy, and is enough for
+            # nearly all records
             is_small = record_bytes(record) <= copy_bytes_max - OUR_HEADERS_BYTES_MAX
             if is_small or record_bytes(copy) <= copy_bytes_max:
                 return RootOutcome(due, input, copy, dead=None)
@@ -280,7 +295,7 @@ class _Build:
         return None
 
 
-def bounded(
+def leave_out_by_breaker(
     worker: Worker, outcomes: Sequence[RootOutcome], now_ms: int
 ) -> tuple[list[RootOutcome], list[Input]]:
     """Leave out dead letters that the breakers do not allow now; return also the inputs to be paused.
@@ -291,7 +306,9 @@ def bounded(
     if not dying_inputs:
         return list(outcomes), []
     # by an input's id, how many more dead letters its breaker allows
-    letters_allowed = {input_id: worker.breakers[input_id].room(now_ms) for input_id in dying_inputs}
+    letters_allowed = {
+        input_id: worker.breakers[input_id].allowed_letters(now_ms) for input_id in dying_inputs
+    }
     to_pause = [input for input_id, input in dying_inputs.items() if not letters_allowed[input_id]]
     allowed: list[RootOutcome] = []
     for outcome in outcomes:

@@ -1,9 +1,10 @@
 """One verdict partition and the worker that owns it: the two transactions of a lost root.
 
-The first transaction writes to `_ack_due` each lost root with its due time and
-history, and the progress of the verdicts. This progress is the truth; the
-group's offset of the verdicts only follows it. The second transaction, at the
-due time, writes the copy or the dead letter, and a tombstone to `_ack_due`.
+The first transaction *accepts* lost roots: it writes to `_ack_due` each one
+with its due time and history (an *entry*), and the progress of the verdicts.
+This progress is the truth; the group's offset of the verdicts only follows it.
+The second transaction, at the due time, *fires* roots: it writes the copy or
+the dead letter, and a tombstone to `_ack_due`.
 Both run under the transactional id of the partition. With this id a new owner
 fences the old one and ends its transaction; then it reads `_ack_due` to its
 stable end, and so has exactly what waits.
@@ -66,7 +67,7 @@ from replay.worker.outcome import RootOutcome
 from replay.worker.refusals import Refusals
 from replay.worker.refused_aside import AsideCount
 from replay.worker.waiting import DueRoot, DueRoots
-from replay.worker.worker import Worker, newer
+from replay.worker.worker import Worker, require_newer_passed_over
 
 _outgoing = tuple_maker(Outgoing)
 
@@ -78,9 +79,12 @@ class VerdictPartition:
     """A verdict partition that this worker owns.
 
     Attributes:
-        reads: its place.
-        held_up: by their offsets in `_ack_due`, waiting roots whose records
-            lie in a damaged batch, and that.
+        number: of the verdict partition, and of its partition of `_ack_due`.
+        verdict_partition: the partition of `_ack_verdict` that it reads.
+        intake: verdict records that were read and are not accepted yet.
+        waiting: the roots that have an entry in `_ack_due`.
+        held_up: by the offset of its entry, a waiting root whose record lies
+            in a damaged batch: the damaged offsets.
         progress: how far verdicts are accepted, as `_ack_due` says; `intake`
             may be further.
         pauses: by an input's id.
@@ -96,29 +100,31 @@ class VerdictPartition:
         """
         self.number = number
         self._worker = worker
-        self.reads = TopicPartition(worker.names.verdict, number)
-        self._due = TopicPartition(worker.names.due, number)
+        self.verdict_partition = TopicPartition(worker.names.verdict, number)
+        self._due_partition = TopicPartition(worker.names.due, number)
         self._progress_written_ms = 0  # wall time, as below
         self._owner_checked_ms = 0
-        self._was_undone = False  # whether a transaction was aborted; see `_transact`
+        self._was_aborted = False  # whether a transaction was aborted; see `_transact`
         self._refusals = Refusals(worker.limits, worker.in_a_row)
         self.held_up: dict[int, DamagedRun] = {}
-        # by the offset of an entry, the id of an input under which a strange
+        # by the offset of an entry: the id of an input under which another
         # group emitted the root
-        self._strangers: dict[int, int] = {}
-        self._proof = Outgoing(*self._due, None, OWNER_KEY)  # a record that changes nothing
-        self._verdicts_end = 0
+        self._input_by_stranger: dict[int, int] = {}
+        # a record that changes nothing; the broker takes it only from the owner
+        self._owner_proof = Outgoing(*self._due_partition, None, OWNER_KEY)
+        self._verdicts_end = 0  # of the verdict log, as it was when this opened
         self._transactions = worker.log.transactions(f"{worker.group}-{number}")
         try:
             self._transactions.init(worker.limits.operation_timeout_ms)
-            restored = restore(worker, self._due)
-            self._mends = restored.mends
-            # roots that a cut transaction wrote behind the last progress, and
-            # the progress has not passed
-            self._unpassed = set(restored.behind)
-            self._cut = worker.cuts.setdefault(number, CutCopies())
-            self._cut.keep(restored.table)
-            self._firings = Firings(worker, self._due, self._refusals, self._cut)
+            restored = restore(worker, self._due_partition)
+            self._entries_to_mend = restored.mends
+            # roots that are accepted although the progress has not passed
+            # them: a transaction that was cut wrote their entries, and not the
+            # progress behind these
+            self._accepted_behind = set(restored.behind)
+            self._unsure_copies = worker.cuts.setdefault(number, CutCopies())
+            self._unsure_copies.forget_done(restored.table)
+            self._firings = Firings(worker, self._due_partition, self._refusals, self._unsure_copies)
             self.waiting = DueRoots(restored.table.by_input(), worker.limits.waiting_bytes_max)
             for input_id in worker.pauses.get(number, {}).keys() & worker.breakers.keys():
                 if input_id not in restored.pauses:  # it was resumed
@@ -128,7 +134,7 @@ class VerdictPartition:
             self._verdicts_end = self._require_verdicts(self.progress)
             self.intake = Intake(self.progress)
             if self.progress.next >= self._verdicts_end:  # nothing can be accepted again
-                self._unpassed.clear()
+                self._accepted_behind.clear()
         except WindhoverError:
             self._transactions.close()
             raise
@@ -143,22 +149,22 @@ class VerdictPartition:
                 times_ms.append(max(due_ms, ready_ms))
         return min(times_ms, default=None)
 
-    def aside(self, now_ms: int) -> Mapping[int, int]:
+    def aside_counts(self, now_ms: int) -> Mapping[int, int]:
         """Return how many roots cannot go on, by the id of their input.
 
         These are all of an input that cannot go on; of any other one those
-        that wait until a topic takes them, and those that a strange group
+        that wait until a topic takes them, and those that another group
         emitted.
         """
-        counts = Counter(self._strangers.values())
-        for input_id, refused in self.refused_aside().items():
+        counts = Counter(self._input_by_stranger.values())
+        for input_id, refused in self.refused_aside_counts().items():
             counts[input_id] += refused.roots
         for input_id, waiting_count in self.waiting.counts().items():
             if input_id in self.pauses or not self._worker.is_ready(input_id, now_ms):
                 counts[input_id] = waiting_count
         return counts
 
-    def refused_aside(self) -> Mapping[int, AsideCount]:
+    def refused_aside_counts(self) -> Mapping[int, AsideCount]:
         """Return how many roots wait until a topic takes them, by the input's id, and why."""
         return self._refusals.aside.counts()
 
@@ -173,35 +179,45 @@ class VerdictPartition:
         limits = self._worker.limits
         return min(limits.intake_max, limits.waiting_max - len(self.waiting))
 
-    def offer(self, record: Record, now_ms: int) -> None:
-        """Queue the lost roots of a record of the verdict topic; answers to sessions are ignored.
+    def queue_lost_roots(self, record: Record, now_ms: int) -> None:
+        """Queue the lost roots of a record of the verdict topic, and count its acks for the breakers.
+
+        Answers to sessions are ignored, and so is what cannot be decoded, which
+        is reported.
 
         Raises `UnknownVersion`: perhaps a newer acker wrote it; to pass over
         it would lose its lost roots. Raises `Disagreement`: it was written in
         another cluster, where its roots are others.
         """
         require_cluster(record.place, record.headers, record.value, self._worker.cluster_id)
+        verdicts = self._decode_verdicts(record)
+        if verdicts is None:
+            return
+        for source, start, end in verdicts.acked:
+            breaker = self._worker.breakers.get(input_id_of(source))
+            if breaker is not None:
+                breaker.count_acked(end - start, now_ms)
+        epochs = read_epochs(record.headers)
+        self.intake.add(record.offset, verdicts, epochs, read_stacks(record.headers))
+
+    def _decode_verdicts(self, record: Record) -> Verdicts | None:
+        """Return the verdicts of a record; None if it has none, or is flawed, which is reported."""
         try:
             event = self._worker.wire_codec.decode(record.value)
         except UnknownVersion as error:
-            self._worker.undecodable(*self.reads, record.offset, newer(self._worker.log, record, error))
-            return
+            flaw = require_newer_passed_over(self._worker.log, record, error)
         except CodecError as error:
-            if marked_offset(record) is None:  # a mark that lets a record pass is no flawed one
-                self._worker.undecodable(*self.reads, record.offset, str(error))
-            return
-        if not isinstance(event, Verdicts):
-            return
-        flaw = wrong_verdicts(event)
-        if flaw:
-            self._worker.undecodable(*self.reads, record.offset, flaw)
-            return
-        for source, start, end in event.acked:
-            breaker = self._worker.breakers.get(input_id_of(source))
-            if breaker is not None:
-                breaker.acked(end - start, now_ms)
-        epochs = read_epochs(record.headers)
-        self.intake.offer(record.offset, event, epochs, read_stacks(record.headers))
+            if marked_offset(record) is not None:
+                return None  # no flawed record, but an operator's mark on another one
+            flaw = str(error)
+        else:
+            if not isinstance(event, Verdicts):
+                return None
+            flaw = wrong_verdicts(event)
+            if not flaw:
+                return event
+        self._worker.report_undecodable(*self.verdict_partition, record.offset, flaw)
+        return None
 
     def step(self, now_ms: int) -> bool:
         """Repair entries, write what is due, accept what was lost; True if anything was done.
@@ -214,26 +230,28 @@ class VerdictPartition:
             if check_ms and abs(now_ms - self._owner_checked_ms) >= check_ms:
                 self._owner_checked_ms = now_ms
                 self._require_owned()  # whoever resumes an input, or drops roots of strangers, fences us
-            worked = self._mend(now_ms)
-            worked = self._fire(now_ms) or worked
-            return self._accept(now_ms) or worked
+            has_mended = self._mend_entries(now_ms)
+            # due roots go first: they make room for new ones
+            has_fired = self._fire(now_ms)
+            has_accepted = self._accept(now_ms)
+            return has_mended or has_fired or has_accepted
 
     def _owner_check_ms(self) -> int:
         """Return how often, in ms, to check that we own the partition still; 0: what we write shows it.
 
-        Where nothing but roots of strangers wait, which an operator may drop,
-        nothing is written for long.
+        An operator may resume a paused input, or drop roots of strangers,
+        while nothing is written for long.
         """
         if self.pauses:
             return _OWNER_CHECK_MS
-        may_be_dropped = bool(self._strangers)
+        may_be_dropped = bool(self._input_by_stranger)
         for input_id in self.waiting.counts():
             may_be_dropped |= self._worker.ready_ms(input_id) is None  # topics.yaml does not have the input
         return self._worker.limits.input_retry_ms if may_be_dropped else 0
 
     def finish(self) -> None:
         """Commit the progress of the verdicts, if that was delayed."""
-        batch = self.intake.peek(0)
+        batch = self.intake.next_batch(0)
         if batch.progress != self.intake.progress:
             self._commit_progress(batch, [])
 
@@ -241,32 +259,39 @@ class VerdictPartition:
         self._transactions.close()
 
     def _accept(self, now_ms: int) -> bool:
-        """Run the first transaction: write what was lost to `_ack_due`; return whether there was anything."""
+        """Run the first transaction: write lost roots to `_ack_due`; return whether there was anything.
+
+        1. Take as many roots as there is room for. Progress alone is written
+           only now and then.
+        2. Decide when each is replayed, or that it dies.
+        3. Write the entries and the progress.
+        4. Count them, and let them wait in memory.
+        """
+        worker = self._worker
         room = self._room
         if room <= 0:
-            self._worker.counters.waiting_full += 1
+            worker.counters.waiting_full += 1
             return False
-        batch = self.intake.peek(room)
-        if batch.progress == self.intake.progress:
+        batch = self.intake.next_batch(room)
+        if batch.progress == self.intake.progress:  # no verdict came
             return False
-        # progress alone is written now and then; below 0 the clock was set
-        # back
-        since_progress_ms = now_ms - self._progress_written_ms
-        if not batch.roots and 0 <= since_progress_ms < self._worker.limits.position_interval_ms:
+        since_progress_ms = now_ms - self._progress_written_ms  # below 0 the clock was set back
+        if not batch.roots and 0 <= since_progress_ms < worker.limits.position_interval_ms:
             return False
         # what a cut transaction has written already is not accepted again
-        roots = [root for root in batch.roots if (root.lost.source, root.position) not in self._unpassed]
-        dues = dues_of(self._worker, roots, now_ms)
-        values = [self._worker.due_codec.encode(due) for due in dues]
+        behind = self._accepted_behind
+        roots = [root for root in batch.roots if (root.lost.source, root.position) not in behind]
+        dues = dues_of(worker, roots, now_ms)
+        values = [worker.due_codec.encode(due) for due in dues]
         entries: list[Outgoing] = []
         for due, value in zip(dues, values, strict=True):
             headers = stack_header(due.stack)
-            entries.append(self._worker.waiting_record(self._due, root_key(due), value, headers))
+            entries.append(worker.waiting_record(self._due_partition, root_key(due), value, headers))
         entry_offsets = self._commit_progress(batch, entries, now_ms)
         self._progress_written_ms = now_ms
-        self._worker.counters.lost += len(roots)
-        self._worker.counters.held += sum(due.last_was_blocked for due in dues)
-        self._worker.counters.absent += len(roots) - len(dues)
+        worker.counters.lost += len(roots)
+        worker.counters.held += sum(due.last_was_blocked for due in dues)
+        worker.counters.absent += len(roots) - len(dues)  # they never had a record
         for due, value, offset in zip(dues, values, entry_offsets, strict=True):
             self.waiting.put(due, offset, len(value) + len(due.stack))
         return True
@@ -274,32 +299,35 @@ class VerdictPartition:
     def _commit_progress(
         self, batch: Batch, entries: Sequence[Outgoing], now_ms: int | None = None
     ) -> Sequence[int]:
-        """Write entries, and the progress once it has passed all that a cut transaction left behind it.
+        """Write entries and the progress of a batch in one transaction.
 
-        The next owner accepts again what is before a progress and not passed
-        by it.
+        The progress is not written yet as long as verdicts follow whose roots
+        a cut transaction has accepted already: the next owner knows these by
+        their place behind the progress in `_ack_due`, so that it does not
+        accept them again.
 
         Return the offsets that the entries got, in their order.
         """
-        unpassed = self._unpassed
-        if unpassed:
-            unpassed = unpassed.difference((root.lost.source, root.position) for root in batch.roots)
-        if batch.progress.next >= self._verdicts_end:  # what is left was written for another reason
-            unpassed = set()
+        accepted_behind = self._accepted_behind
+        if accepted_behind:
+            roots_of_batch = ((root.lost.source, root.position) for root in batch.roots)
+            accepted_behind = accepted_behind.difference(roots_of_batch)
+        if batch.progress.next >= self._verdicts_end:
+            accepted_behind = set()  # no verdict of then is left: they were written for another reason
         records = [*entries]
-        if not unpassed:
+        if not accepted_behind:
             records.append(self._progress_record(batch.progress, now_ms))
         entry_offsets = self._transact(records)
         self.intake.advance(batch.progress)
-        self._unpassed = unpassed
-        if not unpassed:
+        self._accepted_behind = accepted_behind
+        if not accepted_behind:
             self.progress = batch.progress
         return entry_offsets
 
     def _progress_record(self, progress: Progress, now_ms: int | None) -> Outgoing:
         """Return the record of a progress; `now_ms` is what this machine's clock says, where it is known."""
         value = self._worker.due_codec.encode(progress)
-        return self._worker.waiting_record(self._due, PROGRESS_KEY, value, clock_header(now_ms))
+        return self._worker.waiting_record(self._due_partition, PROGRESS_KEY, value, clock_header(now_ms))
 
     def _fire(self, now_ms: int) -> bool:
         """Run the second transaction; return whether anything was written, or found out.
@@ -320,18 +348,21 @@ class VerdictPartition:
         partition, since another owner may have removed the entry.
         """
         worker = self._worker
-        inputs = self._refusals.in_turn(self._ready(now_ms), worker.refused_inputs)
+        # 1. which roots
+        inputs = self._refusals.take_input_turn(self._ready_inputs(now_ms), worker.refused_inputs)
         taken = self.waiting.take(now_ms, worker.limits.fire_max, inputs)
         if not taken:
             return False
-        chosen = self._refusals.choose(taken, inputs)
+        chosen = self._refusals.take_root_turn(taken, inputs)
         if len(chosen) < len(taken):
-            offsets = {entry.offset for entry in chosen}
-            self.waiting.put_back(entry for entry in taken if entry.offset not in offsets)
+            chosen_offsets = {root.offset for root in chosen}
+            self.waiting.put_back(root for root in taken if root.offset not in chosen_offsets)
         if not chosen:  # of the one input that is tried alone nothing is due but suspects
             (input_id,) = inputs
-            self._conclude(input_id, self._refusals.ran_out(input_id), now_ms)
+            at_fault = self._refusals.judge_last_suspects(input_id)
+            self._leave_alone_if_topic_refuses(input_id, at_fault, now_ms)
             return True
+        # 2. what is written
         try:
             firing = self._firings.prepare(chosen, self.waiting.in_memory(chosen), now_ms)
         except WindhoverError as error:
@@ -339,43 +370,46 @@ class VerdictPartition:
             if isinstance(error, DataLoss):
                 self._require_owned()
             raise
-        has_written = bool(firing.inputs or firing.pauses)
+        # 3. write it
+        has_written = bool(firing.input_ids or firing.pauses)
         entry_offsets: Sequence[int] = ()
         if has_written:
             try:
                 copies = _new_copies(firing.outcomes)
-                self._cut.begin(worker.log, {copy.place for _, copy in copies}, now_ms)
+                self._unsure_copies.record_ends(worker.log, {copy.place for _, copy in copies}, now_ms)
                 entry_offsets = self._write(firing, now_ms)
             except (TopicError, NotAuthorized, RecordRefused) as error:
                 self.waiting.put_back(chosen)
-                self._refused(firing, error, now_ms)
+                self._abort_refused(firing, error, now_ms)
                 return True
-        self._follow(firing, entry_offsets, now_ms)
+        # 4. what is done is removed
+        self._record_committed(firing, entry_offsets, now_ms)
         return has_written
 
-    def _hold_up(self, not_done: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
-        """Record and report roots that lie in a damaged batch.
+    def _record_held_up(self, due_by_offset: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
+        """Record and report roots whose records lie in a damaged batch.
 
-        `not_done` are, by offset, the entries of roots that were due; most
-        were left for other reasons.
+        `due_by_offset` has the entries of roots that were due and are not
+        done; most were left for other reasons.
 
         Return by the offset of an entry when its root is tried again, wall
         time in ms.
         """
         worker = self._worker
-        until_ms: dict[int, int] = {}
+        until_ms_by_offset: dict[int, int] = {}
         input_by_run: dict[DamagedRun, int] = {}
-        for entry_offset, due in not_done.items():
+        for entry_offset, due in due_by_offset.items():
             if due is None:
                 continue
-            partition, offset = partition_of(due.source), offset_of(due.position)
-            holding = worker.damaged.holding(due.topic, partition, offset, now_ms)
-            if holding is not None:
-                self.held_up[entry_offset] = holding.run
-                until_ms[entry_offset] = holding.until_ms
-                input_by_run[holding.run] = input_id_of(due.source)
+            partition = partition_of(due.source)
+            offset = offset_of(due.position)
+            held_up = worker.damaged.held_up_at(due.topic, partition, offset, now_ms)
+            if held_up is not None:
+                self.held_up[entry_offset] = held_up.run
+                until_ms_by_offset[entry_offset] = held_up.until_ms
+                input_by_run[held_up.run] = input_id_of(due.source)
         for run, input_id in input_by_run.items():
-            if worker.damaged.is_to_report(run, now_ms):
+            if worker.damaged.take_due_report(run, now_ms):
                 worker.report(
                     "held_up",
                     input=worker.name_of(input_id),
@@ -384,23 +418,23 @@ class VerdictPartition:
                     why=run.why,
                     next_step=held_up_cure(unreadable_kind(run.why)),
                 )
-        return until_ms
+        return until_ms_by_offset
 
-    def _put_off_strangers(self, not_done: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
-        """Record roots that a strange group emitted; return by their offsets when they are looked at again.
+    def _record_strangers(self, due_by_offset: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
+        """Record roots that another group emitted; return by their offsets when they are tried again.
 
-        `not_done` are, by offset, the entries of roots that were due and are
-        not done. Until they are looked at again they take no place in a
-        transaction. The input may get that group by a newer topics.yaml.
+        `due_by_offset` has the entries of roots that were due and are not
+        done. Until they are tried again they take no place in a transaction.
+        The input may get that group by a newer topics.yaml.
         """
-        until_ms: dict[int, int] = {}
-        for offset, due in not_done.items():
-            if due is not None and self._worker.is_strangers(due.source, due.group):
-                self._strangers[offset] = input_id_of(due.source)
-                until_ms[offset] = now_ms + self._worker.limits.input_retry_ms
-        return until_ms
+        until_ms_by_offset: dict[int, int] = {}
+        for offset, due in due_by_offset.items():
+            if due is not None and self._worker.is_of_other_group(due.source, due.group):
+                self._input_by_stranger[offset] = input_id_of(due.source)
+                until_ms_by_offset[offset] = now_ms + self._worker.limits.input_retry_ms
+        return until_ms_by_offset
 
-    def _ready(self, now_ms: int) -> Sequence[int]:
+    def _ready_inputs(self, now_ms: int) -> Sequence[int]:
         """Return the ids of the inputs that have due roots and can go on."""
         ready: list[int] = []
         for input_id, due_ms in self.waiting.next_due().items():
@@ -414,110 +448,116 @@ class VerdictPartition:
 
         Return the offsets that the new entries got, in their order.
         """
-        due_topic, due_partition = self._due
         waiting_record = self._worker.waiting_record
         outcomes = firing.outcomes
         records = [copy.record for _, copy in _new_copies(outcomes)]
-        for outcome in outcomes:
-            tombstone = _outgoing((due_topic, due_partition, None, root_key(outcome.due), (), None))
-            records.append(tombstone)
-        for offset, decision in firing.decisions.items():
-            due = firing.entries[offset]
-            if due is not None:
-                if decision is None:  # a tombstone
-                    records.append(waiting_record(self._due, root_key(due), None))
-                else:
-                    headers = stack_header(decision.due.stack)
-                    records.append(waiting_record(self._due, root_key(due), decision.value, headers))
-        if not self._unpassed:
+        records += [_tombstone(self._due_partition, outcome.due) for outcome in outcomes]
+        for offset, decision in firing.decision_by_offset.items():
+            due = firing.due_by_offset[offset]
+            if due is None:  # unreadable, and not about a root of ours: nothing is decided about it
+                continue
+            if decision is None:  # there never was a record
+                records.append(waiting_record(self._due_partition, root_key(due), None))
+            else:
+                headers = stack_header(decision.due.stack)
+                records.append(waiting_record(self._due_partition, root_key(due), decision.value, headers))
+        # the next owner keeps in memory which entries are behind the last
+        # progress, so it is repeated here; see `_commit_progress` for when not
+        if not self._accepted_behind:
             records.append(self._progress_record(self.progress, now_ms))
         for pause in firing.pauses:
             value = self._worker.due_codec.encode(pause)
-            records.append(waiting_record(self._due, pause_key(pause.input), value))
+            records.append(waiting_record(self._due_partition, pause_key(pause.input), value))
         try:
             entry_offsets = self._transact(records)
         except WindhoverError:
-            self._cut.refused(_new_copies(outcomes))
+            self._unsure_copies.record_unsure(_new_copies(outcomes))
             raise
-        self._cut.committed(outcome.root for outcome in outcomes)
+        self._unsure_copies.forget_committed(outcome.root for outcome in outcomes)
         return entry_offsets
 
-    def _follow(self, firing: Firing, entry_offsets: Sequence[int], now_ms: int) -> None:
+    def _record_committed(self, firing: Firing, entry_offsets: Sequence[int], now_ms: int) -> None:
         """Change in memory what was committed: what is done, what waits on, and what was refused or not.
 
         `entry_offsets` are those of the firing's new entries; none if nothing
         had to be written.
         """
-        done = firing.done()
-        aside = self._refusals.aside
-        were_aside = {offset for offset in done if aside.has(offset)} if aside else ()
-        self._remove_done(firing, done, now_ms)
-        self._refusals.done(done)
+        refusals = self._refusals
+        done_offsets = firing.offsets_done()
+        # asked before `forget_done` forgets it
+        aside_offsets: Collection[int] = ()
+        if refusals.aside:
+            aside_offsets = {offset for offset in done_offsets if refusals.aside.has(offset)}
+        self._remove_done(firing, done_offsets, now_ms)
+        refusals.forget_done(done_offsets)
         self._put_new_entries(firing, entry_offsets)
-        copied_inputs: set[int] = set()
+        copied_input_ids: set[int] = set()
         for outcome in firing.outcomes:
             if outcome.is_copy and outcome.is_sent:
-                copied_inputs.add(outcome.input.id)
-        self._worker.works(firing.inputs, copied_inputs)
-        if self._refusals.has_refused_lately:
-            for input_id in firing.inputs:
-                self._refusals.accepted(input_id, firing.accepted(input_id, were_aside))
+                copied_input_ids.add(outcome.input.id)
+        self._worker.record_success(firing.input_ids, copied_input_ids)
+        if refusals.has_refused_lately:
+            for input_id in firing.input_ids:
+                accepted = firing.count_accepted(input_id, aside_offsets)
+                refusals.record_accepted(input_id, accepted)
         self._count_firing(firing, now_ms)
 
-    def _remove_done(self, firing: Firing, done: Collection[int], now_ms: int) -> None:
-        """Remove the entries at the offsets `done`; put the others of a firing back, some for a while."""
-        for entry in firing.chosen:
-            self.held_up.pop(entry.offset, None)
-            self._strangers.pop(entry.offset, None)
-        if len(done) == len(firing.chosen):
-            self.waiting.remove(firing.chosen)
+    def _remove_done(self, firing: Firing, done_offsets: Collection[int], now_ms: int) -> None:
+        """Remove the roots of a firing that are done; put its others back, some of them for a while."""
+        for root in firing.chosen_roots:
+            self.held_up.pop(root.offset, None)
+            self._input_by_stranger.pop(root.offset, None)
+        if len(done_offsets) == len(firing.chosen_roots):
+            self.waiting.remove(firing.chosen_roots)
             return
         done_roots: list[DueRoot] = []
         remaining: list[DueRoot] = []
-        for entry in firing.chosen:
-            if entry.offset in done:
-                done_roots.append(entry)
+        for root in firing.chosen_roots:
+            if root.offset in done_offsets:
+                done_roots.append(root)
             else:
-                remaining.append(entry)
+                remaining.append(root)
         self.waiting.remove(done_roots)
-        # what was not read yet, or did not fit into the fetch, has no entry
-        # here
-        offsets = [entry.offset for entry in remaining if entry.offset in firing.entries]
-        entries = {offset: firing.entries[offset] for offset in offsets}
-        held_up_until_ms = self._hold_up(entries, now_ms)
-        strangers_until_ms = self._put_off_strangers(entries, now_ms)
+        due_by_offset: dict[int, Due | None] = {}
+        for root in remaining:
+            # what is behind the stable end, or did not fit into the fetch, has
+            # no entry here
+            if root.offset in firing.due_by_offset:
+                due_by_offset[root.offset] = firing.due_by_offset[root.offset]
+        held_up_until_ms = self._record_held_up(due_by_offset, now_ms)
+        strangers_until_ms = self._record_strangers(due_by_offset, now_ms)
         self.waiting.put_back(remaining, {**held_up_until_ms, **strangers_until_ms})
 
     def _put_new_entries(self, firing: Firing, entry_offsets: Sequence[int]) -> None:
-        """Add the roots to those that wait whose new entries were written, by the offsets of these."""
-        new_entries = [decision for decision in firing.decisions.values() if decision is not None]
+        """Let the roots of a firing's new entries wait, under the offsets that these got."""
+        new_entries = [decision for decision in firing.decision_by_offset.values() if decision is not None]
         for (due, value), offset in zip(new_entries, entry_offsets, strict=True):
             self.waiting.put(due, offset, len(value))
             if isinstance(due, RefusedRoot):
                 self._refusals.aside.put(input_id_of(due.source), offset, due)
 
-    def _refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
-        """Abort a transaction that the broker refused, and find out what it refused: an input, or a record.
+    def _abort_refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
+        """Abort a transaction that the broker refused, and record what it refused: an input, or a record.
 
         A transaction of several inputs only shows that each of them must be
         tried alone.
         """
-        self._was_undone = True
+        self._was_aborted = True
         with suppress(WindhoverError):  # the next transaction raises it again
             self._transactions.abort(self._worker.limits.operation_timeout_ms)
-        if len(firing.inputs) > 1:
-            self._worker.refused_inputs |= firing.inputs
+        if len(firing.input_ids) > 1:
+            self._worker.refused_inputs |= firing.input_ids
             return
-        for input_id in firing.inputs:
+        for input_id in firing.input_ids:
             self._worker.refused_inputs.discard(input_id)
             sent = [outcome for outcome in firing.outcomes if outcome.is_sent]
             if isinstance(error, RecordRefused) and sent:
-                self._refused_records(input_id, firing, sent, error, now_ms)
+                self._record_refusal(input_id, firing, sent, error, now_ms)
             else:
-                self._refusals.forget(input_id)
-                self._worker.trouble(input_id, error, now_ms)
+                self._refusals.end_search(input_id)
+                self._worker.record_trouble(input_id, error, now_ms)
 
-    def _refused_records(
+    def _record_refusal(
         self,
         input_id: int,
         firing: Firing,
@@ -525,7 +565,7 @@ class VerdictPartition:
         error: RecordRefused,
         now_ms: int,
     ) -> None:
-        """Record that a transaction of one input was refused, which `sent` copies and dead letters.
+        """Record that a transaction of one input was refused, in which `sent` are the copies and letters.
 
         1. Roots that were put aside were tried: they are left alone for
            longer.
@@ -534,15 +574,18 @@ class VerdictPartition:
            aside.
         """
         refusals = self._refusals
-        were_aside = [entry for entry in firing.chosen if refusals.aside.has(entry.offset)]
-        if were_aside:
-            wait_ms = refusals.aside.refused(input_id, len(were_aside), error.reason)
+        # 1. roots that were put aside
+        aside_roots = [root for root in firing.chosen_roots if refusals.aside.has(root.offset)]
+        if aside_roots:
+            wait_ms = refusals.aside.record_refused(input_id, len(aside_roots), error.reason)
             if wait_ms:
-                self._put_off(input_id, were_aside[0], now_ms, now_ms + wait_ms)
+                self._delay_aside(input_id, aside_roots[0], now_ms, now_ms + wait_ms)
             return
+        # 2. several
         if len(sent) > 1:
-            refusals.refused_together(input_id, firing.root_count_of(input_id))
+            refusals.record_refused_together(input_id, firing.root_count_of(input_id))
             return
+        # 3. one
         (outcome,) = sent
         record = outcome.written
         if record is None:
@@ -551,52 +594,55 @@ class VerdictPartition:
         why = f"{record.topic}: {error.reason}"
         is_too_old = outcome.is_copy and self._worker.is_too_old(record, now_ms)
         if outcome.is_copy:
-            at_fault = refusals.refused_copy(input_id, offset, why, is_too_old=is_too_old)
-            self._conclude(input_id, at_fault, now_ms)
+            at_fault = refusals.record_refused_copy(input_id, offset, why, is_too_old=is_too_old)
+            self._leave_alone_if_topic_refuses(input_id, at_fault, now_ms)
         else:
             if error.is_of_time:
-                self._worker.letter_topics_by_broker.add(record.topic)
-            refusals.refused_letter(input_id, offset, why)
+                self._worker.letter_topics_on_broker_time.add(record.topic)
+            refusals.record_refused_letter(input_id, offset, why)
         if is_too_old or not outcome.is_copy:
             name = outcome.input.name
             self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
 
-    def _conclude(self, input_id: int, at_fault: AtFault, now_ms: int) -> None:
-        """Leave an input alone for a while if the fault is its topic's, which takes no copies."""
+    def _leave_alone_if_topic_refuses(self, input_id: int, at_fault: AtFault, now_ms: int) -> None:
+        """Leave an input alone for a while if the fault is its replay topic's, which takes no copies."""
         if at_fault is AtFault.TOPIC:
             why = self._refusals.why_no_copy(input_id)
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
-            self._worker.trouble(input_id, TopicError(text), now_ms, is_of_copies=True)
+            self._worker.record_trouble(input_id, TopicError(text), now_ms, is_of_copies=True)
 
-    def _put_off(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
+    def _delay_aside(self, input_id: int, tried: DueRoot, now_ms: int, until_ms: int) -> None:
         """Leave the due roots of an input alone that were put aside, until `until_ms`.
 
         `tried` is the one that was tried; it comes back 1 ms after the others,
         so that another one is tried first then.
         """
         put_back: list[DueRoot] = []
-        for entry in self.waiting.take(now_ms, self._worker.limits.fire_max, [input_id]):
-            if entry == tried:
-                put_back.append(DueRoot(until_ms + 1, entry.offset))
-            elif self._refusals.aside.has(entry.offset):
-                put_back.append(DueRoot(until_ms, entry.offset))
+        for root in self.waiting.take(now_ms, self._worker.limits.fire_max, [input_id]):
+            if root == tried:
+                put_back.append(DueRoot(until_ms + 1, root.offset))
+            elif self._refusals.aside.has(root.offset):
+                put_back.append(DueRoot(until_ms, root.offset))
             else:
-                put_back.append(entry)
+                put_back.append(root)
         self.waiting.put_back(put_back)
 
-    def _mend(self, now_ms: int) -> bool:
-        """Write the entries anew that the new owner found flawed; return whether there were any."""
-        if not self._mends:
+    def _mend_entries(self, now_ms: int) -> bool:
+        """Write the entries anew that were flawed when the partition was opened.
+
+        Return whether there were any.
+        """
+        if not self._entries_to_mend:
             return False
-        records = [mend.written for mend in self._mends]
-        if not self._unpassed:
+        records = [mend.written for mend in self._entries_to_mend]
+        if not self._accepted_behind:
             records.append(self._progress_record(self.progress, now_ms))
         offsets = iter(self._transact(records))
-        for mend in self._mends:
+        for mend in self._entries_to_mend:
             if mend.due is not None:  # else its root waits no more: a tombstone was written
                 self.waiting.put(mend.due, next(offsets), len(mend.written.value or b""))
             self._worker.report("mended", partition=self.number, root=mend.name)
-        self._mends = ()
+        self._entries_to_mend = ()
         return True
 
     def _count_firing(self, firing: Firing, now_ms: int) -> None:
@@ -605,7 +651,7 @@ class VerdictPartition:
         copies_by_input = Counter(outcome.input.name for outcome in firing.outcomes if outcome.is_copy)
         counters.replayed += copies_by_input.total()
         counters.replayed_by_input.update(copies_by_input)
-        counters.absent += sum(decision is None for decision in firing.decisions.values())
+        counters.absent += sum(decision is None for decision in firing.decision_by_offset.values())
         for outcome in firing.outcomes:
             if not outcome.is_copy:
                 self._count_without_copy(outcome, now_ms)
@@ -640,7 +686,7 @@ class VerdictPartition:
         counters.dead_lettered += 1
         counters.without_payload += not outcome.has_payload
         counters.dead_lettered_by_input[name] += 1
-        self._worker.breakers[outcome.input.id].dead(1, now_ms)
+        self._worker.breakers[outcome.input.id].count_dead(1, now_ms)
         self._worker.report("dead_lettered", **fields)
 
     def _transact(self, records: Iterable[Outgoing]) -> Sequence[int]:
@@ -669,14 +715,14 @@ class VerdictPartition:
         entries: list[Outgoing] = []  # those that let roots wait
         other_due_records: list[Outgoing] = []  # tombstones, the progress, pauses
         for record in records:
-            if record.topic != self._due.topic:
+            if record.topic != self._due_partition.topic:
                 copies_and_letters.append(record)
             elif len(record.key or b"") == ROOT_KEY_BYTES and record.value is not None:
                 entries.append(record)
             else:
                 other_due_records.append(record)
-        if self._was_undone:
-            transactions.send_all([self._proof])
+        if self._was_aborted:
+            transactions.send_all([self._owner_proof])
             transactions.flush(timeout_ms)
         transactions.send_all(copies_and_letters)
         transactions.flush(timeout_ms)
@@ -688,12 +734,12 @@ class VerdictPartition:
 
     def _require_owned(self) -> None:
         """Raise `Fenced` if another worker owns the partition."""
-        self._transact([self._proof])  # a transaction without a record would not reach the broker
+        self._transact([self._owner_proof])  # a transaction without a record would not reach the broker
 
     def _committed_progress(self) -> Progress:
         """Return the progress that the group committed: what to begin with if `_ack_due` has none."""
-        committed = self._worker.log.committed(self._worker.group, [self.reads])
-        return Progress(committed.get(self.reads, 0), skip=0)
+        committed = self._worker.log.committed(self._worker.group, [self.verdict_partition])
+        return Progress(committed.get(self.verdict_partition, 0), skip=0)
 
     def _require_verdicts(self, progress: Progress) -> int:
         """Return where the log of the verdicts ends.
@@ -702,9 +748,9 @@ class VerdictPartition:
         ends before it.
         """
         log = self._worker.log
-        start = log.starts([self.reads])[self.reads]
-        end = log.ends([self.reads])[self.reads]
-        name = f"{self.reads.topic}/{self.number}"
+        start = log.starts([self.verdict_partition])[self.verdict_partition]
+        end = log.ends([self.verdict_partition])[self.verdict_partition]
+        name = f"{self.verdict_partition.topic}/{self.number}"
         if progress.next < start:
             raise DataLoss(
                 f"verdicts {progress.next} to {start} of {name} are no longer in the log and were never taken"
@@ -713,13 +759,23 @@ class VerdictPartition:
         if progress.next > end:
             raise Disagreement(
                 f"{name} ends at {end}, before {progress.next}, up to which it is accepted: the topic was"
-                f" created again; delete and create {self._due.topic} as well"
+                f" created again; delete and create {self._due_partition.topic} as well"
             )
         return end
 
 
+def _tombstone(due_partition: TopicPartition, due: Due) -> Outgoing:
+    """Return the record of `_ack_due` that ends a root's wait. One that ends with a copy names no cluster."""
+    topic, partition = due_partition
+    value, headers, timestamp_ms = None, (), None
+    return _outgoing((topic, partition, value, root_key(due), headers, timestamp_ms))
+
+
 def _new_copies(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, SentCopy]]:
-    """Yield the copies and dead letters that are written now, without those that are there already."""
+    """Yield the copies and dead letters that are written now, each with its root.
+
+    Those that are in the log already are left out.
+    """
     for outcome in outcomes:
         if outcome.written is not None and not outcome.is_committed:
             yield outcome.root, SentCopy(outcome.written, outcome.dead)

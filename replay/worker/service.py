@@ -69,23 +69,22 @@ class ReplayService:
         self._topics = topics
         self._worker = self._make_worker(topics, limits=self._limits)
         self._membership: Membership | None = None
-        self._group_count = 0  # verdict partitions that the group has given us, opened or not
-        # what the reader reads; stale: it is to be assigned again, from where
-        # the partitions go on
+        self._assigned_count = 0  # verdict partitions that the group has assigned to us, opened or not
+        # the reader of verdicts and the partitions that it reads; stale: they
+        # are to be assigned again, from where `VerdictPartition.intake` goes on
         self._reader: Reader | None = None
         self._reader_places: frozenset[TopicPartition] = frozenset()
         self._is_reader_stale = False
         self._partition_counts: PartitionCounts | None = None
         self._round_ms = 0  # wall time of the last round
-        # by the number of a verdict partition: those that are open, when
-        # another owner fenced us (wall time), what cannot be read, and how
-        # many transactions in a row were aborted
-        self._partitions: dict[int, VerdictPartition] = {}
-        self._fenced_ms: dict[int, int] = {}
-        self._damaged: dict[int, Damaged] = {}
+        # all of these are by the number of a verdict partition
+        self._partitions: dict[int, VerdictPartition] = {}  # those that are open
+        self._fenced_ms: dict[int, int] = {}  # when another owner fenced us, wall time
+        self._damaged: dict[int, Damaged] = {}  # why an ack topic cannot be read there
         self._aborts_in_a_row: dict[int, int] = {}
+        # which partitions could not be opened, and when each is tried again
         self._silent = SilentPartitions(self._limits.operation_timeout_ms, self._limits.unreachable_ms)
-        self._broker = SilentBroker(clock_ms)
+        self._broker = SilentBroker(clock_ms)  # for how long the whole broker has not answered
 
     def step(self, now_ms: int) -> bool:
         """Do one round, of bounded size, for all owned partitions; return whether anything was done.
@@ -138,8 +137,8 @@ class ReplayService:
         change something; it goes on as before.
         """
         limits = self._fixed_limits or topics.replay.limits
-        # what the worker was started with, and what the new file has in its
-        # place
+        # of each setting: its name, what the worker was started with, and what
+        # the new file has in its place
         for name, running, in_file in (
             ("kafka", self._topics.kafka, topics.kafka),
             ("acker.partitions", self._topics.acker.partitions, topics.acker.partitions),
@@ -194,17 +193,17 @@ class ReplayService:
         aside_by_input = Counter[str]()
         paused: set[str] = set()
         for partition in owned:
-            for input_id, aside_count in partition.aside(self._round_ms).items():
+            for input_id, aside_count in partition.aside_counts(self._round_ms).items():
                 aside_by_input[worker.name_of(input_id)] += aside_count
             paused.update(map(worker.name_of, partition.pauses))
         breaker_used: dict[str, float] = {}
         for input_id, breaker in worker.breakers.items():
-            breaker_used[worker.name_of(input_id)] = breaker.used(self._round_ms)
+            breaker_used[worker.name_of(input_id)] = breaker.used_share(self._round_ms)
         # copies, since the counters go on
         counters = {field.name: copy(getattr(worker.counters, field.name)) for field in fields(Counters)}
         return ReplayStatus(
             partitions=tuple(sorted(self._partitions)),
-            assigned=self._group_count,
+            assigned=self._assigned_count,
             waiting=sum(len(partition.waiting) for partition in owned),
             waiting_bytes=sum(partition.waiting.memory_bytes for partition in owned),
             next_due_ms=min(self._next_dues_ms(), default=None),
@@ -222,8 +221,8 @@ class ReplayService:
         """Report which inputs cannot go on, with the roots that wait in all partitions, and why."""
         aside_by_input: dict[int, InputAside] = {}
         for partition in self._partitions.values():
-            refused_by_input = partition.refused_aside()
-            for input_id, aside_count in partition.aside(now_ms).items():
+            refused_by_input = partition.refused_aside_counts()
+            for input_id, aside_count in partition.aside_counts(now_ms).items():
                 aside = aside_by_input.get(input_id, InputAside())
                 why = aside.why
                 pause = partition.pauses.get(input_id)
@@ -250,20 +249,23 @@ class ReplayService:
         # a worker that reads nothing waits here, and any other one in `_read`
         wait_ms = 0 if self._reader_places else self._wait_ms(now_ms)
         owned = self._membership.poll(wait_ms)
+        # an ack topic with other than N partitions stops the worker: roots
+        # would wait in other partitions than those where they are looked for
         self._partition_counts.require(owned)
         self._partition_counts.step(now_ms)
-        self._group_count = len(owned)
+        self._assigned_count = len(owned)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
-        self._worker.leave_all_but(owned)
+        self._worker.forget_pauses_except(owned)
         self._forget_old_troubles(owned, now_ms, is_out=self._membership.is_out)
+        # who fenced us has the partition still, until the group says otherwise
         unopened = owned - self._partitions.keys() - self._fenced_ms.keys()
         to_open = self._silent.in_turn(unopened, now_ms, others_work=bool(self._partitions))
         self._open(to_open, now_ms)
         return bool(to_open)
 
     def _forget_old_troubles(self, owned: Collection[int], now_ms: int, *, is_out: bool) -> None:
-        """Forget fences that are over, and what happened to partitions that are not ours any more.
+        """Forget fences that are over, and damage of partitions that are not ours any more.
 
         `is_out`: the group has put this worker out, so who fenced it has the
         partition still.
@@ -343,14 +345,17 @@ class ReplayService:
         """
         self._silent.failed(number, now_ms)
         self._damaged[number] = error
-        if len(self._damaged) >= self._group_count:
+        if len(self._damaged) >= self._assigned_count:
             raise error
         self._worker.report("damaged", partition=number, error=str(error))
 
     def _commit_soon(self, partition: VerdictPartition) -> None:
-        """Commit the progress of a partition for the group, soon; nobody waits for that."""
+        """Have the progress of a partition committed for the group; do not wait for that.
+
+        The progress in `_ack_due` is the one that counts.
+        """
         if self._membership is not None:
-            self._membership.commit_soon({partition.reads: partition.progress.next})
+            self._membership.commit_soon({partition.verdict_partition: partition.progress.next})
 
     def _drop(self, number: int, event: str, **fields: str | int) -> None:
         """Give up a partition that is open, and report it by an event."""
@@ -376,7 +381,7 @@ class ReplayService:
         partition_by_place: dict[TopicPartition, VerdictPartition] = {}
         for partition in self._partitions.values():
             if partition.wants_verdicts:
-                partition_by_place[partition.reads] = partition
+                partition_by_place[partition.verdict_partition] = partition
         if self._reader is None:
             self._reader = self._worker.log.reader(committed=True, patient=True)
         if self._is_reader_stale or partition_by_place.keys() != self._reader_places:
@@ -394,11 +399,12 @@ class ReplayService:
             self._drop(error.partition, "partition_left")
             self._leave_damaged(error.partition, error, now_ms)
             return True
-        if clock_news := self._worker.clocks.polled(records, now_ms):
+        clock_news = self._worker.clocks.polled(records, now_ms)
+        if clock_news:
             self._worker.report("clocks_differ", error=clock_news)
         for record in records:
             partition = partition_by_place[TopicPartition(record.topic, record.partition)]
-            partition.offer(record, now_ms)
+            partition.queue_lost_roots(record, now_ms)
             partition.intake.read_to = record.offset + 1  # a later one may raise, and is read again
         # behind the last record there may be markers of transactions, which
         # the reader has passed

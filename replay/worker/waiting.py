@@ -27,6 +27,8 @@ ROWS_MIN: Final = 65_536
 """With fewer rows it is not worth reducing them."""
 
 _TOMBSTONE: Final = -1
+"""In place of a due time: the root waits no more."""
+
 _COLUMNS: Final = 4
 
 
@@ -50,7 +52,7 @@ class DueTable:
         """Return what waits by an input's id: rows of due time and offset, ``(n, 2)`` int64, in any order."""
         rows = self._reduced()
         input_ids = (rows[:, 0] >> 16) % REPLAY_ID_OFFSET  # as `input_id_of`
-        due_and_offset = [3, 2]
+        due_and_offset = [3, 2]  # numbers of columns
         rows_by_input: dict[int, I64] = {}
         for input_id in np.unique(input_ids).tolist():
             rows_by_input[input_id] = rows[input_ids == input_id][:, due_and_offset]
@@ -91,8 +93,8 @@ CHUNK: Final = 8_192
 RECENT_MIN: Final = 4_096
 """So many entries may be unsorted, however few there are in all."""
 
-_RECENT_SHARE: Final = 64
-"""So many entries for each unsorted one may be in chunks before those are sorted in, too."""
+_SORTED_PER_RECENT: Final = 64
+"""Unsorted entries are sorted into the chunks once they are more than a 64th of what is there."""
 
 
 class DueRoot(NamedTuple):
@@ -103,7 +105,7 @@ class DueRoot(NamedTuple):
 
 
 class Schedule:
-    """Entries, of which the earliest ones can be taken."""
+    """Entries of `_ack_due`, each a due time and an offset; the earliest ones can be taken."""
 
     def __init__(self, chunk: int = CHUNK, recent_min: int = RECENT_MIN) -> None:
         """Begin with none.
@@ -117,9 +119,10 @@ class Schedule:
         self._recent_min = recent_min
         self._chunks: deque[I64] = deque()  # each ascending, of shape (n, 2) and never empty
         self._sorted_count = 0  # entries in chunks
-        # entries that were added lately: due times and offsets in turn
+        # entries that were added lately, unsorted: due times and offsets in
+        # turn, and the earliest due time among them; None: there is none
         self._recent = array("q")
-        self._recent_due_ms: int | None = None  # the earliest due time among them
+        self._recent_due_ms: int | None = None
 
     def __len__(self) -> int:
         return self._sorted_count + len(self._recent) // 2
@@ -145,8 +148,9 @@ class Schedule:
         self._recent.append(offset)
         if self._recent_due_ms is None or due_ms < self._recent_due_ms:
             self._recent_due_ms = due_ms
-        if len(self._recent) // 2 > max(self._recent_min, self._sorted_count // _RECENT_SHARE):
-            entries = self._take_recent()
+        recent_max = max(self._recent_min, self._sorted_count // _SORTED_PER_RECENT)
+        if len(self._recent) // 2 > recent_max:
+            entries = self._remove_recent()
             self._merge(entries[_order(entries)])
 
     def add_all(self, entries: I64) -> None:
@@ -154,13 +158,14 @@ class Schedule:
         self._merge(entries[_order(entries)])
 
     def take(self, now_ms: int, limit: int) -> list[DueRoot]:
-        """Take at most `limit` due entries, in the order of due time, then offset."""
+        """Remove and return at most `limit` due entries, in the order of due time, then offset."""
         due_parts = [np.empty((0, 2), np.int64)]
         if self._recent_due_ms is not None and self._recent_due_ms <= now_ms:
-            due_parts.append(self._take_due_recent(now_ms))
+            due_parts.append(self._remove_due_recent(now_ms))
         room = limit
         while self._chunks and room > 0 and self._chunks[0][0, 0] <= now_ms:
             chunk = self._chunks.popleft()
+            # a chunk ascends by due time, so what is due is its beginning
             end = min(room, int(np.searchsorted(chunk[:, 0], now_ms, "right")))
             due_parts.append(chunk[:end])
             if end < len(chunk):
@@ -170,22 +175,22 @@ class Schedule:
         entries = np.concatenate(due_parts)
         entries = entries[_order(entries)]
         # the chunks alone have given up to `limit`: with the unsorted ones
-        # there may be more
+        # there may be more, which are put back
         self._merge(entries[limit:])
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
-    def _take_due_recent(self, now_ms: int) -> I64:
-        """Take the unsorted entries that are due, in any order; the later ones stay unsorted."""
-        recent = self._take_recent()
-        is_due = recent[:, 0] <= now_ms
+    def _remove_due_recent(self, now_ms: int) -> I64:
+        """Remove and return the unsorted entries that are due, in any order; later ones stay unsorted."""
+        recent = self._remove_recent()
+        is_due = recent[:, 0] <= now_ms  # column 0 is the due time
         later = recent[~is_due]
         if len(later):
             self._recent = array("q", later.tobytes())
             self._recent_due_ms = int(later[:, 0].min())
         return recent[is_due]
 
-    def _take_recent(self) -> I64:
-        """Take all unsorted entries, ``(n, 2)`` int64, in the order in which they came."""
+    def _remove_recent(self) -> I64:
+        """Remove and return all unsorted entries: rows of due time and offset, in the order they came."""
         entries = np.frombuffer(self._recent, np.int64).reshape(-1, 2).copy()
         self._recent = array("q")
         self._recent_due_ms = None
@@ -248,19 +253,23 @@ class _EntryInMemory(NamedTuple):
 
 
 class DueRoots:
-    """Lost roots that wait, each identified by its offset in `_ack_due`; each input has its own schedule."""
+    """Lost roots that wait, each named by the offset of its entry in `_ack_due`, in a schedule by input."""
 
     def __init__(self, entries: Mapping[int, I64], in_memory_bytes_max: int) -> None:
-        """Start with restored roots, as `DueTable.by_input` returns them."""
+        """Start with restored roots, as `DueTable.by_input` returns them.
+
+        At most `in_memory_bytes_max` bytes of whole entries are kept; the
+        others are read from `_ack_due` when they are due.
+        """
         self._schedules: defaultdict[int, Schedule] = defaultdict(Schedule)
         for input_id, rows in entries.items():
             self._schedules[input_id].add_all(rows)
         self._in_memory_bytes_max = in_memory_bytes_max
-        # by the offset of an entry in `_ack_due`: whole entries, as many as
-        # fit; and the ids of the inputs of those that were taken
+        # by the offset of an entry: whole entries, as many as fit, and the ids
+        # of the inputs of roots that were taken
         self._in_memory: dict[int, _EntryInMemory] = {}
         self._in_memory_bytes = 0
-        self._input_of_taken: dict[int, int] = {}
+        self._input_by_taken: dict[int, int] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._schedules.values()))
@@ -295,46 +304,46 @@ class DueRoots:
         """Take at most `limit` due roots of some inputs; `remove` or `put_back` each of them afterwards.
 
         The earliest of each input come first. If more than `limit` are due,
-        each input gets its share.
+        the inputs get equal parts of it.
         """
         taken: list[DueRoot] = []
         inputs_with_more = sorted(inputs)
-        # What one input does not need of its share goes to the others in the
+        # What one input does not need of its part goes to the others in the
         # next round: of 100 for the inputs 1 and 2, of which 1 has 10 due
         # roots, 2 gets 50 and then 40 more.
         while inputs_with_more and len(taken) < limit:
-            share = max(1, (limit - len(taken)) // len(inputs_with_more))
+            part = max(1, (limit - len(taken)) // len(inputs_with_more))
             for input_id in list(inputs_with_more):
-                due_roots = self._schedules[input_id].take(now_ms, min(share, limit - len(taken)))
-                self._input_of_taken.update((entry.offset, input_id) for entry in due_roots)
+                due_roots = self._schedules[input_id].take(now_ms, min(part, limit - len(taken)))
+                self._input_by_taken.update((root.offset, input_id) for root in due_roots)
                 taken += due_roots
-                if len(due_roots) < share:
+                if len(due_roots) < part:
                     inputs_with_more.remove(input_id)
         return taken
 
-    def in_memory(self, entries: Iterable[DueRoot]) -> dict[int, Due | None]:
-        """Return the entries in memory by offset; None for those that must be read from `_ack_due`."""
-        entries_by_offset: dict[int, Due | None] = {}
-        for entry in entries:
-            in_memory = self._in_memory.get(entry.offset)
-            entries_by_offset[entry.offset] = None if in_memory is None else in_memory.due
-        return entries_by_offset
+    def in_memory(self, roots: Iterable[DueRoot]) -> dict[int, Due | None]:
+        """Return the entries of roots by offset; None for those that must be read from `_ack_due`."""
+        due_by_offset: dict[int, Due | None] = {}
+        for root in roots:
+            entry = self._in_memory.get(root.offset)
+            due_by_offset[root.offset] = None if entry is None else entry.due
+        return due_by_offset
 
     def remove(self, taken: Iterable[DueRoot]) -> None:
         """Remove taken roots that wait no more."""
-        for entry in taken:
-            in_memory = self._in_memory.pop(entry.offset, None)
-            if in_memory is not None:
-                self._in_memory_bytes -= in_memory.size_bytes
-            self._input_of_taken.pop(entry.offset)
+        for root in taken:
+            entry = self._in_memory.pop(root.offset, None)
+            if entry is not None:
+                self._in_memory_bytes -= entry.size_bytes
+            self._input_by_taken.pop(root.offset)
 
-    def put_back(self, taken: Iterable[DueRoot], until_ms: Mapping[int, int] = NO_DELAY) -> None:
-        """Put taken roots back among those that wait.
+    def put_back(self, taken: Iterable[DueRoot], until_ms_by_offset: Mapping[int, int] = NO_DELAY) -> None:
+        """Put taken roots back among those that wait, each due at its `due_ms`.
 
-        An entry may be due later than it was: then it is left alone until
-        then, in memory. So is one for which `until_ms` has, by its offset,
-        when it is due again.
+        That may be later than it was. Where `until_ms_by_offset` has another
+        due time for the offset of a root, that one counts. Both change the
+        schedule in memory alone; `_ack_due` keeps the former time.
         """
         for due_ms, offset in taken:
-            input_id = self._input_of_taken.pop(offset)
-            self._schedules[input_id].add(until_ms.get(offset, due_ms), offset)
+            input_id = self._input_by_taken.pop(offset)
+            self._schedules[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)

@@ -37,8 +37,14 @@ from replay.worker.report import Counters, ReplayEvent, Report, Written
 OF_AN_INPUT: Final = (ConfigError, Unreachable)
 """The errors that may concern one input alone: its topics are missing, forbidden or without a leader."""
 
-_FIRST_SHARE: Final = 64
-"""An input in trouble is tried again first after `ReplayLimits.input_retry_ms` divided by this."""
+_FIRST_WAIT_DIVISOR: Final = 64
+"""An input in trouble is tried again first after `ReplayLimits.input_retry_ms` divided by this.
+
+With 64 s that is after 1 s, and then after 2 s, 4 s and so on up to 64 s.
+"""
+
+TopicVersion = tuple[str, str]
+"""A topic's name and the id that Kafka gave it when it was created; created again it has another id."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -73,15 +79,15 @@ class Worker:
             when it was open last.
         cuts: of each partition the copies of transactions that did not end
             well.
-        refused_inputs: ids of inputs one of which made the broker refuse a
-            transaction; each is tried alone.
+        refused_inputs: ids of the inputs of a transaction that the broker
+            refused, which is one input's fault; each is tried alone.
         in_a_row: of each input by its id, how many of its records were refused
             since one was accepted.
         clocks: compares this machine's clock with the broker's.
-        letter_topics_by_broker: dead-letter topics that did not take the time
-            of this machine's clock.
-        strangers: by an input's id, what is wrong with lost roots that another
-            group emitted under the id.
+        letter_topics_on_broker_time: dead-letter topics that did not take the
+            time of this machine's clock; their letters get the broker's.
+        why_strangers_wait: by an input's id, what is wrong with lost roots
+            that another group emitted under the id (*strangers*).
     """
 
     def __init__(
@@ -119,16 +125,16 @@ class Worker:
         self.fetcher = Fetcher(log, limits)
         self.damaged = DamagedBatches(limits.input_retry_ms)
         self.clocks = clocks or ClockWatch()
-        self.letter_topics_by_broker: set[str] = set()
+        self.letter_topics_on_broker_time: set[str] = set()
         self._report = report
         self.written = written
         self._log_once = LogOnce()
         # all of these are by an input's id
         self.in_a_row: dict[int, RefusedInARow] = {}
-        self.strangers: dict[int, str] = {}
+        self.why_strangers_wait: dict[int, str] = {}
         self._troubles: dict[int, Trouble] = {}
-        self._reported_ms: dict[int, int] = {}  # when it was reported last that the input cannot go on
-        self._groups_of_unknown: dict[int, str] = {}  # which group emitted roots of an input nobody knows
+        self._aside_reported_ms: dict[int, int] = {}  # when it was reported last that the input cannot go on
+        self._group_by_unknown_input: dict[int, str] = {}  # who emitted roots of an input not in topics.yaml
         self._inputs: dict[int, Input] = {}
         self.policies: dict[int, Policy] = {}
         self.breakers: dict[int, Breaker] = {}
@@ -156,7 +162,7 @@ class Worker:
         """Return a record for a partition of `_ack_due`, which says in which cluster it is written."""
         return Outgoing(*due, value, key, (*headers, *cluster_header(self.cluster_id)))
 
-    def leave_all_but(self, owned: Collection[int]) -> None:
+    def forget_pauses_except(self, owned: Collection[int]) -> None:
         """Forget the pauses of all partitions but the owned ones: their new owners keep those.
 
         The breaker of an input that is paused in no partition of ours any more
@@ -178,34 +184,34 @@ class Worker:
         input_id = input_id_of(source)
         input = self._inputs.get(input_id)
         if input is None:
-            self._groups_of_unknown[input_id] = group
-            raise Disagreement(self._unknown(input_id))
+            self._group_by_unknown_input[input_id] = group  # reports of the input name the group
+            raise Disagreement(self._unknown_input_text(input_id))
         if input.group != group:
-            raise Disagreement(_of_another_group(input, group))
+            raise Disagreement(_other_group_text(input, group))
         return input
 
-    def is_strangers(self, source: int, group: str) -> bool:
+    def is_of_other_group(self, source: int, group: str) -> bool:
         """Return whether a root has the id of an input in topics.yaml, and another group emitted it."""
         input_of_id = self._inputs.get(input_id_of(source))
         return input_of_id is not None and input_of_id.group != group
 
-    def own_dues(self, dues: Sequence[Due]) -> list[Due]:
-        """Return due roots without those that another group emitted; note of these what is wrong.
+    def leave_out_strangers(self, dues: Sequence[Due]) -> list[Due]:
+        """Return due roots without those that another group emitted; record why these wait.
 
         So they hold up none of the input's own.
         """
         dues_of_group: list[Due] = []
         for due in dues:
-            input_id = input_id_of(due.source)
-            if self.is_strangers(due.source, due.group):
-                self.strangers[input_id] = _of_another_group(self._inputs[input_id], due.group)
-            else:
+            if not self.is_of_other_group(due.source, due.group):
                 dues_of_group.append(due)
+                continue
+            input_id = input_id_of(due.source)
+            self.why_strangers_wait[input_id] = _other_group_text(self._inputs[input_id], due.group)
         return dues_of_group
 
-    def _unknown(self, input_id: int) -> str:
+    def _unknown_input_text(self, input_id: int) -> str:
         """Return what to do about roots of an input that topics.yaml does not have."""
-        group = self._groups_of_unknown.get(input_id)
+        group = self._group_by_unknown_input.get(input_id)
         of_group = f", of group {group}" if group else ""
         return (
             f"topics.yaml has no input with id {input_id}{of_group}; give the"
@@ -220,7 +226,10 @@ class Worker:
         return f"id {input_id}" if input is None else input.name
 
     def ready_ms(self, input_id: int) -> int | None:
-        """Return the wall time (ms) from which an input may go on; None if topics.yaml has no such input."""
+        """Return from when an input may go on, wall time in ms; 0: now.
+
+        None if topics.yaml has no such input.
+        """
         if input_id not in self._inputs:
             return None
         trouble = self._troubles.get(input_id)
@@ -238,10 +247,12 @@ class Worker:
         is_left_alone = 0 < trouble.until_ms - now_ms <= trouble.wait_ms
         return not is_left_alone
 
-    def trouble(
+    def record_trouble(
         self, input_id: int, error: WindhoverError, now_ms: int, *, is_of_copies: bool = False
     ) -> None:
-        """Leave an input alone for a while after an error that concerns only it; twice as long each time.
+        """Record an error that concerns one input: it is left alone for a while, twice as long each time.
+
+        `is_of_copies`: its topic takes no copy; see `Trouble`.
 
         Raises `Unreachable` if the broker does not answer at all: then the
         error concerns all inputs.
@@ -249,7 +260,7 @@ class Worker:
         if isinstance(error, Unreachable):
             self._require_broker()
         wait_ms_max = self.limits.input_retry_ms
-        wait_ms = wait_ms_max // _FIRST_SHARE
+        wait_ms = wait_ms_max // _FIRST_WAIT_DIVISOR
         former = self._troubles.get(input_id)
         if former is not None:
             wait_ms = min(wait_ms_max, 2 * former.wait_ms)
@@ -259,39 +270,41 @@ class Worker:
         """Raise `Unreachable` if the broker does not answer a question about a topic of ours either."""
         self.log.stable_ends([TopicPartition(self.names.due, 0)])
 
-    def works(self, input_ids: Iterable[int], copied: Collection[int]) -> None:
-        """Record that a transaction of some inputs succeeded, and report those whose troubles are over.
+    def record_success(self, input_ids: Iterable[int], copied_input_ids: Collection[int]) -> None:
+        """Record that a transaction of some inputs was committed; report those whose trouble is over.
 
-        `copied` are those of which it had a copy.
+        It had a copy of each of `copied_input_ids`.
         """
         for input_id in input_ids:
             self.refused_inputs.discard(input_id)
             trouble = self._troubles.get(input_id)
-            if trouble is not None and trouble.is_of_copies and input_id not in copied:
+            if trouble is None:
                 continue
-            if self._troubles.pop(input_id, None) is not None:
-                self._reported_ms.pop(input_id, None)
-                self.report("goes_on", input=self.name_of(input_id))
+            if trouble.is_of_copies and input_id not in copied_input_ids:
+                continue  # dead letters alone do not show that the topic takes copies again
+            del self._troubles[input_id]
+            self._aside_reported_ms.pop(input_id, None)
+            self.report("goes_on", input=self.name_of(input_id))
 
     def report_aside(self, aside_by_input: Mapping[int, InputAside], now_ms: int) -> None:
         """Report, at once and then every `input_retry_ms`, which inputs cannot go on, by their ids."""
         for input_id, aside in aside_by_input.items():
-            reported_ms = self._reported_ms.get(input_id)
+            reported_ms = self._aside_reported_ms.get(input_id)
             if reported_ms is None or abs(now_ms - reported_ms) >= self.limits.input_retry_ms:
-                self._reported_ms[input_id] = now_ms
+                self._aside_reported_ms[input_id] = now_ms
                 why = aside.why or self._why_aside(input_id)
                 self.report("put_aside", input=self.name_of(input_id), roots=aside.root_count, why=why)
-        for input_id in self._reported_ms.keys() - aside_by_input.keys():
-            del self._reported_ms[input_id]
+        for input_id in self._aside_reported_ms.keys() - aside_by_input.keys():
+            del self._aside_reported_ms[input_id]
 
     def _why_aside(self, input_id: int) -> str:
         """Return why an input that is not paused cannot go on: its last error, strangers, or topics.yaml."""
         trouble = self._troubles.get(input_id)
         if trouble is not None and trouble.why:
             return trouble.why
-        return self.strangers.get(input_id) or self._unknown(input_id)
+        return self.why_strangers_wait.get(input_id) or self._unknown_input_text(input_id)
 
-    def apart(
+    def act_isolating_inputs(
         self,
         items: Sequence[T],
         input_of: Callable[[T], int],
@@ -300,21 +313,24 @@ class Worker:
     ) -> list[R]:
         """Act on items of many inputs at once; if that fails, on the items of each input alone.
 
-        An input that fails alone is left alone for a while, so its items have
-        no result.
+        An input that fails alone is left alone for a while (`record_trouble`),
+        so its items have no result.
+
+        Args:
+            input_of: returns the id of an item's input.
 
         Return the result of each call that did not fail. Raises `Unreachable`:
         the broker does not answer at all.
         """
+        items_by_input: dict[int, list[T]] = {}
         try:
             return [act(items)]
         except OF_AN_INPUT as error:
-            items_by_input: dict[int, list[T]] = {}
             for item in items:
                 items_by_input.setdefault(input_of(item), []).append(item)
-            if len(items_by_input) <= 1:
+            if len(items_by_input) <= 1:  # to act on the one input again would fail again
                 for input_id in items_by_input:
-                    self.trouble(input_id, error, now_ms)
+                    self.record_trouble(input_id, error, now_ms)
                 return []
         results: list[R] = []
         for input_id, items_of_input in items_by_input.items():
@@ -322,68 +338,79 @@ class Worker:
             try:
                 results.append(act(items_of_input))
             except OF_AN_INPUT as error:
-                self.trouble(input_id, error, now_ms)
+                self.record_trouble(input_id, error, now_ms)
         return results
 
-    def tracked(self, source: int) -> Input | None:
+    def tracked_input(self, source: int) -> Input | None:
         """Return the tracked input of a source; None if topics.yaml does not have it."""
         input = self._inputs.get(input_id_of(source))
         return input if input is not None and input.tracked else None
 
     def report(self, name: str, **fields: str | int) -> None:
+        """Report an event that an operator should see; `ReplayEvent` lists the names."""
         self._report(ReplayEvent(name, fields))
 
     def fetch_readable(self, places: Collection[RecordPlace], now_ms: int) -> Answers:
-        """Fetch records as `Fetcher.fetch` does; what could not be read lately counts as absent, unasked."""
+        """Fetch records as `Fetcher.fetch` does; record which batches are damaged.
+
+        A record of a batch that could not be read lately is not asked for: it
+        is absent until the batch is tried again.
+        """
         answers: dict[RecordPlace, Record | Absence] = {}
         for place in places:
-            held_up = self.damaged.holding(*place, now_ms)
+            held_up = self.damaged.held_up_at(*place, now_ms)
             if held_up is not None:
                 answers[place] = absence_in(held_up.run)
         to_fetch = [place for place in places if place not in answers]
         if to_fetch:
             answers.update(self.fetcher.fetch(to_fetch))
-            self.damaged.note(self.fetcher.damaged, now_ms)
+            self.damaged.record(self.fetcher.damaged, now_ms)
         return answers
 
-    def undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
-        """Count a record that cannot be read, and report the first of each topic and flaw."""
+    def report_undecodable(self, topic: str, partition: int, offset: int, error: str) -> None:
+        """Count a record that cannot be decoded, and report the first of each topic and error."""
         self.counters.undecodable += 1
         if self._log_once.take_first(topic, error):
             self.report("undecodable", topic=topic, partition=partition, offset=offset, error=error)
 
-    def same_topics(self, roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Return those pairs of topic and topic id that the broker has."""
-        pairs = set(roots)
-        if not pairs:
+    def fetch_unchanged(self, topics: Iterable[TopicVersion]) -> set[TopicVersion]:
+        """Ask the broker which topics are still there under their ids; return those."""
+        versions = set(topics)
+        if not versions:
             return set()
-        infos = self.log.topics({topic for topic, _ in pairs})
-        return unchanged(pairs, infos)
+        infos = self.log.topics({topic for topic, _ in versions})
+        return unchanged_topics(versions, infos)
 
-    def topics_of(
-        self, inputs: Iterable[Input], also: Iterable[str], *, settings: bool
+    def fetch_topics(
+        self, inputs: Iterable[Input], other_topics: Iterable[str], *, settings: bool
     ) -> dict[str, TopicInfo]:
         """Fetch what the broker says about the replay and dead-letter topics of some inputs, and others.
 
-        Those of `also` may be missing. Raises `TopicError`: a topic of an
-        input is missing.
+        Other topics may be missing. Raises `TopicError`: a topic of an input
+        is missing.
+
+        Args:
+            settings: fetch the settings of the topics, too.
         """
         required: set[str] = set()
         for input in inputs:
             required |= {input.replay_topic, input.dead_letter.topic}
-        infos = dict(self.log.topics(required | set(also), settings=settings))
+        infos = dict(self.log.topics(required | set(other_topics), settings=settings))
         missing = sorted(required - set(infos))
         if missing:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
         return infos
 
-    def letter_ms(self, topic: str, now_ms: int) -> int:
+    def letter_time_ms(self, topic: str, now_ms: int) -> int:
         """Return the time of a dead letter: now, by a clock that the topic takes.
 
         A topic that takes no time of the future refuses each letter of a
-        machine whose clock is ahead.
+        machine whose clock is ahead: it gets the broker's time, if that is
+        known.
         """
-        broker_ms = self.clocks.broker_ms(now_ms) if topic in self.letter_topics_by_broker else None
+        if topic not in self.letter_topics_on_broker_time:
+            return now_ms
+        broker_ms = self.clocks.broker_ms(now_ms)
         return now_ms if broker_ms is None else broker_ms
 
     def is_too_old(self, copy: Outgoing, now_ms: int) -> bool:
@@ -407,15 +434,15 @@ class Worker:
         """
         counts = PartitionCounts(self.log, (self.names.verdict, self.names.due), self.partitions)
         tracked = [input for input in self._inputs.values() if input.tracked]
-        self.apart(tracked, lambda input: input.id, self._require_enough_partitions, now_ms)
+        self.act_isolating_inputs(tracked, lambda input: input.id, self._require_enough_partitions, now_ms)
         for input_id, trouble in self._troubles.items():
-            self._reported_ms[input_id] = now_ms
+            self._aside_reported_ms[input_id] = now_ms
             self.report("put_aside", input=self.name_of(input_id), roots=0, why=trouble.why)
         return counts
 
     def _require_enough_partitions(self, inputs: Sequence[Input]) -> None:
         """Raise `TopicError` if a replay topic is missing, or has fewer partitions than its source."""
-        infos = self.topics_of(inputs, (input.topic for input in inputs), settings=False)
+        infos = self.fetch_topics(inputs, (input.topic for input in inputs), settings=False)
         for input in inputs:
             # a source that is missing is its query's trouble: copies can be
             # written without it
@@ -428,8 +455,12 @@ class Worker:
                 )
 
 
-def newer(log: Log, record: Record, error: UnknownVersion) -> str:
-    """Return the error's text for a record of an unknown version if a mark lets it pass; else raise it."""
+def require_newer_passed_over(log: Log, record: Record, error: UnknownVersion) -> str:
+    """Raise the error for a record of an unknown version, unless an operator lets it be passed over.
+
+    Then return the error's text. A mark behind the record in the same topic
+    lets it pass (`acker.service.passed_over`).
+    """
     cure = "a newer Windhover wrote it, run a replay worker of that version"
     return require_passed_over(log, record, error, cure)
 
@@ -445,17 +476,17 @@ def keeps_times(info: TopicInfo) -> bool:
     return info.settings.get("message.timestamp.type") != "LogAppendTime"
 
 
-def unchanged(roots: Iterable[tuple[str, str]], infos: Mapping[str, TopicInfo]) -> set[tuple[str, str]]:
-    """Return those pairs of topic and topic id that are in `infos`."""
-    pairs: set[tuple[str, str]] = set()
-    for topic, topic_id in roots:
+def unchanged_topics(topics: Iterable[TopicVersion], infos: Mapping[str, TopicInfo]) -> set[TopicVersion]:
+    """Return the topics that are still there under their ids: not deleted, nor created again."""
+    unchanged: set[TopicVersion] = set()
+    for topic, topic_id in topics:
         info = infos.get(topic)
         if info is not None and info.id == topic_id:
-            pairs.add((topic, topic_id))
-    return pairs
+            unchanged.add((topic, topic_id))
+    return unchanged
 
 
-def _of_another_group(input: Input, group: str) -> str:
+def _other_group_text(input: Input, group: str) -> str:
     """Return what is wrong with lost roots that a group emitted under the id of another group's input."""
     return (
         f"roots of input id {input.id} were emitted by group {UntrustedName(group)}, and topics.yaml has it"

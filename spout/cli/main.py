@@ -506,7 +506,7 @@ def replay_drop(
             raise UsageError(f"id {input_id} is of input {named[input_id]}; give that name in place of --id")
         chosen_id = tracked_input(topics, name).id if name is not None else input_id or 0
         dropping = Dropping(log, topics, chosen_id, group)
-        strange = dropping.look()
+        strange = dropping.find()
         for partition in strange:
             say_lines(partition.lines())
         if not strange:

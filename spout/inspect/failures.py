@@ -207,7 +207,7 @@ class FailureLog(LogFigures):
         ]
         with ExitStack() as undo:
 
-            def letters_of(topic: str) -> Follower | None:
+            def letter_partitions(topic: str) -> Follower | None:
                 if topic not in infos:
                     return None
                 places = [TopicPartition(topic, number) for number in range(infos[topic].partitions)]
@@ -215,7 +215,7 @@ class FailureLog(LogFigures):
                 return undo.enter_context(closing(_follower(log, places, read_max, first)))
 
             self._verdicts = undo.enter_context(closing(_follower(log, places, read_max, first)))
-            self._letters = {one.id: letters_of(one.dead_letter.topic) for one in inputs}
+            self._letters = {one.id: letter_partitions(one.dead_letter.topic) for one in inputs}
             undo.pop_all()
         self._copies: dict[int, Follower] = {}
         """Of each input, once the verdicts show from where on copies matter."""

@@ -41,7 +41,7 @@ from acker.wire.lateness import TooLate, read_too_late
 from acker.wire.passed_calls import PassedCall, read_passed_calls
 from acker.wire.stacks import read_stack
 from acker.wire.verdict import Verdict
-from replay.handling.letter_box import LetterBox, letters_of
+from replay.handling.letter_box import LetterBox, letter_partitions
 from replay.records.dead_letter import OUR_PREFIXES
 from replay.records.due import Due, Loss, Progress, history_of
 from replay.records.due_fold import DueFold, EntriesByRoot, of_roots, whole_entry
@@ -539,7 +539,7 @@ class Trail:
         box = LetterBox(Filter(places=frozenset((str(followed),)), handled=True))
         stacks: dict[str, str] = {}
         partition_count = info.partitions if info else 1
-        for number in sorted(letters_of(followed.partition, partition_count)):
+        for number in sorted(letter_partitions(followed.partition, partition_count)):
             for record in tails.last(topic, number, "older dead letters are unknown"):
                 box.put(record)
                 if parse_lineage(record.headers, *record[:3]).origin != str(followed):

@@ -43,8 +43,8 @@ MUTANTS = (
     Mutant(
         "a-place-without-a-record-never-had-one",
         "replay/worker/fetch.py",
-        "lost.update(place for place in places if",
-        "lost.update(place for place in () if",
+        "cut_off.update(place for place in places if",
+        "cut_off.update(place for place in () if",
         "tests/unit/replay/worker/test_cut_before_accept.py"
         "::test_what_was_aborted_after_the_cut_does_not_hide_what_was_there",
         "a record that was cut off would vanish where an aborted one took its place",
@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         "a-resume-reaches-who-had-the-paused-partition-before",
         "replay/worker/service.py",
-        "        self._worker.leave_all_but(owned)\n",
+        "        self._worker.forget_pauses_except(owned)\n",
         "",
         "tests/unit/replay/worker/test_replay_inputs.py"
         "::test_after_a_resume_a_worker_that_the_paused_partition_has_left_counts_anew",
@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         "what-stands-behind-the-progress-is-taken-over",
         "replay/worker/partition.py",
-        " if (root.lost.source, root.position) not in self._unpassed]",
+        " if (root.lost.source, root.position) not in behind]",
         "]",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_takeover_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         "a-progress-has-passed-what-stands-behind-it",
         "replay/worker/partition.py",
-        "        if not unpassed:\n            records.append(",
+        "        if not accepted_behind:\n            records.append(",
         "        if True:\n            records.append(",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_takeover_that_was_cut_and_is_read_again_in_parts_gives_one_copy_of_each_root",
@@ -238,7 +238,7 @@ MUTANTS = (
     Mutant(
         "a-second-transaction-repeats-the-progress",
         "replay/worker/partition.py",
-        "        if not self._unpassed:\n"
+        "        if not self._accepted_behind:\n"
         "            records.append(self._progress_record(self.progress, now_ms))\n"
         "        for pause",
         "        for pause",
@@ -249,7 +249,7 @@ MUTANTS = (
     Mutant(
         "an-owner-without-new-verdicts-may-repeat-the-progress",
         "replay/worker/partition.py",
-        "                self._unpassed.clear()",
+        "                self._accepted_behind.clear()",
         "                pass",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_tombstones_stand_before_a_progress_though_no_verdict_comes",
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "a-proof-of-ownership-is-no-progress",
         "replay/worker/partition.py",
-        "self._transact([self._proof])",
+        "self._transact([self._owner_proof])",
         "self._transact([self._progress_record(self.progress, None)])",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_an_owner_of_a_paused_input_repeats_no_progress_before_what_stands_behind_it",
@@ -267,8 +267,8 @@ MUTANTS = (
     Mutant(
         "copies-of-a-transaction-that-was-cut-are-looked-for",
         "replay/worker/firing.py",
-        "        if not committed:\n            return outcomes",
-        "        if committed is not None:\n            return outcomes",
+        "        if not committed_by_root:\n            return outcomes",
+        "        if committed_by_root is not None:\n            return outcomes",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
         "where a commit arrives late, each copy that it commits would be written again",
@@ -276,8 +276,8 @@ MUTANTS = (
     Mutant(
         "after-an-abort-tombstones-need-their-copies",
         "replay/worker/partition.py",
-        "        self._was_undone = True",
-        "        self._was_undone = False",
+        "        self._was_aborted = True",
+        "        self._was_aborted = False",
         "tests/unit/replay/worker/test_replay_crashes.py::test_a_delayed_abort_loses_no_copy",
         "an abort that arrives late would undo copies and leave their tombstones: records would be lost",
     ),
@@ -311,7 +311,7 @@ MUTANTS = (
     Mutant(
         "what-a-strange-group-emitted-does-not-stop-the-input",
         "replay/worker/accept.py",
-        "if worker.is_strangers(lost.source, lost.group):",
+        "if worker.is_of_other_group(lost.source, lost.group):",
         "if False:",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_what_another_group_emitted_under_an_inputs_id_holds_up_nothing_of_the_input",
@@ -320,7 +320,7 @@ MUTANTS = (
     Mutant(
         "what-a-strange-group-emitted-takes-no-place-in-a-transaction",
         "replay/worker/partition.py",
-        "until_ms[offset] = now_ms + self._worker.limits.input_retry_ms",
+        "until_ms_by_offset[offset] = now_ms + self._worker.limits.input_retry_ms",
         "pass",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_what_another_group_emitted_under_an_inputs_id_holds_up_nothing_of_the_input",
@@ -391,7 +391,7 @@ MUTANTS = (
     Mutant(
         "roots-are-tried-from-all-that-are-due",
         "replay/worker/narrowing.py",
-        "return [unsuspected[place % len(unsuspected)]]",
+        "return [unsuspected[index % len(unsuspected)]]",
         "return unsuspected[:1]",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_the_records_that_are_refused_die_alone_with_the_brokers_words",
@@ -409,7 +409,7 @@ MUTANTS = (
     Mutant(
         "a-refused-letter-is-put-aside",
         "replay/worker/refusals.py",
-        "            return self._unwritable_letters[offset]",
+        "            return self._why_letter_waits[offset]",
         "            return None",
         "tests/unit/replay/worker/test_replay_refused.py"
         "::test_a_dead_letter_that_is_refused_waits_alone_until_the_topic_takes_it",
@@ -428,8 +428,8 @@ MUTANTS = (
     Mutant(
         "ours-begin-at-the-last-border",
         "replay/records/headers.py",
-        "for place in range(len(headers) - 1, -1, -1):",
-        "for place in range(len(headers)):",
+        "for index in range(len(headers) - 1, -1, -1):",
+        "for index in range(len(headers)):",
         "tests/unit/replay/records/test_replay_headers.py"
         "::test_what_came_with_a_record_is_parted_from_ours_in_each_of_its_lives",
         "what an earlier life wrote would count as ours",
@@ -437,7 +437,7 @@ MUTANTS = (
     Mutant(
         "a-border-stands-where-its-number-says",
         "replay/records/headers.py",
-        'if name == OWN and value == b"%d" % place:',
+        'if name == OWN and value == b"%d" % index:',
         "if name == OWN:",
         "tests/unit/replay/records/test_replay_headers.py::test_a_border_that_no_worker_wrote_is_none",
         "a header that somebody wrote into a replay topic would hide its attempt",
@@ -520,7 +520,7 @@ MUTANTS = (
     Mutant(
         "what-was-not-written-goes-on-waiting",
         "replay/worker/waiting.py",
-        "self._schedules[input_id].add(until_ms.get(offset, due_ms), offset)",
+        "self._schedules[input_id].add(until_ms_by_offset.get(offset, due_ms), offset)",
         "pass",
         "tests/unit/replay/worker/test_replay_inputs.py::test_an_input_in_trouble_waits_alone",
         "a root whose payload did not fit would never be replayed",
@@ -538,7 +538,7 @@ MUTANTS = (
     Mutant(
         "the-topic-is-the-same-after-the-fetch",
         "replay/worker/outcome.py",
-        "    same_topics = worker.same_topics(same_topics)\n",
+        "    same_topics = worker.fetch_unchanged(same_topics)\n",
         "",
         "tests/unit/replay/worker/test_replay_service.py"
         "::test_a_topic_that_is_created_again_between_fetch_and_copy_is_noticed",
@@ -591,7 +591,7 @@ MUTANTS = (
     Mutant(
         "who-handles-letters-waits-for-marks-that-nobody-sees-yet",
         "replay/handling/letter_box.py",
-        "ends = log.ends(starts) if waits else log.stable_ends(starts)",
+        "ends = log.ends(starts) if waits_for_open else log.stable_ends(starts)",
         "ends = log.stable_ends(starts)",
         "tests/unit/replay/handling/test_redrive.py"
         "::test_letters_are_not_handled_while_an_open_transaction_may_hide_their_marks",
@@ -600,7 +600,7 @@ MUTANTS = (
     Mutant(
         "handled-letters-keep-no-others-out",
         "replay/handling/letter_box.py",
-        "next_offset = box.read_again()",
+        "next_offset = box.end_partition()",
         "next_offset = None",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_letters_beyond_those_that_are_kept_have_their_turn_when_it_is_repeated",
@@ -628,8 +628,8 @@ MUTANTS = (
     Mutant(
         "roots-of-a-former-group-hold-up-none-of-the-present-one",
         "replay/worker/outcome.py",
-        "dues = sorted(worker.own_dues(dues), key=_rank)",
-        "dues = sorted(dues, key=_rank)",
+        "dues = sorted(worker.leave_out_strangers(dues), key=_sort_key)",
+        "dues = sorted(dues, key=_sort_key)",
         "tests/unit/replay/worker/test_changed_inputs.py"
         "::test_roots_of_the_former_group_hold_up_none_of_the_new_one",
         "who gives an input another group in topics.yaml would get no replays of the new one",
@@ -743,8 +743,8 @@ MUTANTS = (
     Mutant(
         "a-trouble-that-is-over-does-not-count-for-the-next",
         "replay/worker/worker.py",
-        "if self._troubles.pop(input_id, None) is not None:",
-        "if self._troubles.get(input_id) is not None:",
+        "            del self._troubles[input_id]\n",
+        "",
         "tests/unit/replay/worker/test_replay_budgets.py::test_an_input_that_went_on_is_left_alone_for_the_first_time_again",
         "an input that goes on would be left alone all the same",
     ),

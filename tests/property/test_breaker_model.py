@@ -144,10 +144,10 @@ def test_the_breaker_counts_what_its_window_holds(
             breaker.close()
             assert breaker.why == ""
         elif call == "used":
-            assert abs(breaker.used(now_ms) - model.used(now_ms)) < 1e-9
+            assert abs(breaker.used_share(now_ms) - model.used(now_ms)) < 1e-9
         elif call == "room":
-            assert breaker.room(now_ms) == max(0, min(model.rooms(now_ms)))
+            assert breaker.allowed_letters(now_ms) == max(0, min(model.rooms(now_ms)))
             assert model.why(now_ms) in ("", breaker.why)
             assert (breaker.why == "") <= (model.why(now_ms) == "")
         else:
-            (breaker.acked if call == "acked" else breaker.dead)(count, now_ms)
+            (breaker.count_acked if call == "acked" else breaker.count_dead)(count, now_ms)

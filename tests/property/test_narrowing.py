@@ -32,9 +32,9 @@ class Topic:
         self.left = [DueRoot(7, number) for number in range(self.count)]
         narrowing = Narrowing(WHOLE, REFUSED_MAX, in_a_row)
         if self.count > 1:
-            narrowing.refused(self.count)
+            narrowing.record_refused_together(self.count)
         while self.left and not narrowing.is_over:
-            chosen = narrowing.choose(self.left)
+            chosen = narrowing.choose_roots(self.left)
             at_fault = self.at_fault(narrowing, [entry.offset for entry in chosen])
             if at_fault is AtFault.TOPIC:
                 return at_fault
@@ -48,16 +48,16 @@ class Topic:
     def at_fault(self, narrowing: Narrowing, chosen: list[int]) -> AtFault:
         """Try some roots in one transaction."""
         if not chosen:
-            return narrowing.ran_out()
+            return narrowing.fault_of_suspects()
         self.tried += 1
         if self.bad.isdisjoint(chosen):
             self.written |= set(chosen)
             self.left = [entry for entry in self.left if entry.offset not in chosen]
-            return narrowing.accepted(len(chosen), len(chosen))
+            return narrowing.record_accepted(len(chosen), len(chosen))
         if len(chosen) > 1:
-            narrowing.refused(len(chosen))
+            narrowing.record_refused_together(len(chosen))
             return AtFault.UNKNOWN
-        return narrowing.refused_alone(chosen[0], "refused")
+        return narrowing.record_refused_alone(chosen[0], "refused")
 
 
 SOME = st.integers(1, 300).flatmap(
@@ -103,12 +103,12 @@ def test_the_next_search_tries_other_roots() -> None:
     for search in range(100):
         narrowing = Narrowing(WHOLE, REFUSED_MAX, REFUSED_MAX, search)
         left = [DueRoot(7, number) for number in range(100)]
-        narrowing.refused(100)
+        narrowing.record_refused_together(100)
         while len(narrowing.suspects) < REFUSED_MAX and not found:
-            chosen = narrowing.choose(left)
+            chosen = narrowing.choose_roots(left)
             if len(chosen) > 1:
-                narrowing.refused(len(chosen))
+                narrowing.record_refused_together(len(chosen))
             else:
                 found = chosen[0].offset == 77
-                narrowing.refused_alone(chosen[0].offset, "refused")
+                narrowing.record_refused_alone(chosen[0].offset, "refused")
     assert found

@@ -24,90 +24,90 @@ def breaker(
 def test_as_many_in_a_row_may_die_as_max_consecutive_says() -> None:
     """P62"""
     one = breaker(max_consecutive=3)
-    assert one.room(0) == 3
-    one.dead(2, 0)
-    assert one.room(0) == 1
-    one.dead(1, 0)
-    assert one.room(0) == 0
+    assert one.allowed_letters(0) == 3
+    one.count_dead(2, 0)
+    assert one.allowed_letters(0) == 1
+    one.count_dead(1, 0)
+    assert one.allowed_letters(0) == 0
     assert "max_consecutive 3" in one.why
     one.close()
-    assert (one.room(0), one.why) == (3, "")
+    assert (one.allowed_letters(0), one.why) == (3, "")
 
 
 def test_a_root_that_is_acked_begins_the_row_anew() -> None:
     one = breaker(max_consecutive=3)
-    one.dead(3, 0)
-    one.acked(1, 0)
-    assert one.room(0) == 3
+    one.count_dead(3, 0)
+    one.count_acked(1, 0)
+    assert one.allowed_letters(0) == 3
 
 
 def test_the_share_of_the_window_bounds_what_may_die() -> None:
     """P62"""
     one = breaker(max_ratio=0.1)
-    one.acked(900, 0)
-    assert one.room(0) == 100
-    one.dead(100, 0)
-    assert one.room(0) == 0
+    one.count_acked(900, 0)
+    assert one.allowed_letters(0) == 100
+    one.count_dead(100, 0)
+    assert one.allowed_letters(0) == 0
     assert one.why.startswith("100 of 1000 roots")
     assert one.why.endswith("(max_ratio 0.1)")
 
 
 def test_few_dead_letters_never_open_the_breaker_by_their_share() -> None:
     one = breaker(max_ratio=0.0, dead_min=10)
-    one.dead(9, 0)
-    assert one.room(0) == 1
+    one.count_dead(9, 0)
+    assert one.allowed_letters(0) == 1
 
 
 def test_a_stream_that_is_too_small_to_tell_never_opens_the_breaker_by_its_share() -> None:
     one = breaker(max_ratio=0.1, settled_min=1_000)
-    one.acked(100, 0)
-    one.dead(899, 0)
-    assert one.room(0) == 1
-    one.dead(1, 0)
-    assert one.room(0) == 0
+    one.count_acked(100, 0)
+    one.count_dead(899, 0)
+    assert one.allowed_letters(0) == 1
+    one.count_dead(1, 0)
+    assert one.allowed_letters(0) == 0
 
 
 def test_what_is_older_than_the_window_does_not_count() -> None:
     one = breaker(max_ratio=0.1)
-    one.dead(50, 0)
-    assert one.room(59_999) == 0
-    assert one.room(61_000) == 10
+    one.count_dead(50, 0)
+    assert one.allowed_letters(59_999) == 0
+    assert one.allowed_letters(61_000) == 10
 
 
 def test_a_clock_that_steps_back_does_no_harm() -> None:
     one = breaker(max_ratio=0.1)
-    one.acked(90, 10_000)
-    one.dead(1, 2_000)
-    assert one.room(1_000) == 9
+    one.count_acked(90, 10_000)
+    one.count_dead(1, 2_000)
+    assert one.allowed_letters(1_000) == 9
 
 
 def test_how_near_it_is_to_open_follows_the_nearer_of_its_two_rules() -> None:
     one = breaker(max_consecutive=4, dead_min=400)
-    assert one.used(0) == 0
-    one.dead(1, 0)
-    assert one.used(0) == 0.25
-    one.dead(3, 0)
-    assert (one.used(0), one.why) == (1, ""), "nothing is paused before a record is to die"
-    one.acked(1, 0)
-    assert one.used(0) == 0.01, "4 of the 400 that may die in a window whatever their share"
+    assert one.used_share(0) == 0
+    one.count_dead(1, 0)
+    assert one.used_share(0) == 0.25
+    one.count_dead(3, 0)
+    assert (one.used_share(0), one.why) == (1, ""), "nothing is paused before a record is to die"
+    one.count_acked(1, 0)
+    assert one.used_share(0) == 0.01, "4 of the 400 that may die in a window whatever their share"
 
     one = breaker(max_ratio=0.1)
-    one.acked(900, 0)
-    one.dead(80, 0)
-    assert 0.7 < one.used(0) < 0.9
-    assert one.used(60_001) < 0.1, "they have left the window"
+    one.count_acked(900, 0)
+    one.count_dead(80, 0)
+    assert 0.7 < one.used_share(0) < 0.9
+    assert one.used_share(60_001) < 0.1, "they have left the window"
 
 
 def test_a_small_stream_opens_the_breaker_by_the_share_of_its_last_roots() -> None:
     """D603: ten records an hour, of which each second one dies; a minute has none of them or one."""
     small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
     settled = 0
-    while small.room(settled * HOUR_MS // 10) and settled < 200:
+    while small.allowed_letters(settled * HOUR_MS // 10) and settled < 200:
         now_ms = settled * HOUR_MS // 10
         if settled % 2:
-            small.dead(1, now_ms)
+            small.count_dead(1, now_ms)
         else:
-            small.acked(1, now_ms)
+            small.count_acked(1, now_ms)
         settled += 1
     assert settled == 100
     assert small.why == "50 of 100 roots settled within 10h became dead letters (max_ratio 0.1)"
@@ -116,29 +116,29 @@ def test_a_small_stream_opens_the_breaker_by_the_share_of_its_last_roots() -> No
 def test_what_a_small_stream_settled_before_its_last_roots_does_not_count() -> None:
     """D603: a bad day is over when a hundred were acked behind it."""
     small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
-    small.acked(90, 0)
-    small.dead(19, 0)
-    assert small.room(HOUR_MS) == 1
+    small.count_acked(90, 0)
+    small.count_dead(19, 0)
+    assert small.allowed_letters(HOUR_MS) == 1
     for hour in range(1, 11):
-        small.acked(10, hour * HOUR_MS)
-    assert small.room(11 * HOUR_MS) == 20
-    assert small.used(11 * HOUR_MS) == 0
+        small.count_acked(10, hour * HOUR_MS)
+    assert small.allowed_letters(11 * HOUR_MS) == 20
+    assert small.used_share(11 * HOUR_MS) == 0
 
 
 def test_a_busy_stream_counts_its_last_minute_alone() -> None:
     """D603: it settles enough roots in that."""
     busy = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
-    busy.dead(50, 0)
-    busy.acked(1_000, 59_000)
-    assert busy.room(61_000) == 111
+    busy.count_dead(50, 0)
+    busy.count_acked(1_000, 59_000)
+    assert busy.allowed_letters(61_000) == 111
 
 
 def test_how_much_it_remembers_is_bounded() -> None:
     """D603: by as many seconds as the least number of roots, beside those of the window."""
     small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
     for second in range(10_000):
-        small.acked(1, second * 10_000)
-        small.room(second * 10_000 + 5_000)
+        small.count_acked(1, second * 10_000)
+        small.allowed_letters(second * 10_000 + 5_000)
     assert len(small._buckets) <= 100 + 60
 
 
@@ -146,48 +146,48 @@ def test_how_much_it_remembers_is_bounded_though_nothing_is_lost() -> None:
     """D603: nobody asks for the room then."""
     small = breaker(max_ratio=0.1, dead_min=20, settled_min=100)
     for second in range(1_000):
-        small.acked(1, second * 10_000)
+        small.count_acked(1, second * 10_000)
     assert len(small._buckets) <= 100 + 60
 
 
 def test_a_breaker_that_has_room_for_one_more_is_closed() -> None:
     in_a_row = breaker(max_consecutive=2)
-    in_a_row.dead(1, 0)
-    assert (in_a_row.room(0), in_a_row.why) == (1, "")
+    in_a_row.count_dead(1, 0)
+    assert (in_a_row.allowed_letters(0), in_a_row.why) == (1, "")
     in_window = breaker(max_ratio=0.5, dead_min=0)
-    in_window.acked(2, 0)
-    in_window.dead(1, 0)
-    assert (in_window.room(0), in_window.why) == (1, "")
+    in_window.count_acked(2, 0)
+    in_window.count_dead(1, 0)
+    assert (in_window.allowed_letters(0), in_window.why) == (1, "")
 
 
 def test_a_person_who_resumes_an_input_lets_it_count_anew_in_a_row_and_in_its_window() -> None:
     """A closed breaker that remembered its window would open again at the next record."""
     one = breaker(max_ratio=0.1)
-    one.acked(900, 0)
-    one.dead(100, 0)
-    assert one.room(0) == 0
+    one.count_acked(900, 0)
+    one.count_dead(100, 0)
+    assert one.allowed_letters(0) == 0
     one.close()
-    assert (one.room(0), one.used(0), one.why) == (10, 0, "")
+    assert (one.allowed_letters(0), one.used_share(0), one.why) == (10, 0, "")
 
 
 @pytest.mark.parametrize(("settled_ms", "leaves_ms"), [(5_000, 65_000), (5_001, 65_000), (5_999, 65_000)])
 def test_roots_leave_the_window_together_with_their_second(settled_ms: int, leaves_ms: int) -> None:
     """A window of a minute holds the second that began less than a minute ago."""
     one = breaker(max_ratio=0.1)
-    one.dead(50, settled_ms)
-    assert one.room(leaves_ms - 1) == 0
-    assert one.room(leaves_ms) == 10
+    one.count_dead(50, settled_ms)
+    assert one.allowed_letters(leaves_ms - 1) == 0
+    assert one.allowed_letters(leaves_ms) == 10
 
 
 def test_the_roots_of_one_second_stay_together_where_few_settle() -> None:
     """The last three are two of one second, which has two more; all four count, or none."""
     small = breaker(max_ratio=0.5, dead_min=0, settled_min=3)
-    small.dead(1, 0)
-    small.dead(1, 400)
-    small.dead(1, 999)
-    small.acked(1, HOUR_MS)
-    small.acked(1, HOUR_MS)
-    assert small.used(2 * HOUR_MS) == 1
+    small.count_dead(1, 0)
+    small.count_dead(1, 400)
+    small.count_dead(1, 999)
+    small.count_acked(1, HOUR_MS)
+    small.count_acked(1, HOUR_MS)
+    assert small.used_share(2 * HOUR_MS) == 1
     assert small.why == ""
-    assert small.room(2 * HOUR_MS) == 0
+    assert small.allowed_letters(2 * HOUR_MS) == 0
     assert small.why.startswith("3 of 5 roots")

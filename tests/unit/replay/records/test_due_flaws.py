@@ -61,7 +61,7 @@ def test_a_root_under_its_own_key_is_sound(source: int, position: int, value: Du
     assert flaw_of(key, value) == ""
     record = Record("_ack_due", 0, 1, key, due_codec().encode(value))
     assert whole_entry(record, parse_root_key(key)) == value
-    assert due_codec().glance(record.value or b"") == (Root(Source(source), Position(position)), 9_000)
+    assert due_codec().read_root_and_due_ms(record.value or b"") == (Root(Source(source), Position(position)), 9_000)
 
 
 @pytest.mark.parametrize("dead", ["", *DeadReason])
@@ -121,13 +121,13 @@ def test_what_a_newer_worker_wrote_is_told_from_garbage() -> None:
     with pytest.raises(UnknownVersion):
         whole_entry(record, parse_root_key(KEY))
     with pytest.raises(UnknownVersion):
-        due_codec().glance(NEWER)
+        due_codec().read_root_and_due_ms(NEWER)
 
 
 @pytest.mark.parametrize("value", [Progress(17, 3), Pause(1, 5, "why")])
 def test_a_glance_at_what_is_no_root_says_so(value: Stored) -> None:
     with pytest.raises(CodecError, match="it tells of no root that waits"):
-        due_codec().glance(due_codec().encode(value))
+        due_codec().read_root_and_due_ms(due_codec().encode(value))
 
 
 def test_only_roots_that_were_put_aside_are_called_so() -> None:
@@ -144,7 +144,7 @@ def test_only_roots_that_were_put_aside_are_called_so() -> None:
 def test_a_glance_reads_each_long_that_avro_writes(number: int) -> None:
     codec = due_codec()
     for due_ms in (number, -number, -number - 1):
-        assert codec.glance(codec.encode(replace(DUE, due_ms=due_ms))) == ((65_536, 7), due_ms)
+        assert codec.read_root_and_due_ms(codec.encode(replace(DUE, due_ms=due_ms))) == ((65_536, 7), due_ms)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ def test_a_glance_reads_each_long_that_avro_writes(number: int) -> None:
 def test_a_glance_at_a_number_that_is_no_long_is_refused(number: bytes) -> None:
     header = due_codec().encode(DUE)[:10]
     with pytest.raises(CodecError, match="does not end, or has more than 64 bits"):
-        due_codec().glance(header + number)
+        due_codec().read_root_and_due_ms(header + number)
 
 
 def test_the_largest_number_of_64_bits_is_read() -> None:
     header = due_codec().encode(DUE)[:10]
-    root, due_ms = due_codec().glance(header + (b"\xff" * 9 + b"\x01") * 3)
+    root, due_ms = due_codec().read_root_and_due_ms(header + (b"\xff" * 9 + b"\x01") * 3)
     assert (root.source, root.position, due_ms) == (-(2**63), -(2**63), -(2**63))
 
 
@@ -283,7 +283,7 @@ def test_each_number_of_more_than_64_bits_is_refused_though_others_follow(
     numbers = [b"\x02"] * 3
     numbers[place] = before * 9 + last
     with pytest.raises(CodecError, match="has more than 64 bits"):
-        due_codec().glance(due_codec().encode(DUE)[:10] + b"".join(numbers))
+        due_codec().read_root_and_due_ms(due_codec().encode(DUE)[:10] + b"".join(numbers))
 
 
 def test_a_history_may_have_its_last_byte_of_room_when_it_was_shortened() -> None:

@@ -186,12 +186,12 @@ def test_losses_in_a_row_that_were_held_are_one_entry_of_a_history() -> None:
 def test_a_glance_tells_root_and_due_time_of_all_versions() -> None:
     far = replace(DUE, source=2**31 - 1, position=2**62, due_ms=2**45)
     for value in (due_codec().encode(DUE), bytes.fromhex(GOLDEN_DUE_2), bytes.fromhex(GOLDEN_DUE)):
-        assert due_codec().glance(value) == (root(7), 9_000)
+        assert due_codec().read_root_and_due_ms(value) == (root(7), 9_000)
     far_root = Root(Source(far.source), Position(far.position))
-    assert due_codec().glance(due_codec().encode(far)) == (far_root, far.due_ms)
+    assert due_codec().read_root_and_due_ms(due_codec().encode(far)) == (far_root, far.due_ms)
 
 
 @pytest.mark.parametrize("value", [b"", b"x" * 40, *map(bytes.fromhex, (GOLDEN_PROGRESS, GOLDEN_DUE[:24]))])
 def test_a_glance_at_something_else_is_refused(value: bytes) -> None:
     with pytest.raises(CodecError):
-        due_codec().glance(value)
+        due_codec().read_root_and_due_ms(value)

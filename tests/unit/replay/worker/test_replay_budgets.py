@@ -65,13 +65,13 @@ def test_an_input_that_went_on_is_left_alone_for_the_first_time_again(troubles: 
     for _ in range(2):
         now_ms, found = 1_000_000, []
         for _ in range(troubles):
-            worker.trouble(1, LogError("no such topic"), now_ms)
+            worker.record_trouble(1, LogError("no such topic"), now_ms)
             until_ms = worker.ready_ms(1)
             assert until_ms is not None
             found.append(until_ms - now_ms)
             now_ms = until_ms
         waits.append(found)
-        worker.works([1], [1])
+        worker.record_success([1], [1])
         assert worker.ready_ms(1) == 0
     assert waits[0] == waits[1]
     assert waits[0] == sorted(waits[0])

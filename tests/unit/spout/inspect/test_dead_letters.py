@@ -463,27 +463,27 @@ def test_a_rate_is_kept_from_the_first_second_on() -> None:
     pace = RateLimit(2, 0)
     handled = []
     for now_ms in range(0, 3_000, 100):
-        room = pace.room(now_ms)
+        room = pace.allowed_letters(now_ms)
         assert (pace.wait_ms(now_ms) == 0) is (room > 0)
         if room:
-            pace.spend(1)
+            pace.record_handled(1)
             handled.append(now_ms)
     assert handled == [0, 500, 1_000, 1_500, 2_000, 2_500]
     pace = RateLimit(0.5, 0)
-    pace.spend(1)
-    assert pace.room(pace.wait_ms(0)) == 1
-    assert pace.room(pace.wait_ms(0) - 2) == 0
+    pace.record_handled(1)
+    assert pace.allowed_letters(pace.wait_ms(0)) == 1
+    assert pace.allowed_letters(pace.wait_ms(0) - 2) == 0
 
 
 def test_a_rate_does_not_make_up_for_time_without_letters() -> None:
     """Before, what was looked for in a large topic for a minute came at once, a minute's letters."""
     for rate, most in ((100, 100), (2, 2), (0.5, 1)):
         pace = RateLimit(rate, 0)
-        assert pace.room(60_000) == most
-        pace.spend(most)
-        assert pace.room(60_000) == 0
-        assert pace.room(60_000 + pace.wait_ms(60_000)) == 1
-        assert pace.room(180_000) == most
+        assert pace.allowed_letters(60_000) == most
+        pace.record_handled(most)
+        assert pace.allowed_letters(60_000) == 0
+        assert pace.allowed_letters(60_000 + pace.wait_ms(60_000)) == 1
+        assert pace.allowed_letters(180_000) == most
 
 
 def test_letters_are_counted_by_what_they_died_of(world: World) -> None:

@@ -131,7 +131,7 @@ def test_a_letter_whose_copy_is_refused_when_it_is_due_has_the_stack_of_the_fail
         made.stop_replays()
         made.start_replays()
     made.run(30_000)
-    [letter] = [parse_letter(record) for record in letters_of(made)]
+    [letter] = [parse_letter(record) for record in letter_partitions(made)]
     assert isinstance(letter, Letter)
     assert letter.dead == reason
     with shown_world(made):
@@ -140,7 +140,7 @@ def test_a_letter_whose_copy_is_refused_when_it_is_due_has_the_stack_of_the_fail
     assert stack.splitlines()[-1].startswith("ValueError: invalid literal")
 
 
-def letters_of(world: World) -> list[Record]:
+def letter_partitions(world: World) -> list[Record]:
     with closing(world.cluster.log().reader(committed=True)) as reader:
         reader.assign({TopicPartition(LETTERS, number): 0 for number in range(2)})
         return list(reader.poll(100, 100))

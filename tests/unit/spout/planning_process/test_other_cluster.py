@@ -111,7 +111,7 @@ READERS: list[tuple[str, Callable[[World], object]]] = [
     ("_ack_due", follow_due),
     ("_ack_due", lambda world: pauses(world.log, world.topics)),
     ("_ack_due", lambda world: resume(world.log, world.topics, 1)),
-    ("_ack_due", lambda world: Dropping(world.log, world.topics, 1).look()),
+    ("_ack_due", lambda world: Dropping(world.log, world.topics, 1).find()),
 ]
 
 

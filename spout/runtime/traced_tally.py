@@ -45,9 +45,9 @@ class TracedTally(VerdictTally):
         # by source and position the ids of the trace, as `traceparent_of` takes them
         self._ids_by_source: dict[int, dict[int, tuple[int, ...]]] = {}
 
-    def note(self, records: Sequence[Record]) -> None:
+    def record_headers(self, records: Sequence[Record]) -> None:
         """Keep the trace contexts that records of the ack topic carry, besides what any tally does."""
-        super().note(records)
+        super().record_headers(records)
         for record in records:
             for name, value in record.headers:
                 decoded = traces(value) if name == TRACES else None

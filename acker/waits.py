@@ -113,14 +113,14 @@ class SilentBroker:
         self._clock_ms = clock_ms
         self._since_ms: int | None = None
 
-    def failed(self) -> bool:
+    def record_failure(self) -> bool:
         """Record that a call was not answered; return whether it is the first one of a silence."""
         is_first = self._since_ms is None
         if self._since_ms is None:
             self._since_ms = self._clock_ms()
         return is_first
 
-    def answered(self) -> None:
+    def record_answer(self) -> None:
         """Record that a call was answered: a silence is over."""
         self._since_ms = None
 

@@ -33,12 +33,12 @@ acker/wire/stacks.py: cut_stack key_of read_stack read_stacks stack_header stack
 acker/ledger/contribution.py: at_or_above clip
 acker/ledger/ledger.py: block_runs
 acker/ledger/verdicts.py: in_records
-acker/service/core.py: weight wrong_headers
+acker/service/core.py: read_cost_bytes wrong_headers
 acker/service/freeing.py: claims_of forget_groups free_in next_generations
 acker/service/passed_over.py: damage_passed_over read_ours
-acker/service/snapshot.py: carried_of carry load_deadlines load_state state_of
-acker/service/state.py: bin_of encode_state loading not_needed_from part_of_key read_shared shared_headers
-  verdicts_from
+acker/service/snapshot.py: carried_of carry_old_cohorts load_deadlines load_state take_snapshot
+acker/service/state.py: bin_part encode_state loading not_needed_from part_of_key read_shared shared_headers
+  first_verdict_to_read
 acker/service/state_notes.py: moved_deadlines read_notes
 replay/records/copies.py: build_copy original_headers past_headers
 replay/records/dead_letter.py: build_dead_letter

@@ -11,7 +11,7 @@ ahead       verdicts that a restart reads before the inits of their roots
 pin         the place of the first record that a restart still needs for a cohort
 bin         a record of State with the roots of some cohorts and their values: no pin is needed then
 mark        what makes a record count once: the last batch of its lane
-line        ticks and takes that were read and do not count yet
+queue       ticks and takes that were read and do not count yet
 barrier     where contributions and fails ended when a tick or take was read; behind it, that counts
 ==========  ========================================================================================
 """

@@ -242,26 +242,29 @@ class Ledger:
 
     # -- what a restart needs
 
-    def ack_pin(self) -> RootCohort | None:
-        """Return the cohort, not carried by value, that needs the oldest contribution; None if none does."""
+    def oldest_ack_pinned(self) -> RootCohort | None:
+        """Return the cohort that needs the oldest contribution at a restart; None if none needs any.
+
+        One that is carried in a bin of State, with its values, needs none.
+        """
         pins = self._ack_pins
         while pins and not _is_pinned(pins[0]):
             pins.popleft()
         return pins[0] if pins else None
 
-    def verdict_pin(self) -> RootCohort | None:
-        """Return the cohort that needs the oldest verdict, chosen as in `ack_pin`; None if none does."""
+    def oldest_verdict_pinned(self) -> RootCohort | None:
+        """Return the cohort that needs the oldest verdict, chosen as in `oldest_ack_pinned`, or None."""
         pins = self._verdict_pins
         while pins and not _is_pinned(pins[0][2]):
             heapq.heappop(pins)
         return pins[0][2] if pins else None
 
-    def changed(self, cohort: RootCohort) -> None:
+    def mark_changed(self, cohort: RootCohort) -> None:
         """Mark the bin of a changed cohort as to be written; a cohort without a bin needs nothing."""
         if cohort.bin is not None:
             self._changed_bins.add(cohort.bin)
 
-    def changed_bins(self) -> set[int]:
+    def take_changed_bins(self) -> set[int]:
         """Return the bins whose cohorts changed since the last call, and start a new set."""
         changed_bins, self._changed_bins = self._changed_bins, set()
         return changed_bins
@@ -308,7 +311,7 @@ class Ledger:
         if not count:
             return
         self.open -= count
-        self.changed(cohort)
+        self.mark_changed(cohort)
         if not cohort.roots.open:
             self._register.drop(cohort)
         elif cohort.verdict_pin is None:
@@ -322,7 +325,7 @@ class Ledger:
 
     def _pin(self, cohort: RootCohort, pin: Pin) -> None:
         """Record that a restart needs the record at `pin` for a cohort, if it needs no earlier one."""
-        self.changed(cohort)
+        self.mark_changed(cohort)
         if cohort.ack_pin is None:
             cohort.ack_pin = pin
             self._ack_pins.append(cohort)

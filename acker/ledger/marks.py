@@ -44,7 +44,7 @@ class LaneMark:
 
 
 class Seen(Enum):
-    """What the marks show about a record; `Marks.see` explains the members."""
+    """What the marks show about a record; `Marks.compare_and_mark` explains the members."""
 
     NEW = auto()
     REPEATED = auto()
@@ -59,7 +59,7 @@ class Marks:
         self._lanes_max = lanes_max
         self._lanes: dict[SessionLane, LaneMark] = {}
 
-    def see(self, lane: SessionLane, content: Content) -> Seen:
+    def compare_and_mark(self, lane: SessionLane, content: Content) -> Seen:
         """Compare a record with the marks, and mark it if it is NEW: then it must be applied.
 
         REPEATED: it was applied before, or is of a batch before the last. DIFFERENT: it was applied, with
@@ -95,33 +95,36 @@ class Marks:
 
 
 class TrailingMarks:
-    """The marks `now`, after the last record read, and `safe`, before the record at the safe position."""
+    """The marks twice: `latest` is after the last record read, `safe` before the record at the safe position.
+
+    The safe position is the first contribution that a restart reads again.
+    """
 
     def __init__(self, lanes_max: int) -> None:
-        self.now = Marks(lanes_max)
+        self.latest = Marks(lanes_max)
         self.safe = Marks(lanes_max)
-        # the records that are in `now` and not in `safe`, by offset
+        # the records that are in `latest` and not in `safe`, each with its offset, ascending
         self._between: deque[tuple[int, SessionLane, Content]] = deque()
 
-    def see(self, offset: int, lane: SessionLane, content: Content) -> Seen:
-        """Compare the record at an offset with the marks, as `Marks.see`."""
-        seen = self.now.see(lane, content)
+    def compare_and_mark(self, offset: int, lane: SessionLane, content: Content) -> Seen:
+        """Compare the record at an offset with the marks, as `Marks.compare_and_mark`."""
+        seen = self.latest.compare_and_mark(lane, content)
         if seen is Seen.NEW:
             self._between.append((offset, lane, content))
         return seen
 
-    def advance(self, safe: int) -> None:
+    def move_safe(self, safe: int) -> None:
         """Move the safe position: marks of the records below it become part of `safe`."""
         while self._between and self._between[0][0] < safe:
             _, lane, content = self._between.popleft()
-            self.safe.see(lane, content)
+            self.safe.compare_and_mark(lane, content)
 
     def forget(self, session: Session) -> None:
-        self.now.forget(session)
+        self.latest.forget(session)
         self.safe.forget(session)
         self._between = deque(entry for entry in self._between if entry[1].session != session)
 
     def load(self, lane: SessionLane, mark: LaneMark) -> None:
-        """Set the mark of a lane at the safe position; `now` starts with the same."""
+        """Set the mark of a lane at the safe position; `latest` starts with the same."""
         self.safe.load(lane, mark)
-        self.now.load(lane, LaneMark(mark.seq, dict(mark.applied)))
+        self.latest.load(lane, LaneMark(mark.seq, dict(mark.applied)))

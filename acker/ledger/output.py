@@ -117,11 +117,16 @@ class AckerEvent:
 
 @dataclass(slots=True)
 class StepOutput:
-    """What a step writes (encoded verdict records, in order; records that cannot be applied) and reports.
+    """What a step writes and reports.
 
-    `settled` are its verdicts as values, and `too_late` what it notes behind them, as `notes` are headers
-    that are passed on as they came. `headers` has those of some verdict records, by their places among
-    `verdicts`.
+    Attributes:
+        verdicts: encoded records of the verdict topic, in order.
+        headers: those of some verdict records, by their index in `verdicts`.
+        settled: the verdicts of the step, as values.
+        too_late: what came too late for a watermark; each becomes the header of a record.
+        notes: headers that are passed on as they came, each in a record of its own.
+        quarantined: records that cannot be applied, each with why.
+        events: what to report.
     """
 
     verdicts: list[bytes] = field(default_factory=list)
@@ -147,10 +152,10 @@ class OutputBuilder:
         output = self._output
         return bool(output.verdicts or output.too_late or output.notes or output.quarantined or output.events)
 
-    def write(self, events: Iterable[Event]) -> None:
+    def add_records(self, events: Iterable[Event]) -> None:
         self._output.verdicts += [self._codec.encode(event) for event in events]
 
-    def settle(self, settled: VerdictSet, epochs: LeaderEpochs) -> None:
+    def add_verdicts(self, settled: VerdictSet, epochs: LeaderEpochs) -> None:
         """Add verdicts, and to each record the epochs of its lost roots, and the stacks of their causes."""
         if not settled:
             return
@@ -160,33 +165,33 @@ class OutputBuilder:
             if headers:
                 record_index = len(self._output.verdicts)  # of the one that is written next
                 self._output.headers[record_index] = headers
-            self.write([verdicts])
+            self.add_records([verdicts])
         self._output.settled.append(settled)
 
-    def note_stacks(self, stacks: Stacks) -> None:
+    def keep_stacks(self, stacks: Stacks) -> None:
         """Keep stacks for the verdicts of this step, `KEPT_MAX` at most."""
         for key, stack in stacks.items():
             if len(self._stacks) < KEPT_MAX:
                 self._stacks.setdefault(key, stack)
 
-    def note_too_late(self, note: TooLate) -> None:
+    def add_too_late(self, note: TooLate) -> None:
         self._output.too_late.append(note)
 
-    def pass_on(self, header: tuple[str, bytes | None]) -> None:
-        """Write a header as it is behind the verdicts of this step."""
+    def add_note(self, header: tuple[str, bytes | None]) -> None:
+        """Add a header, which is written as it is behind the verdicts of this step."""
         self._output.notes.append(header)
 
     def report(self, kind: AckerEventKind, detail: str) -> None:
         self._output.events.append(AckerEvent(kind, self._partition, detail))
 
-    def quarantine(self, record: Record, why: str) -> None:
+    def add_quarantined(self, record: Record, why: str) -> None:
         """Add a record that cannot be applied; only the first of each kind is also added as an event."""
         self._output.quarantined.append((record, why))
         if self._log_once.take_first(record.topic, why):
             text = f"{record.place}: {why}; further ones like it are only counted"
             self.report(AckerEventKind.QUARANTINED, text)
 
-    def pass_over(self, record: Record, why: str) -> None:
+    def report_passed_over(self, record: Record, why: str) -> None:
         """Add an event for a record that a restart passes over; only for the first of each kind."""
         if self._log_once.take_first(record.topic, why):
             self.report(AckerEventKind.UNDECODABLE, f"{record.place} is passed over: {why}")

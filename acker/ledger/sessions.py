@@ -4,11 +4,11 @@ Theory of operation. A `Take` makes its session the owner of the group (`Group.o
 read: from then on the inits and ticks of lower sessions are refused. But only when the take *counts* are the
 roots of lower sessions abandoned, and the take answered. A take or tick counts when all contributions and
 fails that were in the log when it was read have been applied; the ends of these logs are its *barrier*. Until
-then takes and ticks wait in one line, in the order of the log::
+then takes and ticks wait in one queue, in the order of the log::
 
-    take, tick ──read──► line, no barrier ──ends fetched──► line, with barrier ──both ends applied──► counts
+    take, tick ──read──► queued, no barrier ──ends fetched──► queued, barrier ──both ends applied──► counts
 
-An acker that was down for long reads a day's ticks of every group at once. So no operation of the line may
+An acker that was down for long reads a day's ticks of every group at once. So no operation of the queue may
 become slower when more items wait: whatever is added, counted or dropped is found without a search.
 
 The clock of a session has two values: `counted_ms` expires roots, `read_ms` goes into answers.
@@ -39,7 +39,7 @@ class Barrier(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Pending:
+class QueuedTick:
     """A tick or take that was read and does not count yet.
 
     Attributes:
@@ -51,39 +51,39 @@ class Pending:
 
     session: Session
     now_ms: int
-    take: bool = False
+    is_take: bool = False
     before_ms: int | None = None
     barrier: Barrier | None = None
 
 
-class PendingQueue(OrderedDict[Pending, None]):
+class TickQueue(OrderedDict[QueuedTick, None]):
     """Ticks and takes that wait, as keys. Those without a barrier are always the last ones."""
 
     def __init__(self) -> None:
         super().__init__()
-        # by session, and whether they are takes; in the order of the line
-        self._alike: dict[tuple[Session, bool], deque[Pending]] = {}
+        # by (session, whether they are takes), in the order of the queue
+        self._alike: dict[tuple[Session, bool], deque[QueuedTick]] = {}
 
-    def append(self, pending: Pending) -> None:
-        self[pending] = None
-        self._alike.setdefault((pending.session, pending.take), deque()).append(pending)
+    def append(self, queued: QueuedTick) -> None:
+        self[queued] = None
+        self._alike.setdefault((queued.session, queued.is_take), deque()).append(queued)
 
-    def append_tick(self, tick: Pending, ticks_max: int) -> None:
+    def append_tick(self, tick: QueuedTick, ticks_max: int) -> None:
         """Add a tick; where `ticks_max` of its session wait already, it replaces the last one."""
         ticks = self._alike.get((tick.session, False))
         if ticks and len(ticks) >= ticks_max:
             del self[ticks.pop()]
         self.append(tick)
 
-    def popleft(self) -> Pending:
-        pending, _ = self.popitem(last=False)
-        alike = self._alike[pending.session, pending.take]
+    def popleft(self) -> QueuedTick:
+        queued, _ = self.popitem(last=False)
+        alike = self._alike[queued.session, queued.is_take]
         alike.popleft()
         if not alike:
-            del self._alike[pending.session, pending.take]
-        return pending
+            del self._alike[queued.session, queued.is_take]
+        return queued
 
-    def withdraw_takes(self, session: Session) -> Iterable[Pending]:
+    def withdraw_takes(self, session: Session) -> Iterable[QueuedTick]:
         """Remove and return the takes of a session."""
         takes = self._alike.pop((session, True), ())
         for take in takes:
@@ -161,7 +161,13 @@ class Group:
 
 
 class Sessions:
-    """All groups of one acker partition; `line` has what does not count yet, in the order of the log."""
+    """All groups of one acker partition.
+
+    Attributes:
+        groups: by name; one that no session ever took is missing.
+        sources: by number, those that a take named.
+        queue: the ticks and takes that do not count yet, in the order of the log.
+    """
 
     def __init__(self, pending_ticks_max: int, sources_max: int = 1 << 31, groups_max: int = 1 << 31) -> None:
         """Begin with nothing read; further sources and groups than the limits allow are refused."""
@@ -170,8 +176,9 @@ class Sessions:
         self._groups_max = groups_max
         self.groups: dict[str, Group] = {}
         self.sources: dict[int, SourceGeneration] = {}
-        self.line = PendingQueue()
-        # An input's own topic and its replay topic are two: of each the first source that named it counts.
+        self.queue = TickQueue()
+        # By the upper half of a source: an input's own topic and its replay topic are two. Of each the first
+        # source that named it counts.
         self._topics_by_wire_id: dict[int, str] = {}
         self._groups_by_input_id: dict[int, str] = {}
 
@@ -206,8 +213,10 @@ class Sessions:
         """Return the sources of a group with their numbers, ascending."""
         return sorted((number, entry) for number, entry in self.sources.items() if entry.group == group)
 
-    def stranger(self, group: str, source: int, topic: str | None = None) -> str:
-        """Return how a source contradicts earlier records about its input; empty if it does not.
+    def contradiction(self, group: str, source: int, topic: str | None = None) -> str:
+        """Return how a source contradicts earlier records about its input: another group or topic has it.
+
+        Empty if it does not.
 
         `group` is the one in the record; `topic` is None if the record does not contain it.
         """
@@ -262,14 +271,14 @@ class Sessions:
                 self.set_source(source, SourceGeneration(FREE, "", "", generation, from_position))
 
     def forget_group(self, name: str) -> None:
-        """Remove a group without sources and open roots, and what waits in the line for it."""
-        remaining = [pending for pending in self.line if pending.session.group != name]
-        self.line = PendingQueue()
-        for pending in remaining:
-            self.line.append(pending)
+        """Remove a group without sources and open roots, and its queued ticks and takes."""
+        remaining = [queued for queued in self.queue if queued.session.group != name]
+        self.queue = TickQueue()
+        for queued in remaining:
+            self.queue.append(queued)
         self.groups.pop(name, None)
 
-    def objection(self, take: Take) -> str:
+    def objection_to(self, take: Take) -> str:
         """Return why a take is refused whoever sends it; empty if it is not.
 
         Its sources contradict earlier records or each other, or jump over generations; or there is no room.
@@ -277,7 +286,7 @@ class Sessions:
         topics_by_wire_id: dict[int, str] = {}
         new_sources = 0
         for source in take.sources:
-            flaw = self.stranger(take.group, source.source, source.topic) or self._jump(source)
+            flaw = self.contradiction(take.group, source.source, source.topic) or self._jump(source)
             if flaw:
                 return flaw
             wire_id = _wire_id(source.source)
@@ -304,22 +313,22 @@ class Sessions:
             return f"generation {source.generation} of source {source.source} cannot begin at {source.from_}"
         return ""
 
-    def take(self, take: Take) -> Iterable[Pending]:
-        """Make a session the owner of its group, and add its take to the line.
+    def record_take(self, take: Take) -> Iterable[QueuedTick]:
+        """Make a session the owner of its group, and queue its take.
 
         The caller has found that it is not lower than the owner. Only the owner's takes wait: those of its
-        predecessor leave the line here, and are returned, to be refused.
+        predecessor leave the queue here, and are returned, to be refused.
         """
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
         before_ms: int | None = None
-        overtaken: Iterable[Pending] = ()
+        overtaken: Iterable[QueuedTick] = ()
         if group is None:
             before_ms = 0
             group = self.groups[take.group] = Group(session)
         elif group.owner != session:
             before_ms = self.clock(group.owner).read_ms
-            overtaken = self.line.withdraw_takes(group.owner)
+            overtaken = self.queue.withdraw_takes(group.owner)
             group.owner = session
         else:
             # Perhaps a process that has just begun, beside one that still lives.
@@ -328,14 +337,14 @@ class Sessions:
         group.clocks.setdefault(session, Clock(take.now, take.now))
         for source in take.sources:
             self.add_source(take.group, source)
-        self.line.append(Pending(session, 0, take=True, before_ms=before_ms))
+        self.queue.append(QueuedTick(session, 0, is_take=True, before_ms=before_ms))
         return overtaken
 
-    def tick(self, session: Session, now_ms: int) -> None:
-        """Add a tick of the owner to the line; of too many of a session the last is replaced."""
+    def record_tick(self, session: Session, now_ms: int) -> None:
+        """Move the owner's clock on, and queue its tick; of too many of a session the last is replaced."""
         clock = self.groups[session.group].clocks[session]
         clock.read_ms = max(clock.read_ms, now_ms)
-        self.line.append_tick(Pending(session, clock.read_ms), self._pending_ticks_max)
+        self.queue.append_tick(QueuedTick(session, clock.read_ms), self._pending_ticks_max)
 
     def record_emission(self, session: Session, now_ms: int) -> int:
         """Read the owner's clock from an init; return how many ms to add to the timeout of its roots.
@@ -356,7 +365,7 @@ class Sessions:
         clock.read_ms = max(clock.read_ms, now_ms)
         return grace_ms
 
-    def shared(self) -> dict[Session, int]:
+    def shared_until_ms(self) -> dict[Session, int]:
         """Return the sessions of which two processes may live, each with the clock at which that ends."""
         shared_until_ms: dict[Session, int] = {}
         for group in self.groups.values():
@@ -365,7 +374,7 @@ class Sessions:
                     shared_until_ms[session] = clock.shared_until_ms
         return shared_until_ms
 
-    def set_shared(self, session: Session, until_ms: int) -> None:
+    def set_shared_until(self, session: Session, until_ms: int) -> None:
         """Set, after a restore, until when two processes of a session may live."""
         group = self.groups.get(session.group)
         if group is not None and session in group.clocks:
@@ -374,28 +383,31 @@ class Sessions:
     # -- counting
 
     def waits_for_ends(self) -> bool:
-        """Return whether something in the line has no barrier yet."""
-        newest = next(reversed(self.line), None)
+        """Return whether a queued tick or take has no barrier yet."""
+        newest = next(reversed(self.queue), None)
         return newest is not None and newest.barrier is None
 
     def set_barrier(self, barrier: Barrier) -> None:
         """Set the barrier of all that has none yet: log ends that were fetched after it was read."""
-        for pending in reversed(self.line):
-            if pending.barrier is not None:
+        for queued in reversed(self.queue):
+            if queued.barrier is not None:
                 return
-            pending.barrier = barrier
+            queued.barrier = barrier
 
-    def counting(self, reached: Barrier) -> Iterator[Pending]:
-        """Remove from the line and yield, in order, what counts now that all below `reached` is applied."""
-        while (oldest := next(iter(self.line), None)) is not None:
+    def take_reached(self, reached: Barrier) -> Iterator[QueuedTick]:
+        """Remove from the queue and yield, in order, what counts since all below `reached` is applied.
+
+        A tick also moves the clock of its session that counts.
+        """
+        while (oldest := next(iter(self.queue), None)) is not None:
             barrier = oldest.barrier
             if barrier is None or barrier.ack > reached.ack or barrier.fail > reached.fail:
                 return
-            pending = self.line.popleft()
-            if not pending.take:
-                clock = self.groups[pending.session.group].clocks[pending.session]
-                clock.counted_ms = max(clock.counted_ms, pending.now_ms)
-            yield pending
+            queued = self.queue.popleft()
+            if not queued.is_take:
+                clock = self.groups[queued.session.group].clocks[queued.session]
+                clock.counted_ms = max(clock.counted_ms, queued.now_ms)
+            yield queued
 
     def forget(self, session: Session) -> None:
         """Remove the clock of a session that lost its group and has no open roots any more."""

@@ -96,7 +96,7 @@ class EmissionTimes:
         self._limit = limit
         self._parts: dict[int, list[tuple[I64, I64]]] = {}
 
-    def note(self, source: int, root_positions: I64, wall_ms: I64) -> None:
+    def add(self, source: int, root_positions: I64, wall_ms: I64) -> None:
         if not len(root_positions):
             return
         parts = self._parts.setdefault(source, [])
@@ -139,7 +139,7 @@ class VerdictTally:
         self.too_late: dict[str, LateCounts] = {}
         self._emission_times = EmissionTimes()
 
-    def note(self, records: Sequence[Record]) -> None:
+    def record_headers(self, records: Sequence[Record]) -> None:
         """Keep what records of ``_ack_ack`` say of copies: when their records were emitted first.
 
         It is called before the records are applied, so that the verdicts of this step have their times.
@@ -148,7 +148,7 @@ class VerdictTally:
             for name, value in record.headers:
                 emitted = first_emissions(value) if name == FIRST_EMISSIONS else None
                 if emitted is not None and is_replay(emitted.source):
-                    self._emission_times.note(emitted.source, emitted.positions, emitted.numbers)
+                    self._emission_times.add(emitted.source, emitted.positions, emitted.numbers)
 
     def add(self, settled: Sequence[VerdictSet], now_ms: int) -> None:
         """Count the verdicts of a step; `now_ms` is wall time."""

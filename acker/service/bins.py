@@ -28,75 +28,77 @@ read an hour of steps backwards would take a second longer.
 
 
 class Bins:
-    """The bins of one acker partition, by number."""
+    """The bins of one acker partition, by their numbers."""
 
     def __init__(self) -> None:
-        self._bins: dict[int, list[RootCohort]] = {}
+        self._cohorts_by_bin: dict[int, list[RootCohort]] = {}
         # by bin, the step in which it was last written; the one that was
         # written longest ago comes first
-        self._written_steps: dict[int, int] = {}
-        # how many steps have written bins
-        self._steps = 0
-        self._filling = 0  # the number of the bin that cohorts are put into
-        self._room = 0  # for so many more roots
+        self._written_step_by_bin: dict[int, int] = {}
+        self._steps = 0  # how many were begun
+        self._filling_bin = 0  # the number of the bin that gets further cohorts
+        self._roots_left = 0  # how many more open roots it has room for
 
-    def put(self, cohort: RootCohort) -> None:
-        """Put a cohort into the bin that is being filled, or into a new one if it has no room."""
-        if cohort.roots.open > self._room:
-            self._find_room(cohort.roots.open)
-        self._room -= cohort.roots.open
-        self.load(self._filling, cohort)
+    def add(self, cohort: RootCohort) -> None:
+        """Put a cohort into the bin that is being filled, or into a new one if that has no room."""
+        if cohort.roots.open > self._roots_left:
+            self._find_bin(cohort.roots.open)
+        self._roots_left -= cohort.roots.open
+        self.load(self._filling_bin, cohort)
 
-    def load(self, number: int, cohort: RootCohort) -> None:
+    def load(self, bin_number: int, cohort: RootCohort) -> None:
         """Put a cohort into a bin, whether there is room or not, and go on filling that one."""
-        self._bins.setdefault(number, []).append(cohort)
+        self._cohorts_by_bin.setdefault(bin_number, []).append(cohort)
         # a new bin counts as one that is to be written again at the next step
-        self._written_steps.setdefault(number, self._steps - REWRITE_STEPS)
-        self._filling = number
-        cohort.bin = number
+        self._written_step_by_bin.setdefault(bin_number, self._steps - REWRITE_STEPS)
+        self._filling_bin = bin_number
+        cohort.bin = bin_number
 
-    def live(self, number: int) -> list[RootCohort]:
+    def remove_settled(self, bin_number: int) -> list[RootCohort]:
         """Remove from a bin the cohorts without open roots, and return the others.
 
         A bin of which none are left is removed; then the list is empty.
         """
-        live = [cohort for cohort in self._bins.get(number, ()) if cohort.roots.open]
-        if live:
-            self._bins[number] = live
+        open_cohorts = [cohort for cohort in self._cohorts_by_bin.get(bin_number, ()) if cohort.roots.open]
+        if open_cohorts:
+            self._cohorts_by_bin[bin_number] = open_cohorts
         else:
-            self._bins.pop(number, None)
-            self._written_steps.pop(number, None)
-        return live
+            self._cohorts_by_bin.pop(bin_number, None)
+            self._written_step_by_bin.pop(bin_number, None)
+        return open_cohorts
 
-    def due(self, changed: set[int]) -> set[int]:
-        """Begin a step; return the bins that it writes, which count as written from now on.
+    def begin_step(self, changed: set[int]) -> set[int]:
+        """Begin a step; return the numbers of the bins that it writes. They count as written from now on.
 
         These are the `changed` ones, and the one that was written longest
         ago, if `REWRITE_STEPS` are over.
         """
         self._steps += 1
         due = set(changed)
-        oldest = next(iter(self._written_steps), None)
-        if oldest is not None and self._steps - self._written_steps[oldest] > REWRITE_STEPS:
+        oldest = next(iter(self._written_step_by_bin), None)  # the bin that was written longest ago
+        if oldest is not None and self._steps - self._written_step_by_bin[oldest] > REWRITE_STEPS:
             due.add(oldest)
-        for number in due & self._written_steps.keys():
-            # removed first: so it becomes the last one in the order of the dict
-            del self._written_steps[number]
-            self._written_steps[number] = self._steps
+        for bin_number in due & self._written_step_by_bin.keys():
+            # removed and set again: so it becomes the last one in the order of the dict
+            del self._written_step_by_bin[bin_number]
+            self._written_step_by_bin[bin_number] = self._steps
         return due
 
-    def _find_room(self, needed: int) -> None:
+    def _find_bin(self, needed: int) -> None:
         """Go on filling the last bin if enough of its roots have settled, else begin a new one.
 
         `needed` is a number of roots. The roots of a bin are counted only
         here, since counting them for every cohort would cost too much.
         """
-        self._room = BIN_ROOTS - sum(cohort.roots.open for cohort in self.live(self._filling))
-        if needed > self._room:
+        self._roots_left = BIN_ROOTS - sum(
+            cohort.roots.open for cohort in self.remove_settled(self._filling_bin)
+        )
+        if needed > self._roots_left:
             # of n bins one of the numbers 0 to n is free
-            self._filling = next(free for free in range(len(self._bins) + 1) if free not in self._bins)
-            self._room = BIN_ROOTS
+            numbers = range(len(self._cohorts_by_bin) + 1)
+            self._filling_bin = next(number for number in numbers if number not in self._cohorts_by_bin)
+            self._roots_left = BIN_ROOTS
 
     def numbers(self) -> Iterable[int]:
         """Return the numbers of the bins, ascending."""
-        return sorted(self._bins)
+        return sorted(self._cohorts_by_bin)

@@ -3,11 +3,15 @@
 The service calls these methods in one step, in this order. Rules (a) and (b)
 are the orders between topics in docs/design/protocol.md, section 4:
 
-1. `read_inits`: inits open roots; takes and ticks join the line, those of lower sessions are refused; (a)
-2. `set_ends`: what joined the line gets its barrier; (b)
+1. `read_inits`: inits open roots; takes and ticks are queued, those of lower sessions are refused; (a)
+2. `set_barrier`: what was queued gets its barrier: where contributions and fails end now; (b)
 3. `apply_fails`, then `apply_acks`: FAILED goes before ABSENT, and in each sweep ABSENT before ACKED; (a)
-4. `count`: takes and ticks count whose barrier is reached; (b)
+4. `count_ticks`: takes and ticks count whose barrier is reached; (b)
 5. `take_output`: returns what to write, all in one transaction.
+
+A *mark* makes a record count once: it is the last batch of a *lane*, which is one query of one session. A
+*pin* is the place of a record that a restart needs. A *flaw* is a text on what is wrong with a record; empty
+if nothing is.
 
 Source: docs/design/protocol.md, sections 3, 4 and 5.3.
 """
@@ -31,7 +35,7 @@ from acker.ledger.contribution import Contribution
 from acker.ledger.ledger import Ledger
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
 from acker.ledger.output import AckerEventKind, OutputBuilder, StepOutput
-from acker.ledger.sessions import Barrier, Pending, SessionRank, Sessions
+from acker.ledger.sessions import Barrier, QueuedTick, SessionRank, Sessions
 from acker.ledger.verdicts import RUN_BYTES, SOURCE_BYTES, LossCause, in_records
 from acker.service.bins import Bins
 from acker.service.passed_over import marked_offset
@@ -71,7 +75,7 @@ RECORD_BYTES: Final = 4_096
 
 
 class _AcceptedAcks(NamedTuple):
-    """Contributions that are to be applied; `pin` is the place of their record."""
+    """Contributions that are to be applied; `pin` is the place of their record in the log."""
 
     session: Session
     acks: Acks
@@ -85,9 +89,9 @@ class PartitionCore:
     Attributes:
         partition: its number; `partitions` is how many there are.
         init_next: offset of the next record of ``_ack_init`` to apply; so
-            `ack_next` and `fail_next`.
-        ack_bytes: weight of the contributions that were applied; see
-            `weight`.
+            `ack_next` and `fail_next` of their topics.
+        ack_bytes: read_cost_bytes of the contributions that were applied; see
+            `read_cost_bytes`.
         ahead_until: the ledger keeps verdicts for inits below this offset of
             ``_ack_init``: those verdicts were read before the inits of their
             roots.
@@ -133,16 +137,16 @@ class PartitionCore:
             self.init_next = record.offset + 1
 
     def _read_take(self, record: Record, take: Take) -> None:
-        """Put a take into the line, or refuse it; the sessions that it overtakes are refused, too."""
+        """Queue a take, or refuse it; the takes of the former owner that still wait are refused, too."""
         flaw = checks.wrong_take(take, record.timestamp_ms)
         if flaw:
             self._quarantine(record, flaw)
-            # A session on a machine whose clock is wrong waits for an answer;
-            # a stranger does not.
+            # A session on a machine whose clock is ahead waits for an answer;
+            # who wrote garbage does not.
             if checks.AHEAD in flaw:
                 self._refuse(take.group, take.session, flaw)
             return
-        objection = self.sessions.objection(take)
+        objection = self.sessions.objection_to(take)
         if take.partitions != self.partitions:
             objection = f"the ack topics have {self.partitions} partitions, the take says {take.partitions}"
         if objection:
@@ -154,21 +158,21 @@ class PartitionCore:
             self._write_refusal(take.group, take.session, f"epoch {take.epoch} only asks")
             detail = f"session {take.session} asks who holds group {take.group}"
             self.outbox.report(AckerEventKind.QUERIED, detail)
-        elif self.sessions.rank(session, record.timestamp_ms) is SessionRank.LOWER:
+        elif self.sessions.rank(session, written_ms=record.timestamp_ms) is SessionRank.LOWER:
             self._refuse(take.group, take.session, self._owner_text(take.group))
         else:
-            for overtaken in self.sessions.take(take):
+            for overtaken in self.sessions.record_take(take):
                 self._refuse(take.group, overtaken.session.id, self._owner_text(take.group))
 
     def _read_tick(self, record: Record, tick: Tick) -> None:
-        """Put a tick of the owner into the line."""
+        """Queue a tick of the owner."""
         session = Session(tick.group, tick.epoch, tick.session)
         flaw = checks.wrong_take(tick, record.timestamp_ms)
         if self._accept_from_owner(record, session, flaw, root_count=1):
-            self.sessions.tick(session, tick.now)
+            self.sessions.record_tick(session, tick.now)
 
     def _read_init(self, record: Record, init: Init) -> None:
-        """Open the roots of an init of the owner; an init with a flaw is quarantined as a whole."""
+        """Open the roots of an owner's init; an init with a flaw is quarantined as a whole."""
         session = Session(init.group, init.epoch, init.session)
         flaw = checks.wrong_init(
             init, self.partition, self.partitions, self.limits.init_roots, record.timestamp_ms
@@ -179,7 +183,7 @@ class PartitionCore:
         if not self._accept_from_owner(record, session, flaw, root_count):
             return
         for run in init.runs:
-            objection = self.sessions.stranger(init.group, run.source, init.topic)
+            objection = self.sessions.contradiction(init.group, run.source, init.topic)
             if objection:
                 self._quarantine(record, objection)
                 return
@@ -252,7 +256,7 @@ class PartitionCore:
 
     # -- 2. barriers
 
-    def set_ends(self, ack_end: int, fail_end: int) -> None:
+    def set_barrier(self, ack_end: int, fail_end: int) -> None:
         """Set the ends of ``_ack_ack`` and ``_ack_fail``, fetched after the last `read_inits`."""
         self.sessions.set_barrier(Barrier(ack_end, fail_end))
 
@@ -271,16 +275,16 @@ class PartitionCore:
     def _apply_fails(self, record: Record, fails: Fails) -> None:
         """Fail the roots that a record names, with their causes; quarantine a record with a flaw."""
         flaw = checks.wrong_fails(fails, self.partition, self.partitions)
-        flaw = flaw or self.sessions.stranger(fails.group, fails.source)
+        flaw = flaw or self.sessions.contradiction(fails.group, fails.source)
         if flaw:
             self._quarantine(record, flaw)
             return
         session = Session(fails.group, fails.epoch, fails.session)
-        seen = self._see_fails(session, fails, record)
+        seen = self._mark_fails(record, session, fails)
         if not self._accept_new(seen, record, session, fails):
             return
         decided_ms = self.sessions.clock(session).counted_ms
-        self.outbox.note_stacks(read_stacks(record.headers))
+        self.outbox.keep_stacks(read_stacks(record.headers))
         self._pass_on_calls(record)
         for cause in fails.causes:
             loss_cause = LossCause(Verdict.FAILED, cause.operator, cause.error, cause.message, decided_ms)
@@ -295,44 +299,47 @@ class PartitionCore:
             sweep.append(record)
             sweep_bytes += len(record.value or b"")
             if sweep_bytes >= SWEEP_BYTES:
-                self._sweep(sweep)
+                self._apply_sweep(sweep)
                 sweep, sweep_bytes = [], 0
-        self._sweep(sweep)
+        self._apply_sweep(sweep)
 
-    def _sweep(self, records: Sequence[Record]) -> None:
+    def _apply_sweep(self, records: Sequence[Record]) -> None:
         """Apply some contributions: first repeats with other content, then absent roots, then values.
 
         Repeats fail their roots, and FAILED goes before ABSENT, and ABSENT
         before ACKED.
         """
+        # 1. accept what is new; this fails the roots of repeats with other content
         accepted: list[_AcceptedAcks] = []
         for record in records:
             event = self._decode_acks(record)
             if isinstance(event, Acks):
                 session = Session(event.group, event.epoch, event.session)
-                contribution = self._accept(record, session, event)
+                contribution = self._accepted_contribution(record, session, event)
                 if contribution is not None:
                     pin = Pin(record.offset, self.ack_bytes)
                     accepted.append(_AcceptedAcks(session, event, contribution, pin))
-                    self._pass_on(record, session)
+                    self._pass_on_notes(record, session)
             elif event is not None:
                 self._quarantine(record, f"{type(event).__name__} does not belong into this topic")
-            self.ack_bytes += weight(record.value)
+            self.ack_bytes += read_cost_bytes(record.value)
             self.ack_next = record.offset + 1
+        # 2. absent roots
         for session, acks, _, _ in accepted:
             if acks.absent:
                 self.ledger.absent(session, acks.source, acks.absent)
+        # 3. values
         for session, acks, contribution, pin in accepted:
             self.ledger.fold(session, contribution, pin)
             if acks.touched:
                 touched_positions = distinct(positions(acks.touched))
                 self.ledger.touch(session, acks.source, touched_positions, acks.touched_at, pin)
 
-    def _pass_on(self, record: Record, session: Session) -> None:
-        """Pass on the notes of contributions to the verdict log, and count what came too late.
+    def _pass_on_notes(self, record: Record, session: Session) -> None:
+        """Pass on the notes in the headers of contributions to the verdict log, and count what came too late.
 
-        A note on a watermark counts if it is of the group of its `session`,
-        which has a clock.
+        A note on what a watermark dropped counts if it is of the group of its
+        `session`, and the session may have roots.
         """
         self._pass_on_calls(record)
         note = read_too_late(record.headers) if record.headers else None
@@ -340,45 +347,48 @@ class PartitionCore:
             return
         # a note of tomorrow would stay the last one of its group for ever
         if not checks.wrong_clock(note.wall, record.timestamp_ms):
-            self.outbox.note_too_late(note)
-            self.too_late[note.group] = self.too_late.get(note.group, LateCounts()).plus(note)
+            self.outbox.add_too_late(note)
+            counts = self.too_late.get(note.group, LateCounts())
+            self.too_late[note.group] = counts.plus(note)
 
     def _pass_on_calls(self, record: Record) -> None:
-        """Pass on to the verdict log which calls passed when they were made again."""
+        """Pass on to the verdict log the note of which bolt calls passed when they were made again."""
         note = read_passed_calls(record.headers) if record.headers else None
         if note is None:
             return
         for header in passed_calls_header(*note):  # one, or none
-            self.outbox.pass_on(header)
+            self.outbox.add_note(header)
 
-    def contribution(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
-        """Check and unpack contributions, and return them with an empty text; else None and the flaw.
+    def unpack_contribution(self, acks: Acks, written_ms: int) -> tuple[Contribution | None, str]:
+        """Check and unpack contributions; return them and an empty text, or None and the flaw.
 
         `written_ms` is the time of their record, wall time.
         """
         flaw = checks.wrong_acks(acks, self.partition, self.partitions)
         flaw = flaw or checks.wrong_touch(acks, written_ms)
-        flaw = flaw or self.sessions.stranger(acks.group, acks.source)
-        contribution = None if flaw else Contribution(acks)
-        if contribution is not None and contribution.outside:
+        flaw = flaw or self.sessions.contradiction(acks.group, acks.source)
+        if flaw:
+            return None, flaw
+        contribution = Contribution(acks)
+        if contribution.outside:  # it has positions of another block than it says
             return None, checks.OUTSIDE
-        return contribution, flaw
+        return contribution, ""
 
-    def _accept(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
-        """Return the contributions of a record if they are to be applied.
+    def _accepted_contribution(self, record: Record, session: Session, acks: Acks) -> Contribution | None:
+        """Mark a record, and return its contributions if they are to be applied.
 
-        If not, return None: a record with a flaw is quarantined, the others
-        are treated by `_accept_new`.
+        If not, return None: a record with a flaw is quarantined, and what is
+        not new is treated by `_accept_new`.
         """
-        contribution, flaw = self.contribution(acks, record.timestamp_ms)
+        contribution, flaw = self.unpack_contribution(acks, record.timestamp_ms)
         if contribution is None:
             self._quarantine(record, flaw)
             return None
-        seen = self.see_acks(record, session, acks)
+        seen = self.mark_acks(record, session, acks)
         return contribution if self._accept_new(seen, record, session, acks) else None
 
     def _accept_new(self, seen: Seen, record: Record, session: Session, event: Acks | Fails) -> bool:
-        """Return whether a record is to be applied, since it is new by the marks.
+        """Return whether a record is to be applied: whether the marks had not `seen` it.
 
         If not: a repeat is counted, one with other content fails its roots,
         and a record of too many lanes is quarantined.
@@ -391,23 +401,23 @@ class PartitionCore:
             self._fail_repeated(session, event)
         return seen is Seen.NEW
 
-    def see_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
+    def mark_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
         """Compare a record of contributions with the marks, and mark it if it is new."""
-        # a session that has ended, or never began here, leaves no mark
+        # a session that has ended, or never began here, leaves no mark: the ledger passes its roots over
         if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
-        return self.ack_marks.see(record.offset, SessionLane(session, acks.lane), content)
+        return self.ack_marks.compare_and_mark(record.offset, SessionLane(session, acks.lane), content)
 
-    def _see_fails(self, session: Session, fails: Fails, record: Record) -> Seen:
+    def _mark_fails(self, record: Record, session: Session, fails: Fails) -> Seen:
         """Compare a record of fails with the marks, and mark it if it is new."""
         if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(fails.seq, fails.source, fails.block, isal_zlib.crc32(record.value or b""))
-        return self.fail_marks.see(SessionLane(session, fails.lane), content)
+        return self.fail_marks.compare_and_mark(SessionLane(session, fails.lane), content)
 
     def _fail_repeated(self, session: Session, event: Acks | Fails) -> None:
-        """Fail the roots that a repeat with other content names: a bolt did something else on a re-run."""
+        """Fail the roots of a repeat with other content: a bolt did something else when it ran again."""
         self.ledger.counts.nondeterministic_records += 1
         message = f"lane {event.lane}, batch {event.seq}: written again with other content"
         block_text = f"source {event.source}, block {event.block}"
@@ -424,32 +434,39 @@ class PartitionCore:
 
     # -- 4. ticks and takes
 
-    def pass_to(self, init_next: int, fail_next: int, ack_next: int) -> None:
-        """Move the positions up to where the topics were read, also past markers and aborted records."""
+    def move_positions(self, init_next: int, fail_next: int, ack_next: int) -> None:
+        """Move the positions to the offsets up to which the topics were read; they never go back.
+
+        These may lie behind the last record: behind markers and aborted records.
+        """
         self.init_next = max(self.init_next, init_next)
         self.fail_next = max(self.fail_next, fail_next)
         self.ack_next = max(self.ack_next, ack_next)
         if self.ledger.ahead_pin and self.init_next >= self.ahead_until:
             self.ledger.forget_ahead()  # no init that it was kept for can come any more
 
-    def count(self) -> bool:
-        """Count the ticks and takes whose barrier is reached; return whether there were any."""
+    def count_ticks(self) -> bool:
+        """Apply the queued ticks and takes whose barrier is reached; return whether there were any.
+
+        A tick expires roots; a take abandons the roots of other sessions, and is answered.
+        """
         has_counted = False
-        for pending in self.sessions.counting(Barrier(self.ack_next, self.fail_next)):
+        for queued in self.sessions.take_reached(Barrier(self.ack_next, self.fail_next)):
             has_counted = True
-            if pending.take:
-                self._count_take(pending)
+            if queued.is_take:
+                self._count_take(queued)
             else:
-                self.ledger.expire(pending.session, self.sessions.clock(pending.session).counted_ms)
+                clock = self.sessions.clock(queued.session)
+                self.ledger.expire(queued.session, clock.counted_ms)
         return has_counted
 
-    def _count_take(self, take: Pending) -> None:
+    def _count_take(self, take: QueuedTick) -> None:
         """Abandon all other sessions of the group, write their verdicts, and answer the new owner."""
         session = take.session
         decided_ms = self.sessions.clock(session).counted_ms
         group = self.sessions.groups[session.group]
         # a session may have marks, a clock or open roots without the others
-        writers = self.ack_marks.now.sessions(session.group) | self.fail_marks.sessions(session.group)
+        writers = self.ack_marks.latest.sessions(session.group) | self.fail_marks.sessions(session.group)
         for former in writers | group.clocks.keys() | set(self.ledger.sessions(session.group)):
             # All others are lower, save one whose epoch was higher than any
             # session's can be.
@@ -460,8 +477,8 @@ class PartitionCore:
                 self.sessions.forget(former)
         # in this order: the new owner reads the verdicts of former roots
         # before its answer
-        self.outbox.settle(self.ledger.take_settled(), self.leader_epochs)
-        self.outbox.write(self._answers(session, take.before_ms))
+        self.outbox.add_verdicts(self.ledger.take_settled(), self.leader_epochs)
+        self.outbox.add_records(self._answers(session, take.before_ms))
         self.outbox.report(AckerEventKind.TAKEN, self._owner_text(session.group))
 
     def _answers(self, session: Session, before_ms: int | None) -> list[Taken]:
@@ -508,19 +525,21 @@ class PartitionCore:
 
     def take_output(self) -> StepOutput:
         """Return what the step writes and reports: canonical, each record within the wire's size limit."""
-        self.outbox.settle(self.ledger.take_settled(), self.leader_epochs)
+        self.outbox.add_verdicts(self.ledger.take_settled(), self.leader_epochs)
         return self.outbox.take()
 
-    def committed(self, verdicts: Sequence[bytes]) -> None:
-        """Count the records that a transaction appended to the verdict log, and its marker."""
+    def count_committed(self, verdicts: Sequence[bytes]) -> None:
+        """Move the end of the verdict log behind the records that a transaction appended, and its marker."""
         if verdicts:
             offset, size = self.ledger.verdict_next
-            self.ledger.verdict_next = Pin(offset + len(verdicts) + 1, size + sum(map(weight, verdicts)))
+            self.ledger.verdict_next = Pin(
+                offset + len(verdicts) + 1, size + sum(map(read_cost_bytes, verdicts))
+            )
 
-    def pass_over(self, record: Record, why: str) -> None:
+    def report_passed_over(self, record: Record, why: str) -> None:
         """Count and report a record that a restart cannot use and does not need."""
         self.ledger.counts.undecodable_records += 1
-        self.outbox.pass_over(record, why)
+        self.outbox.report_passed_over(record, why)
 
     def _refuse(self, group: str, asked_by: str, why: str) -> None:
         """Count, answer and report that a session does not get a group."""
@@ -536,6 +555,7 @@ class PartitionCore:
         """
         owned_group = self.sessions.groups.get(group)
         owner = owned_group.owner if owned_group else Session(group, epoch=0, id="")
+        # each part fits into a record and has one list, the sources; a group without any has no part
         parts = in_records(1, self._source_rows(group)) or [((),)]
         (sources,) = parts[0]
         clock_ms = self.sessions.clock(owner).read_ms
@@ -551,7 +571,7 @@ class PartitionCore:
             sources=sources,
             open=(),
         )
-        self.outbox.write([refusal])
+        self.outbox.add_records([refusal])
 
     def _owner_text(self, group: str) -> str:
         """Return the words of messages on the owner of a group."""
@@ -559,7 +579,7 @@ class PartitionCore:
         return f"session {owner.id} (epoch {owner.epoch}) holds group {group}"
 
     def _decode_init(self, record: Record) -> Event | None:
-        """Do as `_decode` does, and quarantine a record of another cluster: it gives nobody a group."""
+        """Decode as `_decode` does, and quarantine a record of another cluster: it gives nobody a group."""
         difference = other_cluster(record.headers, self.cluster_id)
         if difference:
             self._quarantine(record, difference)
@@ -567,13 +587,16 @@ class PartitionCore:
         return self._decode(record)
 
     def _decode_acks(self, record: Record) -> Event | None:
-        """Do as `_decode` does; a plain record of contributions, as most are, in the quickest way."""
+        """Decode as `_decode` does; a plain record of contributions, as most are, in the quickest way."""
         if record.unreadable_names:
             return self._decode(record)
         return read_acks(record.value or b"", self._acks_header) or self._decode(record)
 
     def _decode(self, record: Record) -> Event | None:
-        """Decode a record; None if it cannot be: it is quarantined, unless it is a mark of an operator."""
+        """Decode a record; None if it cannot be decoded, and then quarantine it.
+
+        A record by which an operator lets pass over another one is only passed over.
+        """
         flaw = wrong_headers(record)
         if flaw:
             self._quarantine(record, flaw)
@@ -586,9 +609,9 @@ class PartitionCore:
             return None
 
     def _quarantine(self, record: Record, why: str) -> None:
-        """Count a record that cannot be applied, and have it copied to the quarantine."""
+        """Count a record that cannot be applied, and add it to those that are copied to the quarantine."""
         self.ledger.counts.quarantined_records += 1
-        self.outbox.quarantine(record, why)
+        self.outbox.add_quarantined(record, why)
 
 
 def wrong_headers(record: Record) -> str:
@@ -599,7 +622,7 @@ def wrong_headers(record: Record) -> str:
     return f"the name of a header is no UTF-8: {names[0]:.100}"
 
 
-def weight(value: bytes | None) -> int:
+def read_cost_bytes(value: bytes | None) -> int:
     """Return the cost of reading a record again, as the number of bytes that take as long to read."""
     return max(len(value or b""), RECORD_BYTES)
 

@@ -38,7 +38,7 @@ from acker.service.view import AckerView, ViewReader
 from acker.wire.codec import wire_codec
 
 TRIES: Final = 5
-"""A fenced acker may take its partition back while the partition is freed. It is fenced so often in all."""
+"""An acker that was fenced may take its partition back meanwhile. It is fenced so often in all."""
 
 IsToFree = Callable[[int, str], bool]
 """Called with an input id and the group that has it; returns whether that is to be freed."""
@@ -46,7 +46,7 @@ IsToFree = Callable[[int, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one acker partition has of an input id, and by which group.
+    """That an input id is a group's, as one acker partition has it, and what it has of the input.
 
     Attributes:
         topics: the topics that were named for it.
@@ -74,7 +74,7 @@ class Claim:
 
 
 def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
-    """Return the claims of an acker partition that are to be lifted, ascending by input id."""
+    """Return the claims of an acker partition that are to be removed, ascending by input id."""
     sources_by_input: dict[int, dict[int, SourceGeneration]] = {}
     for source, source_generation in view.sources().items():
         input_id = input_id_of(source)
@@ -90,7 +90,7 @@ def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
         initialised: dict[int, int] = {}
         for source in sources:
             watermark = view.watermark(source)
-            if watermark:
+            if watermark:  # else no position of it was ever initialised here
                 initialised[source] = generation_of(watermark)
         # one group has all sources of an input
         group = next(iter(sources.values())).group
@@ -129,16 +129,16 @@ def next_generations(claims: Iterable[Claim]) -> dict[int, int]:
 
 
 def free_in(core: PartitionCore, claims: Iterable[Claim], generations: Mapping[int, int]) -> None:
-    """Lift claims in an acker partition, and abandon their open roots.
+    """Remove claims from an acker partition, and abandon the open roots of their sources.
 
-    `generations` are those of `next_generations`.
+    `generations` are by source, as `next_generations` returns them.
     """
 
     def session_time_ms(session: Session) -> int:
         return core.sessions.clock(session).counted_ms
 
     for claim in claims:
-        # first: what is open has a session only as long as its source is claimed
+        # before `free`: what is open has a session only as long as its source is claimed
         core.ledger.abandon_sources(set(claim.sources), session_time_ms)
         core.sessions.free(claim.sources, generations)
 
@@ -148,7 +148,7 @@ def forget_groups(core: PartitionCore, names: Collection[str]) -> list[str]:
     used_groups = {source_generation.group for source_generation in core.sessions.sources.values()}
     forgotten = sorted(core.sessions.groups.keys() & set(names) - used_groups)
     for name in forgotten:
-        marked_sessions = core.ack_marks.now.sessions(name) | core.fail_marks.sessions(name)
+        marked_sessions = core.ack_marks.latest.sessions(name) | core.fail_marks.sessions(name)
         for session in marked_sessions | set(core.ledger.sessions(name)):
             core.ledger.abandon(session, core.sessions.clock(session).counted_ms)
             core.ack_marks.forget(session)
@@ -171,8 +171,11 @@ class Freeing:
     group: str
     limits: AckerLimits
 
-    def look(self, is_to_free: IsToFree) -> list[Claim]:
-        """Return the claims of all acker partitions that would be lifted; change nothing."""
+    def read_claims(self, is_to_free: IsToFree) -> list[Claim]:
+        """Return the claims of all acker partitions that `free` would remove; change nothing.
+
+        An acker partition that never wrote State has none.
+        """
         reader = ViewReader(self.log, self.topics, self.partitions, self.limits)
         claims: list[Claim] = []
         for number in range(self.partitions):
@@ -182,15 +185,15 @@ class Freeing:
         return claims
 
     def free(self, is_to_free: IsToFree, claims: Iterable[Claim], groups: Collection[str]) -> int:
-        """Lift claims in every acker partition, and forget those of `groups` that have no source any more.
+        """Remove claims in every acker partition, and forget those of `groups` that have no source any more.
 
         Returns how many acker partitions were changed. `claims` is what
-        `look` returned: they decide in which generations inputs go on. The
+        `read_claims` returned: they decide in which generations inputs go on. The
         call may be repeated.
 
         Raises:
             Fenced: an acker took a partition back, time and again.
-            UsageError: something more was initialised meanwhile: look again.
+            UsageError: something more was initialised meanwhile: read the claims again.
         """
         generations = next_generations(claims)
         changed_count = 0
@@ -224,7 +227,7 @@ class Freeing:
             restore = Restore(
                 self.log, self.topics, self.partitions, self.limits, wire_codec(), state_codec()
             )
-            core = restore.core(number)
+            core = restore.restore(number)
             claims = claims_of(AckerView(core, 0, StateNotes(), is_behind=False), is_to_free)
             for source, generation in next_generations(claims).items():
                 # `free` has decided on generations before this partition was ours

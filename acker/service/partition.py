@@ -3,8 +3,8 @@
 All that a step produces is written in one transaction: verdicts and answers, State, and quarantined records.
 Steps that only read inits and ticks share one transaction. State contains the positions up to which the three
 topics are read. Each transaction writes State, and a fenced owner cannot commit any; the offsets that the
-consumer group commits (`done`) only follow. If it does not commit, the partition is restored, which reads the
-same records and gives the same verdicts.
+consumer group commits (`read_offsets`) only follow. If it does not commit, the partition is restored, which
+reads the same records and gives the same verdicts.
 
 A transaction is not always whole. A request to commit that was delayed on its way, and sent again, may come
 while the next transaction is open, and commits what that has written so far: librdkafka uses one epoch for
@@ -24,7 +24,7 @@ from acker.kafka.port import Headers, Outgoing, Record, TopicPartition, Transact
 from acker.ledger.output import AckerEvent, AckerEventKind, StepOutput
 from acker.service.core import PartitionCore
 from acker.service.passed_over import WHY_HEADER
-from acker.service.snapshot import carried_of, carry, state_of
+from acker.service.snapshot import carried_of, carry_old_cohorts, take_snapshot
 from acker.service.state import (
     BIN_PART,
     FILLING_SHARE,
@@ -32,7 +32,7 @@ from acker.service.state import (
     StatePart,
     StateSize,
     Stored,
-    bin_of,
+    bin_part,
     encode_state,
     part_key,
     shared_headers,
@@ -48,13 +48,13 @@ QUARANTINE_BYTES = 900_000
 """A longer key and value would not fit into a quarantined record with its headers, so they are cut."""
 
 NAMED_MAX = 100
-"""So many records of one transaction are named in the log that cannot be applied and are not copied."""
+"""So many records of one transaction that cannot be applied, and are not copied, are named in the log."""
 
 EMPTIER_SHARE = 0.4
-"""What part of a limit State takes at most to be named again when it takes `FILLING_SHARE`."""
+"""State that takes `FILLING_SHARE` of a limit is reported once, and again only if it took less than this."""
 
-NAMED_AFTER_MS = 5_000
-"""So long after a restore State is written to name it, if there was no other reason to write State."""
+RESTORE_WRITTEN_AFTER_MS = 5_000
+"""So long after a restore State is written to have it, if there was no other reason to write State."""
 
 
 class QuarantineForm(IntEnum):
@@ -81,16 +81,17 @@ class PreparedWrite:
     Attributes:
         records: none where State is full; then there is nothing to commit.
         output: what the core has given out.
-        safe: the first contribution that a restart reads.
-        verdict: the first verdict that a restart reads, as State has it; negative: the next one.
-        names_restore: whether State has the last restore.
+        safe: offset of the first contribution that a restart reads.
+        verdict: offset of the first verdict that a restart reads; negative: it reads none of today's, see
+            `not_needed_from`.
+        has_restore: whether State says when its partition was restored last.
     """
 
     records: Sequence[Outgoing]
     output: StepOutput
     safe: int = 0
     verdict: int = -1
-    names_restore: bool = False
+    has_restore: bool = False
 
 
 class PartitionAcker:
@@ -117,34 +118,34 @@ class PartitionAcker:
         self.unwritten_since_ms: int | None = None
         self.quarantine_form = QuarantineForm.WHOLE
         self.has_quarantined = False
-        self._has_read_acks = False
+        self._has_read_acks = False  # whether contributions or fails were read since the last commit
         self._transactions = transactions
         self._topics = topics
-        self.needed: dict[TopicPartition, int] = {}
-        self.done = self._positions()
+        self.needed_offsets: dict[TopicPartition, int] = {}
+        self.read_offsets = self._read_offsets()
         self._limits = limits
-        self._stored = stored
-        self._restored: LastRestore | None = None
-        self._is_named = False
-        self.full = ""
+        self._state_codec = stored
+        self._last_restore: LastRestore | None = None
+        self._has_written_restore = False
+        self.why_full = ""
         self._ranges_when_full = 0
-        self._is_filling = False
+        self._is_filling = False  # whether State was reported to take much of a limit
 
     @property
     def is_quiet(self) -> bool:
         """Whether no root is open, and nothing waits to be written or to count."""
         core = self.core
-        return self.unwritten_since_ms is None and not core.ledger.open and not core.sessions.line
+        return self.unwritten_since_ms is None and not core.ledger.open and not core.sessions.queue
 
-    def changed(self, now_ms: int, *, has_read_acks: bool) -> None:
+    def record_change(self, now_ms: int, *, has_read_acks: bool) -> None:
         """Record that a step changed the core, and whether it read more than inits and ticks."""
         if self.unwritten_since_ms is None:
             self.unwritten_since_ms = now_ms
         self._has_read_acks |= has_read_acks
 
-    def restored(self, took_ms: int, now_ms: int) -> None:
-        """Record how long the restore took: State says it from now on."""
-        self._restored = LastRestore(now_ms, took_ms)
+    def record_restore(self, took_ms: int, now_ms: int) -> None:
+        """Record how long the restore took, which ended at `now_ms`: State says it from now on."""
+        self._last_restore = LastRestore(now_ms, took_ms)
 
     def must_write(self, now_ms: int) -> bool:
         """Return whether `write` is due.
@@ -157,76 +158,80 @@ class PartitionAcker:
         """
         since_ms = self.unwritten_since_ms
         if since_ms is None:
-            return self._must_name(now_ms)
-        if self.full and self.core.ledger.ranges >= self._ranges_when_full:
+            return self._must_write_restore(now_ms)
+        if self.why_full and self.core.ledger.ranges >= self._ranges_when_full:
             return False  # to measure a large State takes a second, and it has not become smaller
         is_late = not 0 <= now_ms - since_ms < self._limits.put_off_ms
         return is_late or self._has_read_acks or self.core.has_output
 
-    def _must_name(self, now_ms: int) -> bool:
-        """Return whether State is written for the restore alone."""
-        restored = self._restored
-        if restored is None or self._is_named or not self.core.init_next:
+    def _must_write_restore(self, now_ms: int) -> bool:
+        """Return whether State is written only to say when the partition was restored."""
+        last_restore = self._last_restore
+        # a partition of which nothing was ever read has no State yet, and needs none
+        if last_restore is None or self._has_written_restore or not self.core.init_next:
             return False
-        return abs(now_ms - restored.at_ms) >= NAMED_AFTER_MS
+        return abs(now_ms - last_restore.at_ms) >= RESTORE_WRITTEN_AFTER_MS
 
     def write(self, now_ms: int | None = None) -> StepOutput:
         """Write the output of the core, and return it when it has committed; see `commit`."""
         write = self.prepare(now_ms)
         self.commit(write)
-        return self.finish(write)
+        return self.record_commit(write)
 
     def prepare(self, now_ms: int | None = None) -> PreparedWrite:
-        """Take the output of the core; `commit` writes it, and then `finish` is called.
+        """Take the output of the core, as records to write; `commit` writes them, then call `record_commit`.
 
         Nothing may be applied to the core in between.
 
         Where State is larger than what can be read again, nothing is written, and the output is kept: State
         and verdicts are of one transaction. What is read from then on makes room, since acks, timeouts and
         takes close ranges, and sessions without verdicts stop to emit at `max_spout_pending`.
-        State says that this machine's clock says `now_ms`, wall time; None: it does not say it.
+        State has `now_ms`, wall time, as the time of this machine's clock; None: it has none.
         """
         core = self.core
-        carry(core)
-        state = state_of(core)
-        encoded = encode_state(self._stored, state)
+        carry_old_cohorts(core)
+        state = take_snapshot(core)
+        encoded = encode_state(self._state_codec, state)
         if encoded.size.share > 1:
-            return self._put_off(encoded.size)
+            return self._hold_back(encoded.size)
         output = core.take_output()
-        output.events += self._news_of(encoded.size)
-        headers = (*self._headers(), *clock_header(now_ms))
-        records = self._records(output, encoded.parts(), self._bins(), headers)
+        output.events += self._record_fitting_size(encoded.size)
+        headers = (*self._state_headers(), *clock_header(now_ms))
+        records = self._transaction_records(output, encoded.parts(), self._bin_parts(), headers)
         self.has_quarantined = bool(output.quarantined)
-        names_restore = self._restored is not None
-        return PreparedWrite(records, output, state.safe, state.verdict, names_restore)
+        has_restore = self._last_restore is not None
+        return PreparedWrite(records, output, state.safe, state.verdict, has_restore)
 
     def commit(self, write: PreparedWrite) -> None:
-        """Write in one transaction, and wait until it has committed; in whatever thread.
+        """Write in one transaction, and wait until it has committed; any thread may call it.
 
         Raises:
             Aborted: the transaction was aborted; restore the partition.
-            RecordRefused: the same; if it `has_quarantined`, copy less of such records then.
+            RecordRefused: the same, since the broker refuses a record; if `has_quarantined`, copy less of
+                such records then.
             Fenced: another process owns the partition; give it up.
             Unreachable: the transaction may have committed or not; restore the partition.
         """
         if write.records:
             self._commit(write.records)
 
-    def finish(self, write: PreparedWrite) -> StepOutput:
-        """Take note that a write has committed; return its output."""
+    def record_commit(self, write: PreparedWrite) -> StepOutput:
+        """Record that a write has committed; return its output."""
         core, output = self.core, write.output
         if not write.records:
             return output
-        self.done = self._positions()
-        core.committed([*output.verdicts, *(b"" for _ in (*output.too_late, *output.notes))])
-        self._is_named = write.names_restore
+        self.read_offsets = self._read_offsets()
+        # each note is a record of the verdict topic, too; see `_transaction_records`
+        notes = [b""] * (len(output.too_late) + len(output.notes))
+        core.count_committed([*output.verdicts, *notes])
+        self._has_written_restore = write.has_restore
         self.unwritten_since_ms = None
         self._has_read_acks = False
         core.ledger.counts.transactions += 1
         verdict_place = TopicPartition(self._topics.verdict, core.partition)
         first_verdict = write.verdict if write.verdict >= 0 else core.ledger.verdict_next.offset
         ack_place = TopicPartition(self._topics.ack, core.partition)
-        self.needed = {**self.done, ack_place: write.safe, verdict_place: first_verdict}
+        self.needed_offsets = {**self.read_offsets, ack_place: write.safe, verdict_place: first_verdict}
         output.events += core.take_output().events
         if self.quarantine_form is QuarantineForm.NOTHING:
             output.events += [
@@ -235,28 +240,31 @@ class PartitionAcker:
             ]
         return output
 
-    def _put_off(self, size: StateSize) -> PreparedWrite:
-        """Write nothing until fewer ranges are open; report it once."""
-        is_new = not self.full
-        self.full = (
+    def _hold_back(self, size: StateSize) -> PreparedWrite:
+        """Return a write of nothing, and keep the output of the core; report once that State is full."""
+        is_new = not self.why_full
+        self.why_full = (
             f"State would have {size}. Verdicts are held back until there is room, by acks or timeouts:"
             f" {FULL_CURE}"
         )
         self._ranges_when_full = size.ranges
         self.has_quarantined = False
-        event = AckerEvent(AckerEventKind.FULL, self.core.partition, self.full)
-        return PreparedWrite((), StepOutput(events=[event] if is_new else []))
-
-    def _news_of(self, size: StateSize) -> list[AckerEvent]:
-        """Return what is to be reported of a State that is small enough."""
         events: list[AckerEvent] = []
-        if self.full:
-            self.full = ""
+        if is_new:
+            events.append(AckerEvent(AckerEventKind.FULL, self.core.partition, self.why_full))
+        return PreparedWrite(records=(), output=StepOutput(events=events))
+
+    def _record_fitting_size(self, size: StateSize) -> list[AckerEvent]:
+        """Record that State is small enough to be written, and how full it is; return what to report."""
+        events: list[AckerEvent] = []
+        if self.why_full:
+            self.why_full = ""
             text = f"State is small enough again: {size}"
             events.append(AckerEvent(AckerEventKind.GOES_ON, self.core.partition, text))
         was_filling = self._is_filling
-        # a State at the limit goes up and down: it is named again only when it was clearly below
-        self._is_filling = size.share >= (EMPTIER_SHARE if was_filling else FILLING_SHARE)
+        # a State about half full goes up and down: it is reported again only when it was clearly below
+        filling_from = EMPTIER_SHARE if was_filling else FILLING_SHARE
+        self._is_filling = size.share >= filling_from
         if self._is_filling and not was_filling:
             text = f"State has {size}. When it is full, verdicts are held back: {FULL_CURE}"
             events.append(AckerEvent(AckerEventKind.FILLING, self.core.partition, text))
@@ -265,7 +273,8 @@ class PartitionAcker:
     def close(self) -> None:
         self._transactions.close()
 
-    def _positions(self) -> dict[TopicPartition, int]:
+    def _read_offsets(self) -> dict[TopicPartition, int]:
+        """Return the offsets up to which the core has read its three topics."""
         core, topics = self.core, self._topics
         return {
             TopicPartition(topics.init, core.partition): core.init_next,
@@ -273,15 +282,19 @@ class PartitionAcker:
             TopicPartition(topics.fail, core.partition): core.fail_next,
         }
 
-    def _bins(self) -> list[tuple[int, StatePart | None]]:
-        parts: list[tuple[int, StatePart | None]] = []
-        for number in sorted(self.core.bins.due(self.core.ledger.changed_bins())):
-            cohorts = self.core.bins.live(number)
-            part = bin_of(self._stored, self.core.partition, number, carried_of(cohorts)) if cohorts else None
-            parts.append((BIN_PART + number, part))
-        return parts
+    def _bin_parts(self) -> list[tuple[int, StatePart | None]]:
+        """Return the bins to write in this step, each with its part number; None where no root is open."""
+        core = self.core
+        numbered_parts: list[tuple[int, StatePart | None]] = []
+        for bin_number in sorted(core.bins.begin_step(core.ledger.take_changed_bins())):
+            cohorts = core.bins.remove_settled(bin_number)
+            part = None
+            if cohorts:
+                part = bin_part(self._state_codec, core.partition, bin_number, carried_of(cohorts))
+            numbered_parts.append((BIN_PART + bin_number, part))
+        return numbered_parts
 
-    def _records(
+    def _transaction_records(
         self,
         output: StepOutput,
         parts: Sequence[StatePart],
@@ -297,39 +310,33 @@ class PartitionAcker:
         """
         partition = self.core.partition
         cluster = cluster_header(self.core.cluster_id)
-        records = [
-            Outgoing(
-                self._topics.verdict, partition, value, headers=(*cluster, *output.headers.get(index, ()))
-            )
-            for index, value in enumerate(output.verdicts)
-        ]
+        verdict_topic = self._topics.verdict
+        records: list[Outgoing] = []
+        for index, value in enumerate(output.verdicts):
+            headers = (*cluster, *output.headers.get(index, ()))
+            records.append(Outgoing(verdict_topic, partition, value, headers=headers))
+        # a note is the header of a record that decides nothing
         nothing = self.core.codec.encode(NOTHING_DECIDED)
-        records += [
-            Outgoing(self._topics.verdict, partition, nothing, headers=(*cluster, too_late_header(note)))
-            for note in output.too_late
-        ]
-        records += [
-            Outgoing(self._topics.verdict, partition, nothing, headers=(*cluster, note))
-            for note in output.notes
-        ]
+        notes = (*map(too_late_header, output.too_late), *output.notes)
+        records += [Outgoing(verdict_topic, partition, nothing, headers=(*cluster, note)) for note in notes]
         if self.quarantine_form is not QuarantineForm.NOTHING:
             records += [self._quarantined(record, why) for record, why in output.quarantined]
         # bins before the State that names them; the first piece of State (0) has its headers
         numbered_parts = [*bins, *((part.part, part) for part in parts)]
-        for number, part in numbered_parts:
-            value = None if part is None else self._stored.encode(part)  # None removes an empty bin
-            headers = () if number else state_headers
-            records.append(
-                Outgoing(self._topics.state, partition, value, part_key(partition, number), headers)
-            )
+        for part_number, part in numbered_parts:
+            encoded = None if part is None else self._state_codec.encode(part)  # None removes an empty bin
+            part_headers = () if part_number else state_headers
+            key = part_key(partition, part_number)
+            records.append(Outgoing(self._topics.state, partition, encoded, key, part_headers))
         return records
 
-    def _headers(self) -> Headers:
-        """Return the headers of a State's first piece."""
+    def _state_headers(self) -> Headers:
+        """Return the headers of a State's first piece; what each means is said where it is made."""
         core = self.core
-        too_late = {group: core.too_late.get(group, LateCounts()) for group in core.sessions.groups}
-        notes = StateNotes(self._restored, moved_deadlines(core.ledger.cohorts()), too_late)
-        shared = shared_headers(core.sessions.shared())
+        late_counts = {group: core.too_late.get(group, LateCounts()) for group in core.sessions.groups}
+        notes = StateNotes(self._last_restore, moved_deadlines(core.ledger.cohorts()), late_counts)
+        # sessions of which two processes may live
+        shared = shared_headers(core.sessions.shared_until_ms())
         cluster = cluster_header(core.cluster_id)
         return (*cluster, *notes.headers(), *shared, *core.leader_epochs.headers())
 
@@ -347,7 +354,7 @@ class PartitionAcker:
         return Outgoing(self._topics.quarantine, self.core.partition, value, key, headers)
 
     def _commit(self, records: Sequence[Outgoing]) -> None:
-        """Write records in one transaction: verdicts are in the log before State is sent."""
+        """Write records in one transaction: verdicts are in the log before State is sent; see the module."""
         timeout_ms = self._limits.operation_ms
         self._transactions.begin()
         self._transactions.send_all(record for record in records if record.topic != self._topics.state)

@@ -36,7 +36,7 @@ class PartitionCounts:
         self._checked_ms: int | None = None
         self._check()
 
-    def step(self, now_ms: int) -> None:
+    def check_if_due(self, now_ms: int) -> None:
         """Check again if `CHECK_EVERY_MS` are over, by wall time; raises the errors of `__init__`, too."""
         # a clock that was set back ends the wait
         if self._checked_ms is not None and 0 <= now_ms - self._checked_ms < CHECK_EVERY_MS:

@@ -13,6 +13,9 @@ wrote its verdicts.
 The order of 2 and 3 does not change the result; in this one fewer
 contributions are folded.
 
+A *pin* is the place of a record in a log, by its offset and by the bytes before it: a ledger keeps with each
+range of roots the first record that the next restart needs for it.
+
 Source: docs/design/protocol.md, section 5.3, "Restore".
 """
 
@@ -29,28 +32,28 @@ from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import require_start
 from acker.ledger.cohort import Pin, Session
 from acker.ledger.marks import Seen
-from acker.service.core import PartitionCore, weight, wrong_headers
+from acker.service.core import PartitionCore, read_cost_bytes, wrong_headers
 from acker.service.passed_over import marked_offset, read_ours, require_passed_over
 from acker.service.snapshot import load_state
-from acker.service.state import LastState, State, Stored, loading, read_last_state, verdicts_from
+from acker.service.state import LastState, State, Stored, first_verdict_to_read, loading, read_last_state
 from acker.wire.checks import wrong_verdicts
 from acker.wire.clusters import require_cluster
 from acker.wire.codec import Codec
 from acker.wire.events import Acks, Event, Verdicts, positions
 
 
-def _load(core: PartitionCore, last_state: LastState) -> None:
+def _load_last_state(core: PartitionCore, last_state: LastState) -> None:
     """Load a State, with the headers beside it, into a new core."""
     load_state(core, last_state.state, last_state.bins)
     for session, until_ms in last_state.shared.items():
-        core.sessions.set_shared(session, until_ms)
+        core.sessions.set_shared_until(session, until_ms)
     core.too_late = dict(last_state.notes.too_late)
     core.leader_epochs = last_state.leader_epochs
     if not last_state.is_last:
         # Behind this State there may be bins with other values, which do not
-        # count: write all bins again.
+        # count: the next step writes all bins again.
         for cohort in core.ledger.cohorts():
-            core.ledger.changed(cohort)
+            core.ledger.mark_changed(cohort)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,8 @@ class Restore:
 
     Attributes:
         partitions: how many there are, the N of topics.yaml.
-        codec: of the wire's records; `stored` is that of State's.
-        at: gets the name of what is done now, before each record that is read.
+        codec: of the wire's records; `state_codec` is that of State's.
+        name_operation: called with the name of what is done now, before each record that is read.
     """
 
     log: Log
@@ -68,10 +71,10 @@ class Restore:
     partitions: int
     limits: AckerLimits
     codec: Codec[Event]
-    stored: Codec[Stored]
-    at: Callable[[str], None] = lambda _what: None
+    state_codec: Codec[Stored]
+    name_operation: Callable[[str], None] = lambda _what: None
 
-    def core(self, partition: int) -> PartitionCore:
+    def restore(self, partition: int) -> PartitionCore:
         """Restore an acker partition, after the transaction of its former owner has ended.
 
         Raises:
@@ -84,7 +87,7 @@ class Restore:
         place = TopicPartition(self.topics.state, partition)
         end = self.log.stable_ends([place])[place]
         try:
-            return self._core(partition)
+            return self._restore(partition)
         except (DataLoss, Disagreement, OutOfRange) as error:
             # Only an owner of our transactional id writes State. If another
             # process writes it while we restore, that process has fenced us,
@@ -94,22 +97,22 @@ class Restore:
                 raise Fenced(f"partition {partition} has got another owner; give it up") from error
             raise
 
-    def _core(self, partition: int) -> PartitionCore:
-        """Restore in the three steps of this module; raises what `core` raises, and `OutOfRange`."""
+    def _restore(self, partition: int) -> PartitionCore:
+        """Restore in the three steps of this module; raises what `restore` raises, and `OutOfRange`."""
         core = PartitionCore(partition, self.partitions, self.limits, self.codec)
         core.cluster_id = self.log.cluster_id()
         with loading(TopicPartition(self.topics.state, partition)):
             last_state = self._read_state(partition)
             state = last_state.state if last_state else None
             if last_state is not None:
-                _load(core, last_state)
+                _load_last_state(core, last_state)
         self._require_logs(core, state)
         verdict_place = TopicPartition(self.topics.verdict, partition)
         verdict_end = self.log.stable_ends([verdict_place])[verdict_place]
         if state is None:
             self._require_no_verdict(core, verdict_place, verdict_end)
         else:
-            self._settle(core, state, verdict_place, verdict_end)
+            self._settle_logged(core, state, verdict_place, verdict_end)
             if core.ledger.ahead_pin:  # there are verdicts of roots whose inits are not read yet
                 init_place = TopicPartition(self.topics.init, partition)
                 core.ahead_until = self.log.ends([init_place])[init_place]
@@ -121,9 +124,12 @@ class Restore:
     # -- 1. State
 
     def _read_state(self, partition: int) -> LastState | None:
-        """Return the last State of a partition, None without one; `Disagreement`: it has another N."""
+        """Return the last State of a partition; None: it never wrote one.
+
+        Raises `Disagreement`: it was written with another number of partitions.
+        """
         place = TopicPartition(self.topics.state, partition)
-        last_state = read_last_state(self.log, place, self.stored, wait_ms=self.limits.operation_ms)
+        last_state = read_last_state(self.log, place, self.state_codec, wait_ms=self.limits.operation_ms)
         if last_state is None:
             return None
         state_partitions = last_state.state.partitions
@@ -155,9 +161,9 @@ class Restore:
         """
         start = self.log.starts([place])[place]
         wait_ms = self.limits.operation_ms
-        self.at("restoring: looking for verdicts without State")
+        self.name_operation("restoring: looking for verdicts without State")
         for record in read_ours(self.log, place, start, end, committed=True, wait_ms=wait_ms):
-            if self._event(core, record) is None:
+            if self._decode(core, record) is None:
                 continue
             raise Disagreement(
                 f"{record.topic}/{record.partition} holds verdicts (first at {record.offset}) but"
@@ -167,31 +173,31 @@ class Restore:
 
     # -- 2. verdicts
 
-    def _settle(self, core: PartitionCore, state: State, place: TopicPartition, end: int) -> None:
+    def _settle_logged(self, core: PartitionCore, state: State, place: TopicPartition, end: int) -> None:
         """Read the verdicts that State does not contain, up to `end`, and settle their roots."""
-        first_offset = verdicts_from(self.log, place, state, end)
-        bytes_read = 0  # pins count from the first verdict that was read
+        first_offset = first_verdict_to_read(self.log, place, state, end)
+        bytes_read = 0  # the bytes of pins count from the first verdict that was read
         wait_ms = self.limits.operation_ms
         for record in read_ours(self.log, place, first_offset, end, committed=True, wait_ms=wait_ms):
-            self.at("restoring: verdicts")
-            verdicts = self._verdicts(core, record)
+            self.name_operation("restoring: verdicts")
+            verdicts = self._verdicts_of(core, record)
             if verdicts is not None:
                 core.ledger.settle_logged(verdicts, Pin(record.offset, bytes_read))
-            bytes_read += weight(record.value)
+            bytes_read += read_cost_bytes(record.value)
         core.ledger.verdict_next = Pin(end, bytes_read)
 
-    def _verdicts(self, core: PartitionCore, record: Record) -> Verdicts | None:
+    def _verdicts_of(self, core: PartitionCore, record: Record) -> Verdicts | None:
         """Return the verdicts of a record; None for an answer to a take, and for a record to pass over."""
-        event = self._event(core, record)
+        event = self._decode(core, record)
         if not isinstance(event, Verdicts):
             return None
         flaw = wrong_verdicts(event)
         if flaw:
-            core.pass_over(record, flaw)
+            core.report_passed_over(record, flaw)
             return None
         return event
 
-    def _event(self, core: PartitionCore, record: Record) -> Event | None:
+    def _decode(self, core: PartitionCore, record: Record) -> Event | None:
         """Decode a record of the verdict topic; None for one that no acker wrote, or an operator lets pass.
 
         Raises:
@@ -211,10 +217,10 @@ class Restore:
                 kind=Disagreement,
                 wait_ms=self.limits.operation_ms,
             )
-            core.pass_over(record, why)
+            core.report_passed_over(record, why)
         except CodecError as error:
             if marked_offset(record) is None:
-                core.pass_over(record, str(error))
+                core.report_passed_over(record, str(error))
         return None
 
     # -- 3. contributions
@@ -224,11 +230,11 @@ class Restore:
         place = TopicPartition(self.topics.ack, core.partition)
         wait_ms = self.limits.operation_ms
         for record in read_ours(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms):
-            self.at("restoring: contributions")
+            self.name_operation("restoring: contributions")
             # in this order, as when it was applied first: a root is pinned
-            # by the weight of what lies before its record
+            # by the bytes that lie before its record
             self._refold_record(core, record)
-            core.ack_bytes += weight(record.value)
+            core.ack_bytes += read_cost_bytes(record.value)
 
     def _refold_record(self, core: PartitionCore, record: Record) -> None:
         """Fold the contributions of a record; pass over those that were quarantined when they were read."""
@@ -240,11 +246,11 @@ class Restore:
             return
         if not isinstance(acks, Acks):
             return
-        contribution, _ = core.contribution(acks, record.timestamp_ms)
+        contribution, _ = core.unpack_contribution(acks, record.timestamp_ms)
         if contribution is None:
             return
         session = Session(acks.group, acks.epoch, acks.session)
-        if core.see_acks(record, session, acks) is not Seen.NEW:
+        if core.mark_acks(record, session, acks) is not Seen.NEW:
             return
         pin = Pin(record.offset, core.ack_bytes)
         core.ledger.refold(session, contribution, pin)

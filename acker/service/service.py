@@ -2,7 +2,8 @@
 
 The caller runs the loop around `AckerService.step`, and provides the clock and the signals. One step:
 
-1. asks the consumer group which partitions this process owns; gives up lost ones, restores one new one;
+1. asks the consumer group which partitions this process owns; gives up lost ones, restores one new one.
+   The transactions of a partition's former owner are ended first: it is *fenced*;
 2. fetches contributions, and the inits and fails that must be applied before them
    (``acker.service.step_reader``);
 3. for each partition with new records: applies them, lets ticks and takes count, and commits all in one
@@ -11,6 +12,8 @@ The caller runs the loop around `AckerService.step`, and provides the clock and 
 
 A transaction that takes longer than `PATIENCE_MS` is left to itself (``acker.service.silent``). The
 next steps are for the other partitions, until one of them finds that it is over.
+
+A partition is an acker partition, by its number; a place is a partition of one topic.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker, QuarantineForm
 from acker.service.partition_counts import PartitionCounts
 from acker.service.restore import Restore
-from acker.service.silent import SilentPartitions, Takeover, WritesUnderWay
+from acker.service.silent import FencingUnderWay, SilentPartitions, WritesUnderWay
 from acker.service.state import state_codec
 from acker.service.step_reader import StepOffsets, StepReader
 from acker.waits import SilentBroker, SteadyMs, steady_ms
@@ -60,44 +63,57 @@ class Retention:
     replay_group: str
     interval_ms: int
     keep_ms: int
-    _last_ms: int | None = None
-    _deleted: dict[TopicPartition, int] = field(default_factory=dict)
+    _deleted_at_ms: int | None = None
+    # by place, the offset before which all is deleted
+    _deleted_ends: dict[TopicPartition, int] = field(default_factory=dict)
 
-    def step(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
-        if self._last_ms is None:
-            self._last_ms = now_ms
-        if 0 <= now_ms - self._last_ms < self.interval_ms:
+    def delete_if_due(self, ackers: Iterable[PartitionAcker], now_ms: int) -> None:
+        """Delete what no restart and no replay worker needs, if `interval_ms` are over, by wall time."""
+        if self._deleted_at_ms is None:
+            self._deleted_at_ms = now_ms
+        # a clock that was set back makes it due
+        if 0 <= now_ms - self._deleted_at_ms < self.interval_ms:
             return
-        self._last_ms = now_ms
-        bounds: dict[TopicPartition, int] = {}
+        self._deleted_at_ms = now_ms
+        first_needed: dict[TopicPartition, int] = {}
         for acker in ackers:
-            bounds |= acker.needed
-        verdicts = [place for place in bounds if place.topic == self.topics.verdict]
-        readable = self._readable(verdicts, now_ms)
-        for place in verdicts:
-            if place in readable:
-                bounds[place] = min(bounds[place], readable[place])
+            first_needed |= acker.needed_offsets
+        verdict_places = [place for place in first_needed if place.topic == self.topics.verdict]
+        deletable_ends = self._deletable_ends(verdict_places, now_ms)
+        for place in verdict_places:
+            if place in deletable_ends:
+                first_needed[place] = min(first_needed[place], deletable_ends[place])
             else:
-                del bounds[place]
-        bounds = {place: offset for place, offset in bounds.items() if offset > self._deleted.get(place, 0)}
-        if bounds:
-            troubles = self.log.delete_before(bounds)  # there it is tried again next time
-            self._deleted |= {place: offset for place, offset in bounds.items() if place not in troubles}
+                del first_needed[place]
+        new_ends = {
+            place: offset
+            for place, offset in first_needed.items()
+            if offset > self._deleted_ends.get(place, 0)
+        }
+        if new_ends:
+            troubles = self.log.delete_before(new_ends)
+            for place, offset in new_ends.items():
+                if place not in troubles:  # else it is tried again next time
+                    self._deleted_ends[place] = offset
 
-    def _readable(self, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
-        """Return up to where verdicts are old and taken over; one without a leader is missing."""
-        if not verdicts:
+    def _deletable_ends(self, verdict_places: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
+        """Return by place the offset below which verdicts are old, and were read by the replay workers.
+
+        A place without a leader is missing.
+        """
+        if not verdict_places:
             return {}
-        replayed = self.log.committed(self.replay_group, verdicts)
-        young = self.log.bounds(max(0, now_ms - self.keep_ms), verdicts).offsets
-        return {where: min(replayed.get(where, 0), offset) for where, offset in young.items()}
+        replayed_ends = self.log.committed(self.replay_group, verdict_places)
+        first_young = self.log.bounds(max(0, now_ms - self.keep_ms), verdict_places).offsets
+        return {place: min(replayed_ends.get(place, 0), offset) for place, offset in first_young.items()}
 
 
 PAUSE_LIMITS: Final = 2
 """A member may pause for this many times the limit `hung_ms` before it loses its place in the group: by then
 a process that hangs has ended, and one with much to restore keeps its place."""
 
-_TakeoverError = Fenced | Unreachable | Damaged
+_OwnError = Fenced | Unreachable | Damaged
+"""Why a partition cannot be owned now."""
 
 LEFT_ALONE_MS: Final = 3_000
 """A partition that did not come up is left alone so long, at first. Where its broker is cut off,
@@ -126,7 +142,7 @@ class AckerService:
         limits: AckerLimits | None = None,
         tally: VerdictTally | None = None,
         report: Callable[[AckerEvent], None] = lambda _event: None,
-        at: Callable[[str], None] = lambda _operation: None,
+        name_operation: Callable[[str], None] = lambda _operation: None,
         clock_ms: SteadyMs = steady_ms,
     ) -> None:
         """Join the ackers of a cluster.
@@ -136,7 +152,8 @@ class AckerService:
             replay_group: of the replay workers; verdicts above its commit are not deleted.
             tally: counts the verdicts; None: a plain one.
             report: called with each `AckerEvent`, in the thread that calls `step`.
-            at: called with the name of each operation that a step begins; a watchdog sees by it what hangs.
+            name_operation: called with the name of each operation that a step begins; a watchdog sees by it
+                what hangs.
             clock_ms: measures for how long the broker does not answer.
 
         Raises `TopicError`: an ack topic is missing; `Disagreement`: it does not have N partitions.
@@ -146,28 +163,40 @@ class AckerService:
         self._group = group
         self._limits = limits or AckerLimits()
         self._report = report
-        self._at = at
-        counted = (topics.init, topics.ack, topics.fail, topics.verdict, topics.state, topics.quarantine)
-        self._counts = PartitionCounts(log, counted, partitions)
-        self._restore = Restore(log, topics, partitions, self._limits, wire_codec(), state_codec(), at)
+        self._name_operation = name_operation
+        checked_topics = (
+            topics.init,
+            topics.ack,
+            topics.fail,
+            topics.verdict,
+            topics.state,
+            topics.quarantine,
+        )
+        self._partition_counts = PartitionCounts(log, checked_topics, partitions)
+        self._restore = Restore(
+            log, topics, partitions, self._limits, wire_codec(), state_codec(), name_operation
+        )
         interval_ms = self._limits.retention_interval_ms
         self._retention = Retention(log, topics, replay_group, interval_ms, verdict_retention_ms)
-        self._owned: dict[int, PartitionAcker] = {}
+        self._owned_ackers: dict[int, PartitionAcker] = {}
         self._writes = WritesUnderWay(log, clock_ms)
-        self._takeovers: dict[int, Takeover] = {}
-        self._assigned = 0
-        self._fenced_ms: dict[int, int] = {}
-        self._silent = SilentPartitions(LEFT_ALONE_MS, self._limits.unreachable_ms)
-        self._troubles: dict[int, dict[str, str]] = {}
-        self._restores: dict[int, int] = {}
-        self._forms: dict[int, QuarantineForm] = {}  # of partitions whose quarantined records were refused
-        self._past = Counts()
+        self._fencings: dict[int, FencingUnderWay] = {}  # by partition, as all that follow
+        self._assigned_count = 0  # how many partitions the group has assigned to us
+        # when another owner fenced us; such a partition is not tried for the limit `fenced_ms`
+        self._fenced_at_ms: dict[int, int] = {}
+        self._silent_partitions = SilentPartitions(LEFT_ALONE_MS, self._limits.unreachable_ms)
+        # by partition, then by name of a log that has no leader: why, in words that follow its name
+        self._troubles_by_partition: dict[int, dict[str, str]] = {}
+        self._failed_commits: dict[int, int] = {}  # how many failed one after the other
+        # of partitions whose quarantined records were refused
+        self._quarantine_forms: dict[int, QuarantineForm] = {}
+        self._past_counts = Counts()  # of partitions that were given up
         self._tally = tally or VerdictTally()
-        self._waiting_since_ms: dict[int, int] = {}
-        self._restored = self._restored_ms = 0
-        self._damaged: dict[int, Damaged] = {}
+        self._waiting_since_ms: dict[int, int] = {}  # when the group assigned what is not restored yet
+        self._restored_count = self._restored_ms = 0
+        self._damage_by_partition: dict[int, Damaged] = {}
         self._broker = SilentBroker(clock_ms)
-        self._is_amid_step = False
+        self._is_amid_step = False  # it stays true where an error ended the step
         self._reader = StepReader(log, topics, self._limits)
         pause_ms = PAUSE_LIMITS * self._limits.hung_ms
         self._membership = log.join(group, [topics.init, topics.ack, topics.fail], pause_ms=pause_ms)
@@ -189,11 +218,11 @@ class AckerService:
         try:
             worked = self._round(now_ms)
             if not self._waits_for_writes():  # else nothing was asked that could be answered
-                self._broker.answered()
+                self._broker.record_answer()
         except Unreachable as error:
             worked = False
-            if self._broker.failed():
-                self._report(AckerEvent(_kind_of(error), -1, str(error)))
+            if self._broker.record_failure():
+                self._report(AckerEvent(_kind_of(error), -1, str(error)))  # -1: of no single partition
             if self._broker.silent_ms > self._limits.unreachable_ms:
                 raise
         self._is_amid_step = False
@@ -207,172 +236,181 @@ class AckerService:
         """
         try:
             self._write_last()
-            for takeover in self._takeovers.values():
-                self._at("leaving a partition that was not taken over yet")
-                with suppress(WindhoverError):  # it is another owner's
-                    takeover.fencing.result()
-                takeover.transactions.close()
-            for number in list(self._owned):
-                self._give_up(number)
+            for fencing_under_way in self._fencings.values():
+                self._name_operation("leaving a partition that was not taken over yet")
+                with suppress(WindhoverError):  # another process is the owner by now
+                    fencing_under_way.fencing.result()
+                fencing_under_way.transactions.close()
+            for partition in list(self._owned_ackers):
+                self._give_up(partition)
         finally:
-            self._at("leaving the group")
+            self._name_operation("leaving the group")
             self._reader.close()
             self._membership.close()
 
     def _write_last(self) -> None:
         """Commit what steps have put off, and wait for all transactions that are under way."""
-        changed = [acker for acker in self._ready() if acker.unwritten_since_ms is not None]
-        for ackers in self._in_turns([] if self._is_amid_step else changed, "last commit of"):
-            self._writes.begin(ackers, None)
-            self._writes.wait(_numbers(ackers), self._limits.operation_ms)
-        if self._writes.numbers():
-            self._at(f"last commit of {_names(self._writes.numbers())}")
+        to_write: list[PartitionAcker] = []
+        if not self._is_amid_step:  # what a step has left half done must not be written
+            to_write = [acker for acker in self._ready() if acker.unwritten_since_ms is not None]
+        for ackers in self._in_turns(to_write, "last commit of"):
+            self._writes.begin(ackers, now_ms=None)
+            self._writes.wait(_partitions_of(ackers), self._limits.operation_ms)
+        if self._writes.partitions():
+            self._name_operation(f"last commit of {_partitions_text(self._writes.partitions())}")
         for acker, outcome in self._writes.take_all():
-            if isinstance(outcome, WindhoverError):  # it must not hide what ends the acker
-                number = acker.core.partition
-                self._report(AckerEvent(AckerEventKind.ABORTED, number, str(outcome)))
+            if isinstance(
+                outcome, WindhoverError
+            ):  # reported, since raised it would hide what ends the acker
+                partition = acker.core.partition
+                self._report(AckerEvent(AckerEventKind.ABORTED, partition, str(outcome)))
             else:
-                self._membership.commit_soon(acker.done)
+                self._membership.commit_soon(acker.read_offsets)
 
     def status(self) -> AckerStatus:
         """Return what the process owns and has done, for metrics and `status`."""
-        cores = [acker.core for acker in self._owned.values()]
+        cores = [acker.core for acker in self._owned_ackers.values()]
         counts = Counts()
-        counts.add(self._past)
+        counts.add(self._past_counts)
         for core in cores:
             counts.add(core.ledger.counts)
         cohorts = [cohort for core in cores for cohort in core.ledger.cohorts()]
         owners = {group.owner for core in cores for group in core.sessions.groups.values()}
         return AckerStatus(
-            partitions=tuple(sorted(self._owned)),
-            assigned=self._assigned,
+            partitions=tuple(sorted(self._owned_ackers)),
+            assigned=self._assigned_count,
             open_roots=sum(core.ledger.open for core in cores),
             ranges=len(cohorts),
             never_expiring=sum(c.roots.open for c in cohorts if c.emission.timeout_ms <= 0),
             sessions=tuple(sorted(f"{owner.group}/{owner.id}" for owner in owners)),
-            pending=sum(len(core.sessions.line) for core in cores),
+            pending=sum(len(core.sessions.queue) for core in cores),
             counts=counts,
-            restored=self._restored,
+            restored=self._restored_count,
             restored_ms=self._restored_ms,
             verdicts=self._tally.copy(),
             standing=self._standing(),
         )
 
     def _standing(self) -> dict[str, str]:
-        """Return which partitions of the ack topics do not go on, each with why."""
-        standing = {partition.name: str(partition) for partition in self._reader.standing()}
-        for troubles in self._troubles.values():
-            standing |= {name: f"{name} {text}" for name, text in troubles.items()}
-        for number, acker in self._owned.items():
-            if acker.full:
-                name = f"{self._topics.state}/{number}"
-                standing[name] = f"{name} stands: {acker.full}"
-        return standing
+        """Return the partitions of ack topics that do not go on, by name, each with a sentence why."""
+        reasons_by_name = {standing.name: str(standing) for standing in self._reader.standing()}
+        for troubles in self._troubles_by_partition.values():
+            reasons_by_name |= {name: f"{name} {text}" for name, text in troubles.items()}
+        for partition, acker in self._owned_ackers.items():
+            if acker.why_full:
+                name = f"{self._topics.state}/{partition}"
+                reasons_by_name[name] = f"{name} stands: {acker.why_full}"
+        return reasons_by_name
 
     # -- the round
 
     def _round(self, now_ms: int) -> bool:
-        """Do one round: writes that are over, takeovers, a step of all partitions, retention.
+        """Do one round: finish writes, follow the group, step all partitions, delete what is not needed.
 
         Returns whether anything was done. A partition that cannot be read is given up.
         """
-        self._at("asking the group what is ours")
-        self._counts.step(now_ms)
+        self._name_operation("asking the group what is ours")
+        self._partition_counts.check_if_due(now_ms)
         has_finished = self._finish_writes(now_ms)
-        moved = self._share(now_ms) or has_finished
-        if not self._owned:
-            return moved
+        has_moved = self._follow_assignment(now_ms)
+        if not self._owned_ackers:
+            return has_moved or has_finished
         try:
-            worked = self._work(now_ms) or moved
+            has_stepped = self._step_partitions(now_ms)
         except Damaged as error:
-            self._lose(error.partition, AckerEventKind.DAMAGED, error)
+            self._give_up_for(error.partition, AckerEventKind.DAMAGED, error)
             self._leave_damaged(error.partition, error, now_ms)
             return True
         except OutOfRange as error:
-            self._lose_shortened(error, now_ms)
+            self._give_up_shortened(error, now_ms)
             return True
-        if not self._writes.numbers():  # else a broker is silent, and would hold up all
-            self._at("shortening logs")
-            self._retention.step(self._owned.values(), now_ms)
-        return worked
+        if not self._writes.partitions():  # else a broker is silent, and would hold up all
+            self._name_operation("shortening logs")
+            self._retention.delete_if_due(self._owned_ackers.values(), now_ms)
+        return has_stepped or has_moved or has_finished
 
-    def _work(self, now_ms: int) -> bool:
+    def _step_partitions(self, now_ms: int) -> bool:
         """Fetch, apply, count and commit for all partitions; return whether anything was done.
 
         Partitions whose transaction is under way are left out.
         """
         ready = self._ready()
         if not ready:
-            self._at(f"waiting for {_names(self._writes.numbers())}")
-            self._writes.wait(self._writes.numbers()[:1], self._limits.poll_ms)
+            under_way = self._writes.partitions()
+            self._name_operation(f"waiting for {_partitions_text(under_way)}")
+            self._writes.wait(under_way[:1], self._limits.poll_ms)
             return False
-        self._at("fetching contributions")
+        self._name_operation("fetching contributions")
         is_quiet = all(acker.is_quiet for acker in ready)
         self._report_news(self._reader.fetch(now_ms, is_quiet=is_quiet))
-        if self._reader.clock_news:
+        if self._reader.clock_news:  # set by the fetch
             self._report(AckerEvent(AckerEventKind.CLOCK, -1, self._reader.clock_news))
         applied = [self._apply(acker.core.partition, acker.core, now_ms) for acker in ready]
-        self._find_ends(ready)
-        counted = [self._count(acker, now_ms) for acker in ready]
+        self._set_barriers(ready)
+        counted = [self._count_ticks(acker, now_ms) for acker in ready]
         due = [acker for acker in ready if acker.must_write(now_ms)]
         self._commit(due, now_ms)
         return any(applied) or any(counted) or bool(due)
 
     def _ready(self) -> list[PartitionAcker]:
-        """Return the partitions whose transactions are over."""
-        return [acker for number, acker in self._owned.items() if number not in self._writes]
+        """Return the owned partitions that have no transaction under way."""
+        return [acker for partition, acker in self._owned_ackers.items() if partition not in self._writes]
 
     def _waits_for_writes(self) -> bool:
         """Return whether no partition can do anything before a transaction is over."""
-        return bool(self._owned) and not self._ready()
+        return bool(self._owned_ackers) and not self._ready()
 
     def _report_news(self, news: StandingNews) -> None:
         """Report which partitions of the ack topics stand, and which go on again."""
-        for partition in news.stand:
-            event = AckerEvent(AckerEventKind.STANDS, partition.place.partition, str(partition))
+        for standing in news.stand:
+            event = AckerEvent(AckerEventKind.STANDS, standing.place.partition, str(standing))
             self._report(event)
         for place in news.go_on:
             detail = f"{place.topic}/{place.partition} goes on"
             self._report(AckerEvent(AckerEventKind.GOES_ON, place.partition, detail))
 
-    def _apply(self, number: int, core: PartitionCore, now_ms: int) -> bool:
+    def _apply(self, partition: int, core: PartitionCore, now_ms: int) -> bool:
         """Apply what was fetched of a partition, in the order of the rules; return whether it was any."""
-        self._at(f"partition {number}")
-        fetched = self._reader.take(number)
+        self._name_operation(f"partition {partition}")
+        fetched = self._reader.take_ready(partition)
         core.read_inits(fetched.inits)
         core.apply_fails(fetched.fails)
-        self._tally.note(fetched.acks)
+        self._tally.record_headers(fetched.acks)
         core.apply_acks(fetched.acks)
-        offsets = self._reader.positions(number)
-        core.pass_to(init_next=offsets.init, fail_next=offsets.fail, ack_next=offsets.ack)
+        offsets = self._reader.taken_offsets(partition)
+        core.move_positions(init_next=offsets.init, fail_next=offsets.fail, ack_next=offsets.ack)
         has_read_acks = bool(fetched.fails or fetched.acks)
         has_read = has_read_acks or bool(fetched.inits)
         if has_read:
-            self._owned[number].changed(now_ms, has_read_acks=has_read_acks)
+            self._owned_ackers[partition].record_change(now_ms, has_read_acks=has_read_acks)
         return has_read
 
-    def _find_ends(self, ready: Iterable[PartitionAcker]) -> None:
-        """Find out up to where contributions come before ticks and takes: one request for all partitions."""
-        waiting = _numbers(acker for acker in ready if acker.core.sessions.waits_for_ends())
-        if waiting:
-            self._at("looking for the ends of contributions")
-            for number, barrier in self._reader.barriers(waiting).items():
-                self._owned[number].core.set_ends(barrier.ack, barrier.fail)
+    def _set_barriers(self, ready: Iterable[PartitionAcker]) -> None:
+        """Give ticks and takes that were read their barrier: where contributions and fails end now.
 
-    def _count(self, acker: PartitionAcker, now_ms: int) -> bool:
+        Contributions and fails below it are applied before the tick or take counts. One request asks for the
+        barriers of all partitions.
+        """
+        waiting = _partitions_of(acker for acker in ready if acker.core.sessions.waits_for_ends())
+        if waiting:
+            self._name_operation("looking for the ends of contributions")
+            for partition, barrier in self._reader.read_barriers(waiting).items():
+                self._owned_ackers[partition].core.set_barrier(barrier.ack, barrier.fail)
+
+    def _count_ticks(self, acker: PartitionAcker, now_ms: int) -> bool:
         """Count the ticks and takes of a partition whose turn has come; return whether there were any."""
-        counted = acker.core.count()
+        counted = acker.core.count_ticks()
         if counted:
-            acker.changed(now_ms, has_read_acks=False)
+            acker.record_change(now_ms, has_read_acks=False)
         return counted
 
     def _commit(self, due: list[PartitionAcker], now_ms: int) -> None:
-        """Commit partitions, some at a time; what takes long is finished by a later step."""
+        """Commit partitions, some at a time; a commit that takes long is finished by a later step."""
         for ackers in self._in_turns(due, "committing"):
             self._writes.begin(ackers, now_ms)
-            self._writes.wait(_numbers(ackers), PATIENCE_MS)
+            self._writes.wait(_partitions_of(ackers), PATIENCE_MS)
             self._finish_writes(now_ms)
-        self._reader.hold(self._writes.numbers())
+        self._reader.pause(self._writes.partitions())
 
     def _in_turns(self, due: list[PartitionAcker], doing: str) -> Iterator[list[PartitionAcker]]:
         """Yield partitions, `commits_at_once` in each turn; `doing` names the work where it hangs.
@@ -381,259 +419,278 @@ class AckerService:
         """
         for first_index in range(0, len(due), self._limits.commits_at_once):
             ackers = due[first_index : first_index + self._limits.commits_at_once]
-            self._at(f"{doing} {_names(_numbers(ackers))}")
+            self._name_operation(f"{doing} {_partitions_text(_partitions_of(ackers))}")
             yield ackers
 
     def _finish_writes(self, now_ms: int) -> bool:
-        """Report what has committed, give those up that failed; return whether there were any."""
+        """Report what has committed, give up partitions whose commit failed; return whether any was over."""
         overdue = self._writes.overdue(self._limits.hung_ms)
-        if overdue:  # past all its deadlines: who watches this thread may see that it hangs
-            self._at(f"committing {_names(overdue)}")
+        if overdue:  # past all their deadlines: this thread waits, so that its watchdog sees that they hang
+            self._name_operation(f"committing {_partitions_text(overdue)}")
             self._writes.wait(overdue, 2 * self._limits.hung_ms)
         finished = self._writes.take_finished()
         failed: list[tuple[int, WindhoverError]] = []
         for acker, outcome in finished:
-            number = acker.core.partition
-            self._reader.release(number)
+            partition = acker.core.partition
+            self._reader.resume(partition)
             if isinstance(outcome, WindhoverError):
-                failed.append((number, outcome))
+                failed.append((partition, outcome))
                 continue
-            self._membership.commit_soon(acker.done)
-            self._restores.pop(number, None)
-            if acker.has_quarantined:  # the next one may fit
-                self._forms.pop(number, None)
+            self._membership.commit_soon(acker.read_offsets)
+            self._failed_commits.pop(partition, None)
+            if acker.has_quarantined:  # it was taken: the next records may be copied whole again
+                self._quarantine_forms.pop(partition, None)
                 acker.quarantine_form = QuarantineForm.WHOLE
             self._tally.add(outcome.settled, now_ms)
             self._tally.add_too_late(outcome.too_late)
             for event in outcome.events:
                 self._report(event)
-        for number, error in failed:
-            self._failed(number, error, now_ms)
+        for partition, error in failed:
+            self._handle_failed_commit(partition, error, now_ms)
         return bool(finished)
 
-    def _failed(self, number: int, error: WindhoverError, now_ms: int) -> None:
+    def _handle_failed_commit(self, partition: int, error: WindhoverError, now_ms: int) -> None:
         """Give a partition up whose commit failed, or raise what cannot pass."""
         if isinstance(error, Fenced):
-            self._fenced_ms[number] = now_ms
-            self._lose(number, AckerEventKind.FENCED, error)
-        elif isinstance(error, PartitionStands):  # it is tried again, however often
-            self._troubles[number] = {}
-            self._lose(number, AckerEventKind.STANDS, error)
+            self._fenced_at_ms[partition] = now_ms
+            self._give_up_for(partition, AckerEventKind.FENCED, error)
+        elif isinstance(error, PartitionStands):  # it is restored again, however often
+            self._troubles_by_partition[partition] = {}
+            self._give_up_for(partition, AckerEventKind.STANDS, error)
         elif isinstance(error, Aborted | Unreachable):
-            if isinstance(error, RecordRefused) and self._owned[number].has_quarantined:
-                self._copy_less(number, error)
-            self._lose(number, AckerEventKind.ABORTED, error)
-            self._restores[number] = self._restores.get(number, 0) + 1
-            if self._restores[number] > self._limits.restore_attempts:
+            if isinstance(error, RecordRefused) and self._owned_ackers[partition].has_quarantined:
+                self._copy_less(partition, error)
+            self._give_up_for(partition, AckerEventKind.ABORTED, error)
+            self._failed_commits[partition] = self._failed_commits.get(partition, 0) + 1
+            if self._failed_commits[partition] > self._limits.restore_attempts:
                 raise error
         else:
             raise error
 
-    def _copy_less(self, number: int, error: RecordRefused) -> None:
-        """Make the next owner copy less of what it quarantines, since one copy must not end the acker."""
-        form = self._forms[number] = self._owned[number].quarantine_form.lesser()
+    def _copy_less(self, partition: int, error: RecordRefused) -> None:
+        """Make a partition, once restored, copy less of what it quarantines: no copy must end the acker."""
+        form = self._quarantine_forms[partition] = self._owned_ackers[partition].quarantine_form.lesser()
         detail = f"of records that cannot be applied {form.name.lower()} is copied now: {error.reason}"
-        self._report(AckerEvent(AckerEventKind.NOT_COPIED, number, detail))
+        self._report(AckerEvent(AckerEventKind.NOT_COPIED, partition, detail))
 
     # -- which partitions this process owns
 
-    def _share(self, now_ms: int) -> bool:
-        """Give up what the group took back, restore one partition it assigned; whether there was any.
+    def _follow_assignment(self, now_ms: int) -> bool:
+        """Give up what the group took back, and restore one partition that it assigned.
 
-        Raises `Unreachable`: the partition does not come up, and no other one works.
+        Returns whether a partition was given up or tried. Raises `Unreachable`: the partition does not come
+        up, and no other one works.
         """
-        ours = self._membership.poll(0 if self._owned else self._limits.poll_ms)
-        self._counts.require(ours)
-        self._assigned = len(ours)
+        ours = self._membership.poll(0 if self._owned_ackers else self._limits.poll_ms)
+        self._partition_counts.require(ours)
+        self._assigned_count = len(ours)
         self._time_restores(ours, now_ms)
         # one whose transaction is under way is given up when that is over
-        gone = [number for number in _numbers(self._ready()) if number not in ours]
-        for number in gone:
-            self._give_up(number)
-            self._report(AckerEvent(AckerEventKind.LOST, number, "the group has taken it back"))
+        gone = [partition for partition in _partitions_of(self._ready()) if partition not in ours]
+        for partition in gone:
+            self._give_up(partition)
+            self._report(AckerEvent(AckerEventKind.LOST, partition, "the group has taken it back"))
         self._forget_others(ours, now_ms)
-        missing = ours - self._owned.keys() - self._fenced_ms.keys()
-        in_turn = self._silent.in_turn(missing, now_ms, others_work=bool(self._owned))
-        new = [number for number in in_turn if number not in self._takeovers][:1]
-        has_fenced = self._end_takeovers(ours, now_ms)
-        for number in new:
-            self._try_to_own(number, now_ms)
-        if new or has_fenced or gone:
+        missing = ours - self._owned_ackers.keys() - self._fenced_at_ms.keys()
+        to_try = self._silent_partitions.partitions_to_try(
+            missing, now_ms, others_work=bool(self._owned_ackers)
+        )
+        # one at a time: a restore may take seconds, in which the others wait
+        new = [partition for partition in to_try if partition not in self._fencings][:1]
+        has_fenced = self._restore_fenced(ours, now_ms)
+        for partition in new:
+            self._try_to_own(partition, now_ms)
+        has_changed = bool(new or has_fenced or gone)
+        if has_changed:
             self._assign()
-        return bool(new or has_fenced or gone)
+        return has_changed
 
     def _forget_others(self, ours: frozenset[int], now_ms: int) -> None:
         """Forget what is known of partitions that are not ours any more, and fences that are over."""
-        for number, since_ms in list(self._fenced_ms.items()):
+        for partition, since_ms in list(self._fenced_at_ms.items()):
             is_over = not 0 <= now_ms - since_ms < self._limits.fenced_ms
-            if number not in ours or (is_over and not self._membership.is_out):
-                del self._fenced_ms[number]
-        self._troubles = {number: self._troubles[number] for number in self._troubles.keys() & ours}
-        still_damaged = (self._damaged.keys() & ours) - self._owned.keys()
-        self._damaged = {number: self._damaged[number] for number in still_damaged}
+            if partition not in ours or (is_over and not self._membership.is_out):
+                del self._fenced_at_ms[partition]
+        self._troubles_by_partition = {
+            partition: self._troubles_by_partition[partition]
+            for partition in self._troubles_by_partition.keys() & ours
+        }
+        still_damaged = (self._damage_by_partition.keys() & ours) - self._owned_ackers.keys()
+        self._damage_by_partition = {
+            partition: self._damage_by_partition[partition] for partition in still_damaged
+        }
 
-    def _try_to_own(self, number: int, now_ms: int) -> None:
+    def _try_to_own(self, partition: int, now_ms: int) -> None:
         """Fence a partition's former owner and restore it; leave it alone for a while if that fails.
 
         The fencing waits for the former owner's transaction. If that takes long, a later step goes on.
 
         Raises `Unreachable` if no other one works, and `Damaged` if none can be read.
         """
-        self._at(f"taking over partition {number}")
+        self._name_operation(f"taking over partition {partition}")
         try:
-            self._require_leaders(number)
-            transactions = self._log.transactions(f"{self._group}-{number}")
+            self._require_leaders(partition)
+            transactions = self._log.transactions(f"{self._group}-{partition}")
             fence = partial(transactions.init, self._limits.operation_ms)
             with ExitStack() as undo:
                 undo.callback(transactions.close)
-                if self._owned:
+                if self._owned_ackers:
                     fencing = self._log.begin(fence)
                     if not fencing.is_over(PATIENCE_MS):
-                        self._takeovers[number] = Takeover(transactions, fencing)
+                        self._fencings[partition] = FencingUnderWay(transactions, fencing)
                         undo.pop_all()
                         return
                     fencing.result()
-                else:  # nobody is held up, and a signal may end the wait
+                else:  # no other partition waits meanwhile; and in this thread a signal may end it
                     fence()
-                self._own(number, transactions)
-                undo.pop_all()
+                self._restore_and_own(partition, transactions)
+                undo.pop_all()  # the transactions stay open: the partition is ours
         except (Fenced, Unreachable, Damaged) as error:
-            self._not_owned(number, error, now_ms)
+            self._handle_failed_own(partition, error, now_ms)
 
-    def _end_takeovers(self, ours: frozenset[int], now_ms: int) -> bool:
+    def _restore_fenced(self, ours: frozenset[int], now_ms: int) -> bool:
         """Restore partitions whose former owner is fenced by now; return whether there were any."""
-        takeovers = self._takeovers.items()
-        fenced = [number for number, takeover in takeovers if takeover.fencing.is_over()]
-        for number in fenced:
-            transactions, fencing = self._takeovers.pop(number)
+        fenced = [
+            partition
+            for partition, fencing_under_way in self._fencings.items()
+            if fencing_under_way.fencing.is_over()
+        ]
+        for partition in fenced:
+            transactions, fencing = self._fencings.pop(partition)
             with ExitStack() as undo:
                 undo.callback(transactions.close)
                 try:
                     fencing.result()
-                    if number in ours:
-                        self._at(f"restoring partition {number}")
-                        self._require_leaders(number)  # which may have changed meanwhile
-                        self._own(number, transactions)
+                    if partition in ours:
+                        self._name_operation(f"restoring partition {partition}")
+                        self._require_leaders(partition)  # again: leaders may have changed meanwhile
+                        self._restore_and_own(partition, transactions)
                         undo.pop_all()
                 except (Fenced, Unreachable, Damaged) as error:
-                    self._not_owned(number, error, now_ms)
+                    self._handle_failed_own(partition, error, now_ms)
         return bool(fenced)
 
-    def _not_owned(self, number: int, error: _TakeoverError, now_ms: int) -> None:
+    def _handle_failed_own(self, partition: int, error: _OwnError, now_ms: int) -> None:
         """Leave a partition alone for a while that cannot be had; raise as `_try_to_own` does."""
         if isinstance(error, Fenced):
-            self._fenced_ms[number] = now_ms
-            self._report(AckerEvent(AckerEventKind.FENCED, number, str(error)))
+            self._fenced_at_ms[partition] = now_ms
+            self._report(AckerEvent(AckerEventKind.FENCED, partition, str(error)))
         elif isinstance(error, Unreachable):
-            self._silent.failed(number, now_ms)
-            if not self._owned:
+            self._silent_partitions.record_failure(partition, now_ms)
+            if not self._owned_ackers:
                 raise error
-            self._report(AckerEvent(_kind_of(error), number, str(error)))
+            self._report(AckerEvent(_kind_of(error), partition, str(error)))
         else:
-            self._report(AckerEvent(AckerEventKind.DAMAGED, number, str(error)))
-            self._leave_damaged(number, error, now_ms)
+            self._report(AckerEvent(AckerEventKind.DAMAGED, partition, str(error)))
+            self._leave_damaged(partition, error, now_ms)
 
-    def _lose_shortened(self, error: OutOfRange, now_ms: int) -> None:
-        """Give up partitions whose logs begin above what we have read: a later owner has shortened them.
+    def _give_up_shortened(self, error: OutOfRange, now_ms: int) -> None:
+        """Give up partitions whose logs begin above what we have read of them.
 
-        So it is where this process stood still, and the group has handed its partitions to others. If it was
-        no owner who deleted the records, the next restore says so (`DataLoss`). Raises the error where all
-        logs begin where they should.
+        Mostly a later owner has shortened these logs: this process stood still, and the group has assigned
+        its partitions to others. If it was no owner who deleted the records, the next restore says so
+        (`DataLoss`). Raises `error` again if no log begins above what we have read.
         """
-        read = {place: offset for acker in self._ready() for place, offset in acker.done.items()}
-        starts = self._log.bounds(Bound.START, read).offsets
-        shortened = {place.partition for place, start in starts.items() if start > read[place]}
+        read_offsets: dict[TopicPartition, int] = {}
+        for acker in self._ready():
+            read_offsets |= acker.read_offsets
+        starts = self._log.bounds(Bound.START, read_offsets).offsets
+        shortened = {place.partition for place, start in starts.items() if start > read_offsets[place]}
         if not shortened:
             raise error
-        for number in sorted(shortened):
-            self._fenced_ms[number] = now_ms
+        for partition in sorted(shortened):
+            self._fenced_at_ms[partition] = now_ms
             taken = Fenced(
-                f"partition {number}: {error}; another acker has taken the partition over and shortened its"
-                " logs while this one stood still"
+                f"partition {partition}: {error}; another acker has taken the partition over and shortened"
+                " its logs while this one stood still"
             )
-            self._lose(number, AckerEventKind.FENCED, taken)
+            self._give_up_for(partition, AckerEventKind.FENCED, taken)
 
-    def _leave_damaged(self, number: int, error: Damaged, now_ms: int) -> None:
+    def _leave_damaged(self, partition: int, error: Damaged, now_ms: int) -> None:
         """Leave a partition alone for a while of which an ack topic cannot be read; the others go on.
 
         Raises the error where none of the partitions that the group has assigned to us can be read.
         """
-        self._silent.failed(number, now_ms)
-        self._damaged[number] = error
-        if len(self._damaged) >= self._assigned:
+        self._silent_partitions.record_failure(partition, now_ms)
+        self._damage_by_partition[partition] = error
+        if len(self._damage_by_partition) >= self._assigned_count:
             raise error
 
     def _time_restores(self, ours: frozenset[int], now_ms: int) -> None:
-        """Record how long partitions that the last step restored had waited, and which wait now."""
+        """Record how long partitions that the last step restored had waited, and which wait from now on."""
         waits_no_more = [
-            number for number in self._waiting_since_ms if number in self._owned or number not in ours
+            partition
+            for partition in self._waiting_since_ms
+            if partition in self._owned_ackers or partition not in ours
         ]
-        for number in waits_no_more:
-            since_ms = self._waiting_since_ms.pop(number)
-            if number in self._owned:
+        for partition in waits_no_more:
+            since_ms = self._waiting_since_ms.pop(partition)
+            if partition in self._owned_ackers:
                 took_ms = max(0, now_ms - since_ms)
-                self._restored += 1
+                self._restored_count += 1
                 self._restored_ms += took_ms
-                self._owned[number].restored(took_ms, now_ms)
-        for number in ours - self._owned.keys():
-            self._waiting_since_ms.setdefault(number, now_ms)
+                self._owned_ackers[partition].record_restore(took_ms, now_ms)
+        for partition in ours - self._owned_ackers.keys():
+            self._waiting_since_ms.setdefault(partition, now_ms)
 
-    def _own(self, number: int, transactions: Transactions) -> None:
-        """Restore a partition whose former owner is fenced."""
-        core = self._restore.core(number)
-        self._past.restores += 1
-        self._owned[number] = PartitionAcker(
-            core, transactions, self._topics, self._limits, self._restore.stored
+    def _restore_and_own(self, partition: int, transactions: Transactions) -> None:
+        """Restore a partition whose former owner is fenced; from now on this process owns it."""
+        core = self._restore.restore(partition)
+        self._past_counts.restores += 1
+        self._owned_ackers[partition] = PartitionAcker(
+            core, transactions, self._topics, self._limits, self._restore.state_codec
         )
-        self._owned[number].quarantine_form = self._forms.get(number, QuarantineForm.WHOLE)
+        self._owned_ackers[partition].quarantine_form = self._quarantine_forms.get(
+            partition, QuarantineForm.WHOLE
+        )
         if core.init_next:  # else nothing was ever read, and there is no progress to publish
-            self._membership.commit_soon(self._owned[number].done)
+            self._membership.commit_soon(self._owned_ackers[partition].read_offsets)
         detail = f"{core.ledger.open} open roots, contributions from offset {core.ack_next} on"
-        self._report(AckerEvent(AckerEventKind.RESTORED, number, detail))
+        self._report(AckerEvent(AckerEventKind.RESTORED, partition, detail))
 
-    def _require_leaders(self, number: int) -> None:
-        """Find out within some seconds that a partition cannot come up: a try takes longer.
+    def _require_leaders(self, partition: int) -> None:
+        """Raise `PartitionStands` if a log that a partition reads or writes has no leader.
 
-        Raises `PartitionStands`: a log that it reads or writes has no leader.
+        It takes some seconds to find that out here; a restore would wait for the leader until its deadline.
         """
         topics = self._topics
         names = [topics.init, topics.fail, topics.ack, topics.verdict, topics.state]
-        if number in self._troubles:  # perhaps it had something to write there
+        if partition in self._troubles_by_partition:  # perhaps it had something to write there
             names.append(topics.quarantine)
-        places = [TopicPartition(name, number) for name in names]
-        troubles = self._log.bounds(Bound.END, places).troubles
+        places = [TopicPartition(name, partition) for name in names]
+        troubles = self._log.bounds(Bound.END, places).troubles  # only a leader knows where a log ends
         if not troubles:
-            self._troubles.pop(number, None)
+            self._troubles_by_partition.pop(partition, None)
             return
         troubles_by_name = {
             f"{place.topic}/{place.partition}": text for place, text in sorted(troubles.items())
         }
-        self._troubles[number] = troubles_by_name
+        self._troubles_by_partition[partition] = troubles_by_name
         texts = "; ".join(f"{name} {text}" for name, text in troubles_by_name.items())
         raise PartitionStands(
-            f"acker partition {number} waits: {texts}; start what is missing, and it gives its verdicts"
+            f"acker partition {partition} waits: {texts}; start what is missing, and it gives its verdicts"
         )
 
     def _assign(self) -> None:
-        """Read what the partitions need that are owned now, and nothing of others."""
+        """Make the reader read the owned partitions, and no others."""
         starts: dict[int, StepOffsets] = {}
-        for number, acker in self._owned.items():
+        for partition, acker in self._owned_ackers.items():
             core = acker.core
-            starts[number] = StepOffsets(init=core.init_next, fail=core.fail_next, ack=core.ack_next)
+            starts[partition] = StepOffsets(init=core.init_next, fail=core.fail_next, ack=core.ack_next)
         self._reader.assign(starts)
 
-    def _lose(self, number: int, kind: AckerEventKind, error: WindhoverError) -> None:
+    def _give_up_for(self, partition: int, kind: AckerEventKind, error: WindhoverError) -> None:
         """Give a partition up for an error, and report it."""
-        self._give_up(number)
+        self._give_up(partition)
         self._assign()
-        self._report(AckerEvent(kind, number, str(error)))
+        self._report(AckerEvent(kind, partition, str(error)))
 
-    def _give_up(self, number: int) -> None:
-        """End a partition's transactions and forget what was fetched of it; its counts stay."""
-        self._at(f"giving up partition {number}")
-        acker = self._owned.pop(number)
-        self._reader.drop(number)
-        self._past.add(acker.core.ledger.counts)
+    def _give_up(self, partition: int) -> None:
+        """Close a partition's transactions, and forget what was fetched of it; its counts are kept."""
+        self._name_operation(f"giving up partition {partition}")
+        acker = self._owned_ackers.pop(partition)
+        self._reader.forget(partition)
+        self._past_counts.add(acker.core.ledger.counts)
         acker.close()
 
 
@@ -642,10 +699,10 @@ def _kind_of(error: Unreachable) -> AckerEventKind:
     return AckerEventKind.STANDS if isinstance(error, PartitionStands) else AckerEventKind.UNREACHABLE
 
 
-def _numbers(ackers: Iterable[PartitionAcker]) -> list[int]:
+def _partitions_of(ackers: Iterable[PartitionAcker]) -> list[int]:
     return [acker.core.partition for acker in ackers]
 
 
-def _names(numbers: Iterable[int]) -> str:
-    """Name partitions, as what a step waits for is called."""
-    return f"partition {', '.join(map(str, numbers))}"
+def _partitions_text(partitions: Iterable[int]) -> str:
+    """Return the name of partitions in the name of an operation, such as "partition 3, 5"."""
+    return f"partition {', '.join(map(str, partitions))}"

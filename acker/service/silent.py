@@ -7,7 +7,9 @@ One partition without a leader, or with a silent one, must not hold up the other
 * `WritesUnderWay`: a transaction is made beside the steps. Kafka has committed it when each partition
   that it writes to has a marker, so one silent leader delays it by 15 s and more. Until it is over
   nothing is applied to its acker partition.
-* `Takeover`: so is the begin of a restore, which waits for the former owner's transaction to end.
+* `FencingUnderWay`: so is the begin of a restore, which waits for the former owner's transaction to end.
+
+A partition is an acker partition, by its number.
 """
 
 from __future__ import annotations
@@ -38,39 +40,44 @@ class SilentPartitions:
         """Leave a partition alone for `wait_ms` after its first try."""
         self._wait_ms = wait_ms
         self._wait_ms_max = wait_ms_max
-        self._last_tries: dict[int, _Try] = {}
+        self._last_tries: dict[int, _Try] = {}  # by partition; one that was never tried is missing
 
-    def in_turn(self, numbers: Collection[int], now_ms: int, *, others_work: bool) -> list[int]:
+    def partitions_to_try(self, partitions: Collection[int], now_ms: int, *, others_work: bool) -> list[int]:
         """Return the partitions to be tried now, the one that was tried longest ago first.
 
-        If no other works, none is left alone. Forget all but `numbers`.
+        If no others work, none is left alone, since there is nobody to hold up. The tries of all but
+        `partitions` are forgotten: those came up, or are another process's.
         """
-        tries = self._last_tries
-        self._last_tries = {number: tries[number] for number in numbers if number in tries}
-        by_last_try = sorted(numbers, key=self._order)
+        self._last_tries = {
+            partition: last_try for partition, last_try in self._last_tries.items() if partition in partitions
+        }
+        longest_ago_first = sorted(partitions, key=self._order)
         if not others_work:
-            return by_last_try
-        return [number for number in by_last_try if not self._is_left_alone(number, now_ms)]
+            return longest_ago_first
+        return [partition for partition in longest_ago_first if not self._is_left_alone(partition, now_ms)]
 
-    def failed(self, number: int, now_ms: int) -> None:
+    def record_failure(self, partition: int, now_ms: int) -> None:
         """Record that a partition did not come up: it is left alone twice as long as the time before."""
-        last_try = self._last_tries.get(number)
+        last_try = self._last_tries.get(partition)
         wait_ms = self._wait_ms if last_try is None else 2 * last_try.wait_ms
-        self._last_tries[number] = _Try(now_ms, min(wait_ms, self._wait_ms_max))
+        self._last_tries[partition] = _Try(now_ms, min(wait_ms, self._wait_ms_max))
 
-    def _order(self, number: int) -> tuple[int, int, int]:
+    def _order(self, partition: int) -> tuple[int, int, int]:
         """Return what partitions are sorted by: those that were never tried come first."""
-        at_ms, wait_ms = self._last_tries.get(number, _Try(-1, 0))
-        return at_ms, wait_ms, number
+        at_ms, wait_ms = self._last_tries.get(partition, _Try(-1, 0))
+        return at_ms, wait_ms, partition
 
-    def _is_left_alone(self, number: int, now_ms: int) -> bool:
-        last_try = self._last_tries.get(number)
+    def _is_left_alone(self, partition: int, now_ms: int) -> bool:
+        last_try = self._last_tries.get(partition)
         # a clock that went back ends the wait
         return last_try is not None and 0 <= now_ms - last_try.at_ms < last_try.wait_ms
 
 
-class Takeover(NamedTuple):
-    """The fencing of a partition's former owner; nobody else uses `transactions` meanwhile."""
+class FencingUnderWay(NamedTuple):
+    """The fencing of a partition's former owner, which goes on beside the steps.
+
+    Nothing else is called on `transactions` until `fencing` is over.
+    """
 
     transactions: Transactions
     fencing: UnderWay[None]
@@ -86,12 +93,15 @@ class _Write:
     begun_ms: int
 
     def outcome(self) -> StepOutput | WindhoverError:
-        """Return what was written; an error is for who knows of the other partitions."""
+        """Wait until the commit is over; return what was written, or the error of the commit.
+
+        It is returned, not raised: one failed commit must not hide the outcomes of other partitions.
+        """
         try:
             self.commit.result()
         except WindhoverError as error:
             return error
-        return self.acker.finish(self.prepared)
+        return self.acker.record_commit(self.prepared)
 
 
 class WritesUnderWay:
@@ -101,42 +111,45 @@ class WritesUnderWay:
         """Begin with none; `clock_ms` measures how long they take."""
         self._log = log
         self._clock_ms = clock_ms
-        self._writes: dict[int, _Write] = {}
+        self._writes: dict[int, _Write] = {}  # by partition, the one begun first comes first
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._writes
+    def __contains__(self, partition: int) -> bool:
+        return partition in self._writes
 
-    def numbers(self) -> tuple[int, ...]:
-        """Return the partitions, the one whose transaction was begun first comes first."""
+    def partitions(self) -> tuple[int, ...]:
+        """Return the partitions with a transaction; the one that was begun first comes first."""
         return tuple(self._writes)
 
     def begin(self, ackers: Iterable[PartitionAcker], now_ms: int | None) -> None:
-        """Begin to write the output of partitions; State says the wall time, None: it says none."""
+        """Begin to write the output of partitions, each in a thread of its own.
+
+        `now_ms` is the wall time that State shall have; None: it has none.
+        """
         for acker in ackers:
             prepared = acker.prepare(now_ms)
             commit = self._log.begin(partial(acker.commit, prepared))
             write = _Write(acker, prepared, commit, self._clock_ms())
             self._writes[acker.core.partition] = write
 
-    def wait(self, numbers: Iterable[int], wait_ms: int) -> None:
-        """Wait until transactions are over, so long at most for all of them together."""
+    def wait(self, partitions: Iterable[int], wait_ms: int) -> None:
+        """Wait until transactions are over, `wait_ms` at most for all of them together."""
         until_ms = self._clock_ms() + wait_ms
-        for number in numbers:
-            self._writes[number].commit.is_over(max(0, until_ms - self._clock_ms()))
+        for partition in partitions:
+            self._writes[partition].commit.is_over(max(0, until_ms - self._clock_ms()))
 
     def overdue(self, limit_ms: int) -> list[int]:
-        """Return the partitions whose transaction takes longer than a limit."""
+        """Return the partitions whose transaction has taken longer than a limit, and is not over."""
         now_ms = self._clock_ms()
         return [
-            number
-            for number, write in self._writes.items()
+            partition
+            for partition, write in self._writes.items()
             if now_ms - write.begun_ms > limit_ms and not write.commit.is_over()
         ]
 
     def take_finished(self) -> list[tuple[PartitionAcker, StepOutput | WindhoverError]]:
         """Remove the transactions that are over; return what was written, or why it was not."""
-        finished = [number for number, write in self._writes.items() if write.commit.is_over()]
-        writes = [self._writes.pop(number) for number in finished]
+        finished = [partition for partition, write in self._writes.items() if write.commit.is_over()]
+        writes = [self._writes.pop(partition) for partition in finished]
         return [(write.acker, write.outcome()) for write in writes]
 
     def take_all(self) -> list[tuple[PartitionAcker, StepOutput | WindhoverError]]:

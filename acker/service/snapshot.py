@@ -1,4 +1,9 @@
-"""Makes State from an acker partition, and an acker partition from State."""
+"""Makes State from an acker partition, and an acker partition from State.
+
+A *range* of State is a *cohort* of the ledger: the roots of one init in one block. It is *carried* if a *bin*
+of State has the values of its roots. Else it is *pinned*: a restart needs the contributions and verdicts of
+its roots, and reads the logs again from the oldest of them on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from acker.ledger.ledger import Ledger
 from acker.ledger.marks import LaneMark, Marks, SessionLane
 from acker.ledger.output import AckerEventKind
 from acker.ledger.roots import Roots
-from acker.ledger.sessions import Clock, Group, Pending, SourceGeneration
+from acker.ledger.sessions import Clock, Group, QueuedTick, SourceGeneration
 from acker.service.core import PartitionCore
 from acker.service.state import (
     NO_BIN,
@@ -33,20 +38,24 @@ from acker.service.state import (
 )
 
 
-def carry(core: PartitionCore) -> None:
+def carry_old_cohorts(core: PartitionCore) -> None:
     """Move into bins the cohorts for which a restart would have to read more of a log than it may."""
     bytes_max = core.limits.refold_bytes
     ledger = core.ledger
     carried: list[RootCohort] = []
-    # A carried cohort pins no log any more, so each call returns the next
-    # one: the one with the oldest pin.
-    while (cohort := ledger.ack_pin()) and _age(cohort.ack_pin, core.ack_bytes) > bytes_max:
-        _carry(core, cohort)
+    # A carried cohort pins no log any more. So each call returns another one:
+    # the one whose pin is the oldest by then.
+    cohort = ledger.oldest_ack_pinned()
+    while cohort is not None and _bytes_behind(cohort.ack_pin, core.ack_bytes) > bytes_max:
+        _carry_cohort(core, cohort)
         carried.append(cohort)
+        cohort = ledger.oldest_ack_pinned()
     verdict_bytes = ledger.verdict_next.bytes
-    while (cohort := ledger.verdict_pin()) and _age(cohort.verdict_pin, verdict_bytes) > bytes_max:
-        _carry(core, cohort)
+    cohort = ledger.oldest_verdict_pinned()
+    while cohort is not None and _bytes_behind(cohort.verdict_pin, verdict_bytes) > bytes_max:
+        _carry_cohort(core, cohort)
         carried.append(cohort)
+        cohort = ledger.oldest_verdict_pinned()
     if carried:
         oldest = carried[0]
         root_count = sum(cohort.roots.open for cohort in carried)
@@ -58,40 +67,42 @@ def carry(core: PartitionCore) -> None:
         core.outbox.report(AckerEventKind.CARRIED, text)
 
 
-def _age(pin: Pin | None, now: int) -> int:
-    """Return how many bytes of a log lie behind a pin, if it ends at `now`; 0 without a pin."""
-    return now - pin.bytes if pin else 0
+def _bytes_behind(pin: Pin | None, end_bytes: int) -> int:
+    """Return how many bytes of a log lie behind a pin, if the log ends at `end_bytes`; 0 without a pin."""
+    return end_bytes - pin.bytes if pin else 0
 
 
-def _carry(core: PartitionCore, cohort: RootCohort) -> None:
+def _carry_cohort(core: PartitionCore, cohort: RootCohort) -> None:
     """Put a cohort into a bin, which this step writes."""
-    core.bins.put(cohort)
-    core.ledger.changed(cohort)
+    core.bins.add(cohort)
+    core.ledger.mark_changed(cohort)
     core.ledger.counts.carried += 1
 
 
-def state_of(core: PartitionCore) -> State:
-    """Take a snapshot, and move the safe position of the contributions forward as far as possible.
+def take_snapshot(core: PartitionCore) -> State:
+    """Return the State of an acker partition, and move the safe position of the contributions forward.
 
     State has each session and emission once; its other parts name them by
     their numbers.
     """
     # a restart reads contributions again from the first one to a root that is
     # open and in no bin
-    pinning = core.ledger.ack_pin()
-    safe_offset = pinning.ack_pin.offset if pinning and pinning.ack_pin else core.ack_next
-    core.ack_marks.advance(safe_offset)
+    pinned_cohort = core.ledger.oldest_ack_pinned()
+    safe_offset = core.ack_next
+    if pinned_cohort and pinned_cohort.ack_pin:
+        safe_offset = pinned_cohort.ack_pin.offset
+    core.ack_marks.move_safe(safe_offset)
     numbers = _Numbers()
     for group in core.sessions.groups.values():
         for session in (group.owner, *group.clocks):
             numbers.of_session(session)
-    # These give numbers to further sessions and emissions: the lists of both
-    # are made after them.
-    ranges = _ranges(core.ledger.cohorts(), numbers.emissions)
-    acks = _lanes(core.ack_marks.safe, numbers)
-    fails = _lanes(core.fail_marks, numbers)
-    emissions = tuple([_emission(emission, numbers) for emission in numbers.emissions])
-    pending = tuple(_pending(core.sessions.line, numbers.of_session))
+    # Ranges and lanes give numbers to further sessions and emissions. So the
+    # lists of emissions and sessions are made after them, in this order.
+    ranges = _stored_ranges(core.ledger.cohorts(), numbers.emissions)
+    acks = _stored_lanes(core.ack_marks.safe, numbers)
+    fails = _stored_lanes(core.fail_marks, numbers)
+    emissions = tuple([_stored_emission(emission, numbers) for emission in numbers.emissions])
+    queued_ticks = tuple(_stored_ticks(core.sessions.queue, numbers.of_session))
     groups = core.sessions.groups
     return State(
         partition=core.partition,
@@ -101,9 +112,9 @@ def state_of(core: PartitionCore) -> State:
         fail=core.fail_next,
         safe=safe_offset,
         verdict=_first_verdict_needed(core.ledger),
-        sources=tuple([_source(core, source) for source in sorted(core.sessions.sources)]),
-        sessions=tuple([_stored(session, groups.get(session.group)) for session in numbers.sessions]),
-        pending=pending,
+        sources=tuple([_stored_source(core, source) for source in sorted(core.sessions.sources)]),
+        sessions=tuple([_stored_session(session, groups.get(session.group)) for session in numbers.sessions]),
+        pending=queued_ticks,
         acks=acks,
         fails=fails,
         emissions=emissions,
@@ -125,14 +136,22 @@ class _Numbers:
 
 def _first_verdict_needed(ledger: Ledger) -> int:
     """Return the offset of the first verdict that a restart needs; see `not_needed_from` if it needs none."""
-    pinning = ledger.verdict_pin()
-    pins = [ledger.ahead_pin, pinning.verdict_pin if pinning else None]
+    pinned_cohort = ledger.oldest_verdict_pinned()
+    # `ahead_pin`: of verdicts whose inits a restart had not read yet
+    pins = [ledger.ahead_pin]
+    if pinned_cohort:
+        pins.append(pinned_cohort.verdict_pin)
     offsets = [pin.offset for pin in pins if pin]
     return min(offsets, default=not_needed_from(ledger.verdict_next.offset))
 
 
-def _ranges(cohorts: Iterable[RootCohort], emission_numbers: dict[InitEmission, int]) -> list[StoredRange]:
-    """Return the ranges of cohorts, and number their emissions; a State may have a million of them."""
+def _stored_ranges(
+    cohorts: Iterable[RootCohort], emission_numbers: dict[InitEmission, int]
+) -> list[StoredRange]:
+    """Return the ranges of cohorts, and give numbers to their emissions.
+
+    A State may have a million ranges: hence one comprehension, and arguments by their place.
+    """
     return [
         StoredRange(
             emission_numbers.setdefault(cohort.emission, len(emission_numbers)),
@@ -146,42 +165,52 @@ def _ranges(cohorts: Iterable[RootCohort], emission_numbers: dict[InitEmission, 
     ]
 
 
-def _emission(emission: InitEmission, numbers: _Numbers) -> StoredEmission:
-    """Return an emission as State has it."""
+def _stored_emission(emission: InitEmission, numbers: _Numbers) -> StoredEmission:
+    """Return an emission as State has it; its session gets a number if it has none yet."""
     return StoredEmission(
-        numbers.of_session(emission.session),
-        emission.topic,
-        emission.topic_id,
-        emission.at_ms,
-        emission.wall_ms,
-        emission.timeout_ms,
+        session=numbers.of_session(emission.session),
+        topic=emission.topic,
+        topic_id=emission.topic_id,
+        now=emission.at_ms,
+        wall=emission.wall_ms,
+        timeout_ms=emission.timeout_ms,
     )
 
 
-def _lanes(marks: Marks, numbers: _Numbers) -> tuple[StoredLane, ...]:
+def _stored_lanes(marks: Marks, numbers: _Numbers) -> tuple[StoredLane, ...]:
     """Return the marks of lanes as State has them."""
-    return tuple([_lane(numbers.of_session(lane.session), lane.name, mark) for lane, mark in marks.items()])
+    return tuple(
+        [_stored_lane(numbers.of_session(lane.session), lane.name, mark) for lane, mark in marks.items()]
+    )
 
 
-def _pending(line: Iterable[Pending], number: Callable[[Session], int]) -> Iterator[StoredPending]:
-    """Yield the ticks and takes that do not count yet; `number` returns that of a session."""
-    for pending in line:
-        before_ms = RESTART if pending.before_ms is None else pending.before_ms
+def _stored_ticks(
+    queue: Iterable[QueuedTick], number_of: Callable[[Session], int]
+) -> Iterator[StoredPending]:
+    """Yield the ticks and takes that do not count yet; `number_of` returns the number of a session."""
+    for queued in queue:
+        before_ms = RESTART if queued.before_ms is None else queued.before_ms
         yield StoredPending(
-            session=number(pending.session), take=pending.take, now=pending.now_ms, before=before_ms
+            session=number_of(queued.session), take=queued.is_take, now=queued.now_ms, before=before_ms
         )
 
 
-def _source(core: PartitionCore, source: int) -> StoredSource:
+def _stored_source(core: PartitionCore, source: int) -> StoredSource:
     """Return a source, by its number, as State has it."""
     entry = core.sessions.sources[source]
     watermark = core.ledger.watermark(source)
     return StoredSource(
-        source, entry.group, entry.topic, entry.topic_id, entry.generation, entry.from_, watermark
+        source=source,
+        group=entry.group,
+        topic=entry.topic,
+        topic_id=entry.topic_id,
+        generation=entry.generation,
+        from_=entry.from_,
+        next=watermark,
     )
 
 
-def _stored(session: Session, group: Group | None) -> StoredSession:
+def _stored_session(session: Session, group: Group | None) -> StoredSession:
     """Return a session as State has it; `group` is None for one whose group nobody owns."""
     clock = group.clocks.get(session) if group else None
     return StoredSession(
@@ -195,7 +224,7 @@ def _stored(session: Session, group: Group | None) -> StoredSession:
     )
 
 
-def _lane(session: int, name: str, mark: LaneMark) -> StoredLane:
+def _stored_lane(session: int, name: str, mark: LaneMark) -> StoredLane:
     """Return the mark of a lane as State has it, by the number of its session."""
     # three columns of one length: source, block, and CRC-32 of each record of
     # the lane's last batch
@@ -207,19 +236,19 @@ def _lane(session: int, name: str, mark: LaneMark) -> StoredLane:
 
 def carried_of(cohorts: Iterable[RootCohort]) -> Carried:
     """Return the cohorts of a bin with the values of their open roots, as State carries them."""
-    ranges = []
+    ranges: list[CarriedRange] = []
     for cohort in cohorts:
+        # touched: their deadline was moved, since Spark's state holds a tuple of them
         touched_indices, deadlines_ms = cohort.touched()
-        ranges.append(
-            CarriedRange(
-                cohort.roots.source,
-                cohort.start,
-                as_array(cohort.roots.open_at()).astype("<i4").tobytes(),
-                cohort.roots.missing().astype("<u8", copy=False).tobytes(),
-                touched_indices.astype("<i4").tobytes(),
-                deadlines_ms.astype("<i8").tobytes(),
-            )
+        carried_range = CarriedRange(
+            source=cohort.roots.source,
+            start=cohort.start,
+            at=as_array(cohort.roots.open_at()).astype("<i4").tobytes(),
+            missing=cohort.roots.missing().astype("<u8", copy=False).tobytes(),
+            touched=touched_indices.astype("<i4").tobytes(),
+            deadlines=deadlines_ms.astype("<i8").tobytes(),
         )
+        ranges.append(carried_range)
     return Carried(tuple(ranges))
 
 
@@ -238,16 +267,20 @@ def load_state(core: PartitionCore, state: State, bins: Mapping[int, Carried]) -
         core.ledger.set_watermark(source.source, source.next)
     for pending in state.pending:
         before_ms = None if pending.before == RESTART else pending.before
-        core.sessions.line.append(Pending(sessions[pending.session], pending.now, pending.take, before_ms))
+        queued = QueuedTick(sessions[pending.session], pending.now, pending.take, before_ms)
+        core.sessions.queue.append(queued)
     for lane in state.acks:
-        core.ack_marks.load(SessionLane(sessions[lane.session], lane.name), _mark(lane))
+        core.ack_marks.load(SessionLane(sessions[lane.session], lane.name), _lane_mark(lane))
     for lane in state.fails:
-        core.fail_marks.load(SessionLane(sessions[lane.session], lane.name), _mark(lane))
+        core.fail_marks.load(SessionLane(sessions[lane.session], lane.name), _lane_mark(lane))
     _load_ranges(core, state, sessions, bins)
 
 
 def _load_sessions(core: PartitionCore, state: State, sessions: Sequence[Session]) -> None:
-    """Load groups with their owners, then clocks: a clock belongs to a group that is there already."""
+    """Load the groups with their owners, then the clocks of sessions: a clock is kept in its group.
+
+    `sessions` are those of State, in its order.
+    """
     for session, stored in zip(sessions, state.sessions, strict=True):
         if stored.holds:
             core.sessions.groups[session.group] = Group(session)
@@ -271,14 +304,13 @@ def _load_ranges(
         if stored.bin == NO_BIN:
             core.ledger.adopt(roots, emission, stored.ack_from)
             continue
-        # the ledger counts open roots when it adopts them, so their values
-        # are loaded before
+        # before `adopt`, which counts the open roots
         carried_range = carried_ranges[stored.source, stored.start]
-        roots.load(_int32(carried_range.at), np.frombuffer(carried_range.missing, "<u8"))
+        roots.load(_unpack_int32(carried_range.at), np.frombuffer(carried_range.missing, "<u8"))
         cohort = core.ledger.adopt(roots, emission, stored.ack_from)
         core.bins.load(stored.bin, cohort)
         deadlines_ms = np.frombuffer(carried_range.deadlines, "<i8")
-        cohort.load_touched(_int32(carried_range.touched), deadlines_ms)
+        cohort.load_touched(_unpack_int32(carried_range.touched), deadlines_ms)
 
 
 def _init_emission(emission: StoredEmission, sessions: Sequence[Session]) -> InitEmission:
@@ -294,7 +326,7 @@ def _init_emission(emission: StoredEmission, sessions: Sequence[Session]) -> Ini
 
 
 def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None:
-    """Set the moved deadlines of ranges, by their numbers in a State that was just loaded.
+    """Set moved deadlines, by the numbers of their ranges in a State that was just loaded.
 
     Only a view needs it: a restart reads the records again that moved them.
     """
@@ -303,12 +335,12 @@ def load_deadlines(core: PartitionCore, deadlines_ms: Mapping[int, int]) -> None
             cohort.deadline_ms = max(cohort.deadline_ms, deadlines_ms[number])
 
 
-def _int32(packed: bytes) -> I64:
+def _unpack_int32(packed: bytes) -> I64:
     """Unpack numbers of 32 bits, as int64."""
     return np.frombuffer(packed, "<i4").astype(np.int64)
 
 
-def _mark(lane: StoredLane) -> LaneMark:
+def _lane_mark(lane: StoredLane) -> LaneMark:
     """Return the mark of a lane of State."""
     sources = np.frombuffer(lane.sources, "<i4").tolist()
     blocks = np.frombuffer(lane.blocks, "<i8").tolist()

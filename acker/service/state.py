@@ -6,6 +6,9 @@ its end, and takes the last State of which all pieces are there, with the bins
 before it. Pieces and bins behind that State are of a transaction that was
 committed in part (docs/design/protocol.md, section 5.3): they do not count,
 and the next State writes all bins anew.
+
+A *part* is one record: a *piece* of a State, numbered from 0, or a bin, numbered from `BIN_PART`. A *range*
+is a cohort of the ledger: the roots of one init in one block. *Live* ranges have open roots.
 """
 
 from __future__ import annotations
@@ -69,7 +72,13 @@ RESTART: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """One record of ``_ack_state``."""
+    """One record of ``_ack_state``: a piece of a State, or a bin.
+
+    Attributes:
+        part: its number.
+        parts: how many pieces the State has; 1 for a bin.
+        body: the bytes of this piece.
+    """
 
     partition: int
     part: int
@@ -280,7 +289,7 @@ class StateSize(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share that it takes of the limit to which it is nearest; above 1 nobody could read it."""
+        """The part that it takes of the limit to which it is nearest; above 1 nobody could read it."""
         return max(self.ranges / STATE_ITEMS_MAX, self.items / STATE_ITEMS_MAX, self.bytes / STATE_BYTES_MAX)
 
     def __str__(self) -> str:
@@ -314,7 +323,7 @@ class EncodedState(NamedTuple):
     size: StateSize
 
     def parts(self) -> list[StatePart]:
-        """Compress it, and return it in pieces that fit into records.
+        """Return the State, compressed, in pieces that fit into records.
 
         Raises `CodecError`: it is larger than what can be read again; then
         nothing is written.
@@ -323,7 +332,7 @@ class EncodedState(NamedTuple):
             raise CodecError(f"State of acker partition {self.partition} would have {self.size}: {FULL_CURE}")
         body = zlib.compress(self.encoded, 1)
         pieces = [body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES)]
-        return [StatePart(self.partition, part, len(pieces), piece) for part, piece in enumerate(pieces)]
+        return [StatePart(self.partition, number, len(pieces), piece) for number, piece in enumerate(pieces)]
 
 
 def encode_state(codec: Codec[Stored], state: State) -> EncodedState:
@@ -341,21 +350,22 @@ def parts_of(codec: Codec[Stored], state: State) -> list[StatePart]:
     return encode_state(codec, state).parts()
 
 
-def bin_of(codec: Codec[Stored], partition: int, number: int, carried: Carried) -> StatePart:
-    """Return the part that a bin is: it has one piece."""
-    return StatePart(partition, BIN_PART + number, 1, zlib.compress(codec.encode(carried), 1))
+def bin_part(codec: Codec[Stored], partition: int, number: int, carried: Carried) -> StatePart:
+    """Return the record of bin `number` with its ranges; a bin is never cut into pieces."""
+    body = zlib.compress(codec.encode(carried), 1)
+    return StatePart(partition, part=BIN_PART + number, parts=1, body=body)
 
 
-def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | None:
+def unpack_state(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | None:
     """Join the pieces of a State, and unpack it; None if one of them is missing in `parts`.
 
-    Raises `CodecError`: it does not unpack, or to more than
-    `STATE_BYTES_MAX`, or has too many items.
+    `parts` are by their numbers. Raises `CodecError`: it does not unpack, or
+    to more than `STATE_BYTES_MAX`, or has too many items.
     """
     first_piece = parts.get(0)
-    if first_piece is None or any(part not in parts for part in range(first_piece.parts)):
+    if first_piece is None or any(number not in parts for number in range(first_piece.parts)):
         return None
-    body = b"".join(parts[part].body for part in range(first_piece.parts))
+    body = b"".join(parts[number].body for number in range(first_piece.parts))
     state = _unpack(codec, body, State, UnpackLimits(STATE_BYTES_MAX, STATE_ITEMS_MAX))
     if len(state.ranges) > STATE_ITEMS_MAX * _RANGE.itemsize:
         raise CodecError(
@@ -364,7 +374,7 @@ def state_from(codec: Codec[Stored], parts: Mapping[int, StatePart]) -> State | 
     return state
 
 
-def carried_from(codec: Codec[Stored], part: StatePart) -> Carried:
+def unpack_carried(codec: Codec[Stored], part: StatePart) -> Carried:
     """Unpack a bin; `CodecError`: it does not unpack, or to more than a bin may have."""
     return _unpack(codec, part.body, Carried, UnpackLimits(CARRIED_BYTES_MAX, CARRIED_ITEMS_MAX))
 
@@ -477,11 +487,11 @@ def read_last_state(
         records = _last_records(log, where, codec, read_from, end, wait_ms)
         # This raises if the latest cannot be read, also if an older State is
         # complete: a newer version may have written it.
-        parts = _parts(codec, records.latest)
+        parts = _decode_parts(codec, records.latest)
         is_last = records.complete == records.latest
         if not is_last:
-            parts = _parts(codec, records.complete)
-        last_state = _unpacked_state(log, codec, records.complete, parts, is_last=is_last)
+            parts = _decode_parts(codec, records.complete)
+        last_state = _unpack_last_state(log, codec, records.complete, parts, is_last=is_last)
         if last_state is not None:
             return last_state
         if read_from == start:  # nothing is left to read
@@ -494,7 +504,7 @@ def read_last_state(
         reach *= 8
 
 
-def _unpacked_state(
+def _unpack_last_state(
     log: Log,
     codec: Codec[Stored],
     records: Mapping[int, Record],
@@ -513,7 +523,7 @@ def _unpacked_state(
         is_last: whether no newer State was begun.
     """
     with _errors_naming(records.get(0)):
-        state = state_from(codec, parts)
+        state = unpack_state(codec, parts)
     if state is None:
         return None
     first_piece = records[0]
@@ -524,7 +534,7 @@ def _unpacked_state(
     bins: dict[int, Carried] = {}
     for number in needed_bins:
         with _errors_naming(records[BIN_PART + number]):
-            bins[number] = carried_from(codec, parts[BIN_PART + number])
+            bins[number] = unpack_carried(codec, parts[BIN_PART + number])
     headers = first_piece.headers
     return LastState(
         state=state,
@@ -559,15 +569,17 @@ def not_needed_from(offset: int) -> int:
     return -2 - offset
 
 
-def verdicts_from(log: Log, place: TopicPartition, state: State, end: int) -> int:
-    """Return the offset from which a restart reads the verdicts up to `end`.
+def first_verdict_to_read(log: Log, place: TopicPartition, state: State, end: int) -> int:
+    """Return the offset of the first verdict that a restart reads, of those up to `end`.
 
-    If no range needs a verdict, those before State's own transaction may be deleted.
+    If no range of `state` needs a verdict, these are the verdicts of State's
+    own transaction and those behind it. Verdicts before it may be deleted.
     """
     if state.verdict >= 0:
         return state.verdict
-    own_start = -2 - state.verdict  # see `not_needed_from`
-    if own_start < 0:  # of a former version
+    # the number that `not_needed_from` made: -3 stands for the offset 1
+    own_start = -2 - state.verdict
+    if own_start < 0:  # -1, of a former version: it does not say where its transaction begins
         return end
     return max(log.starts([place])[place], own_start)
 
@@ -594,7 +606,7 @@ def _last_records(
     lose what it says. A mark comes after its record, so all is read once more
     if a marked record was taken for one that counts.
     """
-    records = _LastRecords({}, {})
+    records = _LastRecords(latest={}, complete={})
     marked_offsets: set[int] = set()
     must_repeat = True
     while must_repeat:
@@ -618,8 +630,8 @@ def _read_parts(
     """Read the state log once, pass over what `marked_offsets` names, and add the marks that come."""
     latest: dict[int, Record] = {}
     complete: dict[int, Record] = {}
-    # of the State whose first piece came last: the piece that follows, and
-    # how many there are
+    # of the State whose first piece came last: the number of the piece that must follow, and how many
+    # pieces it has; -1: it is unknown, so it never becomes complete
     next_piece, piece_count = 0, -1
     for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
         part = part_of_key(place.partition, record.key)
@@ -627,7 +639,7 @@ def _read_parts(
         if part is not None and record.value is not None and not is_passed:
             latest[part] = record
             if part == 0:
-                next_piece, piece_count = 0, _piece_count(codec, record)
+                next_piece, piece_count = 0, _piece_count_of(codec, record)
             next_piece = next_piece + 1 if part == next_piece else 0
             if next_piece == piece_count:
                 complete = dict(latest)
@@ -638,10 +650,10 @@ def _read_parts(
     return _LastRecords(latest, complete)
 
 
-def _piece_count(codec: Codec[Stored], first_piece: Record) -> int:
+def _piece_count_of(codec: Codec[Stored], first_piece: Record) -> int:
     """Return how many pieces a State has, by its first one; -1 if that cannot be read."""
     try:
-        return _part(codec, 0, first_piece).parts
+        return _decode_part(codec, 0, first_piece).parts
     except Disagreement:  # it is only an error if no later State has taken its place
         return -1
 
@@ -652,23 +664,25 @@ def is_sound_part(codec: Codec[Stored], number: int | None, record: Record) -> b
     A bin, and a State of one piece, must unpack, too. `number` is that of the
     key; None: the key has none.
     """
+    if number is None:
+        return False
     try:
-        part = None if number is None else _part(codec, number, record)
-        if part is not None and part.part >= BIN_PART:
-            carried_from(codec, part)
-        elif part is not None and part.parts == 1:
-            state_from(codec, {0: part})
+        part = _decode_part(codec, number, record)
+        if part.part >= BIN_PART:
+            unpack_carried(codec, part)
+        elif part.parts == 1:
+            unpack_state(codec, {0: part})
     except (CodecError, Disagreement):
         return False
-    return part is not None
+    return True
 
 
-def _parts(codec: Codec[Stored], records: Mapping[int, Record]) -> dict[int, StatePart]:
-    """Decode records, by the numbers of their parts; raises `Disagreement` as `_part` does."""
-    return {number: _part(codec, number, record) for number, record in records.items()}
+def _decode_parts(codec: Codec[Stored], records: Mapping[int, Record]) -> dict[int, StatePart]:
+    """Decode records, by the numbers of their parts; raises `Disagreement` as `_decode_part` does."""
+    return {number: _decode_part(codec, number, record) for number, record in records.items()}
 
 
-def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
+def _decode_part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
     """Decode the record of a part; raise `Disagreement` if it is not that part."""
     try:
         part = codec.decode(record.value)
@@ -681,7 +695,7 @@ def _part(codec: Codec[Stored], number: int, record: Record) -> StatePart:
 
 @contextmanager
 def loading(where: TopicPartition) -> Iterator[None]:
-    """While a State is read and loaded, turn errors of its content into `Disagreement`."""
+    """Turn errors of a State's content, while it is read and loaded, into `Disagreement`."""
     try:
         yield
     except (CodecError, LookupError, ValueError, OverflowError) as error:

@@ -6,19 +6,19 @@ applied before it, and so is every fail that was flushed before a contribution. 
 long finds a day's ticks there: it reads and applies them in several fetches, and what was fetched of
 contributions and fails waits.
 
-A partition whose control topics cannot be read up to their ends is set *apart*: one of them has no leader, or
-nothing of it arrives. What was fetched of its contributions and fails waits, and no more is; its inits are
-applied as they come. The others go on without it. It joins them again when both topics were read up to their
-ends, as they were then.
+A partition is *stalled* while its control topics cannot be read up to their ends: one of them has no
+leader, or nothing of it arrives. What was fetched of its contributions and fails waits, and no more is
+fetched; its inits are applied as they come. The others go on without it. It is active again when both topics
+were read up to their ends, as they were when it stalled.
 
-A partition is *held* while its transaction takes long: it is not read, and what was fetched waits.
+A partition is *paused* while its transaction takes long: it is not read, and what was fetched waits.
 
 Source: docs/design/protocol.md, section 4, "Order between the three topics" (a).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -32,18 +32,19 @@ from acker.ledger.sessions import Barrier
 from acker.service.passed_over import damage_passed_over
 from acker.wire.codec import RECORD_BYTES_MAX
 
-_FETCH = 200
+_POLL_RECORDS = 200
+"""Most records of one poll."""
 
 BURST = 10
 """After a rest, so many fetches with contributions may follow each other without a pause."""
 
-APART_POLL_MS: Final = 500
-APART_POLLS: Final = 4
-"""A partition is set apart when its control topics have not gone on in so many polls, 2 s: the others wait
-meanwhile. A reader may come by what it has been assigned 600 ms late."""
+STALLED_POLL_MS: Final = 500
+STALLED_POLLS: Final = 4
+"""A partition is stalled when its control topics have not gone on in so many polls, 2 s: the others wait
+meanwhile. A reader may get what it has been assigned 600 ms late."""
 
-APART_ASK_MS: Final = 1_000
-"""So often the ends of the control topics of a partition that is apart are asked."""
+STALLED_ASK_MS: Final = 1_000
+"""So often the ends of the control topics of a stalled partition are asked, if they are unknown."""
 
 
 class StepOffsets(NamedTuple):
@@ -55,7 +56,7 @@ class StepOffsets(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """The logs that a partition's step reads, in the order of `StepOffsets`."""
+    """The partitions of the three ack topics that a step reads, in the order of `StepOffsets`."""
 
     init: TopicPartition
     fail: TopicPartition
@@ -64,7 +65,11 @@ class _Places(NamedTuple):
 
 @dataclass(slots=True)
 class StepRecords:
-    """Records of a partition, fetched and not applied; from `fail_end` on fails wait for their inits."""
+    """Records of a partition, fetched and not applied.
+
+    Attributes:
+        fail_end: fails from this offset on wait, since their inits may not be read yet.
+    """
 
     inits: list[Record] = field(default_factory=list)
     fails: list[Record] = field(default_factory=list)
@@ -73,8 +78,13 @@ class StepRecords:
 
 
 @dataclass(slots=True)
-class _Apart:
-    """A partition that is apart: where its control topics must be read up to; empty: that is unknown yet."""
+class _StalledPartition:
+    """A partition that is stalled.
+
+    Attributes:
+        requested_ms: when its ends were asked last, wall time.
+        ends: up to where its control topics must be read; empty: nobody could say it yet.
+    """
 
     requested_ms: int
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -83,7 +93,11 @@ class _Apart:
 class StepReader:
     """The readers of a process, and by partition the records that they fetched.
 
+    Partitions are acker partitions, by their number. Two Kafka clients read: one ``_ack_ack``, the other one
+    the two control topics.
+
     Attributes:
+        records: by partition, what was fetched and not taken.
         clock_news: what the last fetch found out about this machine's clock and the broker's; mostly empty.
     """
 
@@ -92,77 +106,83 @@ class StepReader:
         self._topics = topics
         self._limits = limits
         self._on_damage = damage_passed_over(log, limits.operation_ms)
-        self._acks: Reader = log.reader(committed=False, patient=True)
-        self._control: Reader = log.reader(committed=False, patient=True)
+        self._ack_reader: Reader = log.reader(committed=False, patient=True)
+        self._control_reader: Reader = log.reader(committed=False, patient=True)
         self._assigned: frozenset[TopicPartition] = frozenset()
         self.records: dict[int, StepRecords] = {}
-        self._next: dict[TopicPartition, int] = {}
-        # up to where the control topics must be read; empty if nothing waits for them
+        # by log, the offset behind the last record that was fetched of it
+        self._next_offsets: dict[TopicPartition, int] = {}
+        # by log, up to where a control topic must be read before what was fetched may be applied;
+        # empty if nothing waits for it
         self._end_by_place: dict[TopicPartition, int] = {}
-        self._apart: dict[int, _Apart] = {}
-        self._held: set[int] = set()
-        self._watch = StandingWatch(log, Bound.END, limits.stands_ms)
-        self._clocks = ClockWatch()
+        self._stalled: dict[int, _StalledPartition] = {}
+        self._paused: set[int] = set()
+        self._standing_watch = StandingWatch(log, Bound.END, limits.stands_ms)
+        self._clock_watch = ClockWatch()
         self.clock_news = ""
+        # whether the Kafka clients read other partitions, or from elsewhere, than they should
         self._must_reassign = False
-        self._now_ms = self._fetched_ms = 0
-        self._paid_ms = 0
-        self._came_with_acks = False
+        self._now_ms = 0  # of the present fetch, wall time
+        self._fetched_at_ms = 0  # of the last fetch of contributions
+        # when the fetches so far may be followed by another one, if each took `pace_ms`; see `_rest_ms`
+        self._paid_until_ms = 0
+        # whether the last fetch left contributions or fails to apply
+        self._had_contributions = False
 
     def assign(self, starts: Mapping[int, StepOffsets]) -> None:
-        """Set the partitions to read, each with the offsets at which its logs begin for us.
+        """Set the partitions to read, each with the offsets from which its three logs are read.
 
         A partition that was assigned before goes on where it is; its offsets here are ignored.
         """
         next_offsets: dict[TopicPartition, int] = {}
-        for number, offsets in starts.items():
-            is_read_already = number in self.records
-            for place, start in zip(self._places(number), offsets, strict=True):
-                next_offsets[place] = self._next[place] if is_read_already else start
-        self._next = next_offsets
-        self.records = {number: self.records.get(number, StepRecords()) for number in starts}
+        for partition, offsets in starts.items():
+            is_assigned_already = partition in self.records
+            for place, start in zip(self._places(partition), offsets, strict=True):
+                next_offsets[place] = self._next_offsets[place] if is_assigned_already else start
+        self._next_offsets = next_offsets
+        self.records = {partition: self.records.get(partition, StepRecords()) for partition in starts}
         self._reassign()
         self._must_reassign = False
 
-    def hold(self, numbers: Iterable[int]) -> None:
-        """Read nothing of partitions until they are released; they take no room of the others."""
-        new = set(numbers) - self._held
-        if not new:
+    def pause(self, partitions: Iterable[int]) -> None:
+        """Read nothing of partitions until `resume`; what was fetched of them takes no room of the others."""
+        newly_paused = set(partitions) - self._paused
+        if not newly_paused:
             return
-        self._held |= new
-        for number in new:
-            for place in self._places(number):
-                self._end_by_place.pop(place, None)  # what waits has others when it is released
+        self._paused |= newly_paused
+        for partition in newly_paused:
+            for place in self._places(partition):
+                self._end_by_place.pop(place, None)  # what waits gets new ends after `resume`
         self._reassign()
 
-    def release(self, number: int) -> None:
-        """Read a partition on that was held."""
-        if number in self._held:
-            self._held.remove(number)
+    def resume(self, partition: int) -> None:
+        """Go on reading a partition if it is paused."""
+        if partition in self._paused:
+            self._paused.remove(partition)
             self._must_reassign = True
 
-    def drop(self, number: int) -> None:
-        """Forget a partition, with what was fetched of it."""
-        self.records.pop(number, None)
-        self._apart.pop(number, None)
-        self._held.discard(number)
-        for place in self._places(number):
-            self._next.pop(place, None)
+    def forget(self, partition: int) -> None:
+        """Stop reading a partition, and drop what was fetched of it."""
+        self.records.pop(partition, None)
+        self._stalled.pop(partition, None)
+        self._paused.discard(partition)
+        for place in self._places(partition):
+            self._next_offsets.pop(place, None)
             self._end_by_place.pop(place, None)
-        # `assign` takes it from the readers, or the next fetch does when no `assign` comes before.
+        # the readers still have it: `assign` takes it from them, or else the next fetch
         self._must_reassign = True
 
     def fetch(self, now_ms: int, *, is_quiet: bool = False) -> StandingNews:
-        """Fetch contributions and what must be applied before them; wait a little when there is nothing.
+        """Fetch contributions and what must be applied before them into `records`.
 
-        While all is quiet, since no root is open and nothing waits to be written, it waits longer, and for
-        what comes first then: an init or a take.
+        It waits up to `poll_ms` when there is nothing. While all is quiet, since no root is open and nothing
+        waits to be written, it waits up to `quiet_ms`, and for what comes first then: an init or a take.
 
         Contributions may come a few at a time, in one fetch after the other. Then for a while only the
         control topics are polled, so that more contributions share a transaction: each transaction costs the
         broker several requests.
 
-        Return which partitions of the three topics stand, or go on again.
+        Returns which partitions of the three topics stand, or go on again; sets `clock_news`.
 
         Raises:
             Unreachable: the broker does not answer; what was fetched stays here.
@@ -171,160 +191,198 @@ class StepReader:
         """
         if self._must_reassign:
             self._reassign()
+        # an error leaves the clients behind other records than were kept: then they are assigned anew
         self._must_reassign = True
         self._now_ms, self.clock_news = now_ms, ""
         news = StandingNews()
-        if self._apart:
-            self._try_those_apart(now_ms)
-        if self._end_by_place:
+        if self._stalled:
+            self._resume_stalled(now_ms)
+        if self._end_by_place:  # the last fetch did not come to these ends
             self._read_control(now_ms)
-        elif rest_ms := self._rest_ms(now_ms):
-            self._distribute(self._poll(self._control, min(rest_ms, self._limits.poll_ms), _FETCH))
         else:
-            self._fetched_ms = now_ms
-            is_quiet = is_quiet and not self._came_with_acks
-            if is_quiet:
-                self._distribute(self._poll(self._control, self._limits.quiet_ms, _FETCH))
-            is_all = self._fetch_acks(0 if is_quiet else self._limits.poll_ms)
-            self._distribute(self._poll(self._control, 0, _FETCH))
-            together = self._together()
-            self._came_with_acks = any(
-                self.records[number].acks or self.records[number].fails for number in together
-            )
-            if self._came_with_acks:
-                self._end_by_place = self._control_ends(together)
-                for number in set(together) - {place.partition for place in self._end_by_place}:
-                    self._set_apart(number, _Apart(now_ms))
-                self._read_control(now_ms)
-            if self._came_with_acks and is_all:
-                self._paid_ms = max(self._paid_ms, now_ms) + self._limits.pace_ms
-            news = self._watch.look(self._read_positions(), now_ms, is_drained=is_all)
+            rest_ms = self._rest_ms(now_ms)
+            if rest_ms:
+                self._poll_control(min(rest_ms, self._limits.poll_ms))
+            else:
+                news = self._fetch_all(now_ms, is_quiet=is_quiet and not self._had_contributions)
         self._must_reassign = False
         return news
 
-    def take(self, number: int) -> StepRecords:
-        """Remove and return what may be applied to a partition now; call it after a `fetch` without error."""
-        fetched = self.records[number]
-        if self._waits(number):
-            self.records[number] = StepRecords(
+    def _fetch_all(self, now_ms: int, *, is_quiet: bool) -> StandingNews:
+        """Fetch contributions, then fails and inits up to the ends that their topics have by then."""
+        self._fetched_at_ms = now_ms
+        if is_quiet:
+            self._poll_control(self._limits.quiet_ms)
+        is_drained = self._fetch_contributions(0 if is_quiet else self._limits.poll_ms)
+        self._poll_control(0)
+        active = self._active_partitions()
+        self._had_contributions = any(
+            self.records[partition].acks or self.records[partition].fails for partition in active
+        )
+        if self._had_contributions:
+            self._end_by_place = self._control_ends(active)
+            partitions_with_ends = {place.partition for place in self._end_by_place}
+            for partition in set(active) - partitions_with_ends:
+                self._set_stalled(partition, _StalledPartition(now_ms))
+            self._read_control(now_ms)
+        if self._had_contributions and is_drained:
+            self._paid_until_ms = max(self._paid_until_ms, now_ms) + self._limits.pace_ms
+        return self._standing_watch.look(self._read_positions(), now_ms, is_drained=is_drained)
+
+    def take_ready(self, partition: int) -> StepRecords:
+        """Remove and return what may be applied to a partition now; call it after a `fetch` without error.
+
+        While the control topics are not read to their ends, these are only inits.
+        """
+        fetched = self.records[partition]
+        if self._must_wait_for_inits(partition):
+            self.records[partition] = StepRecords(
                 fails=fetched.fails, acks=fetched.acks, fail_end=fetched.fail_end
             )
             return StepRecords(inits=fetched.inits)
-        # they ascend, so those that still wait for their inits are the last ones
+        # offsets ascend, so the fails that still wait for their inits are the last ones
         ready_fails = [record for record in fetched.fails if record.offset < fetched.fail_end]
         waiting_fails = fetched.fails[len(ready_fails) :]
-        self.records[number] = StepRecords(fails=waiting_fails, fail_end=fetched.fail_end)
+        self.records[partition] = StepRecords(fails=waiting_fails, fail_end=fetched.fail_end)
         return StepRecords(fetched.inits, ready_fails, fetched.acks, fetched.fail_end)
 
-    def positions(self, number: int) -> StepOffsets:
-        """Return the offsets up to which `take` has handed records out."""
-        fetched = self.records[number]
-        places = self._places(number)
+    def taken_offsets(self, partition: int) -> StepOffsets:
+        """Return the offsets up to which `take_ready` has returned the records of a partition."""
+        fetched = self.records[partition]
+        places = self._places(partition)
         fail_offset = fetched.fails[0].offset if fetched.fails else self._position(places.fail)
         ack_offset = fetched.acks[0].offset if fetched.acks else self._position(places.ack)
         return StepOffsets(init=self._position(places.init), fail=fail_offset, ack=ack_offset)
 
-    def barriers(self, numbers: Collection[int]) -> dict[int, Barrier]:
-        """Return where ``_ack_ack`` and ``_ack_fail`` of some partitions end now, of those that say it."""
-        places_of_ends: list[TopicPartition] = []
-        for number in numbers:
-            places = self._places(number)
-            places_of_ends += [places.ack, places.fail]
-        ends = self._log.bounds(Bound.END, places_of_ends).offsets
+    def read_barriers(self, partitions: Collection[int]) -> dict[int, Barrier]:
+        """Ask where ``_ack_ack`` and ``_ack_fail`` end now, and return it by partition.
+
+        A partition is missing if one of its topics has no leader that says it.
+        """
+        requested_places: list[TopicPartition] = []
+        for partition in partitions:
+            places = self._places(partition)
+            requested_places += [places.ack, places.fail]
+        ends = self._log.bounds(Bound.END, requested_places).offsets
         barriers: dict[int, Barrier] = {}
-        for number in numbers:
-            places = self._places(number)
+        for partition in partitions:
+            places = self._places(partition)
             if places.ack in ends and places.fail in ends:
-                barriers[number] = Barrier(ack=ends[places.ack], fail=ends[places.fail])
+                barriers[partition] = Barrier(ack=ends[places.ack], fail=ends[places.fail])
         return barriers
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return which partitions of the three topics stand."""
-        return self._watch.standing()
+        return self._standing_watch.standing()
 
     def close(self) -> None:
-        self._acks.close()
-        self._control.close()
+        self._ack_reader.close()
+        self._control_reader.close()
 
-    def _poll(self, reader: Reader, timeout_ms: int, records_max: int) -> Sequence[Record]:
-        records = poll_past_damage(reader, timeout_ms, records_max, self._on_damage)
-        # ticks come each second: of contributions a poll may bring those that waited in the client
-        if reader is self._control:
-            self.clock_news = self._clocks.polled(records, self._now_ms) or self.clock_news
-        return records
+    def _poll_control(self, timeout_ms: int) -> int:
+        """Poll the control topics once, keep what comes, and compare clocks; return how many records came."""
+        records = poll_past_damage(self._control_reader, timeout_ms, _POLL_RECORDS, self._on_damage)
+        # Only here: ticks come each second. Contributions may have waited in the client, so they say nothing
+        # of the time.
+        self.clock_news = self._clock_watch.polled(records, self._now_ms) or self.clock_news
+        self._keep(records)
+        return len(records)
 
     def _rest_ms(self, now_ms: int) -> int:
-        """A fetch with contributions is paid with `pace_ms` of time; up to `BURST` of them may be unpaid."""
-        if now_ms < self._fetched_ms:
-            self._paid_ms = now_ms
-        return max(0, self._paid_ms - BURST * self._limits.pace_ms - now_ms)
+        """Return how long only the control topics are polled, so that contributions come `pace_ms` apart.
 
-    def _fetch_acks(self, wait_ms: int) -> bool:
-        """Fetch contributions up to a step's limits, wait only for the first; whether all were fetched."""
-        fetched = [record for number in self._together() for record in self.records[number].acks]
-        count, fetched_bytes = len(fetched), sum(len(record.value or b"") for record in fetched)
-        timeout_ms = 0 if fetched else wait_ms
-        while (room := self._room(count, fetched_bytes)) > 0:
-            records = self._poll(self._acks, timeout_ms, room)
+        Each fetch with contributions moves `_paid_until_ms` on by `pace_ms`. It may be up to `BURST` fetches
+        ahead of the clock: at 1,000 ms, with a pace of 20 ms, a rest begins when it is above 1,200.
+        """
+        if now_ms < self._fetched_at_ms:  # the clock was set back: no rest of hours
+            self._paid_until_ms = now_ms
+        return max(0, self._paid_until_ms - BURST * self._limits.pace_ms - now_ms)
+
+    def _fetch_contributions(self, wait_ms: int) -> bool:
+        """Fetch contributions up to a step's limits; return whether there were no more.
+
+        `wait_ms` is how long it waits for the first one; it does not wait for others.
+        """
+        fetched_bytes = fetched_count = 0
+        for partition in self._active_partitions():
+            contributions = self.records[partition].acks
+            fetched_count += len(contributions)
+            fetched_bytes += _value_bytes(contributions)
+        timeout_ms = 0 if fetched_count else wait_ms
+        records_max = self._records_left(fetched_count, fetched_bytes)
+        while records_max > 0:
+            records = poll_past_damage(self._ack_reader, timeout_ms, records_max, self._on_damage)
             if not records:
                 return True
-            self._distribute(records)
-            count += len(records)
-            fetched_bytes += sum(len(record.value or b"") for record in records)
+            self._keep(records)
+            fetched_count += len(records)
+            fetched_bytes += _value_bytes(records)
             timeout_ms = 0
+            records_max = self._records_left(fetched_count, fetched_bytes)
         return False
 
-    def _room(self, count: int, size: int) -> int:
+    def _records_left(self, fetched_count: int, fetched_bytes: int) -> int:
+        """Return how many contributions the next poll may bring before a step's limits are reached."""
         limits = self._limits
-        if size >= limits.step_bytes:
+        if fetched_bytes >= limits.step_bytes:
             return 0
-        return min(_FETCH, limits.step_records - count, 1 + (limits.step_bytes - size) // RECORD_BYTES_MAX)
+        # the last record may go beyond the bytes, as large as it is
+        fitting_count = 1 + (limits.step_bytes - fetched_bytes) // RECORD_BYTES_MAX
+        return min(_POLL_RECORDS, limits.step_records - fetched_count, fitting_count)
 
     # -- the control topics
 
-    def _control_ends(self, numbers: Collection[int]) -> dict[TopicPartition, int]:
-        """Ask where the control topics of partitions end; leave out partitions of which one does not say it.
+    def _control_ends(self, partitions: Collection[int]) -> dict[TopicPartition, int]:
+        """Ask where the control topics of partitions end, and return it by log.
 
-        In this order: the init of each root in a fail was written before the fail.
+        A partition is missing if one of its two topics has no leader that says it.
         """
-        fails = self._log.bounds(Bound.END, [TopicPartition(self._topics.fail, number) for number in numbers])
-        inits = self._log.bounds(Bound.END, [TopicPartition(self._topics.init, number) for number in numbers])
+        # in this order: the init of each root in a fail was written before the fail
+        fails = self._log.bounds(
+            Bound.END, [TopicPartition(self._topics.fail, partition) for partition in partitions]
+        )
+        inits = self._log.bounds(
+            Bound.END, [TopicPartition(self._topics.init, partition) for partition in partitions]
+        )
         ends: dict[TopicPartition, int] = {}
-        for number in numbers:
-            init, fail, _ = self._places(number)
+        for partition in partitions:
+            init, fail, _ = self._places(partition)
             if init in inits.offsets and fail in fails.offsets:
                 ends |= {init: inits.offsets[init], fail: fails.offsets[fail]}
         return ends
 
     def _read_control(self, now_ms: int) -> None:
-        """Read on up to `_ends`, but no more than a step's records; set apart what does not go on."""
-        count, idle_polls = 0, 0
-        while unread := self._unread(self._end_by_place):
-            if count >= self._limits.step_records:
-                break
-            if idle_polls >= APART_POLLS:
-                for number in {place.partition for place in unread}:
-                    # both: a partition waits for its two control topics together
-                    init, fail, _ = self._places(number)
+        """Read the control topics up to their ends, but no more than a step's records.
+
+        Partitions that do not go on in `STALLED_POLLS` polls are stalled from now on.
+        """
+        timeout_ms = min(STALLED_POLL_MS, self._limits.operation_ms)
+        record_count, idle_polls = 0, 0
+        unread = self._unread(self._end_by_place)
+        while unread and record_count < self._limits.step_records:
+            if idle_polls >= STALLED_POLLS:
+                for partition in {place.partition for place in unread}:
+                    # both ends: a partition waits for its two control topics together
+                    init, fail, _ = self._places(partition)
                     ends = {place: self._end_by_place.pop(place) for place in (init, fail)}
-                    self._set_apart(number, _Apart(now_ms, ends))
+                    self._set_stalled(partition, _StalledPartition(now_ms, ends))
                 break
-            positions_before = [self._control.position(place) for place in unread]
-            records = self._poll(self._control, min(APART_POLL_MS, self._limits.operation_ms), _FETCH)
-            self._distribute(records)
-            count += len(records)
-            is_idle = positions_before == [self._control.position(place) for place in unread]
+            positions_before = [self._control_reader.position(place) for place in unread]
+            record_count += self._poll_control(timeout_ms)
+            # positions, not records: those of a partition may end in markers, which are no records
+            is_idle = positions_before == [self._control_reader.position(place) for place in unread]
             idle_polls = idle_polls + 1 if is_idle else 0
-        self._end_by_place = self._without_read_up(self._end_by_place)
+            unread = self._unread(self._end_by_place)
+        self._end_by_place = self._drop_reached_ends(self._end_by_place)
 
     def _unread(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the logs that were not read up to these ends yet."""
         return [place for place, end in ends.items() if self._position(place) < end]
 
-    def _without_read_up(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Let the fails of partitions be applied whose control topics were read to their ends.
+    def _drop_reached_ends(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the ends of partitions that were not read up to both; set `fail_end` of the others.
 
-        Return the ends of the other partitions.
+        So their fails may be applied.
         """
         unread_partitions = {place.partition for place in self._unread(ends)}
         for place, end in ends.items():
@@ -332,82 +390,92 @@ class StepReader:
                 self.records[place.partition].fail_end = end
         return {place: end for place, end in ends.items() if place.partition in unread_partitions}
 
-    # -- partitions that are apart
+    # -- stalled partitions
 
-    def _together(self) -> list[int]:
-        """Return the partitions that are neither apart nor held."""
-        left_out = self._apart.keys() | self._held
-        return [number for number in self.records if number not in left_out]
+    def _active_partitions(self) -> list[int]:
+        """Return the partitions that are neither stalled nor held."""
+        left_out = self._stalled.keys() | self._paused
+        return [partition for partition in self.records if partition not in left_out]
 
-    def _waits(self, number: int) -> bool:
+    def _must_wait_for_inits(self, partition: int) -> bool:
         """Return whether contributions and fails of a partition wait for its control topics."""
-        return number in self._apart or TopicPartition(self._topics.init, number) in self._end_by_place
+        init_place = TopicPartition(self._topics.init, partition)
+        return partition in self._stalled or init_place in self._end_by_place
 
-    def _set_apart(self, number: int, apart: _Apart) -> None:
-        self._apart[number] = apart
+    def _set_stalled(self, partition: int, stalled: _StalledPartition) -> None:
+        self._stalled[partition] = stalled
         self._reassign()
 
-    def _try_those_apart(self, now_ms: int) -> None:
-        """Ask for ends that are unknown; let partitions join that were read up to theirs."""
-        unknown = [
-            number
-            for number, apart in self._apart.items()
-            if number not in self._held
-            and not apart.ends
-            and not 0 <= now_ms - apart.requested_ms < APART_ASK_MS
-        ]
-        ends = self._control_ends(unknown) if unknown else {}
-        for number in unknown:
-            init, fail, _ = self._places(number)
+    def _resume_stalled(self, now_ms: int) -> None:
+        """Make partitions active again that were read up to their ends; ask for ends that are unknown."""
+        partitions_to_ask: list[int] = []
+        for partition, stalled in self._stalled.items():
+            # a clock that was set back makes a question due, too
+            was_just_asked = 0 <= now_ms - stalled.requested_ms < STALLED_ASK_MS
+            if partition not in self._paused and not stalled.ends and not was_just_asked:
+                partitions_to_ask.append(partition)
+        ends = self._control_ends(partitions_to_ask) if partitions_to_ask else {}
+        for partition in partitions_to_ask:
+            init, fail, _ = self._places(partition)
             own_ends = {place: ends[place] for place in (init, fail) if place in ends}
-            self._apart[number] = _Apart(now_ms, own_ends)
-        joined = [
-            number
-            for number, apart in self._apart.items()
-            if number not in self._held and apart.ends and not self._without_read_up(apart.ends)
-        ]
-        for number in joined:
-            del self._apart[number]
-        if unknown or joined:
+            self._stalled[partition] = _StalledPartition(now_ms, own_ends)
+        resumed: list[int] = []
+        for partition, stalled in self._stalled.items():
+            if partition not in self._paused and stalled.ends:
+                unreached_ends = self._drop_reached_ends(stalled.ends)
+                if not unreached_ends:
+                    resumed.append(partition)
+        for partition in resumed:
+            del self._stalled[partition]
+        if partitions_to_ask or resumed:
             self._reassign()
 
     # -- what is read
 
     def _reassign(self) -> None:
-        """Read the three topics of each partition; of one that is apart only what it waits for."""
-        acks: dict[TopicPartition, int] = {}
-        control: dict[TopicPartition, int] = {}
-        for number in [number for number in self.records if number not in self._held]:
-            init, fail, ack = self._places(number)
-            apart = self._apart.get(number)
-            control[init] = self._next[init]
-            if apart is None:
-                acks[ack] = self._next[ack]
-            if apart is None or fail in self._unread(apart.ends):
-                control[fail] = self._next[fail]
-        self._acks.assign(acks)
-        self._control.assign(control)
-        self._assigned = frozenset([*acks, *control])
+        """Assign to the readers the three topics of each partition, each from its next offset.
+
+        Of a stalled partition only the control topics, and its fails only up to the end that it waits for:
+        contributions and fails behind it would fill the memory. A paused one is left out.
+        """
+        ack_offsets: dict[TopicPartition, int] = {}
+        control_offsets: dict[TopicPartition, int] = {}
+        for partition in self.records:
+            if partition in self._paused:
+                continue
+            init, fail, ack = self._places(partition)
+            stalled = self._stalled.get(partition)
+            control_offsets[init] = self._next_offsets[init]
+            if stalled is None:
+                ack_offsets[ack] = self._next_offsets[ack]
+            if stalled is None or fail in self._unread(stalled.ends):
+                control_offsets[fail] = self._next_offsets[fail]
+        self._ack_reader.assign(ack_offsets)
+        self._control_reader.assign(control_offsets)
+        self._assigned = frozenset([*ack_offsets, *control_offsets])
 
     def _position(self, place: TopicPartition) -> int:
-        """Return up to where a partition was read; of one that is not read now, behind its last record."""
+        """Return the offset up to which a log was read; one that is not assigned: behind its last record."""
         if place not in self._assigned:
-            return self._next[place]
-        reader = self._acks if place.topic == self._topics.ack else self._control
+            return self._next_offsets[place]
+        reader = self._ack_reader if place.topic == self._topics.ack else self._control_reader
         return reader.position(place)
 
     def _read_positions(self) -> dict[TopicPartition, int]:
-        """Return the positions of all that is to be read now; where an end is unknown, that is, too."""
+        """Return by log the position of all that should go on, for the watch of logs that stand.
+
+        So does the fail topic of a stalled partition without known ends: nobody answers for it.
+        """
         places = set(self._assigned)
-        for number, apart in self._apart.items():
-            if not apart.ends and number not in self._held:
-                places.add(TopicPartition(self._topics.fail, number))
+        for partition, stalled in self._stalled.items():
+            if not stalled.ends and partition not in self._paused:
+                places.add(TopicPartition(self._topics.fail, partition))
         return {place: self._position(place) for place in places}
 
-    def _distribute(self, records: Iterable[Record]) -> None:
-        """Add records to those of their partitions, and move the positions behind them."""
+    def _keep(self, records: Iterable[Record]) -> None:
+        """Add fetched records to those of their partitions, and move the next offsets behind them."""
         for record in records:
-            self._next[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            self._next_offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
             records_of_partition = self.records[record.partition]
             if record.topic == self._topics.ack:
                 records_of_partition.acks.append(record)
@@ -416,10 +484,14 @@ class StepReader:
             else:
                 records_of_partition.inits.append(record)
 
-    def _places(self, number: int) -> _Places:
+    def _places(self, partition: int) -> _Places:
         topics = self._topics
         return _Places(
-            init=TopicPartition(topics.init, number),
-            fail=TopicPartition(topics.fail, number),
-            ack=TopicPartition(topics.ack, number),
+            init=TopicPartition(topics.init, partition),
+            fail=TopicPartition(topics.fail, partition),
+            ack=TopicPartition(topics.ack, partition),
         )
+
+
+def _value_bytes(records: Iterable[Record]) -> int:
+    return sum(len(record.value or b"") for record in records)

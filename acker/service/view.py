@@ -137,7 +137,7 @@ class AckerView:
 
     def open_ranges(self) -> Iterator[OpenRange]:
         """Return the ranges with open roots, in the order in which they were emitted."""
-        return map(self._range, self._core.ledger.cohorts())
+        return map(self._open_range, self._core.ledger.cohorts())
 
     def find(self, source: int, position: int) -> OpenRange | None:
         """Return the range in which a root is open; None when it is not open."""
@@ -147,7 +147,7 @@ class AckerView:
                 return open_range
         return None
 
-    def _range(self, cohort: RootCohort) -> OpenRange:
+    def _open_range(self, cohort: RootCohort) -> OpenRange:
         """Return the open roots of a cohort; times are as of the view."""
         emission = cohort.emission
         session = emission.session
@@ -174,31 +174,34 @@ class AckerView:
 
 
 class _SettledRuns:
-    """The positions of one acker partition that have a verdict in [`start`, `next`) of the log, as runs."""
+    """The positions of one acker partition that have a verdict in a part of the log, as runs.
+
+    The part begins at offset `start`, and ends before `next_offset`.
+    """
 
     def __init__(self, start: int) -> None:
         self.start = start
-        self.next = start  # offset of the next verdict to add
+        self.next_offset = start  # offset of the next verdict to add
         self.runs: list[SourceRun] = []
         self._last_indices: dict[int, int] = {}  # by source, the index of its last run
 
     def can_go_on(self, start: int, end: int) -> bool:
-        """Return whether only the verdicts in [`next`, `end`) are missing of those in [`start`, `end`).
+        """Return whether of the verdicts in [`start`, `end`) only [`next_offset`, `end`) are missing.
 
         They are not if the log was cut, or begins anew; and runs are not kept
         if they are too many.
         """
-        return self.start <= start <= self.next <= end and len(self.runs) <= RUNS_MAX
+        return self.start <= start <= self.next_offset <= end and len(self.runs) <= RUNS_MAX
 
-    def put(self, event: Verdicts) -> None:
+    def add_verdicts(self, event: Verdicts) -> None:
         """Add the positions of a record of the verdict log."""
         for source, start, end in event.done_runs():
-            self._add(source, start, end)
+            self._add_run(source, start, end)
         for lost in event.lost:
             for run in RootSet.of_positions(lost.source, positions(lost.positions)).runs():
-                self._add(*run)
+                self._add_run(*run)
 
-    def _add(self, source: int, start: int, end: int) -> None:
+    def _add_run(self, source: int, start: int, end: int) -> None:
         """Add a run; one that begins where the last run of its source ends makes that longer."""
         index = self._last_indices.get(source)
         if index is not None and self.runs[index].end == start:
@@ -216,6 +219,7 @@ class ViewReader:
     topics: AckTopics
     partitions: int
     limits: AckerLimits
+    # by acker partition, what the views so far have read of its verdicts
     _settled: dict[int, _SettledRuns] = field(default_factory=dict, repr=False, compare=False)
 
     def view(self, partition: int) -> AckerView | None:
@@ -252,7 +256,7 @@ class ViewReader:
             load_deadlines(core, last_state.notes.deadlines_ms)
         first_verdict = state.verdict
         if first_verdict >= 0:  # else no open range needs one
-            self._settle(core, first_verdict)
+            self._settle_logged(core, first_verdict)
         init_place = TopicPartition(self.topics.init, partition)
         is_behind = self.log.ends([init_place])[init_place] > core.init_next
         size = encode_state(state_codec(), state).size
@@ -265,7 +269,7 @@ class ViewReader:
             size=size,
         )
 
-    def _settle(self, core: PartitionCore, start: int) -> None:
+    def _settle_logged(self, core: PartitionCore, start: int) -> None:
         """Settle the roots that have a verdict at the offset `start` or later, as a restart does.
 
         Verdicts that a view before this one has read are kept, and not read again.
@@ -273,15 +277,16 @@ class ViewReader:
         place = TopicPartition(self.topics.verdict, core.partition)
         end = self.log.stable_ends([place])[place]
         wait_ms = self.limits.operation_ms
-        # Put back at the end: verdicts that were read in part before an error
-        # are not used again.
+        # Taken out here, and put back at the end: verdicts that were read in
+        # part before an error are not used again.
         settled = self._settled.pop(core.partition, None)
         if settled is None or not settled.can_go_on(start, end):
             settled = _SettledRuns(start)
-        for record in read_ours(self.log, place, settled.next, end, committed=True, wait_ms=wait_ms):
+        for record in read_ours(self.log, place, settled.next_offset, end, committed=True, wait_ms=wait_ms):
             event = read_verdicts(record.value)
             if event is not None:
-                settled.put(event)
-        settled.next = end
+                settled.add_verdicts(event)
+        settled.next_offset = end
         self._settled[core.partition] = settled
+        # as runs without a cause: only that they are settled counts here, and a view needs no pins
         core.ledger.settle_logged(Verdicts(tuple(settled.runs), (), ()), Pin(start, 0))

@@ -85,10 +85,10 @@ class Partition:
 
     def _finish_step(self) -> None:
         if self._core.sessions.waits_for_ends():
-            self._core.set_ends(self._offsets["ack"], 0)
-        self._core.count()
+            self._core.set_barrier(self._offsets["ack"], 0)
+        self._core.count_ticks()
         output = self._core.take_output()
-        self._core.committed(output.verdicts)
+        self._core.count_committed(output.verdicts)
 
     def _record(self, topic: str, value: bytes) -> Record:
         offset = self._offsets[topic]

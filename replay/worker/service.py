@@ -111,12 +111,12 @@ class ReplayService:
             worked = self._round(now_ms)
         except Unreachable as error:
             self._is_reader_stale = True  # read again what a failed poll has fetched and not returned
-            if self._broker.failed():
+            if self._broker.record_failure():
                 self._worker.report("unreachable", error=str(error))
             if self._broker.silent_ms > self._limits.unreachable_ms:
                 raise
             return False
-        self._broker.answered()
+        self._broker.record_answer()
         return worked
 
     def _round(self, now_ms: int) -> bool:
@@ -252,7 +252,7 @@ class ReplayService:
         # an ack topic with other than N partitions stops the worker: roots
         # would wait in other partitions than those where they are looked for
         self._partition_counts.require(owned)
-        self._partition_counts.step(now_ms)
+        self._partition_counts.check_if_due(now_ms)
         self._assigned_count = len(owned)
         for number in set(self._partitions) - owned:
             self._drop(number, "partition_left")
@@ -260,7 +260,7 @@ class ReplayService:
         self._forget_old_troubles(owned, now_ms, is_out=self._membership.is_out)
         # who fenced us has the partition still, until the group says otherwise
         unopened = owned - self._partitions.keys() - self._fenced_ms.keys()
-        to_open = self._silent.in_turn(unopened, now_ms, others_work=bool(self._partitions))
+        to_open = self._silent.partitions_to_try(unopened, now_ms, others_work=bool(self._partitions))
         self._open(to_open, now_ms)
         return bool(to_open)
 
@@ -284,7 +284,7 @@ class ReplayService:
             try:
                 partition = VerdictPartition(self._worker, number)
             except Unreachable as error:
-                self._silent.failed(number, now_ms)
+                self._silent.record_failure(number, now_ms)
                 if not self._partitions:
                     raise
                 self._worker.report("unreachable", partition=number, error=str(error))
@@ -343,7 +343,7 @@ class ReplayService:
         Raises the error where none of the partitions that the group has
         assigned to us can be read.
         """
-        self._silent.failed(number, now_ms)
+        self._silent.record_failure(number, now_ms)
         self._damaged[number] = error
         if len(self._damaged) >= self._assigned_count:
             raise error

@@ -406,7 +406,7 @@ def acker_run(
                 report=lambda event: log_event(
                     f"acker.{event.kind}", partition=event.partition, detail=event.detail
                 ),
-                at=at,
+                name_operation=at,
             )
 
         series = partial(acker_metrics, topics=topics)

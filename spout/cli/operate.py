@@ -138,7 +138,7 @@ def acker_free(
 
         settings = topics.acker
         freeing = Freeing(log, topics.ack_topics, settings.partitions, settings.group, settings.limits)
-        claims = freeing.look(is_to_free)
+        claims = freeing.read_claims(is_to_free)
         for claim in claims:
             say(str(claim))
         if not claims and group is None:

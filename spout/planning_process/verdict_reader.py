@@ -120,7 +120,7 @@ class VerdictReader:
 
         From time to time it compares the broker's N with ours, and raises as `__init__` does.
         """
-        self._counts.step(now_ms)
+        self._counts.check_if_due(now_ms)
         positions = {place: self._reader.position(place) for place in self._first_offsets}
         return self._watch.look(positions, now_ms, is_drained=self._is_drained)
 

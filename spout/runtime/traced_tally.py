@@ -46,9 +46,9 @@ class TracedTally(VerdictTally):
         # first
         self._ids_by_source: dict[int, dict[int, tuple[int, ...]]] = {}
 
-    def note(self, records: Sequence[Record]) -> None:
+    def record_headers(self, records: Sequence[Record]) -> None:
         """Keep the trace contexts that records of the ack topic carry, besides what any tally does."""
-        super().note(records)
+        super().record_headers(records)
         for record in records:
             for name, value in record.headers:
                 decoded = traces(value) if name == TRACES else None

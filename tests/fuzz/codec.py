@@ -9,7 +9,7 @@ import atheris
 with atheris.instrument_imports(include=["acker", "replay"]):
     from acker.errors import CodecError
     from acker.ledger.contribution import Contribution
-    from acker.service.state import StatePart, carried_from, state_codec, state_from, unpack_ranges
+    from acker.service.state import StatePart, state_codec, unpack_carried, unpack_ranges, unpack_state
     from acker.wire import checks
     from acker.wire.codec import read_acks, wire_codec
     from acker.wire.events import Acks, Event, Fails, Init, Take, Taken, Tick, Verdicts
@@ -33,10 +33,10 @@ def one(data: bytes) -> None:
     with suppress(CodecError):
         part = stored.decode(data)
         if isinstance(part, StatePart):
-            state = state_from(stored, {0: part})
+            state = unpack_state(stored, {0: part})
             if state is not None:
                 list(unpack_ranges(state.ranges))
-            carried_from(stored, part)
+            unpack_carried(stored, part)
     with suppress(CodecError):
         flaw_of(data[:12], dues.decode(data))
 

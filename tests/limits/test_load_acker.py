@@ -16,7 +16,7 @@ from acker.ledger.roots import Roots
 from acker.service.bins import BIN_ROOTS, REWRITE_STEPS, Bins
 from acker.service.core import PartitionCore
 from acker.service.snapshot import carried_of
-from acker.service.state import bin_of, state_codec
+from acker.service.state import bin_part, state_codec
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import Event, Take, TakeSource, Tick
 from tests.support.cpu_time import within
@@ -38,12 +38,12 @@ def test_the_ticks_of_forty_groups_that_an_acker_missed_are_read_at_once() -> No
     records = [Record("_ack_init", 0, at, None, codec.encode(event)) for at, event in enumerate(events)]
     with within(cpu_seconds=15):
         core.read_inits(records)
-        assert len(core.sessions.line) == 40 * (1 + core.limits.pending_ticks)
-        core.set_ends(0, 0)
-        assert core.count()
+        assert len(core.sessions.queue) == 40 * (1 + core.limits.pending_ticks)
+        core.set_barrier(0, 0)
+        assert core.count_ticks()
     holders = [group.owner for group in core.sessions.groups.values()]
     assert {core.sessions.clock(holder).counted_ms for holder in holders} == {500 * 1_199}
-    assert len(core.sessions.line) == 0
+    assert len(core.sessions.queue) == 0
 
 
 def test_the_takes_that_forty_groups_repeat_while_an_acker_is_away_are_read_at_once() -> None:
@@ -57,7 +57,7 @@ def test_the_takes_that_forty_groups_repeat_while_an_acker_is_away_are_read_at_o
     values = [codec.encode(take) for take in takes] * 1_000
     with within(cpu_seconds=15):
         core.read_inits(Record("_ack_init", 0, at, None, value) for at, value in enumerate(values))
-    assert len(core.sessions.line) == 40_000
+    assert len(core.sessions.queue) == 40_000
 
 
 def test_a_days_ticks_before_a_contribution_are_applied_in_steps_of_so_many() -> None:
@@ -100,10 +100,10 @@ def test_a_bin_of_single_roots_fills_up_in_one_pass_and_fits_a_record() -> None:
             roots.load(np.zeros(1, np.int64), missing[n : n + 1])
             cohort = RootCohort(roots, emission, 0, n)
             cohort.load_touched(np.zeros(1, np.int64), later_ms[n : n + 1])
-            bins.put(cohort)
-    assert [len(bins.live(number)) for number in bins.numbers()] == [BIN_ROOTS, 1]
+            bins.add(cohort)
+    assert [len(bins.remove_settled(number)) for number in bins.numbers()] == [BIN_ROOTS, 1]
     codec = state_codec()
-    part = bin_of(codec, 0, 0, carried_of(bins.live(0)))
+    part = bin_part(codec, 0, 0, carried_of(bins.remove_settled(0)))
     assert len(codec.encode(part)) < RECORD_BYTES_MAX
 
 
@@ -112,21 +112,21 @@ def test_bins_go_on_being_filled_when_lower_numbers_were_given_back() -> None:
     bins = Bins()
     full = [RootCohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n) for n in range(3)]
     for cohort in full:
-        bins.put(cohort)
+        bins.add(cohort)
     full[0].roots.settle_all()
-    assert bins.live(0) == []
+    assert bins.remove_settled(0) == []
     for n in range(100):
-        bins.put(RootCohort(Roots(SOURCE, (1 << 40) + n, 1), emission_of(), 0, 3 + n))
-    assert [len(bins.live(number)) for number in bins.numbers()] == [100, 1, 1]
+        bins.add(RootCohort(Roots(SOURCE, (1 << 40) + n, 1), emission_of(), 0, 3 + n))
+    assert [len(bins.remove_settled(number)) for number in bins.numbers()] == [100, 1, 1]
 
 
 def test_every_bin_is_written_again_in_its_turn_though_one_changes_all_the_time() -> None:
     """A restart looks for bins from the end of the log: none lies far back, and no step writes them all."""
     bins = Bins()
     for n in range(3):
-        bins.put(RootCohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n))
-    assert bins.due({0, 1, 2}) == {0, 1, 2}
-    steps = [bins.due({1}) for _ in range(3 * REWRITE_STEPS)]
+        bins.add(RootCohort(Roots(SOURCE, n << 15, BIN_ROOTS), emission_of(), 0, n))
+    assert bins.begin_step({0, 1, 2}) == {0, 1, 2}
+    steps = [bins.begin_step({1}) for _ in range(3 * REWRITE_STEPS)]
     assert all(steps.count({1, number}) in (2, 3) for number in (0, 2))
     assert max(map(len, steps)) == 2
 

@@ -21,7 +21,7 @@ USUAL = 200
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Records and bytes of ``_ack_ack`` in each step that has any."""
     seen: list[tuple[int, int]] = []
-    original = StepReader.take
+    original = StepReader.take_ready
 
     def take(self: StepReader, number: int) -> StepRecords:
         letters = original(self, number)
@@ -29,7 +29,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
             seen.append((len(letters.acks), sum(len(record.value or b"") for record in letters.acks)))
         return letters
 
-    monkeypatch.setattr(StepReader, "take", take)
+    monkeypatch.setattr(StepReader, "take_ready", take)
     return seen
 
 

@@ -60,7 +60,7 @@ def contribute(world: World, writer: Writer, seq: int, *, completing: bool) -> N
 
 def roots_bytes(world: World) -> int:
     """Return what the acker keeps for its open roots."""
-    return sum(cohort.roots.bytes for cohort in world.acker._owned[0].core.ledger.cohorts())
+    return sum(cohort.roots.bytes for cohort in world.acker._owned_ackers[0].core.ledger.cohorts())
 
 
 def test_ten_million_half_done_roots_survive_a_kill_and_complete(world: World, writer: Writer) -> None:

@@ -16,7 +16,7 @@ from acker.kafka.port import TopicPartition
 from acker.ledger.output import AckerEventKind
 from acker.root_sets.root_set import RootSet
 from acker.service.bins import REWRITE_STEPS
-from acker.service.state import BIN_PART, StatePart, part_key, state_codec, state_from
+from acker.service.state import BIN_PART, StatePart, part_key, state_codec, unpack_state
 from acker.wire.events import Verdicts
 from spout.inspect.operate import GroupSession
 from tests.support.worlds.acker_world import GROUP, SOURCE, TOPIC, TOPICS, World, Writer, edge
@@ -83,7 +83,7 @@ def read_by_a_restart(world: World) -> tuple[int, int, int]:
     last = {record.key: record.value for record in world.read(TOPICS.state)}
     decoded = [state_codec().decode(value) for value in last.values() if value is not None]
     parts = {part.part: part for part in decoded if isinstance(part, StatePart)}
-    state = state_from(state_codec(), parts)
+    state = unpack_state(state_codec(), parts)
     assert state is not None
     return state.ack - state.safe, sum(len(part.body) for part in parts.values()), len(parts)
 
@@ -114,7 +114,7 @@ def test_a_straggler_leaves_nothing_of_the_ten_million_in_memory(
     hour: tuple[World, Writer], without: World
 ) -> None:
     """One range, one value; no marks, pins or deadlines of what has passed."""
-    (core, other) = (each.acker._owned[0].core for each in (hour[0], without))
+    (core, other) = (each.acker._owned_ackers[0].core for each in (hour[0], without))
     assert [cohort.roots.bytes for cohort in core.ledger.cohorts()] == [8]
     kept, kept_without = (
         [

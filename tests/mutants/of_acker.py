@@ -59,8 +59,8 @@ MUTANTS = (
     Mutant(
         "who-is-put-out-takes-nothing-back",
         "acker/service/service.py",
-        "if number not in ours or (is_over and not self._membership.is_out):",
-        "if number not in ours or is_over:",
+        "if partition not in ours or (is_over and not self._membership.is_out):",
+        "if partition not in ours or is_over:",
         "tests/unit/acker/service/test_acker_rounds.py"
         "::test_a_partition_that_another_acker_took_is_left_to_it_until_the_group_has_shared_anew",
         "an acker without a place in the group would fence the one that has the partition, again and again",
@@ -403,7 +403,7 @@ MUTANTS = (
     Mutant(
         "state-has-which-sessions-have-two-processes",
         "acker/service/partition.py",
-        "shared = shared_headers(core.sessions.shared())",
+        "shared = shared_headers(core.sessions.shared_until_ms())",
         "shared = shared_headers({})",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_what_is_emitted_beside_another_process_outlives_what_that_one_has_not_sent",
@@ -527,8 +527,8 @@ MUTANTS = (
     Mutant(
         "no-mark-passes-over-a-state-that-is-sound",
         "acker/service/state.py",
-        "return part is not None",
-        "return False",
+        "    except (CodecError, Disagreement):\n        return False\n    return True",
+        "    except (CodecError, Disagreement):\n        return False\n    return False",
         "tests/unit/replay/handling/test_repair.py"
         "::test_no_mark_lets_an_acker_pass_over_a_state_that_it_can_read",
         "one record could end all ackers",
@@ -537,8 +537,8 @@ MUTANTS = (
     Mutant(
         "contributions-wait-for-all-inits-before-them",
         "acker/service/step_reader.py",
-        "        if self._waits(number):\n            self.records[number] =",
-        "        if False:\n            self.records[number] =",
+        "        if self._must_wait_for_inits(partition):\n            self.records[partition] =",
+        "        if False:\n            self.records[partition] =",
         "tests/limits/test_load_acker.py"
         "::test_a_days_ticks_before_a_contribution_are_applied_in_steps_of_so_many",
         "an acker that was away for long would drop acks, and ack what failed",
@@ -602,8 +602,8 @@ MUTANTS = (
     Mutant(
         "what-waits-for-its-init-is-read-by-each-restart",
         "acker/service/snapshot.py",
-        "[ledger.ahead_pin, pinning.verdict_pin if pinning else None]",
-        "[pinning.verdict_pin if pinning else None]",
+        "pins = [ledger.ahead_pin]\n",
+        "pins: list[Pin | None] = []\n",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_verdicts_without_their_inits_are_known_until_all_of_these_were_read_again",
         "a second crash would give a second verdict",
@@ -612,9 +612,9 @@ MUTANTS = (
         "a-state-counts-when-all-of-it-is-there",
         "acker/service/state.py",
         "        if not is_last:\n"
-        "            parts = _parts(codec, records.complete)\n"
-        "        last_state = _unpacked_state(log, codec, records.complete, parts, is_last=is_last)",
-        "        last_state = _unpacked_state(log, codec, records.latest, parts, is_last=is_last)",
+        "            parts = _decode_parts(codec, records.complete)\n"
+        "        last_state = _unpack_last_state(log, codec, records.complete, parts, is_last=is_last)",
+        "        last_state = _unpack_last_state(log, codec, records.latest, parts, is_last=is_last)",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_a_bin_that_is_committed_without_its_state_counts_for_nothing",
         "contributions to roots that are open for long would be folded twice, or no acker would start again",
@@ -631,8 +631,8 @@ MUTANTS = (
     Mutant(
         "what-an-error-has-cut-short-is-not-written",
         "acker/service/service.py",
-        "self._in_turns([] if self._is_amid_step else changed,",
-        "self._in_turns(changed,",
+        "if not self._is_amid_step:  # what a step",
+        "if True:  # what a step",
         "tests/unit/acker/service/test_acker_cut.py"
         "::test_an_acker_that_ends_by_a_refused_transaction_does_not_write_state_without_its_verdicts",
         "records would have no verdict, and never be replayed",
@@ -676,7 +676,7 @@ MUTANTS = (
     Mutant(
         "what-no-acker-wrote-is-no-verdict-without-state",
         "acker/service/restore.py",
-        "if self._event(core, record) is None:\n                continue",
+        "if self._decode(core, record) is None:\n                continue",
         "pass",
         "tests/unit/acker/service/test_foreign_records.py"
         "::test_an_acker_starts_where_a_stranger_was_first_in_its_verdict_topic",
@@ -685,7 +685,7 @@ MUTANTS = (
     Mutant(
         "a-moved-deadline-survives-a-restart",
         "acker/service/snapshot.py",
-        "cohort.load_touched(_int32(carried_range.touched), deadlines_ms)",
+        "cohort.load_touched(_unpack_int32(carried_range.touched), deadlines_ms)",
         "pass",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
@@ -694,7 +694,7 @@ MUTANTS = (
     Mutant(
         "the-safe-position-is-that-of-the-oldest-open-root",
         "acker/service/snapshot.py",
-        "safe_offset = pinning.ack_pin.offset if pinning and pinning.ack_pin else core.ack_next",
+        "safe_offset = pinned_cohort.ack_pin.offset",
         "safe_offset = core.ack_next",
         "tests/unit/acker/service/test_acker_restart.py::test_logs_are_shortened_to_what_a_restart_needs",
         "contributions to open roots would be lost with a crash",
@@ -837,7 +837,7 @@ MUTANTS = (
     Mutant(
         "what-a-successor-has-shortened-ends-an-acker",
         "acker/service/service.py",
-        "for place, start in starts.items() if start > read[place]}",
+        "for place, start in starts.items() if start > read_offsets[place]}",
         "for place, start in starts.items() if start < 0}",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_an_acker_that_stood_still_gives_up_what_its_successor_has_shortened",
@@ -932,8 +932,8 @@ MUTANTS = (
     Mutant(
         "a-transaction-that-takes-long-is-left-to-itself",
         "acker/service/service.py",
-        "self._writes.wait(_numbers(ackers), PATIENCE_MS)",
-        "self._writes.wait(_numbers(ackers), 60_000)",
+        "self._writes.wait(_partitions_of(ackers), PATIENCE_MS)",
+        "self._writes.wait(_partitions_of(ackers), 60_000)",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_a_partition_whose_commit_waits_holds_up_no_other",
         "one silent broker would hold up all partitions of an acker for 15 s and more, again and again",
@@ -941,8 +941,8 @@ MUTANTS = (
     Mutant(
         "a-partition-waits-for-its-transaction",
         "acker/service/service.py",
-        "for number, acker in self._owned.items() if number not in self._writes]",
-        "for number, acker in self._owned.items()]",
+        "for partition, acker in self._owned_ackers.items() if partition not in self._writes]",
+        "for partition, acker in self._owned_ackers.items()]",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_nothing_is_applied_to_a_partition_before_its_transaction_is_over",
         "two transactions of one producer would be open at once",
@@ -950,7 +950,7 @@ MUTANTS = (
     Mutant(
         "a-partition-whose-transaction-takes-long-is-not-read",
         "acker/service/service.py",
-        "        self._reader.hold(self._writes.numbers())\n",
+        "        self._reader.pause(self._writes.partitions())\n",
         "",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_nothing_is_applied_to_a_partition_before_its_transaction_is_over",
@@ -968,8 +968,8 @@ MUTANTS = (
     Mutant(
         "what-is-taken-away-ends-its-transaction-first",
         "acker/service/service.py",
-        "for number in _numbers(self._ready()) if number not in ours]",
-        "for number in self._owned if number not in ours]",
+        "for partition in _partitions_of(self._ready()) if partition not in ours]",
+        "for partition in self._owned_ackers if partition not in ours]",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_a_partition_that_is_taken_away_ends_its_transaction_first",
         "the producer would be closed while another thread commits with it",
@@ -994,8 +994,8 @@ MUTANTS = (
     Mutant(
         "state-says-the-restore-that-it-has",
         "acker/service/partition.py",
-        "self._is_named = write.names_restore",
-        "self._is_named = self._restored is not None",
+        "self._has_written_restore = write.has_restore",
+        "self._has_written_restore = self._last_restore is not None",
         "tests/unit/acker/service/test_partition_writes.py"
         "::test_a_restore_that_is_told_while_state_is_under_way_is_in_the_next_one",
         "no view would ever say how long the restore took",
@@ -1003,7 +1003,7 @@ MUTANTS = (
     Mutant(
         "what-has-committed-is-told-although-another-partition-failed",
         "acker/service/service.py",
-        "                failed.append((number, outcome))\n                continue\n",
+        "                failed.append((partition, outcome))\n                continue\n",
         "                raise outcome\n",
         "tests/unit/acker/service/test_acker_commits.py"
         "::test_what_has_committed_is_told_before_the_error_of_another_partition_ends_the_acker",
@@ -1013,8 +1013,8 @@ MUTANTS = (
     Mutant(
         "a-partition-without-a-leader-is-left-alone",
         "acker/service/silent.py",
-        "if not self._is_left_alone(number, now_ms)",
-        "if number not in self._last_tries",
+        "if not self._is_left_alone(partition, now_ms)",
+        "if partition not in self._last_tries",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
         "it would never come up again",
@@ -1022,8 +1022,8 @@ MUTANTS = (
     Mutant(
         "partitions-come-up-in-turn",
         "acker/service/silent.py",
-        "return at_ms, wait_ms, number",
-        "return 0, 0, number",
+        "return at_ms, wait_ms, partition",
+        "return 0, 0, partition",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_partition_without_a_leader_does_not_hold_up_the_others",
         "one partition without a leader would keep the others of its process from coming up",
@@ -1031,8 +1031,8 @@ MUTANTS = (
     Mutant(
         "a-copy-that-the-quarantine-refuses-ends-no-acker",
         "acker/service/service.py",
-        "if isinstance(error, RecordRefused) and self._owned[number].has_quarantined:",
-        "if isinstance(error, Fenced) and self._owned[number].has_quarantined:",
+        "if isinstance(error, RecordRefused) and self._owned_ackers[partition].has_quarantined:",
+        "if isinstance(error, Fenced) and self._owned_ackers[partition].has_quarantined:",
         "tests/unit/acker/service/test_acker_quarantine.py"
         "::test_a_record_whose_copy_the_quarantine_refuses_does_not_end_the_acker",
         "one record of garbage would end the acker, and each one after it",
@@ -1189,8 +1189,8 @@ MUTANTS = (
     Mutant(
         "a-full-state-is-measured-again-when-it-is-smaller",
         "acker/service/partition.py",
-        "if self.full and self.core.ledger.ranges >= self._ranges_when_full:",
-        "if self.full:",
+        "if self.why_full and self.core.ledger.ranges >= self._ranges_when_full:",
+        "if self.why_full:",
         "tests/unit/acker/service/test_full_state.py::test_timeouts_make_room_in_a_full_state",
         "verdicts would be held back for good",
     ),
@@ -1248,8 +1248,8 @@ MUTANTS = (
     Mutant(
         "what-is-apart-waits-for-its-inits",
         "acker/service/step_reader.py",
-        "return number in self._apart or TopicPartition(self._topics.init, number) in self._end_by_place",
-        "return TopicPartition(self._topics.init, number) in self._end_by_place",
+        "return partition in self._stalled or init_place in self._end_by_place",
+        "return init_place in self._end_by_place",
         "tests/unit/acker/service/test_acker_standing.py"
         "::test_contributions_that_come_before_their_inits_can_be_read_count_when_these_can",
         "contributions would be applied before the init of their root, and dropped",
@@ -1257,8 +1257,8 @@ MUTANTS = (
     Mutant(
         "what-is-apart-takes-no-room",
         "acker/service/step_reader.py",
-        "            if apart is None:\n                acks[ack] = self._next[ack]",
-        "            if True:\n                acks[ack] = self._next[ack]",
+        "            if stalled is None:\n                ack_offsets[ack] = self._next_offsets[ack]",
+        "            if True:\n                ack_offsets[ack] = self._next_offsets[ack]",
         "tests/unit/acker/service/test_acker_standing.py"
         "::test_a_partition_that_is_apart_holds_few_contributions_and_takes_no_room_of_others",
         "contributions of a partition whose inits cannot be read would fill the memory of the acker",
@@ -1417,7 +1417,7 @@ MUTANTS = (
     Mutant(
         "marks-of-an-ended-session-leave-room",
         "acker/ledger/marks.py",
-        "self.now.forget(session)",
+        "self.latest.forget(session)",
         "pass",
         "tests/property/test_nothing_stays.py::test_ended_sessions_leave_room_for_the_lanes_of_others",
         "after enough sessions all contributions would go to the quarantine",
@@ -1466,7 +1466,7 @@ MUTANTS = (
     Mutant(
         "an-acker-counts-restores-in-a-row",
         "acker/service/service.py",
-        "            self._restores.pop(number, None)\n",
+        "            self._failed_commits.pop(partition, None)\n",
         "",
         "tests/unit/acker/service/test_budgets.py::test_transactions_that_fail_far_apart_do_not_end_an_acker",
         "the sixteenth aborted transaction of its life would end an acker",
@@ -1483,7 +1483,7 @@ MUTANTS = (
     Mutant(
         "each-outage-has-its-own-time",
         "acker/service/service.py",
-        "                self._broker.answered()\n        except",
+        "                self._broker.record_answer()\n        except",
         "                pass\n        except",
         "tests/unit/acker/service/test_budgets.py::test_one_acker_lives_through_many_outages",
         "a second outage would end an acker at once",
@@ -1491,8 +1491,8 @@ MUTANTS = (
     Mutant(
         "a-partition-that-came-up-is-tried-soon-the-next-time",
         "acker/service/silent.py",
-        "for number in numbers if number in tries}",
-        "for number in tries}",
+        "self._last_tries.items() if partition in partitions\n",
+        "self._last_tries.items()\n",
         "tests/unit/acker/service/test_budgets.py::test_a_partition_that_came_up_is_left_alone_for_the_first_time_again",
         "after some outages in a year a partition would be left alone for long at the first try",
     ),

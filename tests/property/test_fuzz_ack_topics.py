@@ -24,7 +24,7 @@ from acker.service.state import (
     part_key,
     parts_of,
     state_codec,
-    state_from,
+    unpack_state,
 )
 from acker.wire.events import Acks, Fails, Init, Take, Taken, Tick, Verdicts
 from replay.records.due import Due, Progress, due_codec
@@ -227,7 +227,7 @@ def test_a_state_that_contradicts_itself_or_the_logs_is_refused_by_name(
     world.settle()
     codec = state_codec()
     part = codec.decode(world.read(TOPICS.state)[-1].value)
-    state = state_from(codec, {0: part}) if isinstance(part, StatePart) else None
+    state = unpack_state(codec, {0: part}) if isinstance(part, StatePart) else None
     assert state is not None
     wrong = data.draw(RANGES if name == "ranges" else values(HINTS[name], WITHIN))
     producer = world.writer_log.producer()

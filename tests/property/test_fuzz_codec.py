@@ -22,10 +22,10 @@ from acker.service.state import (
     StatePart,
     Stored,
     StoredRange,
-    carried_from,
     state_codec,
-    state_from,
+    unpack_carried,
     unpack_ranges,
+    unpack_state,
 )
 from acker.wire.checks import NAMED_MAX, wrong_acks
 from acker.wire.codec import Codec, wire_codec
@@ -109,8 +109,8 @@ def test_runs_that_name_a_block_a_thousand_times_are_refused_before_they_are_unf
 @pytest.mark.parametrize(
     ("unpack", "bytes_max"),
     [
-        (lambda codec, bomb: state_from(codec, {0: bomb}), STATE_BYTES_MAX),
-        (carried_from, CARRIED_BYTES_MAX),
+        (lambda codec, bomb: unpack_state(codec, {0: bomb}), STATE_BYTES_MAX),
+        (unpack_carried, CARRIED_BYTES_MAX),
     ],
     ids=["state", "bin"],
 )
@@ -137,9 +137,9 @@ def test_only_a_codec_error_comes_out_of_a_part_of_state(body: bytes) -> None:
     """A part is deflated, so what is in it is spoilt before and after that."""
     part = StatePart(0, 0, 1, body)
     with suppress(CodecError):
-        found = state_from(state_codec(), {0: part})
+        found = unpack_state(state_codec(), {0: part})
         assert found is None or all(isinstance(each, StoredRange) for each in unpack_ranges(found.ranges))
-        assert isinstance(carried_from(state_codec(), part), Carried)
+        assert isinstance(unpack_carried(state_codec(), part), Carried)
 
 
 REPORT = task_report("split", failures=failures_of([(3, Cause("split", "ValueError", "no"))]))

@@ -219,7 +219,7 @@ def test_nothing_of_a_group_that_was_freed_stays(crashes: bool, is_open: bool, o
         play.world.settle()
     play.world.acker.close()
     freeing = Freeing(play.world.writer_log, TOPICS, 1, "windhover-acker", AckerLimits())
-    claims = freeing.look(is_of_one)
+    claims = freeing.read_claims(is_of_one)
     assert freeing.free(is_of_one, claims, ["one"])
     if crashes:
         play.world.acker = play.world.start()

@@ -184,7 +184,7 @@ OPEN_DIFFERENCES = {
     "acker/kafka/standing.py:standing": "by the time that its own looks have counted",
     "acker/ledger/tally.py:_add_copies": "how long roots took, for metrics",
     "acker/ledger/tally.py:add": "how long roots took, for metrics",
-    "acker/service/service.py:_readable": "from which offset on verdicts are kept: a time in the log",
+    "acker/service/service.py:_deletable_ends": "from which offset on verdicts are kept: a time in the log",
     "acker/service/service.py:_time_restores": "how long a restore took, for people",
     "acker/service/silent.py:overdue": "by a clock that nobody can set",
     "acker/units.py:past_ms": "a time that a person gave, such as 2h",

@@ -64,8 +64,8 @@ def works_off(service: AckerService, log: KafkaLog, topics: Topics) -> Callable[
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             service.step(wall_ms())
-            acker = service._owned.get(0)
-            if acker is None or acker.unwritten_since_ms is not None or acker.core.sessions.line:
+            acker = service._owned_ackers.get(0)
+            if acker is None or acker.unwritten_since_ms is not None or acker.core.sessions.queue:
                 continue
             read = (acker.core.init_next, acker.core.ack_next, acker.core.fail_next)
             if read == tuple(log.ends(places)[place] for place in places):
@@ -219,7 +219,7 @@ def harm(installation: Installation, owner: Session) -> None:
         transactions = log.transactions(f"{settings.group}-{number}")
         transactions.init(WAIT_MS)
         restore = Restore(log, names, settings.partitions, settings.limits, wire_codec(), stored)
-        core = restore.core(number)
+        core = restore.restore(number)
         group = core.sessions.groups[owner.group]
         group.owner = owner
         group.clocks[owner] = Clock(FAR, FAR)

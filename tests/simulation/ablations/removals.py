@@ -26,7 +26,7 @@ from acker.ledger.ledger import Ledger, Register
 from acker.ledger.marks import Content, Marks, Seen, SessionLane, TrailingMarks
 from acker.ledger.output import StepOutput
 from acker.ledger.roots import Roots
-from acker.ledger.sessions import Pending, Sessions
+from acker.ledger.sessions import QueuedTick, Sessions
 from acker.root_sets.root_set import NO_ROOTS
 from acker.service.core import PartitionCore
 from acker.service.partition import PartitionAcker
@@ -124,9 +124,9 @@ def inits_first() -> Replaced:
     """Apply what was fetched, whatever the inits and fails that belong to it."""
 
     def _read_control(self: StepReader, now_ms: int) -> None:
-        for number in self._together():
+        for number in self._active_partitions():
             found = self.records[number]
-            found.fail_end = self._control.position(TopicPartition(self._topics.fail, number))
+            found.fail_end = self._control_reader.position(TopicPartition(self._topics.fail, number))
         self._end_by_place = {}
 
     return [(StepReader, "_read_control", _read_control)]
@@ -135,20 +135,20 @@ def inits_first() -> Replaced:
 def ticks_last() -> Replaced:
     """Let what is read count at once."""
 
-    def counting(self: Sessions, reached: object) -> Iterator[Pending]:
-        while self.line:
-            item = self.line.popleft()
-            if not item.take:
+    def take_reached(self: Sessions, reached: object) -> Iterator[QueuedTick]:
+        while self.queue:
+            item = self.queue.popleft()
+            if not item.is_take:
                 clock = self.groups[item.session.group].clocks[item.session]
                 clock.counted_ms = max(clock.counted_ms, item.now_ms)
             yield item
 
-    return [(Sessions, "counting", counting)]
+    return [(Sessions, "take_reached", take_reached)]
 
 
 def pending_in_state() -> Replaced:
     """Forget ticks and takes that wait when State is written."""
-    return [(acker.service.snapshot, "_pending", lambda line, number: ())]
+    return [(acker.service.snapshot, "_stored_ticks", lambda queue, number_of: ())]
 
 
 def high_watermark() -> Replaced:
@@ -165,28 +165,28 @@ def high_watermark() -> Replaced:
 
 def crc() -> Replaced:
     """Take a repeat with other content for the same."""
-    original = Marks.see
+    original = Marks.compare_and_mark
 
-    def see(self: Marks, lane: SessionLane, content: Content) -> Seen:
+    def compare_and_mark(self: Marks, lane: SessionLane, content: Content) -> Seen:
         seen = original(self, lane, content)
         return Seen.REPEATED if seen is Seen.DIFFERENT else seen
 
-    return [(Marks, "see", see)]
+    return [(Marks, "compare_and_mark", compare_and_mark)]
 
 
 def marks_per_topic() -> Replaced:
     """Mark acks and fails in one place."""
 
-    def _see_fails(self: PartitionCore, session: Session, fails: Any, record: Record) -> Seen:
+    def _mark_fails(self: PartitionCore, record: Record, session: Session, fails: Any) -> Seen:
         content = Content(fails.seq, fails.source, fails.block, 1)
-        return self.ack_marks.now.see(SessionLane(session, fails.lane), content)
+        return self.ack_marks.latest.compare_and_mark(SessionLane(session, fails.lane), content)
 
-    return [(PartitionCore, "_see_fails", _see_fails)]
+    return [(PartitionCore, "_mark_fails", _mark_fails)]
 
 
 def lane_marks() -> Replaced:
     """Take every record for a new one."""
-    return [(Marks, "see", lambda self, lane, content: Seen.NEW)]
+    return [(Marks, "compare_and_mark", lambda self, lane, content: Seen.NEW)]
 
 
 # -- acker: what one record can claim
@@ -209,16 +209,16 @@ def bounds() -> Replaced:
 
 def safe_position() -> Replaced:
     """Let a restart go on where the last step ended."""
-    return [(Ledger, "ack_pin", lambda self: None)]
+    return [(Ledger, "oldest_ack_pinned", lambda self: None)]
 
 
 def settled_by_log() -> Replaced:
     """Leave the verdict log unread."""
 
-    def _settle(self: Restore, core: PartitionCore, state: object, place: object, end: int) -> None:
+    def _settle_logged(self: Restore, core: PartitionCore, state: object, place: object, end: int) -> None:
         core.ledger.verdict_next = Pin(end, 0)
 
-    return [(Restore, "_settle", _settle)]
+    return [(Restore, "_settle_logged", _settle_logged)]
 
 
 def state_watermarks() -> Replaced:
@@ -278,7 +278,7 @@ def writes_awaited() -> Replaced:
     def take_finished(self: WritesUnderWay) -> Finished:
         writes = list(self._writes.values())
         self._writes = {}
-        return [(write.acker, write.acker.finish(write.prepared)) for write in writes]
+        return [(write.acker, write.acker.record_commit(write.prepared)) for write in writes]
 
     return [(WritesUnderWay, "take_finished", take_finished)]
 

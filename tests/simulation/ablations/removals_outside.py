@@ -80,7 +80,7 @@ def inputs_by_group() -> Replaced:
         (tests.simulation.world.layout, "INPUT", alike),
         (acker.config.topics, "_ids", lambda inputs: ()),
         (acker.config.topics, "_readers", lambda inputs: ()),
-        (Sessions, "stranger", lambda self, group, source, topic=None: ""),
+        (Sessions, "contradiction", lambda self, group, source, topic=None: ""),
     ]
 
 
@@ -253,22 +253,24 @@ def leader_epochs() -> Replaced:
 def verdicts_kept() -> Replaced:
     """Delete verdicts as soon as no restart needs them."""
 
-    def _readable(self: Retention, verdicts: list[TopicPartition], now_ms: int) -> dict[TopicPartition, int]:
-        return dict(self.log.ends(verdicts))
+    def _deletable_ends(
+        self: Retention, verdict_places: list[TopicPartition], now_ms: int
+    ) -> dict[TopicPartition, int]:
+        return dict(self.log.ends(verdict_places))
 
-    return [(Retention, "_readable", _readable)]
+    return [(Retention, "_deletable_ends", _deletable_ends)]
 
 
 def contributions_kept() -> Replaced:
     """Delete contributions as soon as they are applied."""
-    original = PartitionAcker.finish
+    original = PartitionAcker.record_commit
 
-    def finish(self: PartitionAcker, write: PreparedWrite) -> Any:
+    def record_commit(self: PartitionAcker, write: PreparedWrite) -> Any:
         output = original(self, write)
-        self.needed[TopicPartition(self._topics.ack, self.core.partition)] = self.core.ack_next
+        self.needed_offsets[TopicPartition(self._topics.ack, self.core.partition)] = self.core.ack_next
         return output
 
-    return [(PartitionAcker, "finish", finish)]
+    return [(PartitionAcker, "record_commit", record_commit)]
 
 
 def oldest_first() -> Replaced:

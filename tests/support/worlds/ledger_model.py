@@ -562,7 +562,7 @@ class LedgerScript:
         cohorts = list(self.ledger.cohorts())
         for cohort, piece in zip(cohorts, self.model.ranges, strict=True):
             self._compare_range(cohort, piece)
-        changed = self.ledger.changed_bins()
+        changed = self.ledger.take_changed_bins()
         assert self.model.changed_min <= changed <= self.model.changed_max
         self.model.changed_min, self.model.changed_max = set(), set()
         self._compare_pins(cohorts)
@@ -584,10 +584,10 @@ class LedgerScript:
     def _compare_pins(self, cohorts: list[RootCohort]) -> None:
         free = [cohort for cohort in cohorts if cohort.bin is None]
         acks = [cohort.ack_pin for cohort in free if cohort.ack_pin is not None]
-        first = self.ledger.ack_pin()
+        first = self.ledger.oldest_ack_pinned()
         assert (first and first.ack_pin) == min(acks, default=None)
         verdicts = [cohort.verdict_pin.offset for cohort in free if cohort.verdict_pin is not None]
-        first = self.ledger.verdict_pin()
+        first = self.ledger.oldest_verdict_pinned()
         assert (first and first.verdict_pin and first.verdict_pin.offset) == min(verdicts, default=None)
 
     def _compare_session(self, session: Session) -> None:

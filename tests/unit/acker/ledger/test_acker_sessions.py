@@ -12,10 +12,10 @@ from acker.ledger.sessions import (
     UNSENT_MS_MAX,
     Barrier,
     Clock,
-    Pending,
-    PendingQueue,
+    QueuedTick,
     SessionRank,
     Sessions,
+    TickQueue,
 )
 from acker.service.state import SHARED_HEADER, read_shared
 from acker.wire.events import Lost, Take, Taken, TakenSource, Verdicts
@@ -282,11 +282,11 @@ def test_the_clock_never_falls(world: World) -> None:
 
 def test_what_waits_counts_when_both_logs_are_applied_up_to_its_barrier() -> None:
     sessions = Sessions(pending_ticks_max=10)
-    sessions.take(Take(GROUP, "s1", 1, 0, 1, ()))
+    sessions.record_take(Take(GROUP, "s1", 1, 0, 1, ()))
     sessions.set_barrier(Barrier(ack=5, fail=3))
-    assert list(sessions.counting(Barrier(5, 2))) == []
-    assert list(sessions.counting(Barrier(4, 3))) == []
-    assert len(list(sessions.counting(Barrier(5, 3)))) == 1
+    assert list(sessions.take_reached(Barrier(5, 2))) == []
+    assert list(sessions.take_reached(Barrier(4, 3))) == []
+    assert len(list(sessions.take_reached(Barrier(5, 3)))) == 1
 
 
 def test_what_the_slower_of_two_clocks_emits_has_a_second_more_than_the_difference(world: World) -> None:
@@ -363,13 +363,13 @@ def test_marks_live_until_a_higher_session_holds_the_group(world: World) -> None
     old.init((0, 2))
     old.acks(values=[(0, 5)])
     world.settle()
-    core = world.acker._owned[0].core
-    assert len(list(core.ack_marks.now.items())) == 1
+    core = world.acker._owned_ackers[0].core
+    assert len(list(core.ack_marks.latest.items())) == 1
     world.session("s2", 2).take()
     world.settle()
     old.acks(values=[(0, 5 ^ edge(0))], seq=3)
     world.settle()
-    assert list(core.ack_marks.now.items()) == []
+    assert list(core.ack_marks.latest.items()) == []
     assert world.status().counts.late == 1
 
 
@@ -419,7 +419,7 @@ def test_a_session_that_never_took_has_a_clock_that_shows_nothing() -> None:
             assert sessions.clock(stranger) == Clock(0, 0, None)
             assert not sessions.clock(stranger).is_shared
             assert not sessions.has_clock(stranger)
-        sessions.take(Take(GROUP, OWNER.id, OWNER.epoch, 500, 1, ()))
+        sessions.record_take(Take(GROUP, OWNER.id, OWNER.epoch, 500, 1, ()))
     assert sessions.clock(OWNER) == Clock(500, 500, 500 + SIBLING_MS)
 
 
@@ -436,14 +436,14 @@ def test_a_session_that_never_took_has_a_clock_that_shows_nothing() -> None:
 )
 def test_a_session_is_ranked_by_its_epoch_and_then_by_its_id(session: Session, rank: SessionRank) -> None:
     sessions = Sessions(4)
-    sessions.take(Take(GROUP, OWNER.id, OWNER.epoch, 500, 1, ()))
+    sessions.record_take(Take(GROUP, OWNER.id, OWNER.epoch, 500, 1, ()))
     assert sessions.rank(session) is rank
 
 
 def test_the_line_remembers_nobody_who_does_not_wait_in_it() -> None:
     """An acker lives for months, and each batch of each query is a session's tick."""
-    line = PendingQueue()
-    items = [Pending(session, now_ms, take=take)
+    line = TickQueue()
+    items = [QueuedTick(session, now_ms, is_take=take)
              for session in (OWNER, NEVER_TOOK) for now_ms in range(3) for take in (False, True)]  # fmt: skip
     for item in items:
         line.append(item)
@@ -455,11 +455,11 @@ def test_the_line_remembers_nobody_who_does_not_wait_in_it() -> None:
 
 def test_too_many_waiting_ticks_of_a_session_are_merged(world: World) -> None:
     """Rule 10: the limit makes deadlines late, never early."""
-    core = held(world) and world.acker._owned[0].core
+    core = held(world) and world.acker._owned_ackers[0].core
     for now in range(core.limits.pending_ticks + 50):
-        core.sessions.tick(core.sessions.groups[GROUP].owner, now)
-    assert len(core.sessions.line) == core.limits.pending_ticks
-    times = [item.now_ms for item in core.sessions.line]
+        core.sessions.record_tick(core.sessions.groups[GROUP].owner, now)
+    assert len(core.sessions.queue) == core.limits.pending_ticks
+    times = [item.now_ms for item in core.sessions.queue]
     assert times[:3] == [0, 1, 2]
     assert times[-2:] == [core.limits.pending_ticks - 2, core.limits.pending_ticks + 49]
 

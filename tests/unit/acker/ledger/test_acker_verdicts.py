@@ -305,7 +305,7 @@ def test_a_million_roots_of_a_cohort_expire_together(world: World, writer: Write
         first, end = block << 15, min((block + 1) << 15, 1_000_000)
         writer.acks(runs=[(first + (block == 3), end)], seq=block)
     world.settle()
-    cohort = next(iter(world.acker._owned[0].core.ledger.cohorts()))
+    cohort = next(iter(world.acker._owned_ackers[0].core.ledger.cohorts()))
     assert (world.status().open_roots, world.status().ranges) == (1, 1)
     assert cohort.roots.bytes < 100
     writer.init((1_000_000, 2_000_000))

@@ -92,8 +92,8 @@ def test_what_is_named_is_settled_or_late_or_has_no_root_yet(
     left = [104, 105, 106, 107] if is_settled else list(range(102, 110))
     assert [100 + index for index in cohort.roots.open_at()] == left
     assert ledger.open == len(left)
-    assert ledger.changed_bins() == {4}
-    assert ledger.changed_bins() == set()
+    assert ledger.take_changed_bins() == {4}
+    assert ledger.take_changed_bins() == set()
 
 
 @pytest.mark.parametrize("operation", ["fail", "absent", "fold"])
@@ -106,7 +106,7 @@ def test_what_is_named_of_another_session_is_late(operation: str) -> None:
     else:
         ledger.fold(OTHER, contribution(RUNS, None, EDGES), Pin(7, 70))
     assert counted(ledger) == {**BEFORE, "late": 8, "above": 3}
-    assert (ledger.open, ledger.changed_bins()) == (8, set())
+    assert (ledger.open, ledger.take_changed_bins()) == (8, set())
 
 
 @pytest.mark.parametrize("by_source", [False, True])
@@ -177,7 +177,7 @@ def test_the_oldest_contribution_that_a_restart_needs_is_that_of_an_open_range_t
 ) -> None:
     """In the order in which the ranges were named first, not in that of their positions."""
     ledger, cohorts = three_ranges()
-    assert ledger.ack_pin() is None
+    assert ledger.oldest_ack_pinned() is None
     for offset, number in enumerate((1, 0, 2, 1)):
         named = np.array([cohorts[number].start + 3])
         if way == "touch":
@@ -187,36 +187,36 @@ def test_the_oldest_contribution_that_a_restart_needs_is_that_of_an_open_range_t
                 SESSION, contribution((), named, np.array([5 + offset], np.uint64)), Pin(offset, 10 * offset)
             )
     assert [cohort.ack_pin for cohort in cohorts] == [Pin(1, 10), Pin(0, 0), Pin(2, 20)]
-    assert ledger.ack_pin() is cohorts[1]
+    assert ledger.oldest_ack_pinned() is cohorts[1]
     cohorts[1].bin = 4  # State carries it by value now
-    assert ledger.ack_pin() is cohorts[0]
+    assert ledger.oldest_ack_pinned() is cohorts[0]
     ledger.fail(SESSION, SOURCE, np.arange(100, 110), CAUSE)
-    assert ledger.ack_pin() is cohorts[2]
+    assert ledger.oldest_ack_pinned() is cohorts[2]
     cohorts[2].bin = 5
-    assert ledger.ack_pin() is None
+    assert ledger.oldest_ack_pinned() is None
 
 
 def test_a_touch_that_moves_nothing_needs_not_be_read_again() -> None:
     ledger, cohorts = three_ranges()
     cohorts[0].bin = 4
     ledger.touch(SESSION, SOURCE, np.array([103]), 0, Pin(1, 10))
-    assert (cohorts[0].ack_pin, ledger.ack_pin(), ledger.changed_bins()) == (None, None, set())
+    assert (cohorts[0].ack_pin, ledger.oldest_ack_pinned(), ledger.take_changed_bins()) == (None, None, set())
 
 
 def test_the_oldest_verdict_that_a_restart_needs_is_that_of_the_lowest_offset() -> None:
     """Whatever the order in which the verdicts came."""
     ledger, cohorts = three_ranges()
-    assert ledger.verdict_pin() is None
+    assert ledger.oldest_verdict_pinned() is None
     for offset, number in ((9, 0), (5, 2), (7, 1), (3, 0)):
         ledger.verdict_next = Pin(offset, 10 * offset)
         at = cohorts[number].start + offset
         ledger.fail(SESSION, SOURCE, np.array([at]), CAUSE)
     assert [cohort.verdict_pin for cohort in cohorts] == [Pin(9, 90), Pin(7, 70), Pin(5, 50)]
-    assert ledger.verdict_pin() is cohorts[2]
+    assert ledger.oldest_verdict_pinned() is cohorts[2]
     cohorts[2].bin = 4
-    assert ledger.verdict_pin() is cohorts[1]
+    assert ledger.oldest_verdict_pinned() is cohorts[1]
     ledger.abandon(SESSION, 0)
-    assert ledger.verdict_pin() is None
+    assert ledger.oldest_verdict_pinned() is None
 
 
 @pytest.mark.parametrize(("end", "is_kept"), [(105, False), (110, False), (111, True)])

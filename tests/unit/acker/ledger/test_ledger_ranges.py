@@ -106,7 +106,7 @@ def test_what_is_named_beside_ranges_leaves_them_as_they_were(
     assert [(cohort.ack_pin, cohort.verdict_pin, cohort.is_moved) for cohort in cohorts] == [
         (None, None, False)
     ] * count
-    assert ledger.changed_bins() == set()
+    assert ledger.take_changed_bins() == set()
 
 
 @pytest.mark.parametrize("count", [1, 3])

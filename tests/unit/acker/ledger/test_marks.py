@@ -72,21 +72,21 @@ def test_marks_show_what_all_records_would_show_now_and_at_the_safe_position(see
             offset // 20 + random.choice([0, 0, 0, 1, -1]), *(random.randrange(2) for _ in "sbc")
         )
         expected = seen_after(applied, lane, content)
-        assert marks.see(offset, lane, content) is expected
+        assert marks.compare_and_mark(offset, lane, content) is expected
         if expected is Seen.NEW:
             applied.append((offset, lane, content))
         if random.random() < 0.1:
             safe = max(safe, offset - random.randrange(20))
-            marks.advance(safe)
+            marks.move_safe(safe)
         if random.random() < 0.03:
             session = random.choice(SESSIONS)
             marks.forget(session)
             applied = [written for written in applied if written[1].session != session]
         below = [written for written in applied if written[0] < safe]
-        assert held(marks.now) == marks_of(applied)
+        assert held(marks.latest) == marks_of(applied)
         assert held(marks.safe) == marks_of(below)
         for group in ("g", "h"):
-            assert marks.now.sessions(group) == {
+            assert marks.latest.sessions(group) == {
                 lane.session for _, lane, _ in applied if lane.session.group == group
             }
         if random.random() < 0.02:
@@ -100,11 +100,11 @@ def test_marks_that_were_loaded_are_two_that_go_on_by_themselves() -> None:
     """What is read behind the safe position is not yet part of it."""
     marks, lane = TrailingMarks(LANES_MAX), LANES[0]
     marks.load(lane, LaneMark(3, {(1, 2): 9}))
-    assert marks.see(10, lane, Content(3, 1, 2, 9)) is Seen.REPEATED
-    assert marks.see(11, lane, Content(3, 1, 3, 8)) is Seen.NEW
+    assert marks.compare_and_mark(10, lane, Content(3, 1, 2, 9)) is Seen.REPEATED
+    assert marks.compare_and_mark(11, lane, Content(3, 1, 3, 8)) is Seen.NEW
     assert held(marks.safe) == {lane: (3, {(1, 2): 9})}
-    assert held(marks.now) == {lane: (3, {(1, 2): 9, (1, 3): 8})}
-    marks.advance(11)
+    assert held(marks.latest) == {lane: (3, {(1, 2): 9, (1, 3): 8})}
+    marks.move_safe(11)
     assert held(marks.safe) == {lane: (3, {(1, 2): 9})}, "the record at the safe position comes behind it"
-    marks.advance(12)
-    assert held(marks.safe) == held(marks.now)
+    marks.move_safe(12)
+    assert held(marks.safe) == held(marks.latest)

@@ -57,13 +57,13 @@ def verdicts_of(output: StepOutput) -> list[Verdicts]:
 
 
 EACH_OUTPUT: dict[str, Callable[[OutputBuilder], None]] = {
-    "verdicts": lambda output: output.write([TICK]),
-    "settled": lambda output: output.settle(acked(), LeaderEpochs()),
-    "too late": lambda output: output.note_too_late(NOTE),
-    "passed on": lambda output: output.pass_on(("x", None)),
-    "quarantined": lambda output: output.quarantine(RECORD, "no"),
+    "verdicts": lambda output: output.add_records([TICK]),
+    "settled": lambda output: output.add_verdicts(acked(), LeaderEpochs()),
+    "too late": lambda output: output.add_too_late(NOTE),
+    "passed on": lambda output: output.add_note(("x", None)),
+    "quarantined": lambda output: output.add_quarantined(RECORD, "no"),
     "events": lambda output: output.report(AckerEventKind.TAKEN, "g"),
-    "passed over": lambda output: output.pass_over(RECORD, "no"),
+    "passed over": lambda output: output.report_passed_over(RECORD, "no"),
 }
 
 
@@ -80,13 +80,13 @@ def test_there_is_output_as_soon_as_there_is_one_kind_of_it(kind: str) -> None:
 
 def test_what_is_collected_comes_out_once_and_whole() -> None:
     output = builder()
-    output.write([TICK])
-    output.note_too_late(NOTE)
-    output.pass_on(("x", b"y"))
+    output.add_records([TICK])
+    output.add_too_late(NOTE)
+    output.add_note(("x", b"y"))
     output.report(AckerEventKind.TAKEN, "g")
-    output.quarantine(RECORD, "no")
+    output.add_quarantined(RECORD, "no")
     settled = acked()
-    output.settle(settled, LeaderEpochs())
+    output.add_verdicts(settled, LeaderEpochs())
     taken = output.take()
     assert [wire_codec().decode(value) for value in taken.verdicts] == [TICK, *settled.records()]
     assert (taken.too_late, taken.notes, taken.quarantined) == ([NOTE], [("x", b"y")], [(RECORD, "no")])
@@ -99,7 +99,7 @@ def test_what_is_collected_comes_out_once_and_whole() -> None:
 
 def test_nothing_settled_is_no_output() -> None:
     output = builder()
-    output.settle(VerdictSet(), LeaderEpochs())
+    output.add_verdicts(VerdictSet(), LeaderEpochs())
     assert output.take() == StepOutput()
 
 
@@ -109,10 +109,10 @@ def test_each_record_of_verdicts_has_the_headers_of_its_own_lost_roots() -> None
     epochs = LeaderEpochs([EpochStep(SOURCE, 0, 4), EpochStep(SOURCE, LOST_ROOTS + 1, 7)])
     cause = cause_of()
     key = CauseKey("split", "ValueError", "split.py:12")
-    output.note_stacks({key: "Traceback"})
-    output.write([TICK])
-    output.settle(acked(), epochs)
-    output.settle(lost(cause, count=2 * LOST_ROOTS), epochs)
+    output.keep_stacks({key: "Traceback"})
+    output.add_records([TICK])
+    output.add_verdicts(acked(), epochs)
+    output.add_verdicts(lost(cause, count=2 * LOST_ROOTS), epochs)
     taken = output.take()
     assert [len(record.lost) for record in verdicts_of(taken)] == [0, 1, 1]
     assert sorted(taken.headers) == [2, 3]
@@ -129,15 +129,15 @@ def test_stacks_are_those_of_the_step_and_no_more_than_are_kept() -> None:
     """The first of a cause counts; what is too much has a letter without a stack."""
     keys = [CauseKey("split", f"E{number}", "") for number in range(KEPT_MAX + 1)]
     output = builder()
-    output.note_stacks({keys[0]: "first"})
-    output.note_stacks({keys[0]: "second"})
-    output.note_stacks(dict.fromkeys(keys[1:], "other"))
+    output.keep_stacks({keys[0]: "first"})
+    output.keep_stacks({keys[0]: "second"})
+    output.keep_stacks(dict.fromkeys(keys[1:], "other"))
     for number, key in enumerate(keys):
-        output.settle(lost(cause_of("", key.error), start=number), LeaderEpochs())
+        output.add_verdicts(lost(cause_of("", key.error), start=number), LeaderEpochs())
     taken = output.take()
     stacks = {key: stack for headers in taken.headers.values() for key, stack in read_stacks(headers).items()}
     assert stacks == {keys[0]: "first"} | dict.fromkeys(keys[1:KEPT_MAX], "other")
-    output.settle(lost(cause_of("", "E0")), LeaderEpochs())
+    output.add_verdicts(lost(cause_of("", "E0")), LeaderEpochs())
     assert output.take().headers == {}, "the next step has its own"
 
 
@@ -145,8 +145,8 @@ def test_of_each_kind_of_wrong_record_only_the_first_is_an_event() -> None:
     output = builder()
     others = [RECORD._replace(offset=offset) for offset in (18, 19)]
     for record in (RECORD, *others):
-        output.quarantine(record, "no group")
-    output.quarantine(others[0], "no lane")
+        output.add_quarantined(record, "no group")
+    output.add_quarantined(others[0], "no lane")
     taken = output.take()
     assert [record.offset for record, _ in taken.quarantined] == [17, 18, 19, 18]
     assert taken.events == [
@@ -166,8 +166,8 @@ def test_of_each_kind_of_wrong_record_only_the_first_is_an_event() -> None:
 def test_of_each_kind_of_record_that_is_passed_over_only_the_first_is_an_event() -> None:
     output = builder()
     for record in (RECORD, RECORD._replace(offset=18)):
-        output.pass_over(record, "no Avro")
-    output.pass_over(RECORD, "no schema")
+        output.report_passed_over(record, "no Avro")
+    output.report_passed_over(RECORD, "no schema")
     assert [(event.kind, event.detail) for event in output.take().events] == [
         (AckerEventKind.UNDECODABLE, "_ack_ack/3@17 is passed over: no Avro"),
         (AckerEventKind.UNDECODABLE, "_ack_ack/3@17 is passed over: no schema"),

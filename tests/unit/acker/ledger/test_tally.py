@@ -81,7 +81,7 @@ def test_an_acked_copy_took_the_time_since_its_record_was_emitted_first() -> Non
     tally, settled = VerdictTally(), VerdictSet()
     settled.ack(EMISSION, COPIES, 10, range(1, 4))
     value = pack_root_numbers(COPIES, np.array([13, 11]), np.array([NOW_MS - 20_000, NOW_MS - 70_000]))
-    tally.note([record_of(("other", b"x"), (FIRST_EMISSIONS, value))])
+    tally.record_headers([record_of(("other", b"x"), (FIRST_EMISSIONS, value))])
     tally.add([settled], NOW_MS + 40)
     found = tally.inputs[1]
     assert found.verdicts == {"ACKED": 3}
@@ -100,7 +100,7 @@ def test_what_is_no_header_of_copies_is_passed_over() -> None:
     other = pack_root_numbers(SOURCE, np.array([11]), np.array([0]))
     none = pack_root_numbers(COPIES, np.array([], np.int64), np.array([], np.int64))
     garbage = (None, b"", b"x" * 23, b"x" * 8)
-    tally.note([record_of((FIRST_EMISSIONS, value)) for value in (other, none, *garbage)])
+    tally.record_headers([record_of((FIRST_EMISSIONS, value)) for value in (other, none, *garbage)])
     tally.add([settled], NOW_MS + 40)
     assert tally.inputs[1].took_ms == 40
 
@@ -108,7 +108,7 @@ def test_what_is_no_header_of_copies_is_passed_over() -> None:
 def test_of_too_many_copies_that_wait_the_oldest_are_forgotten() -> None:
     firsts = EmissionTimes(limit=2)
     for position in range(5):
-        firsts.note(COPIES, np.array([position]), np.array([1_000 + position]))
+        firsts.add(COPIES, np.array([position]), np.array([1_000 + position]))
     assert firsts.take(COPIES, np.array([0, 2]), 7).tolist() == [7, 7]
     assert firsts.take(COPIES, np.array([3, 4, 9]), 7).tolist() == [1_003, 1_004, 7]
     assert firsts.take(COPIES, np.array([3, 4]), 7).tolist() == [7, 7]
@@ -118,7 +118,7 @@ def test_of_copies_that_come_one_by_one_and_are_never_acked_little_is_kept() -> 
     """Apart, a million of them took half a gigabyte, and each was dearer to note than the one before."""
     firsts = EmissionTimes()
     for position in range(3 * PARTS_MAX):
-        firsts.note(COPIES, np.array([position]), np.array([1_000 + position]))
+        firsts.add(COPIES, np.array([position]), np.array([1_000 + position]))
     assert len(firsts._parts[COPIES]) <= PARTS_MAX
     every = np.arange(3 * PARTS_MAX)
     assert firsts.take(COPIES, every, 7).tolist() == (1_000 + every).tolist()
@@ -181,7 +181,7 @@ def test_headers_of_copies_are_joined_when_they_are_too_many_and_not_before() ->
     firsts = EmissionTimes()
     parts = []
     for position in range(2 * PARTS_MAX):
-        firsts.note(COPIES, np.array([position]), np.array([position]))
+        firsts.add(COPIES, np.array([position]), np.array([position]))
         parts.append(len(firsts._parts[COPIES]))
     joined_every = [1 + number % PARTS_MAX for number in range(2 * PARTS_MAX)]
     assert parts[:PARTS_MAX] == joined_every[:PARTS_MAX]
@@ -194,7 +194,7 @@ def test_copies_are_forgotten_only_where_they_are_twice_as_many_as_may_wait(part
     firsts = EmissionTimes(limit=2)
     given = np.arange(sum(parts))
     for part in np.split(given, np.cumsum(parts)[:-1]):
-        firsts.note(COPIES, part, 100 + part)
+        firsts.add(COPIES, part, 100 + part)
     kept = given if len(given) <= 4 else given[-2:]
     assert firsts.take(COPIES, given, 7).tolist() == [100 + at if at in kept else 7 for at in given.tolist()]
 

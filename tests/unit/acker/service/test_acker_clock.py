@@ -73,7 +73,7 @@ def test_contributions_that_wait_for_an_answer_are_not_applied_before_their_init
     for number in range(BURST + 1):
         world.write_raw(TOPICS.ack, b"earlier")
         reader.fetch(1_000 + number)
-        assert reader.take(0).acks
+        assert reader.take_ready(0).acks
     world.write_raw(TOPICS.ack, b"there")
     silence.is_on = True
     with pytest.raises(Unreachable):
@@ -82,7 +82,7 @@ def test_contributions_that_wait_for_an_answer_are_not_applied_before_their_init
     for _ in range(300):
         world.write_raw(TOPICS.init, b"init")
     reader.fetch(1_500)
-    found = reader.take(0)
+    found = reader.take_ready(0)
     assert len(found.inits) == 300 or not found.acks
 
 

@@ -453,9 +453,9 @@ def test_a_partition_that_was_given_up_is_read_no_more_though_the_next_restore_f
     inbox.assign({0: (0, 0, 0), 1: (0, 0, 0)})
     for partition in (0, 1):
         world.write_raw(TOPICS.ack, b"there", partition)
-    inbox.drop(1)
+    inbox.forget(1)
     inbox.fetch(0)
-    assert [record.value for record in inbox.take(0).acks] == [b"there"]
+    assert [record.value for record in inbox.take_ready(0).acks] == [b"there"]
     assert list(inbox.records) == [0]
 
 
@@ -504,7 +504,7 @@ def test_a_new_owner_ends_the_old_ones_transaction_before_it_looks(world: World)
     old = world.acker
     writer.acks(values=[(32_763, 5 ^ edge(32_763))], seq=2)
 
-    world.crash(Meanwhile("init", lambda: old._work(1)))
+    world.crash(Meanwhile("init", lambda: old._step_partitions(1)))
     world.settle()
     assert world.of()[32_763] == "ACKED"
     assert world.status().counts.acked == 0

@@ -12,7 +12,7 @@ from acker.kafka.port import Outgoing, TopicPartition
 from acker.kafka.standing import StandingNews
 from acker.ledger.output import AckerEvent, AckerEventKind, Counts
 from acker.ledger.tally import VerdictTally
-from acker.service.partition import NAMED_AFTER_MS
+from acker.service.partition import RESTORE_WRITTEN_AFTER_MS
 from acker.service.partition_counts import CHECK_EVERY_MS
 from acker.service.service import PAUSE_LIMITS, AckerService
 from acker.service.state_notes import read_notes
@@ -98,7 +98,8 @@ class Process:
         self.log = NotedLog(self.world.cluster, self.faults)
         self.acker = self.world.acker = AckerService(
             self.log, TOPICS, self.partitions, group="windhover-acker", limits=self.limits, tally=self.tally,
-            report=self.world.events.append, at=self.operations.append, clock_ms=lambda: self.world.now_ms,
+            report=self.world.events.append, name_operation=self.operations.append,
+            clock_ms=lambda: self.world.now_ms,
         )  # fmt: skip
 
     def steps(self, count: int = 1, ms: int = 1) -> None:
@@ -431,7 +432,7 @@ def test_a_restore_is_named_in_state(process: Process) -> None:
     process.log.memberships[-1].vanish()
     process.start()
     process.steps(2, 70)
-    process.steps(1, NAMED_AFTER_MS)
+    process.steps(1, RESTORE_WRITTEN_AFTER_MS)
     record = process.world.read(TOPICS.state)[-1]
     restored = read_notes(record.headers).restored
     assert restored is not None

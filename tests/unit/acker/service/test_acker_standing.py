@@ -13,7 +13,7 @@ from acker.errors import PartitionStands
 from acker.identity import acker_partition
 from acker.kafka.port import TopicPartition
 from acker.ledger.output import AckerEventKind
-from acker.service.step_reader import APART_ASK_MS
+from acker.service.step_reader import STALLED_ASK_MS
 from acker.wire.events import Tick, Verdicts
 from tests.support.memory.cluster import MemoryCluster
 from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TOPICS, World, edge, outcomes_of
@@ -209,6 +209,6 @@ def test_ends_of_a_partition_that_is_apart_are_asked_once_a_second(installed: In
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(world.acker._log), "bounds", note)
         for _ in range(steps):
-            world.now_ms += APART_ASK_MS // 20
+            world.now_ms += STALLED_ASK_MS // 20
             world.step()
     assert asked.count(TopicPartition(TOPICS.init, LOST)) <= steps // 20 + 2

@@ -37,7 +37,7 @@ class Filled:
 
     def put(self, count: int) -> Cohort:
         put = cohort(count)
-        self.bins.put(put)
+        self.bins.add(put)
         return put
 
 
@@ -65,7 +65,7 @@ def test_the_lowest_number_that_is_free_is_taken(filled: Filled) -> None:
     cohorts = [filled.put(BIN_ROOTS) for _ in range(4)]
     for number in (1, 2):
         cohorts[number].roots.open = 0
-        assert filled.bins.live(number) == []
+        assert filled.bins.remove_settled(number) == []
     assert list(filled.bins.numbers()) == [0, 3]
     assert filled.put(BIN_ROOTS).bin == 1
     assert filled.put(1).bin == 2
@@ -86,24 +86,24 @@ def test_after_a_restart_a_full_bin_gets_no_root_more(filled: Filled) -> None:
 
 def test_a_bin_has_its_cohorts_with_open_roots_and_keeps_no_other(filled: Filled) -> None:
     kept, settled = filled.put(3), filled.put(4)
-    assert filled.bins.live(0) == [kept, settled]
+    assert filled.bins.remove_settled(0) == [kept, settled]
     settled.roots.open = 0
-    assert filled.bins.live(0) == [kept]
+    assert filled.bins.remove_settled(0) == [kept]
     gone = weakref.ref(settled)
     del settled
     assert gone() is None
-    assert filled.bins.live(9) == []
+    assert filled.bins.remove_settled(9) == []
 
 
 def test_bins_that_changed_are_written_also_those_that_are_empty_now(filled: Filled) -> None:
     filled.put(3)
-    assert filled.bins.due({0, 7}) == {0, 7}
-    assert filled.bins.due(set()) == set()
+    assert filled.bins.begin_step({0, 7}) == {0, 7}
+    assert filled.bins.begin_step(set()) == set()
 
 
 def dues(bins: Bins, steps: int) -> dict[int, set[int]]:
     """Return what is due without a change, by step, where anything is."""
-    by_step = {step: bins.due(set()) for step in range(1, steps + 1)}
+    by_step = {step: bins.begin_step(set()) for step in range(1, steps + 1)}
     return {step: due for step, due in by_step.items() if due}
 
 
@@ -121,7 +121,7 @@ def test_of_several_bins_one_is_written_again_in_a_step_the_oldest_first(filled:
     for _ in range(3):
         filled.put(BIN_ROOTS)
     assert dues(filled.bins, REWRITE_STEPS) == {1: {0}, 2: {1}, 3: {2}}
-    assert filled.bins.due({0}) == {0}
+    assert filled.bins.begin_step({0}) == {0}
     # that was step 1,001; bin 1 was written in step 2, bin 2 in step 3
     assert dues(filled.bins, REWRITE_STEPS + 10) == {
         2: {1},
@@ -134,12 +134,12 @@ def test_of_several_bins_one_is_written_again_in_a_step_the_oldest_first(filled:
 
 def test_a_bin_that_is_empty_is_not_written_again(filled: Filled) -> None:
     filled.put(3).roots.open = 0
-    assert filled.bins.live(0) == []
+    assert filled.bins.remove_settled(0) == []
     assert dues(filled.bins, 2 * REWRITE_STEPS) == {}
 
 
 def test_a_bin_that_grows_is_not_older_by_that(filled: Filled) -> None:
     filled.put(3)
-    assert filled.bins.due(set()) == {0}
+    assert filled.bins.begin_step(set()) == {0}
     filled.put(4)
     assert dues(filled.bins, REWRITE_STEPS) == {}

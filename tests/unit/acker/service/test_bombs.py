@@ -23,11 +23,11 @@ from acker.service.state import (
     CarriedRange,
     State,
     StatePart,
-    carried_from,
     part_key,
     parts_of,
     state_codec,
-    state_from,
+    unpack_carried,
+    unpack_state,
 )
 from acker.service.view import ViewReader
 from acker.wire.codec import HEADER_BYTES, READ_BYTES_MAX, read_acks
@@ -130,7 +130,7 @@ def test_a_bin_of_too_many_ranges_is_refused_before_they_are_made() -> None:
     body = deflated(state_codec().header(Carried), avro_long(count), zeros=6 * count + 1)
     is_refused = pytest.raises(CodecError, match=f"more than {CARRIED_ITEMS_MAX:,} items")
     with taking_at_most(3 * CARRIED_BYTES_MAX), is_refused:
-        carried_from(state_codec(), StatePart(0, BIN_PART, 1, body))
+        unpack_carried(state_codec(), StatePart(0, BIN_PART, 1, body))
 
 
 def test_what_an_acker_may_write_is_read_again() -> None:
@@ -138,12 +138,12 @@ def test_what_an_acker_may_write_is_read_again() -> None:
     ranges = bytes(range(256)) * (STATE_ITEMS_MAX * 32 // 256)
     largest = State(0, 1, 0, 0, 0, 0, 0, (), (), (), (), (), (), ranges)
     parts = {part.part: part for part in parts_of(state_codec(), largest)}
-    assert state_from(state_codec(), parts) == largest
+    assert unpack_state(state_codec(), parts) == largest
     full = Carried(
         tuple(CarriedRange(1, at, bytes(4), bytes(24), b"", b"") for at in range(CARRIED_ITEMS_MAX))
     )
     part = StatePart(0, BIN_PART, 1, deflated(state_codec().encode(full)))
-    assert carried_from(state_codec(), part) == full
+    assert unpack_carried(state_codec(), part) == full
 
 
 def test_a_state_that_nobody_could_read_is_not_written() -> None:

@@ -87,9 +87,9 @@ def test_a_partition_that_came_up_is_left_alone_for_the_first_time_again(failure
     for _ in range(3):
         now_ms = 0
         for number in range(failures):
-            silent.failed(7, now_ms)
+            silent.record_failure(7, now_ms)
             wait_ms = min(1_000, 100 << number) if number else 100
-            assert silent.in_turn([7], now_ms + wait_ms - 1, others_work=True) == []
-            assert silent.in_turn([7], now_ms + wait_ms, others_work=True) == [7]
+            assert silent.partitions_to_try([7], now_ms + wait_ms - 1, others_work=True) == []
+            assert silent.partitions_to_try([7], now_ms + wait_ms, others_work=True) == [7]
             now_ms += wait_ms
-        silent.in_turn([], now_ms, others_work=True)  # it came up
+        silent.partitions_to_try([], now_ms, others_work=True)  # it came up

@@ -14,8 +14,8 @@ from acker.kafka.port import Headers, Record
 from acker.ledger.cohort import Pin, Session
 from acker.ledger.output import AckerEventKind, StepOutput
 from acker.ledger.sessions import SourceGeneration
-from acker.service.core import RECORD_BYTES, PartitionCore, weight
-from acker.service.snapshot import carry, state_of
+from acker.service.core import RECORD_BYTES, PartitionCore, read_cost_bytes
+from acker.service.snapshot import carry_old_cohorts, take_snapshot
 from acker.wire.checks import CLOCK_AHEAD_MS_MAX
 from acker.wire.clusters import cluster_header
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
@@ -71,8 +71,8 @@ class Partition:
 
     def read(self, *events: Event, headers: Headers = ()) -> None:
         self.core.read_inits([self.record(event, headers) for event in events])
-        self.core.set_ends(0, 0)
-        self.core.count()
+        self.core.set_barrier(0, 0)
+        self.core.count_ticks()
 
     def ack(self, *events: Event, headers: Headers = ()) -> None:
         self.core.apply_acks([self.record(event, headers) for event in events])
@@ -132,7 +132,7 @@ def test_positions_pass_markers_and_never_go_back(
 ) -> None:
     core = owned.core
     core.init_next, core.fail_next, core.ack_next = before
-    core.pass_to(*to)
+    core.move_positions(*to)
     assert (core.init_next, core.fail_next, core.ack_next) == tuple(map(max, before, to))
 
 
@@ -142,7 +142,7 @@ def test_verdicts_that_were_ahead_are_forgotten_behind_their_inits(
 ) -> None:
     owned.core.ledger.ahead_pin = Pin(3, 0)
     owned.core.ahead_until = 10
-    owned.core.pass_to(init_next, 0, 0)
+    owned.core.move_positions(init_next, 0, 0)
     assert (owned.core.ledger.ahead_pin is not None) is is_kept
 
 
@@ -152,7 +152,7 @@ def test_verdicts_that_were_ahead_are_forgotten_behind_their_inits(
      (bytes(RECORD_BYTES + 1), RECORD_BYTES + 1)],
 )  # fmt: skip
 def test_reading_again_costs_the_bytes_and_something_a_record(value: bytes | None, cost: int) -> None:
-    assert weight(value) == cost
+    assert read_cost_bytes(value) == cost
     core = PartitionCore(0, 1, AckerLimits(), CODEC)
     core.apply_acks([Record("_ack", 0, offset, None, value) for offset in range(3)])
     assert core.ack_bytes == 3 * cost
@@ -160,11 +160,11 @@ def test_reading_again_costs_the_bytes_and_something_a_record(value: bytes | Non
 
 def test_what_was_committed_moves_the_next_verdict_behind_its_marker(owned: Partition) -> None:
     core = owned.core
-    core.committed([])
+    core.count_committed([])
     assert core.ledger.verdict_next == Pin(0, 0)
-    core.committed([b"x", bytes(RECORD_BYTES + 5), b""])
+    core.count_committed([b"x", bytes(RECORD_BYTES + 5), b""])
     assert core.ledger.verdict_next == Pin(4, 3 * RECORD_BYTES + 5)
-    core.committed([b""])
+    core.count_committed([b""])
     assert core.ledger.verdict_next == Pin(6, 4 * RECORD_BYTES + 5)
 
 
@@ -176,7 +176,7 @@ class NotedSweeps(PartitionCore):
 
     sweeps: list[list[int]]
 
-    def _sweep(self, records: Sequence[Record]) -> None:
+    def _apply_sweep(self, records: Sequence[Record]) -> None:
         self.sweeps.append([len(record.value or b"") for record in records])
 
 
@@ -195,19 +195,19 @@ def test_contributions_are_applied_by_the_megabyte() -> None:
 
 def test_a_count_says_whether_anything_counted(owned: Partition) -> None:
     core = owned.core
-    assert core.count() is False
+    assert core.count_ticks() is False
     core.read_inits([owned.record(Tick("g", "s1", 1, 5))])
-    assert core.count() is False
-    core.set_ends(1, 0)
-    assert core.count() is False
-    core.pass_to(0, 0, 1)
-    assert core.count() is True
-    assert core.count() is False
+    assert core.count_ticks() is False
+    core.set_barrier(1, 0)
+    assert core.count_ticks() is False
+    core.move_positions(0, 0, 1)
+    assert core.count_ticks() is True
+    assert core.count_ticks() is False
 
 
 def test_state_names_the_first_verdict_that_a_restart_needs(owned: Partition) -> None:
     """Of a range with open roots, or of what was settled before its init."""
-    owned.core.committed([b"x"])
+    owned.core.count_committed([b"x"])
     owned.init((0, 10))
     owned.ack(
         replace(
@@ -217,10 +217,10 @@ def test_state_names_the_first_verdict_that_a_restart_needs(owned: Partition) ->
             values=pack_values(np.array([root_edge(A, 2)], np.uint64)),
         )
     )
-    assert state_of(owned.core).verdict == 2
+    assert take_snapshot(owned.core).verdict == 2
     for offset in (1, 5):
         owned.core.ledger.ahead_pin = Pin(offset, 0)
-        assert state_of(owned.core).verdict == min(2, offset)
+        assert take_snapshot(owned.core).verdict == min(2, offset)
 
 
 def test_roots_are_carried_where_more_than_so_much_would_be_read_again() -> None:
@@ -230,23 +230,23 @@ def test_roots_are_carried_where_more_than_so_much_would_be_read_again() -> None
     partition.read(TAKE)
     garbage = Record("_ack", 0, 1, None, b"x")
     core.apply_acks([garbage] * 3)
-    core.committed([b""] * 3)
+    core.count_committed([b""] * 3)
     partition.init((0, 10))
     partition.ack(replace(ACKS, runs=(PositionRun(0, 1),)))
     core.apply_acks([garbage])
-    core.committed([b""] * 2)
-    carry(core)
+    core.count_committed([b""] * 2)
+    carry_old_cohorts(core)
     assert core.ledger.counts.carried == 0
-    core.committed([b""])
-    carry(core)
+    core.count_committed([b""])
+    carry_old_cohorts(core)
     assert core.ledger.counts.carried == 1
     partition.init((10, 20), source=B)
     partition.ack(replace(ACKS, source=B, positions=packed(15), values=pack_values(np.array([7], np.uint64))))
     core.apply_acks([garbage])
-    carry(core)
+    carry_old_cohorts(core)
     assert core.ledger.counts.carried == 1
     core.apply_acks([garbage])
-    carry(core)
+    carry_old_cohorts(core)
     assert core.ledger.counts.carried == 2
 
 
@@ -257,7 +257,7 @@ def test_roots_are_carried_where_more_than_so_much_would_be_read_again() -> None
 def test_a_timeout_is_longer_while_two_processes_may_live_and_none_stays_none(
     owned: Partition, timeout_ms: int, is_longer: bool
 ) -> None:
-    owned.core.sessions.set_shared(Session("g", 1, "s1"), 1 << 40)
+    owned.core.sessions.set_shared_until(Session("g", 1, "s1"), 1 << 40)
     owned.read(replace(INIT, timeout_ms=timeout_ms, runs=(SourceRun(A, 0, 5),)))
     [cohort] = owned.core.ledger.cohorts()
     assert (cohort.emission.timeout_ms > timeout_ms) is is_longer
@@ -383,7 +383,7 @@ def test_a_take_that_counts_forgets_lower_sessions_whatever_they_left(owned: Par
     assert not owned.core.sessions.has_clock(Session("g", 2, "s2"))
     assert owned.core.sessions.has_clock(Session("g", 3, "s3"))
     assert owned.core.ledger.open == 0
-    assert not owned.core.ack_marks.now.sessions("g")
+    assert not owned.core.ack_marks.latest.sessions("g")
 
 
 def test_an_answer_with_many_sources_fits_into_records(owned: Partition) -> None:

@@ -143,7 +143,7 @@ def test_there_is_room_for_so_many_sources_and_groups_and_freeing_makes_it_again
     assert len(world.quarantined()) == 3
 
     made = freeing(world)
-    claims = made.look(lambda _, group: group == STRANGER)
+    claims = made.read_claims(lambda _, group: group == STRANGER)
     assert [(one.input_id, one.sources) for one in claims] == [(7, (source_of(7, 0), source_of(7, 1)))]
     assert made.free(lambda _, group: group == STRANGER, claims, [STRANGER]) == 1
     world.crash()
@@ -171,10 +171,10 @@ def test_an_acker_that_takes_its_partition_back_is_fenced_again(times: int, is_d
     world.session("x", group=STRANGER).take()
     world.settle()
     made = freeing(world, world.cluster.log(FencedAtFirst(times)))
-    claims = made.look(lambda _, group: group == STRANGER)
+    claims = made.read_claims(lambda _, group: group == STRANGER)
     if is_done:
         assert made.free(lambda _, group: group == STRANGER, claims, ()) == 1
-        assert made.look(lambda _, group: group == STRANGER) == []
+        assert made.read_claims(lambda _, group: group == STRANGER) == []
     else:
         with pytest.raises(Fenced):
             made.free(lambda _, group: group == STRANGER, claims, ())
@@ -186,7 +186,7 @@ def test_what_was_initialised_after_the_look_is_not_initialised_again() -> None:
     stranger.take()
     world.settle()
     made = freeing(world)
-    claims = made.look(lambda _, group: group == STRANGER)
+    claims = made.read_claims(lambda _, group: group == STRANGER)
     stranger.init((0, 5))
     world.settle()
     with pytest.raises(UsageError, match="a session goes on with source 65539 of input id 1"):

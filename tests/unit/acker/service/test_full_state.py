@@ -15,7 +15,7 @@ from acker.service.state import (
     encode_state,
     parts_of,
     state_codec,
-    state_from,
+    unpack_state,
 )
 from acker.service.view import ViewReader
 from tests.support.worlds.acker_world import TIMEOUT_MS, TOPICS, World, Writer
@@ -131,7 +131,7 @@ def test_what_readers_count_is_counted_by_the_writer(monkeypatch: pytest.MonkeyP
         return State(0, 1, 0, 0, 0, 0, 0, (), (session,), (), (), (), (emission,) * emissions, b"")
 
     parts: dict[int, StatePart] = {part.part: part for part in parts_of(state_codec(), state(few - 1))}
-    assert state_from(state_codec(), parts) == state(few - 1)
+    assert unpack_state(state_codec(), parts) == state(few - 1)
     assert encode_state(state_codec(), state(few)).size.share > 1
     with pytest.raises(CodecError, match="20,001 other items"):
         parts_of(state_codec(), state(few))

@@ -18,7 +18,7 @@ from acker.ledger.cohort import NEVER, Session
 from acker.service import state as state_module
 from acker.service.core import PartitionCore
 from acker.service.passed_over import passed_over_mark
-from acker.service.snapshot import load_deadlines, load_state, state_of
+from acker.service.snapshot import load_deadlines, load_state, take_snapshot
 from acker.service.state import (
     BIN_PART,
     NO_BIN,
@@ -39,8 +39,8 @@ from acker.service.state import (
     StoredRange,
     StoredSession,
     StoredSource,
-    bin_of,
-    carried_from,
+    bin_part,
+    first_verdict_to_read,
     is_sound_part,
     loading,
     not_needed_from,
@@ -52,9 +52,9 @@ from acker.service.state import (
     read_shared,
     shared_headers,
     state_codec,
-    state_from,
+    unpack_carried,
     unpack_ranges,
-    verdicts_from,
+    unpack_state,
 )
 from acker.service.state_notes import (
     DEADLINES_HEADER,
@@ -115,7 +115,7 @@ class StateLog:
             self.part(part, headers if part.part == 0 else ())
 
     def bin(self, number: int, carried: Carried = BIN) -> None:
-        self.part(bin_of(CODEC, 0, number, carried))
+        self.part(bin_part(CODEC, 0, number, carried))
 
     def last(self) -> LastState | None:
         return read_last_state(self.log, PLACE, CODEC, wait_ms=1_000)
@@ -193,7 +193,7 @@ def test_a_state_is_found_however_far_back_it_stands(behind: int, log: StateLog)
         producer.send(
             Outgoing(
                 *PLACE,
-                CODEC.encode(bin_of(CODEC, 0, 5 + number % 60, BIN)),
+                CODEC.encode(bin_part(CODEC, 0, 5 + number % 60, BIN)),
                 part_key(0, BIN_PART + 5 + number % 60),
             )
         )
@@ -317,12 +317,12 @@ WHOLE = parts_of(CODEC, EMPTY)[0]
     [
         (None, WHOLE, False), (0, WHOLE, True), (1, WHOLE, False), (0, GARBAGE, False),
         (0, StatePart(0, 0, 2, b"nonsense"), True), (1, StatePart(0, 1, 2, b"nonsense"), True),
-        (BIN_PART, bin_of(CODEC, 0, 0, BIN), True), (BIN_PART + 5, bin_of(CODEC, 0, 5, BIN), True),
+        (BIN_PART, bin_part(CODEC, 0, 0, BIN), True), (BIN_PART + 5, bin_part(CODEC, 0, 5, BIN), True),
         (BIN_PART, replace(GARBAGE, part=BIN_PART), False),
         (BIN_PART + 5, replace(GARBAGE, part=BIN_PART + 5), False),
         (BIN_PART, replace(GARBAGE, part=BIN_PART, parts=2), False),
         (BIN_PART, StatePart(0, BIN_PART, 1, WHOLE.body), False),
-        (0, StatePart(0, 0, 1, bin_of(CODEC, 0, 0, BIN).body), False),
+        (0, StatePart(0, 0, 1, bin_part(CODEC, 0, 0, BIN).body), False),
     ],
 )  # fmt: skip
 def test_a_part_is_sound_where_it_unpacks_as_far_as_it_can_alone(
@@ -346,24 +346,24 @@ def test_a_key_names_a_part_of_its_partition(key: bytes | None, part: int | None
 
 def test_of_a_state_no_piece_may_be_missing_when_it_is_joined() -> None:
     parts = {part.part: part for part in in_pieces(FULL, 3)}
-    assert state_from(CODEC, parts) == FULL
+    assert unpack_state(CODEC, parts) == FULL
     for missing in range(3):
         rest: Mapping[int, StatePart] = {number: part for number, part in parts.items() if number != missing}
-        assert state_from(CODEC, rest) is None
-    assert state_from(CODEC, {}) is None
+        assert unpack_state(CODEC, rest) is None
+    assert unpack_state(CODEC, {}) is None
 
 
 def test_what_unpacks_to_another_kind_is_named() -> None:
-    carried = bin_of(CODEC, 0, 3, BIN)
+    carried = bin_part(CODEC, 0, 3, BIN)
     assert (carried.part, carried.parts) == (BIN_PART + 3, 1)
     with pytest.raises(CodecError, match="Carried where State belongs"):
-        state_from(CODEC, {0: replace(carried, part=0)})
+        unpack_state(CODEC, {0: replace(carried, part=0)})
     with pytest.raises(CodecError, match="State where Carried belongs"):
-        carried_from(CODEC, WHOLE)
+        unpack_carried(CODEC, WHOLE)
     with pytest.raises(CodecError, match="Carried cannot be unpacked"):
-        carried_from(CODEC, GARBAGE)
+        unpack_carried(CODEC, GARBAGE)
     with pytest.raises(CodecError, match=r"Carried of .* bytes is cut off"):
-        carried_from(CODEC, replace(carried, body=carried.body[:-1]))
+        unpack_carried(CODEC, replace(carried, body=carried.body[:-1]))
 
 
 @pytest.mark.parametrize("size", [1, 31, 33])
@@ -380,10 +380,10 @@ def test_a_state_has_so_many_ranges_at_most(
     parts = {part.part: part for part in parts_of(CODEC, state)}
     monkeypatch.setattr(state_module, "STATE_ITEMS_MAX", 5)
     if is_read:
-        assert state_from(CODEC, parts) == state
+        assert unpack_state(CODEC, parts) == state
     else:
         with pytest.raises(CodecError, match="State has 6 live ranges, more than 5"):
-            state_from(CODEC, parts)
+            unpack_state(CODEC, parts)
 
 
 @pytest.mark.parametrize(
@@ -479,12 +479,12 @@ def test_where_no_verdict_is_needed_those_of_the_own_transaction_are_read(offset
     producer.flush(1_000)
     noted = not_needed_from(offset)
     assert noted < -1
-    assert verdicts_from(log, verdict, replace(EMPTY, verdict=noted), 6) == offset
-    assert verdicts_from(log, verdict, replace(EMPTY, verdict=offset), 6) == offset
+    assert first_verdict_to_read(log, verdict, replace(EMPTY, verdict=noted), 6) == offset
+    assert first_verdict_to_read(log, verdict, replace(EMPTY, verdict=offset), 6) == offset
     # a former version wrote that nothing is needed
-    assert verdicts_from(log, verdict, replace(EMPTY, verdict=-1), 6) == 6
+    assert first_verdict_to_read(log, verdict, replace(EMPTY, verdict=-1), 6) == 6
     log.delete_before({verdict: 4})
-    assert verdicts_from(log, verdict, replace(EMPTY, verdict=noted), 6) == max(4, offset)
+    assert first_verdict_to_read(log, verdict, replace(EMPTY, verdict=noted), 6) == max(4, offset)
 
 
 # loading ---------------------------------------------------------------------------------------------------
@@ -498,11 +498,11 @@ def loaded(state: State = FULL) -> PartitionCore:
 
 def test_a_state_that_is_loaded_is_written_again_as_it_was() -> None:
     core = loaded()
-    again = state_of(core)
+    again = take_snapshot(core)
     # of the range that is not carried all contributions from its init on are read again
     assert replace(again, safe=15, verdict=7, acks=FULL.acks) == FULL
     assert core.ledger.open == 101
-    clocks = [(item.take, item.before_ms) for item in core.sessions.line]
+    clocks = [(item.is_take, item.before_ms) for item in core.sessions.queue]
     assert clocks == [(True, None), (True, 40), (False, None)]
 
 

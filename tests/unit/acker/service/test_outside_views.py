@@ -154,11 +154,11 @@ def test_a_claim_says_what_it_has(is_begun: bool) -> None:
         writer.init((0, 10))
         writer.init((10, 13))
     world.settle()
-    [claim] = freeing(world.cluster.log()).look(is_ours)
+    [claim] = freeing(world.cluster.log()).read_claims(is_ours)
     assert claim.open_roots == (13 if is_begun else 0)
     begun_text = "some of it initialised, 13 roots open" if is_begun else "nothing of it initialised, 0 roots"
     assert begun_text in str(claim)
-    assert freeing(world.cluster.log()).look(lambda _id, _group: False) == []
+    assert freeing(world.cluster.log()).read_claims(lambda _id, _group: False) == []
 
 
 class NotedWriters(MemoryLog):
@@ -177,10 +177,10 @@ def test_an_acker_may_take_its_partition_back_some_times(times: int, is_freed: b
     world, _ = begun()
     log = NotedWriters(world.cluster, FailingByPlan("commit", Fenced("another"), [True] * times))
     log.writers = []
-    claims = freeing(log).look(is_ours)
+    claims = freeing(log).read_claims(is_ours)
     if is_freed:
         assert freeing(log).free(is_ours, claims, [GROUP]) == 1
-        assert freeing(log).look(is_ours) == []
+        assert freeing(log).read_claims(is_ours) == []
     else:
         with pytest.raises(Fenced):
             freeing(log).free(is_ours, claims, [GROUP])

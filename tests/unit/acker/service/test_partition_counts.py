@@ -41,7 +41,7 @@ def test_counts_are_checked_again_when_that_is_due(begin_ms: int) -> None:
                 2 * CHECK_EVERY_MS - 1, 2 * CHECK_EVERY_MS, 2 * CHECK_EVERY_MS - 1]  # fmt: skip
     calls: list[int] = []
     for ms in after_ms:
-        counts.step(begin_ms + ms)
+        counts.check_if_due(begin_ms + ms)
         calls.append(log.calls)
     assert calls == [1, 1, 1, 1, 2, 2, 2, 2, 3, 4]
 
@@ -49,11 +49,11 @@ def test_counts_are_checked_again_when_that_is_due(begin_ms: int) -> None:
 def test_a_check_that_is_due_ends_with_what_it_finds() -> None:
     log = Topics()
     counts = PartitionCounts(log, NAMES, 3)
-    counts.step(5)
+    counts.check_if_due(5)
     log.partitions["_ack_ack"] = 4
-    counts.step(6)
+    counts.check_if_due(6)
     with pytest.raises(Disagreement, match="_ack_ack has 4 partitions, topics"):
-        counts.step(5 + CHECK_EVERY_MS)
+        counts.check_if_due(5 + CHECK_EVERY_MS)
     del log.partitions["_ack_ack"]
     with pytest.raises(TopicError, match="no topic _ack_ack; create"):
         PartitionCounts(log, NAMES, 3)
@@ -77,7 +77,7 @@ def test_a_partition_that_should_not_be_there_is_checked_at_once(
 def test_a_partition_that_was_never_tried_is_tried_at_once() -> None:
     silent = SilentPartitions(1_000, 4_000)
     for now_ms in (0, 1, 5_000):
-        assert silent.in_turn([2, 1], now_ms, others_work=True) == [1, 2]
+        assert silent.partitions_to_try([2, 1], now_ms, others_work=True) == [1, 2]
 
 
 @pytest.mark.parametrize("others_work", [True, False])
@@ -86,21 +86,21 @@ def test_a_partition_is_left_alone_twice_as_long_each_time(others_work: bool) ->
     silent = SilentPartitions(1_000, 4_000)
     now_ms = 7_000
     for wait_ms in (1_000, 2_000, 4_000, 4_000):
-        silent.failed(1, now_ms)
+        silent.record_failure(1, now_ms)
         for passed_ms in (0, 1, wait_ms - 1):
-            turn = silent.in_turn([1], now_ms + passed_ms, others_work=others_work)
+            turn = silent.partitions_to_try([1], now_ms + passed_ms, others_work=others_work)
             assert turn == ([] if others_work else [1])
-        assert silent.in_turn([1], now_ms + wait_ms, others_work=others_work) == [1]
+        assert silent.partitions_to_try([1], now_ms + wait_ms, others_work=others_work) == [1]
         # a clock that was set back says nothing
-        assert silent.in_turn([1], now_ms - 1, others_work=others_work) == [1]
+        assert silent.partitions_to_try([1], now_ms - 1, others_work=others_work) == [1]
         now_ms += wait_ms
 
 
 def test_the_one_that_was_tried_longest_ago_comes_first() -> None:
     silent = SilentPartitions(1_000, 4_000)
     for number, now_ms in ((3, 0), (1, 10), (2, 5)):
-        silent.failed(number, now_ms)
-    assert silent.in_turn([1, 2, 3, 4], 100, others_work=False) == [4, 3, 2, 1]
+        silent.record_failure(number, now_ms)
+    assert silent.partitions_to_try([1, 2, 3, 4], 100, others_work=False) == [4, 3, 2, 1]
     # who is not ours any more is forgotten
-    assert silent.in_turn([1, 2], 100, others_work=True) == []
-    assert silent.in_turn([3, 1], 100, others_work=True) == [3]
+    assert silent.partitions_to_try([1, 2], 100, others_work=True) == []
+    assert silent.partitions_to_try([3, 1], 100, others_work=True) == [3]

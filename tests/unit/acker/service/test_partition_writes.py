@@ -17,16 +17,16 @@ from acker.ledger.output import AckerEventKind
 from acker.service import state as state_module
 from acker.service.core import PartitionCore
 from acker.service.partition import (
-    NAMED_AFTER_MS,
     NAMED_MAX,
     ORIGIN_HEADER,
     QUARANTINE_BYTES,
+    RESTORE_WRITTEN_AFTER_MS,
     PartitionAcker,
     QuarantineForm,
 )
 from acker.service.passed_over import WHY_HEADER
 from acker.service.service import Retention
-from acker.service.snapshot import state_of
+from acker.service.snapshot import take_snapshot
 from acker.service.state import BIN_PART, encode_state, part_key, read_shared, state_codec
 from acker.service.state_notes import LastRestore, read_notes
 from acker.wire.codec import wire_codec
@@ -103,8 +103,8 @@ class Partition:
 
     def read(self, *events: Event) -> None:
         self.core.read_inits([self.record(event) for event in events])
-        self.core.set_ends(0, 0)
-        self.core.count()
+        self.core.set_barrier(0, 0)
+        self.core.count_ticks()
 
     def ack(self, event: Event, *headers: tuple[str, bytes | None]) -> None:
         self.core.apply_acks([self.record(event, headers)])
@@ -151,8 +151,8 @@ def test_what_nobody_waits_for_is_put_off(since_ms: int, after_ms: int, is_due: 
     """The time counts from the first change on; a clock that is set back says nothing."""
     acker = owned().acker
     assert not acker.must_write(since_ms + after_ms)
-    acker.changed(since_ms, has_read_acks=False)
-    acker.changed(since_ms + 300, has_read_acks=False)
+    acker.record_change(since_ms, has_read_acks=False)
+    acker.record_change(since_ms + 300, has_read_acks=False)
     assert acker.must_write(since_ms + after_ms) is is_due
     acker.write(since_ms)
     assert not acker.must_write(since_ms + after_ms)
@@ -160,16 +160,16 @@ def test_what_nobody_waits_for_is_put_off(since_ms: int, after_ms: int, is_due: 
 
 def test_what_contributions_changed_is_written_at_once() -> None:
     acker = owned().acker
-    acker.changed(5, has_read_acks=True)
-    acker.changed(5, has_read_acks=False)
+    acker.record_change(5, has_read_acks=True)
+    acker.record_change(5, has_read_acks=False)
     assert acker.must_write(5)
     acker.write(5)
-    acker.changed(6, has_read_acks=False)
+    acker.record_change(6, has_read_acks=False)
     assert not acker.must_write(6)
 
 
 def test_output_is_written_at_once(partition: Partition) -> None:
-    partition.acker.changed(5, has_read_acks=False)
+    partition.acker.record_change(5, has_read_acks=False)
     assert not partition.acker.must_write(5)
     partition.read(TAKE)
     assert partition.acker.must_write(5)
@@ -181,15 +181,15 @@ def test_output_is_written_at_once(partition: Partition) -> None:
     [
         (0, False),
         (1, False),
-        (NAMED_AFTER_MS - 1, False),
-        (NAMED_AFTER_MS, True),
-        (-NAMED_AFTER_MS, True),
-        (1 - NAMED_AFTER_MS, False),
+        (RESTORE_WRITTEN_AFTER_MS - 1, False),
+        (RESTORE_WRITTEN_AFTER_MS, True),
+        (-RESTORE_WRITTEN_AFTER_MS, True),
+        (1 - RESTORE_WRITTEN_AFTER_MS, False),
     ],
 )
 def test_a_restore_is_named_in_state_once(at_ms: int, after_ms: int, is_due: bool) -> None:
     partition = owned()
-    partition.acker.restored(70, at_ms)
+    partition.acker.record_restore(70, at_ms)
     assert partition.acker.must_write(at_ms + after_ms) is is_due
     partition.acker.write(at_ms)
     [state] = partition.written(TOPICS.state)
@@ -201,22 +201,22 @@ def test_a_restore_that_is_told_while_state_is_under_way_is_in_the_next_one() ->
     """D1013: a step finds out how long a restore took, while another thread commits."""
     partition = owned()
     write = partition.acker.prepare()
-    partition.acker.restored(70, 0)
+    partition.acker.record_restore(70, 0)
     partition.acker.commit(write)
-    partition.acker.finish(write)
-    assert partition.acker.must_write(NAMED_AFTER_MS)
+    partition.acker.record_commit(write)
+    assert partition.acker.must_write(RESTORE_WRITTEN_AFTER_MS)
     partition.acker.write(0)
     [state] = partition.written(TOPICS.state)
     assert read_notes(state.headers).restored == LastRestore(0, 70)
 
 
 def test_a_partition_that_never_read_anything_names_no_restore(partition: Partition) -> None:
-    partition.acker.restored(70, 0)
-    assert not partition.acker.must_write(NAMED_AFTER_MS)
+    partition.acker.record_restore(70, 0)
+    assert not partition.acker.must_write(RESTORE_WRITTEN_AFTER_MS)
     assert not owned().acker.must_write(NOW_MS)
     # it has read something since, and never wrote
     partition.read(TAKE)
-    assert partition.acker.must_write(NAMED_AFTER_MS)
+    assert partition.acker.must_write(RESTORE_WRITTEN_AFTER_MS)
 
 
 @pytest.mark.parametrize(("has_changed", "is_open", "waits"), list(product((False, True), repeat=3)))
@@ -231,7 +231,7 @@ def test_a_partition_is_quiet_where_nothing_is_open_or_waits(
     if waits:
         partition.core.read_inits([partition.record(Tick("g", "s1", 1, 5))])
     if has_changed:
-        partition.acker.changed(5, has_read_acks=False)
+        partition.acker.record_change(5, has_read_acks=False)
     assert bool(partition.acker.is_quiet) == (not (has_changed or is_open or waits))
     assert not Partition().acker.has_quarantined
 
@@ -276,17 +276,17 @@ def test_logs_may_lose_what_lies_before_a_restart_would_read() -> None:
     init, ack, fail, verdict = (
         TopicPartition(topic, 0) for topic in (TOPICS.init, TOPICS.ack, TOPICS.fail, TOPICS.verdict)
     )
-    assert partition.acker.needed == {}
+    assert partition.acker.needed_offsets == {}
     partition.read(TAKE, INIT)
     partition.core.outbox.take()
     partition.ack(acks(3))
     partition.acker.write(NOW_MS)
-    assert partition.acker.needed == {init: 3, ack: 3, fail: 0, verdict: 0}
-    assert partition.acker.done == {init: 3, ack: 4, fail: 0}
+    assert partition.acker.needed_offsets == {init: 3, ack: 3, fail: 0, verdict: 0}
+    assert partition.acker.read_offsets == {init: 3, ack: 4, fail: 0}
     for position in {*range(10)} - {3}:
         partition.ack(acks(position, seq=2 + position))
     partition.acker.write(NOW_MS)
-    assert partition.acker.needed == {
+    assert partition.acker.needed_offsets == {
         init: 3,
         ack: 13,
         fail: 0,
@@ -352,7 +352,7 @@ def test_of_what_cannot_be_applied_as_much_is_copied_as_its_form_says(
 @pytest.mark.parametrize("size", [1, QUARANTINE_BYTES // 10, QUARANTINE_BYTES // 10 + 1, QUARANTINE_BYTES])
 def test_why_it_cannot_be_applied_is_cut(size: int) -> None:
     partition = owned()
-    partition.core.outbox.quarantine(Record("_ack_fail", 0, 0, None, None), "w" * size)
+    partition.core.outbox.add_quarantined(Record("_ack_fail", 0, 0, None, None), "w" * size)
     partition.acker.write(NOW_MS)
     [copy] = partition.written(TOPICS.quarantine)
     assert dict(copy.headers)[WHY_HEADER] == b"w" * min(size, QUARANTINE_BYTES // 10)
@@ -363,7 +363,7 @@ def test_why_it_cannot_be_applied_is_cut(size: int) -> None:
 
 
 def items_of(partition: Partition) -> int:
-    return encode_state(STORED, state_of(partition.core)).size.items
+    return encode_state(STORED, take_snapshot(partition.core)).size.items
 
 
 def with_room(monkeypatch: pytest.MonkeyPatch, items_max: int) -> None:
@@ -379,10 +379,10 @@ def test_a_state_at_its_limit_is_written(
     partition.acker.has_quarantined = True
     with_room(monkeypatch, items_of(partition) - less)
     partition.transactions.calls = []
-    partition.acker.changed(5, has_read_acks=True)
+    partition.acker.record_change(5, has_read_acks=True)
     output = partition.acker.write(NOW_MS)
     assert ("begin" in partition.transactions.calls) is is_written
-    assert bool(partition.acker.full) is not is_written
+    assert bool(partition.acker.why_full) is not is_written
     assert not partition.acker.has_quarantined
     kinds = [event.kind for event in output.events]
     assert (AckerEventKind.FULL in kinds) is not is_written
@@ -448,7 +448,7 @@ class ShortenedLog:
 class Needing:
     """An acker partition that needs its logs from some offsets on."""
 
-    needed: dict[TopicPartition, int]
+    needed_offsets: dict[TopicPartition, int]
 
 
 def retention(log: ShortenedLog) -> Retention:
@@ -472,7 +472,7 @@ def test_logs_are_shortened_at_times(begin_ms: int) -> None:
         2 * INTERVAL_MS - 1,
     ]
     for number, ms in enumerate(after_ms):
-        shortening.step([Needing({ACK: 10 + number})], begin_ms + ms)
+        shortening.delete_if_due([Needing({ACK: 10 + number})], begin_ms + ms)
         counts.append(len(log.deleted))
     assert counts == [0, 0, 0, 0, 1, 1, 1, 2, 3]
 
@@ -498,7 +498,7 @@ def test_verdicts_stay_while_anybody_needs_them(
     )
     shortening = retention(log)
     for now_ms in (0, INTERVAL_MS):
-        shortening.step([Needing({VERDICT: needed, ACK: 50})], now_ms)
+        shortening.delete_if_due([Needing({VERDICT: needed, ACK: 50})], now_ms)
     assert log.deleted == [{ACK: 50} | ({} if deleted is None else {VERDICT: deleted})]
     assert log.times_ms == [0]
 
@@ -507,7 +507,7 @@ def test_verdicts_are_kept_for_a_time() -> None:
     log = ShortenedLog()
     shortening = retention(log)
     for now_ms in (NOW_MS, NOW_MS + INTERVAL_MS):
-        shortening.step([Needing({VERDICT: 5}), Needing({OTHER_VERDICT: 6})], now_ms)
+        shortening.delete_if_due([Needing({VERDICT: 5}), Needing({OTHER_VERDICT: 6})], now_ms)
     assert log.times_ms == [NOW_MS + INTERVAL_MS - KEEP_MS]
     assert log.deleted == [{VERDICT: 5, OTHER_VERDICT: 6}]
 
@@ -516,7 +516,7 @@ def test_what_was_deleted_is_not_deleted_again_and_what_was_not_is() -> None:
     log = ShortenedLog(troubles={VERDICT: "has no leader"})
     shortening = retention(log)
     for number, needed in enumerate([5, 5, 5, 4, 6, 6]):
-        shortening.step([Needing({VERDICT: needed, ACK: needed})], number * INTERVAL_MS)
+        shortening.delete_if_due([Needing({VERDICT: needed, ACK: needed})], number * INTERVAL_MS)
         if number == 2:
             log.troubles = {}
     assert log.deleted == [{VERDICT: 5, ACK: 5}, {VERDICT: 5}, {VERDICT: 4}, {VERDICT: 6, ACK: 6}]
@@ -526,5 +526,5 @@ def test_where_only_contributions_are_needed_nobody_is_asked_for_verdicts() -> N
     log = ShortenedLog()
     shortening = retention(log)
     for now_ms in (0, INTERVAL_MS):
-        shortening.step([Needing({ACK: 0})], now_ms)
+        shortening.delete_if_due([Needing({ACK: 0})], now_ms)
     assert (log.deleted, log.times_ms) == ([], [])

@@ -22,7 +22,7 @@ from acker.service.state import (
     StoredRange,
     StoredSession,
     StoredSource,
-    bin_of,
+    bin_part,
     pack_ranges,
     part_key,
     parts_of,
@@ -67,14 +67,14 @@ class Installation:
         producer.flush(1_000)
 
     def state(self, state: State = STATE, headers: Headers = ()) -> None:
-        carried = bin_of(STORED, 0, 0, BIN)
+        carried = bin_part(STORED, 0, 0, BIN)
         self.write(TOPICS.state, STORED.encode(carried), key=part_key(0, carried.part))
         for part in parts_of(STORED, state):
             self.write(TOPICS.state, STORED.encode(part), key=part_key(0, part.part), headers=headers)
 
     def restored(self, log: MemoryLog | None = None) -> PartitionCore:
         restore = Restore(log or self.log, TOPICS, 1, AckerLimits(), CODEC, STORED, self.operations.append)
-        return restore.core(0)
+        return restore.restore(0)
 
     def shorten(self, topic: str, offset: int) -> None:
         self.log.delete_before({TopicPartition(topic, 0): offset})
@@ -106,8 +106,8 @@ def test_bins_are_written_anew_where_something_stands_behind_state(
     """A bin may have another value there, which does not count."""
     installed.state()
     if not is_last:
-        installed.write(TOPICS.state, STORED.encode(bin_of(STORED, 0, 0, BIN)), key=part_key(0, 1_000_000))
-    assert installed.restored().ledger.changed_bins() == (set() if is_last else {0})
+        installed.write(TOPICS.state, STORED.encode(bin_part(STORED, 0, 0, BIN)), key=part_key(0, 1_000_000))
+    assert installed.restored().ledger.take_changed_bins() == (set() if is_last else {0})
 
 
 def test_verdicts_settle_again_and_give_none(installed: Installation) -> None:

@@ -361,7 +361,7 @@ def test_an_outage_goes_on_while_a_process_waits_for_transactions_alone() -> Non
     """Nobody has answered meanwhile; else an acker without a broker would never end."""
     installed = alone()
     world = installed.world
-    assert world.acker._broker.failed()
+    assert world.acker._broker.record_failure()
     world.now_ms += LIMITS.unreachable_ms
     installed.steps(2)
     assert world.acker._broker.silent_ms > LIMITS.unreachable_ms
@@ -374,7 +374,7 @@ def test_a_transaction_that_hangs_beyond_its_deadlines_is_waited_for_by_name() -
     """Who watches the loop then sees what hangs."""
     installed = shut()
     operations: list[str] = []
-    installed.world.acker._at = operations.append
+    installed.world.acker._name_operation = operations.append
     installed.world.now_ms += LIMITS.hung_ms - 10
     installed.steps(1)
     assert f"committing partition {SLOW}" not in operations

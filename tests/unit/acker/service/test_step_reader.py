@@ -12,10 +12,10 @@ from acker.config.settings import AckTopics
 from acker.errors import Unreachable
 from acker.kafka.port import Bound, OffsetAnswers, Record, TimestampType, TopicPartition
 from acker.service.step_reader import (
-    APART_ASK_MS,
-    APART_POLL_MS,
-    APART_POLLS,
     BURST,
+    STALLED_ASK_MS,
+    STALLED_POLL_MS,
+    STALLED_POLLS,
     StepReader,
     StepRecords,
 )
@@ -118,7 +118,7 @@ class Fetching:
         """Fetch, and take what may be applied to the first partition."""
         self.log.polls = []
         self.reader.fetch(now_ms, is_quiet=is_quiet)
-        return self.reader.take(0)
+        return self.reader.take_ready(0)
 
     def waits(self) -> list[tuple[str, int]]:
         """Return the polls of the last fetch that waited."""
@@ -268,7 +268,7 @@ def test_contributions_that_wait_count_against_the_next_step() -> None:
     fetching.log.polls = []
     fetching.reader.fetch(0)
     assert [poll for poll in fetching.log.polls if poll[0] == "acks"] == [("acks", 0, 2)]
-    assert len(fetching.reader.take(0).acks) == 5
+    assert len(fetching.reader.take_ready(0).acks) == 5
 
 
 # the order between the topics ------------------------------------------------------------------------------
@@ -285,20 +285,20 @@ def test_fails_wait_for_the_inits_before_them_and_no_later_ones_come_with_them(f
         [0, 1],
     )
     assert records.fail_end == 3
-    assert fetching.reader.positions(0) == (4, 3, 2)
+    assert fetching.reader.taken_offsets(0) == (4, 3, 2)
     # what is taken is gone
-    assert fetching.reader.take(0) == StepRecords(fail_end=3)
+    assert fetching.reader.take_ready(0) == StepRecords(fail_end=3)
 
 
 def test_fails_behind_the_end_that_was_found_wait_for_the_next_step(fetching: Fetching) -> None:
     held = [Record(TOPICS.fail, 0, offset, None, b"") for offset in range(5)]
     acks = [Record(TOPICS.ack, 0, offset, None, b"") for offset in (7, 8)]
     fetching.reader.records[0] = StepRecords([], held, acks, fail_end=3)
-    assert fetching.reader.positions(0) == (0, 0, 7)
-    records = fetching.reader.take(0)
+    assert fetching.reader.taken_offsets(0) == (0, 0, 7)
+    records = fetching.reader.take_ready(0)
     assert (offsets(records.fails), offsets(records.acks)) == ([0, 1, 2], [7, 8])
-    assert fetching.reader.positions(0) == (0, 3, 0)
-    assert offsets(fetching.reader.take(0).fails) == []
+    assert fetching.reader.taken_offsets(0) == (0, 3, 0)
+    assert offsets(fetching.reader.take_ready(0).fails) == []
 
 
 @pytest.mark.parametrize(("records_max", "inits"), [(5, [9, 6, 0]), (6, [9, 6, 0]), (7, [12, 3, 0])])
@@ -321,10 +321,10 @@ def test_a_partition_with_a_backlog_may_be_given_up() -> None:
     fetching.log.write(TOPICS.ack, 2)
     fetching.log.piece = 3
     fetching.reader.fetch(0)
-    fetching.reader.drop(0)
+    fetching.reader.forget(0)
     fetching.log.write(TOPICS.init, number=1)
     fetching.reader.fetch(1)
-    assert offsets(fetching.reader.take(1).inits) == [0]
+    assert offsets(fetching.reader.take_ready(1).inits) == [0]
 
 
 def test_a_reader_of_nothing_fetches_nothing() -> None:
@@ -343,7 +343,7 @@ def test_a_partition_is_set_apart_as_many_polls_after_the_last_progress() -> Non
     fetching.log.silent = {FAIL}
     fetching.fetch()
     # one init comes before, two in a poll each
-    assert fetching.waits()[1:] == [("control", APART_POLL_MS)] * (2 + APART_POLLS)
+    assert fetching.waits()[1:] == [("control", STALLED_POLL_MS)] * (2 + STALLED_POLLS)
 
 
 def test_barriers_are_where_both_topics_end() -> None:
@@ -352,8 +352,8 @@ def test_barriers_are_where_both_topics_end() -> None:
         fetching.log.write(TOPICS.ack, number + 1, number=number)
         fetching.log.write(TOPICS.fail, number + 5, number=number)
     fetching.log.leaderless = {TopicPartition(TOPICS.ack, 1), TopicPartition(TOPICS.fail, 2)}
-    assert fetching.reader.barriers([0, 1, 2, 3]) == {0: (1, 5), 3: (4, 8)}
-    assert fetching.reader.barriers([3]) == {3: (4, 8)}
+    assert fetching.reader.read_barriers([0, 1, 2, 3]) == {0: (1, 5), 3: (4, 8)}
+    assert fetching.reader.read_barriers([3]) == {3: (4, 8)}
 
 
 # partitions that are apart ---------------------------------------------------------------------------------
@@ -369,9 +369,9 @@ def test_a_partition_of_which_nothing_arrives_is_set_apart_after_some_polls(plac
         fetching.log.write(TOPICS.fail, number=number)
     fetching.log.silent = {place}
     records = fetching.fetch()
-    assert fetching.waits()[1:] == [("control", APART_POLL_MS)] * APART_POLLS
+    assert fetching.waits()[1:] == [("control", STALLED_POLL_MS)] * STALLED_POLLS
     assert (records.acks, records.fails) == ([], [])
-    other = fetching.reader.take(1)
+    other = fetching.reader.take_ready(1)
     assert (offsets(other.acks), offsets(other.fails), offsets(other.inits)) == ([0], [0], [0])
     records = fetching.fetch(1)
     assert (records.acks, records.fails) == ([], [])
@@ -379,7 +379,7 @@ def test_a_partition_of_which_nothing_arrives_is_set_apart_after_some_polls(plac
     fetching.fetch(2)
     records = fetching.fetch(3)
     assert (offsets(records.acks), offsets(records.fails)) == ([0], [0])
-    assert fetching.reader.positions(0) == (1, 1, 1)
+    assert fetching.reader.taken_offsets(0) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("place", [INIT, FAIL])
@@ -391,15 +391,22 @@ def test_ends_that_nobody_says_are_looked_for_at_times(place: TopicPartition) ->
     fetching.log.leaderless = {place}
     assert fetching.fetch(1_000).acks == []
     calls: list[int] = []
-    for now_ms in (1_000, 1_001, 1_000 + APART_ASK_MS - 1, 1_000 + APART_ASK_MS, 1_001 + APART_ASK_MS, 500):
+    for now_ms in (
+        1_000,
+        1_001,
+        1_000 + STALLED_ASK_MS - 1,
+        1_000 + STALLED_ASK_MS,
+        1_001 + STALLED_ASK_MS,
+        500,
+    ):
         before = fetching.log.bounds_calls
         assert fetching.fetch(now_ms).acks == []
         calls.append(fetching.log.bounds_calls - before)
     assert calls == [0, 0, 0, 2, 0, 2]
     fetching.log.leaderless = set()
-    fetching.fetch(500 + APART_ASK_MS)
-    fetching.fetch(501 + APART_ASK_MS)
-    assert fetching.reader.positions(0)[2] == 1
+    fetching.fetch(500 + STALLED_ASK_MS)
+    fetching.fetch(501 + STALLED_ASK_MS)
+    assert fetching.reader.taken_offsets(0)[2] == 1
 
 
 def test_a_partition_that_is_given_up_leaves_nothing() -> None:
@@ -409,7 +416,7 @@ def test_a_partition_that_is_given_up_leaves_nothing() -> None:
     fetching.log.write(TOPICS.init, 3)
     fetching.log.silent = {INIT}
     fetching.reader.fetch(0)
-    fetching.reader.drop(0)
+    fetching.reader.forget(0)
     fetching.log.silent = set()
     fetching.reader.fetch(1)
     assert set(fetching.log.made[0].positions) == {TopicPartition(TOPICS.ack, 1)}
@@ -417,7 +424,7 @@ def test_a_partition_that_is_given_up_leaves_nothing() -> None:
     records = fetching.fetch(2)
     assert (offsets(records.inits), offsets(records.acks)) == ([1, 2], [0])
     # the other one went on where it was
-    assert fetching.reader.positions(1) == (0, 0, 0)
+    assert fetching.reader.taken_offsets(1) == (0, 0, 0)
 
 
 # errors ----------------------------------------------------------------------------------------------------
@@ -444,7 +451,7 @@ def test_readers_are_not_assigned_again_without_an_error(fetching: Fetching) -> 
         before = acks.positions
         fetching.fetch(now_ms)
         assert acks.positions is before
-    fetching.reader.drop(0)
+    fetching.reader.forget(0)
     fetching.reader.assign({0: (0, 0, 0)})
     before = acks.positions
     fetching.fetch(3)

@@ -12,12 +12,12 @@ from acker.service.state import (
     State,
     StatePart,
     StoredRange,
-    carried_from,
     pack_ranges,
     parts_of,
     state_codec,
-    state_from,
+    unpack_carried,
     unpack_ranges,
+    unpack_state,
 )
 from acker.wire.codec import RECORD_BYTES_MAX, WIRE_TYPES, load_schema, wire_codec
 from acker.wire.events import Event, Tick
@@ -122,9 +122,9 @@ def test_a_state_is_cut_into_records_below_the_limit_and_joined_again() -> None:
     assert len(parts) > 1
     assert max(len(state_codec().encode(part)) for part in parts) < RECORD_BYTES_MAX
     found = {part.part: part for part in reversed(parts)}
-    assert state_from(state_codec(), found) == large
+    assert unpack_state(state_codec(), found) == large
     del found[1]
-    assert state_from(state_codec(), found) is None
+    assert unpack_state(state_codec(), found) is None
 
 
 def replace_name(lane: golden.StoredLane, name: str) -> golden.StoredLane:
@@ -140,7 +140,7 @@ def np_noise() -> bytes:
 def test_a_bin_that_is_none_says_so() -> None:
     """Nothing is guessed."""
     with pytest.raises(CodecError, match="cannot be unpacked"):
-        carried_from(state_codec(), StatePart(0, 1_000_000, 1, b"nonsense"))
+        unpack_carried(state_codec(), StatePart(0, 1_000_000, 1, b"nonsense"))
     with pytest.raises(CodecError, match="multiple"):
         unpack_ranges(b"1234567")
 

@@ -50,12 +50,12 @@ def works(world: World, planner: Planner, start: Journal) -> Journal:
 def harm_of_former_days(world: World, *, epoch: int, clock_ms: int) -> None:
     """Let the ackers have an owner with an epoch and a clock, as ackers without bounds could believe."""
     assert world.acker is not None
-    for acker in world.acker._owned.values():
+    for acker in world.acker._owned_ackers.values():
         group = acker.core.sessions.groups["g"]
         forged = Session("g", epoch, "forged") if epoch else group.owner
         group.owner = forged
         group.clocks[forged] = Clock(clock_ms, clock_ms)
-        acker.changed(world.now_ms, has_read_acks=True)
+        acker.record_change(world.now_ms, has_read_acks=True)
     world.run(1_500)
     world.kill_acker()
     world.start_acker()

@@ -361,7 +361,7 @@ def test_an_acked_copy_has_a_span_in_the_trace_of_its_record(exporter: InMemoryS
     tally, settled, copies = TracedTally(spans, topics().inputs.values()), VerdictSet(), copies_source(65_536)
     traces = traces_of(copies, 7, 9)
     value = pack_root_numbers(copies, traces.positions[::3], traces.values.reshape(-1, 3))
-    tally.note([Record("_ack_ack", 0, 0, None, b"", ((TRACES, value), (TRACES, b"garbage")))])
+    tally.record_headers([Record("_ack_ack", 0, 0, None, b"", ((TRACES, value), (TRACES, b"garbage")))])
     emission = InitEmission(Session("g", 1, "s"), "sentences", "t", 0, 1_000, 4_000)
     settled.ack(emission, copies, 0, np.array([3, 9, 12]))
     tally.add([settled], 5_000)

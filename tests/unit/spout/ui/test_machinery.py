@@ -13,7 +13,7 @@ import pytest
 
 from acker.config.topics import Topics
 from acker.kafka.port import GroupMember, Log, Outgoing, TopicPartition
-from acker.service.partition import NAMED_AFTER_MS
+from acker.service.partition import RESTORE_WRITTEN_AFTER_MS
 from replay.worker.service import ReplayService
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
@@ -114,7 +114,7 @@ def test_each_acker_partition_has_its_acker_and_how_long_its_last_restore_took()
     assert {each["acker"] for each in machinery(world)["acker_partitions"]} == {NOBODY}
     started_ms = world.now_ms
     world.start_acker()
-    world.run(NAMED_AFTER_MS + 1_000)
+    world.run(RESTORE_WRITTEN_AFTER_MS + 1_000)
     again = machinery(world)["acker_partitions"]
     assert {each["acker"] for each in again} == {"windhover-member-2"}
     # one partition a step of 100 ms, and each is timed in the step behind it
@@ -130,11 +130,11 @@ def test_a_restore_is_in_state_within_seconds_although_nothing_happens() -> None
     killed_ms = world.now_ms
     world.kill_acker()
     world.start_acker()
-    world.run(NAMED_AFTER_MS + 500)  # three steps restore
+    world.run(RESTORE_WRITTEN_AFTER_MS + 500)  # three steps restore
     ago_ms = [each["restored_ago_ms"] for each in machinery(world)["acker_partitions"]]
     assert all(world.now_ms - each > killed_ms for each in ago_ms)
     ends = world.log.ends([TopicPartition(world.topics.ack_topics.state, number) for number in range(3)])
-    world.run(2 * NAMED_AFTER_MS)
+    world.run(2 * RESTORE_WRITTEN_AFTER_MS)
     assert world.log.ends(ends) == ends, "it is written once"
 
 

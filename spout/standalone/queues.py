@@ -26,6 +26,9 @@ from spout.tuples.tuple import Tuple
 LATE_KEPT = 1_000
 """Names of roots that were settled too late, kept for the next report; more are only counted."""
 
+UNOPENED_SHARE = 4
+"""Each quarter of the timeout it begins anew for items that nobody has opened: three quarters are left."""
+
 Settleable = Item | Part | Items | Iterable[Item | Part]
 """What a client may settle in one call."""
 
@@ -34,18 +37,41 @@ Settleable = Item | Part | Items | Iterable[Item | Part]
 class Queue:
     """One input: its items, how many records to keep ready, and how many clients wait for now.
 
-    `requested` is the number of items, not that of clients.
+    Attributes:
+        timeout_ms: of its roots; 0: they have none.
+        requested: how many items clients wait for; that is not the number of
+            clients.
+        looked_ms: when `ready_for_long` looked last; 0: never.
+        looked_end: the serial behind the newest item at that time.
     """
 
     name: str
     store: PendingStore
     demand: Demand
+    timeout_ms: int
     requested: int = 0
+    looked_ms: int = 0
+    looked_end: int = 0
 
     def room(self, limits: ClientLimits, count: int) -> int:
         """Return how many of `count` items a client may open; what it may not open would only time out."""
         may_open = limits.max_open - self.store.open_of(limits.client)
         return max(0, min(count, may_open))
+
+    def ready_for_long(self, now_ms: int, end: int) -> list[PositionRun]:
+        """Return items that nobody has opened and that are ready since the last look; none between looks.
+
+        `end` is the serial behind the newest item. Example, of a timeout of
+        8 s: it looks every 2 s. An item that came 1 s before a look is
+        returned by the next one, when it is 3 s old, and then every 2 s.
+        """
+        look_every_ms = self.timeout_ms // UNOPENED_SHARE
+        if not look_every_ms or 0 <= now_ms - self.looked_ms < look_every_ms:
+            return []
+        runs = self.store.never_opened(self.looked_end)
+        self.looked_ms = now_ms
+        self.looked_end = end
+        return runs
 
     def why_none(self, limits: ClientLimits) -> str:
         """Return why a client that waits gets no item."""
@@ -100,7 +126,7 @@ class QueueCollection:
         self.by_name: dict[str, Queue] = {}
         self._by_input_id: dict[int, Queue] = {}
         for input in inputs:
-            queue = Queue(input.name, PendingStore(), Demand(input.timeout_ms))
+            queue = Queue(input.name, PendingStore(), Demand(input.timeout_ms), input.timeout_ms)
             self.by_name[input.name] = queue
             self._by_input_id[input.id] = queue
         self.records = ItemRecords()
@@ -160,6 +186,14 @@ class QueueCollection:
         gone = queue.store.lose(why_by_serial)
         self.records.let_go(gone)
         return bool(gone)
+
+    def keep_unopened(self, now_ms: int) -> None:
+        """Let timeouts begin anew of items that nobody has opened: nobody works on them, so none is late."""
+        for queue in self.by_name.values():
+            runs = queue.ready_for_long(now_ms, self.records.next)
+            if runs:
+                positions_by_source = self.records.positions(runs)
+                self.touched += RootSet.of_parts(positions_by_source.items()).runs()
 
     def expire(self, now_ms: int) -> int:
         """Put back items that clients have had open for too long; return how many there were."""

@@ -188,6 +188,7 @@ class SpoutService:
             returned_count = self.queues.expire(now_ms)
             lacking = self.queues.lacking(now_ms)
             late_names, self.queues.late_names = self.queues.late_names, []
+            self.queues.keep_unopened(now_ms)
             touched, self.queues.touched = self.queues.touched, []
             if returned_count or has_lost:  # whose items were taken away may open others
                 self._guard.notify_all()

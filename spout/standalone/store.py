@@ -97,6 +97,9 @@ class PendingStore:
         """Begin without an item."""
         self.is_closed = False
         self._waiting = PositionSet()
+        # items that a client had open and that were put back; some may have
+        # left since
+        self._put_back = PositionSet()
         # the leases with an open item, by client, and by the blocks of the
         # serials that they had at first; dicts with None for each, since these
         # keep the order and sets do not
@@ -130,6 +133,19 @@ class PendingStore:
     def peek(self) -> int | None:
         """Return the item that would be opened next; None if none waits."""
         return self._waiting.first
+
+    def never_opened(self, end: int) -> list[PositionRun]:
+        """Return the waiting items with serials below `end` that no client has had, ascending."""
+        put_back_runs: list[PositionRun] = []
+        never_opened_runs: list[PositionRun] = []
+        for waiting_start, waiting_end in self._waiting:
+            put_back_runs += self._put_back.within(waiting_start, waiting_end)
+            older_end = min(waiting_end, end)
+            if waiting_start < older_end:
+                never_opened_runs += self._put_back.outside(waiting_start, older_end)
+        # who was opened again, or has left, is forgotten
+        self._put_back = PositionSet(put_back_runs)
+        return never_opened_runs
 
     def open(self, client: str, count: int, until_ms: int | None = None) -> Lease | None:
         """Open the oldest waiting items for a client, at most `count`; None when none waits.
@@ -208,6 +224,7 @@ class PendingStore:
         if not self.drop(client, lease, serial):
             return False
         self._waiting.add(serial, serial + 1)
+        self._put_back.add(serial, serial + 1)
         return True
 
     def put_back_all(self, client: str, lease: Lease) -> int:
@@ -300,6 +317,8 @@ class PendingStore:
     def _return(self, lease: Lease) -> int:
         """Put the open items of a lease back; return how many there were."""
         runs = self._close_all(lease)
+        for run in runs:
+            self._put_back.add(*run)
         return sum(self._waiting.add(*run) for run in runs)
 
     def _close(self, lease: Lease, serial: int) -> bool:

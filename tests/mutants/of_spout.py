@@ -2658,6 +2658,23 @@ MUTANTS = (
     ),
     # -- clients that wait, and items that are lost
     Mutant(
+        "what-nobody-opened-has-no-timeout",
+        "spout/standalone/service.py",
+        "self.queues.keep_unopened(now_ms)",
+        "pass",
+        "tests/unit/spout/standalone/test_unopened_items.py"
+        "::test_records_that_nobody_opened_wait_for_their_client",
+        "records that were ready while their client paused would be dead letters",
+    ),
+    Mutant(
+        "what-was-put-back-has-its-timeout",
+        "spout/standalone/store.py",
+        "never_opened_runs += self._put_back.outside(waiting_start, older_end)",
+        "never_opened_runs.append(PositionRun(waiting_start, older_end))",
+        "tests/unit/spout/standalone/test_unopened_items.py::test_what_a_client_had_open_times_out_as_before",
+        "a client that puts a record back again and again would keep it for ever",
+    ),
+    Mutant(
         "who-looks-again-requests-no-more",
         "spout/standalone/store.py",
         "self._count_now = max(self._count_now, count)",

@@ -92,7 +92,7 @@ def test_progress_stands_where_it_was_until_the_record_that_was_begun_is_read() 
     """The same, in the queue alone."""
     intake = Intake(Progress(17, 1))
 
-    assert intake.peek(10).progress == Progress(17, 1)
+    assert intake.next_batch(10).progress == Progress(17, 1)
 
 
 def test_a_tick_adds_at_most_a_second_to_the_tick_before_it() -> None:

@@ -119,8 +119,8 @@ class Stage:
 
 def default_config() -> Path:
     """Return the demo's topics.yaml: the one in the package, else the project's own."""
-    here = Path(__file__).resolve()
-    for candidate in (here.with_name("topics.yaml"), here.parents[2] / "topics.yaml"):
+    own_path = Path(__file__).resolve()
+    for candidate in (own_path.with_name("topics.yaml"), own_path.parents[2] / "topics.yaml"):
         if candidate.is_file():
             return candidate
     raise UsageError("the demo's topics.yaml is not beside the package; name one with --config")

@@ -246,7 +246,7 @@ def _references_of_union(union: JavaObject) -> dict[int, set[int]]:
     branches = map(output_of, plan_children(union))
     references_by_column: dict[int, set[int]] = {}
     for column, *columns_of_others in zip(*branches, strict=True):
-        references_by_column[column.id] = {other.id for other in columns_of_others}
+        references_by_column[column.id] = {column_of_other.id for column_of_other in columns_of_others}
     return references_by_column
 
 

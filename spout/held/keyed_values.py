@@ -155,24 +155,25 @@ def _types_within(spark_type: DataType) -> tuple[DataType, ...]:
     return ()
 
 
-def encoded(column: Column, spark_type: DataType) -> Column:
+def encoded_column(column: Column, spark_type: DataType) -> Column:
     """Return a column with its values encoded, by its type; nulls stay nulls."""
     if not needs_encoding(spark_type):
         return column
     if isinstance(spark_type, StructType):
         fields = [
-            encoded(column[field.name], field.dataType).alias(field.name) for field in spark_type.fields
+            encoded_column(column[field.name], field.dataType).alias(field.name)
+            for field in spark_type.fields
         ]
         return sql.when(column.isNotNull(), sql.struct(*fields))
     if isinstance(spark_type, ArrayType):
         element = spark_type.elementType
         if _is_wrapped(element):
             return sql.transform(column, lambda value: _wrapped(value, element))
-        return sql.transform(column, lambda value: encoded(value, element))
+        return sql.transform(column, lambda value: encoded_column(value, element))
     if isinstance(spark_type, MapType):
         key_type, value_type = spark_type.keyType, spark_type.valueType
-        keyed = sql.transform_keys(column, lambda key, _: encoded(key, key_type))
-        return sql.transform_values(keyed, lambda _, value: encoded(value, value_type))
+        keyed = sql.transform_keys(column, lambda key, _: encoded_column(key, key_type))
+        return sql.transform_values(keyed, lambda _, value: encoded_column(value, value_type))
     if isinstance(spark_type, StringType):
         return column.cast("binary")
     if isinstance(spark_type, DateType):
@@ -184,7 +185,7 @@ def encoded(column: Column, spark_type: DataType) -> Column:
 
 def _wrapped(column: Column, spark_type: DataType) -> Column:
     """Return a column, encoded, as the one field of a struct."""
-    return sql.struct(encoded(column, spark_type).alias(_WRAPPED))
+    return sql.struct(encoded_column(column, spark_type).alias(_WRAPPED))
 
 
 def readable_key(column: Column, spark_type: DataType) -> Column:

@@ -273,10 +273,10 @@ class EmbeddedBroker:
         except OSError as error:
             raise UsageError(f"folder {data} is another user's; {OF_A_BROKER.cure}") from error
 
-    def wait_until_it_answers(self, others: Sequence[EmbeddedBroker] = ()) -> None:
+    def wait_until_it_answers(self, other_nodes: Sequence[EmbeddedBroker] = ()) -> None:
         """Request metadata until the answer is this broker's; if that does not happen, kill it and raise.
 
-        `others` are the other nodes of its cluster. Without one of them there may never be an
+        `other_nodes` are the other nodes of its cluster. Without one of them there may never be an
         answer, so if one ends, this one is killed too.
         """
         meta = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8")
@@ -284,7 +284,7 @@ class EmbeddedBroker:
         deadline_s = time.monotonic() + START_TIMEOUT_MS / 1000
         ended: EmbeddedBroker | None = None
         while time.monotonic() < deadline_s:
-            ended = next((broker for broker in (self, *others) if broker._cannot_answer()), None)
+            ended = next((broker for broker in (self, *other_nodes) if broker._cannot_answer()), None)
             if ended is not None:
                 break
             # a broker of another cluster may have taken the port, and answer in the place of this

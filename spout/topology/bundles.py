@@ -375,16 +375,18 @@ def _places_of_bundle(bundled: pa.RecordBatch) -> Places:
     return Places(_root_indices(bundled), tuple(map(Hop, subscriptions, ordinals)))
 
 
-def _with_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _with_type(column: pa.Array, original_type: pa.DataType) -> pa.Array:
     """Return a column in the type that it had before `Bundling.dictionary_encoded` and
     `_narrowed`.
     """
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
-    if column.type == wanted or not pa.types.is_struct(wanted):
-        return column.cast(wanted)
-    children = [_with_type(child, field.type) for child, field in zip(column.flatten(), wanted, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=list(wanted))
+    if column.type == original_type or not pa.types.is_struct(original_type):
+        return column.cast(original_type)
+    children = [
+        _with_type(child, field.type) for child, field in zip(column.flatten(), original_type, strict=True)
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(original_type))
 
 
 def _as_stream(rows: pa.RecordBatch, hidden: Sequence[str]) -> pa.Buffer:

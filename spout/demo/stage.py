@@ -224,8 +224,9 @@ def reserved_port() -> socket.socket:
 
 @contextmanager
 def phase(console: Console, what: str) -> Iterator[None]:
-    """Print a step and its seconds when the body has ended; on a terminal also show it while it
-    runs.
+    """Print a step and its seconds when the body has ended.
+
+    On a terminal also show it while it runs.
     """
     began_s = time.monotonic()
     with console.status(f"waiting: {what}") if console.is_terminal else nullcontext():
@@ -263,8 +264,9 @@ def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
 
 
 def longer_timeout_ms(timeout_ms: int, job_s: float) -> int:
-    """Return the timeout that a machine needs on which a small job takes `job_s`; 0: it needs no
-    longer one.
+    """Return the timeout that a machine needs on which a small job takes `job_s`.
+
+    0: it needs no longer one.
 
     `timeout_ms` is the present one; 0: the records never time out.
     """

@@ -73,8 +73,9 @@ def lines_of_file(path: Path) -> list[str]:
 
 
 def special_keys_by_line(records: int) -> dict[int, bytes]:
-    """Return the keys of the special ones of `records` lines, by the line's index; all others are
-    plain.
+    """Return the keys of the special ones of `records` lines, by the line's index.
+
+    All others are plain.
 
     Small demos have fewer: below four lines none is special, below forty there is one of each kind.
     """

@@ -68,8 +68,9 @@ class CallThatPassed(NamedTuple):
 
 
 class PoisonFinder:
-    """Finds the poison tuples of one task; `orders`: which calls its next child makes in another
-    way.
+    """Finds the poison tuples of one task.
+
+    `orders`: which calls its next child makes in another way.
     """
 
     def __init__(

@@ -485,8 +485,9 @@ def in_thread(work: Callable[[], T]) -> T:
 
 
 def _cluster_at(address: str) -> tuple[str, Collection[int]]:
-    """Return the id and the node ids of the cluster that answers at an address; "" and none: nobody
-    does.
+    """Return the id and the node ids of the cluster that answers at an address.
+
+    "" and none: nobody does.
     """
     client = AdminClient({"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 200})
     try:
@@ -497,8 +498,9 @@ def _cluster_at(address: str) -> tuple[str, Collection[int]]:
 
 
 def _copy_to_cache(written: Path, cached: Path) -> None:
-    """Copy a file of a broker for the next ones, if that can be done; without it they start as
-    slowly.
+    """Copy a file of a broker for the next ones, if that can be done.
+
+    Without it they start as slowly.
     """
     with suppress(OSError), written_whole(cached) as draft:
         shutil.copy(written, draft)
@@ -553,8 +555,9 @@ def free_ports(number: int, besides: Collection[int] = ()) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server could listen on a port now; it can where only closing connections are
-    left.
+    """Return whether a server could listen on a port now.
+
+    It can where only closing connections are left.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -299,8 +299,9 @@ def _dictionary_encoded(column: pa.Array, tasks: int) -> pa.Array:
 
 
 def _packed_anchors(batch: pa.RecordBatch) -> I64 | None:
-    """Return the column of packed anchors (`Carry.PACKED`); None: the rows have none, or of another
-    form.
+    """Return the column of packed anchors (`Carry.PACKED`).
+
+    None: the rows have none, or of another form.
     """
     index = batch.schema.get_field_index(ANCHOR)
     if index < 0:
@@ -327,8 +328,9 @@ def _narrowest_type(values: int) -> np.dtype[Any]:
 
 
 def _unbundled_column(bundled: pa.RecordBatch, field: pa.Field, task: int) -> pa.Array:
-    """Return a column of a bundle's rows as it was before `Bundling.bundle`; nulls: it is another
-    stream's.
+    """Return a column of a bundle's rows as it was before `Bundling.bundle`.
+
+    Nulls: it is another stream's.
 
     `task`: the one that the bundle goes to.
     """

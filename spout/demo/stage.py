@@ -135,7 +135,7 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
        read again.
     3. Make the topics.
     4. Start acker and replay worker, unless the cluster is another's, which has its own.
-    5. Start the page, which is told the address of the driver's metrics.
+    5. Start the page, which gets the address of the driver's metrics.
     """
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windhover-demo-")))
     config = options.config or default_config()

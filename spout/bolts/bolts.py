@@ -449,8 +449,9 @@ def invoke(bolt: str, method: Callable[..., object], *arguments: object) -> None
 
 
 def returned_error(bolt: str, method: Callable[..., object], returned: object) -> TupleError:
-    """Return the error of a method that returned something else than None; close a returned
-    coroutine.
+    """Return the error of a method that returned something else than None.
+
+    Close a returned coroutine.
     """
     owner = type(getattr(method, "__self__", None)).__name__
     method_name = f"{owner}.{getattr(method, '__name__', 'execute')}"

@@ -143,8 +143,9 @@ def name_and_type(field: str) -> tuple[str, str]:
 
 
 def _check_type(name: str, text: str) -> None:
-    """Raise `ValueError` if a text is no type, or one that Arrow does not carry; also for types
-    within it.
+    """Raise `ValueError` if a text is no type, or one that Arrow does not carry.
+
+    Also for types within it.
 
     `name`: of the field, for the message.
     """
@@ -180,8 +181,9 @@ def without_brackets(text: str) -> str:
 
 
 def _refused_word(words: Sequence[str]) -> str:
-    """Return the word of a type that is looked up in `_CURES`; empty: none, and the type is
-    carried.
+    """Return the word of a type that is looked up in `_CURES`.
+
+    Empty: none, and the type is carried.
 
     It is the first one, but ``collate`` of a string with a collation, and of an interval ``month``
     or ``interval``, by its units.

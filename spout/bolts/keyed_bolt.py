@@ -248,8 +248,9 @@ class KeyedCollector:
         self.touched.extend(tuples)
 
     def _next_child_anchor(self, parent: KeyedTuple) -> tuple[int, int, int]:
-        """Count one more emission on a tuple that has a root; return its anchor: source, position,
-        edge.
+        """Count one more emission on a tuple that has a root.
+
+        Return its anchor: source, position, edge.
         """
         source, position, edge = parent.anchor or (0, 0, 0)  # never None here
         ordinal = parent.children

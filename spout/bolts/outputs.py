@@ -125,8 +125,9 @@ def _structs_within(data_type: DataType) -> Iterator[StructType]:
 
 
 def _types_within(data_type: DataType) -> list[DataType]:
-    """Return the types directly within a type; none: its values are single ones, such as
-    numbers.
+    """Return the types directly within a type.
+
+    None: its values are single ones, such as numbers.
     """
     if isinstance(data_type, StructType):
         return [field.dataType for field in data_type.fields]

@@ -60,8 +60,9 @@ _EVENTS: Final = ("emit", "execute", "ack", "fail", "cleanup")
 
 
 def _contexts_by_row(rows: Rows) -> dict[int, str]:
-    """Return the trace context of each row that has one, by its number; of two fields the first
-    counts.
+    """Return the trace context of each row that has one, by its number.
+
+    Of two fields the first counts.
     """
     for field, parse in _FIELDS:
         with suppress(*_WRONG_FIELD):  # then the next field is tried

@@ -238,8 +238,9 @@ class _Reader:
             return None
 
     def import_object(self, path: problems.Path, reference: str) -> Any:
-        """Import an object by ``module:name`` and return it; add a problem and return None if that
-        fails.
+        """Import an object by ``module:name`` and return it.
+
+        Add a problem and return None if that fails.
         """
         module_name, colon, name = reference.partition(":")
         if not colon or not module_name or not name:
@@ -367,8 +368,9 @@ def _read_variables(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _what_it_spells(value: Any) -> Any:
-    """Return the int, float or bool that a variable's text spells, or the text; other values as
-    they are.
+    """Return the int, float or bool that a variable's text spells, or the text.
+
+    Other values as they are.
     """
     if not isinstance(value, VariableText):
         return value

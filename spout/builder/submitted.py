@@ -306,7 +306,7 @@ class SubmittedTopology:
     def _start(self) -> StreamingQuery:
         """Start Spark's query with the options of `submit`."""
         options = self._options
-        write = publishing(_write_to_sinks(self._compiled), deterministic=bool(options.get("deterministic")))
+        write = publishing(_sink_writer(self._compiled), deterministic=bool(options.get("deterministic")))
         writer = self._frame.rows.writeStream.foreachBatch(write)
         if options.get("checkpoint") is not None:
             writer = writer.option("checkpointLocation", str(options["checkpoint"]))
@@ -426,7 +426,7 @@ def submit(
     return submitted
 
 
-def _write_to_sinks(compiled: Compiled) -> WriteBatch:
+def _sink_writer(compiled: Compiled) -> WriteBatch:
     """Return the function that writes the rows of a batch's last stage to all sinks."""
     outputs = compiled.layout.outputs
     if not outputs:

@@ -372,8 +372,9 @@ def sinks_of(graph: Graph, sink: SinkFunctions) -> dict[StreamId, WriteBatch]:
 
 
 def _sinks_by_name(graph: Graph, sink: Mapping[Any, WriteBatch]) -> dict[StreamId, WriteBatch]:
-    """Return the function of each stream; a key of `sink` is a component, or (component,
-    stream).
+    """Return the function of each stream.
+
+    A key of `sink` is a component, or (component, stream).
     """
     write_by_stream: dict[StreamId, WriteBatch] = {}
     for key in sink:
@@ -396,8 +397,9 @@ def _check_write(write: WriteBatch) -> None:
 
 
 def names_only(bolt: str, output: str) -> pa.Schema:
-    """Return an output's fields with their names alone, as a `ParseOutput`; all types are Arrow's
-    null.
+    """Return an output's fields with their names alone, as a `ParseOutput`.
+
+    All types are Arrow's null.
 
     For a plan the types do not matter.
     """

@@ -231,8 +231,9 @@ class Outcomes:
         return location(topic, partition_of(root.source), offset_of(root.position))
 
     def _end_records_of_acked(self, source: int, start: int, end: int) -> None:
-        """Record that the records of acked roots ended; `start` and `end` are positions of a
-        source.
+        """Record that the records of acked roots ended.
+
+        `start` and `end` are positions of a source.
         """
         partition = partition_of(source)
         first_offset = offset_of(start)

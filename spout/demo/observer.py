@@ -92,8 +92,9 @@ class OutcomeObserver:
         return False
 
     def record_kill(self, wall_ms: int) -> None:
-        """Record that the acker was killed at a wall time; everything read so far counts as before
-        it.
+        """Record that the acker was killed at a wall time.
+
+        Everything read so far counts as before it.
         """
         self._killed_wall_ms = wall_ms
 
@@ -132,8 +133,9 @@ class OutcomeObserver:
             self.last_ack_ms = max(self.last_ack_ms, written_ms)
 
     def _due_wall_ms(self, lost: events.Lost) -> int | None:
-        """Return the wall time at which the timeout of lost roots passed; None: they did not time
-        out.
+        """Return the wall time at which the timeout of lost roots passed.
+
+        None: they did not time out.
         """
         match lost.reason:
             case Verdict.TIMED_OUT:

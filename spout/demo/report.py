@@ -98,8 +98,9 @@ def checks(
 
 
 def first_difference(expected: Counter[str], counted: Counter[str]) -> str:
-    """Return a sentence on the first word, in alphabetical order, whose counts differ; empty: none
-    does.
+    """Return a sentence on the first word, in alphabetical order, whose counts differ.
+
+    Empty: none does.
     """
     for word in sorted(expected.keys() | counted.keys()):
         if expected[word] != counted[word]:
@@ -263,8 +264,9 @@ class DemoProgress:
             self._live.stop()
 
     def show(self, records_done: int, counts: OutcomeCounts) -> None:
-        """Show how many records are done; where there is no terminal, at most every
-        `LINE_SECONDS`.
+        """Show how many records are done.
+
+        Where there is no terminal, at most every `LINE_SECONDS`.
         """
         now_s = time.monotonic()
         self._updates.append((now_s, records_done))

@@ -119,8 +119,8 @@ class Stage:
 
 def default_config() -> Path:
     """Return the demo's topics.yaml: the one in the package, else the project's own."""
-    here = Path(__file__).resolve()
-    for candidate in (here.with_name("topics.yaml"), here.parents[2] / "topics.yaml"):
+    own_path = Path(__file__).resolve()
+    for candidate in (own_path.with_name("topics.yaml"), own_path.parents[2] / "topics.yaml"):
         if candidate.is_file():
             return candidate
     raise UsageError("the demo's topics.yaml is not beside the package; name one with --config")
@@ -135,7 +135,7 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
        read again.
     3. Make the topics.
     4. Start acker and replay worker, unless the cluster is another's, which has its own.
-    5. Start the page, which is told the address of the driver's metrics.
+    5. Start the page, which gets the address of the driver's metrics.
     """
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windhover-demo-")))
     config = options.config or default_config()
@@ -224,8 +224,9 @@ def reserved_port() -> socket.socket:
 
 @contextmanager
 def phase(console: Console, what: str) -> Iterator[None]:
-    """Print a step and its seconds when the body has ended; on a terminal also show it while it
-    runs.
+    """Print a step and its seconds when the body has ended.
+
+    On a terminal also show it while it runs.
     """
     began_s = time.monotonic()
     with console.status(f"waiting: {what}") if console.is_terminal else nullcontext():
@@ -263,8 +264,9 @@ def start_spark(stage: Stage, stack: ExitStack) -> SparkSession:
 
 
 def longer_timeout_ms(timeout_ms: int, job_s: float) -> int:
-    """Return the timeout that a machine needs on which a small job takes `job_s`; 0: it needs no
-    longer one.
+    """Return the timeout that a machine needs on which a small job takes `job_s`.
+
+    0: it needs no longer one.
 
     `timeout_ms` is the present one; 0: the records never time out.
     """

@@ -73,8 +73,9 @@ def lines_of_file(path: Path) -> list[str]:
 
 
 def special_keys_by_line(records: int) -> dict[int, bytes]:
-    """Return the keys of the special ones of `records` lines, by the line's index; all others are
-    plain.
+    """Return the keys of the special ones of `records` lines, by the line's index.
+
+    All others are plain.
 
     Small demos have fewer: below four lines none is special, below forty there is one of each kind.
     """
@@ -87,8 +88,8 @@ def special_keys_by_line(records: int) -> dict[int, bytes]:
     plain = [index for index in range(first_lines) if index not in keys]
     # Spread evenly, so that they meet different batches, partitions and acker states: with one line
     # of each of the two kinds, those at a quarter and at a half of the plain ones.
-    wanted = 2 * lines_of_each_kind
-    spread = [plain[len(plain) * (number + 1) // (wanted + 2)] for number in range(wanted)]
+    special_count = 2 * lines_of_each_kind
+    spread = [plain[len(plain) * (number + 1) // (special_count + 2)] for number in range(special_count)]
     # by turns one of each kind; few lines have the same index several times
     for number, index in enumerate(dict.fromkeys(spread)):
         keys[index] = FAILS_TWICE if number % 2 == 0 else NEVER_ACKED_AT_FIRST

@@ -232,9 +232,9 @@ def _references_of(node: JavaObject) -> dict[int, set[int]]:
             reference_ids = {int(column.exprId().id()) for column in references}
             references_by_alias[int(expression.exprId().id())] = reference_ids
     columns_of_children = _columns_of_children(node)
-    known_ids = {column.id for column in columns_of_children} | references_by_alias.keys()
+    explained_ids = {column.id for column in columns_of_children} | references_by_alias.keys()
     anchor_ids = {column.id for column in columns_of_children if column.name == ANCHOR}
-    ids_without_alias = {column.id for column in output_of(node)} - known_ids
+    ids_without_alias = {column.id for column in output_of(node)} - explained_ids
     return references_by_alias | dict.fromkeys(ids_without_alias, anchor_ids)
 
 
@@ -246,7 +246,7 @@ def _references_of_union(union: JavaObject) -> dict[int, set[int]]:
     branches = map(output_of, plan_children(union))
     references_by_column: dict[int, set[int]] = {}
     for column, *columns_of_others in zip(*branches, strict=True):
-        references_by_column[column.id] = {other.id for other in columns_of_others}
+        references_by_column[column.id] = {column_of_other.id for column_of_other in columns_of_others}
     return references_by_column
 
 

@@ -254,8 +254,9 @@ class HoldTask:
     fails_late: bool
 
     def __call__(self, columns: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        """Yield the edges of rows, by the fields of their anchors and their times; report at the
-        end.
+        """Yield the edges of rows, by the fields of their anchors and their times.
+
+        Report at the end.
 
         `columns`: for each batch the packed anchors, source and position of the roots, and the
         times in ms until which the rows are held.

@@ -161,8 +161,9 @@ class EntryTask:
     ledger: Any
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the key, the tuple and the anchor of each row; report after the last one was
-        taken.
+        """Yield the key, the tuple and the anchor of each row.
+
+        Report after the last one was taken.
         """
         received = Fingerprint()
         blocks: list[HeldBlock] = []

@@ -42,7 +42,7 @@ from spout.held.keyed_exit import (
 )
 from spout.held.keyed_values import (
     TupleDecoder,
-    encoded,
+    encoded_column,
     has_times,
     needs_encoding,
     nested_array_within,
@@ -217,7 +217,7 @@ def reported_by_keyed_bolt(
         have_times=tuple(has_times(types[name]) for name in key_names),
     )
     readable_keys = [readable_key(sql.col(name), types[name]).alias(name) for name in key_names]
-    encoded_columns = [encoded(sql.col(name), types[name]).alias(name) for name in streams]
+    encoded_columns = [encoded_column(sql.col(name), types[name]).alias(name) for name in streams]
     encoded_rows = rows.select(*readable_keys, *encoded_columns, ANCHOR)
 
     def run(key: Any, frames: Iterable[PandasFrame], state: GroupState) -> Iterator[PandasFrame]:

@@ -109,8 +109,9 @@ def _has_dictionaries(spark_type: DataType) -> bool:
 
 
 def unhashable_map_key(spark_type: DataType) -> DataType | None:
-    """Return the type of a map's keys, within a type, that no dictionary can have; None: there is
-    none.
+    """Return the type of a map's keys, within a type, that no dictionary can have.
+
+    None: there is none.
     """
     if isinstance(spark_type, MapType) and isinstance(spark_type.keyType, StructType | ArrayType):
         return spark_type.keyType
@@ -122,8 +123,9 @@ def unhashable_map_key(spark_type: DataType) -> DataType | None:
 
 
 def nested_array_within(spark_type: DataType) -> DataType | None:
-    """Return the type of arrays of arrays, within that of a key, that could end the query; None:
-    none could.
+    """Return the type of arrays of arrays, within that of a key, that could end the query.
+
+    None: none could.
 
     A key is not encoded. If it has times or structs, PySpark converts them, and then calls
     `numpy.array` on the arrays that hold them. Where these differ in length, or one is null, that
@@ -155,24 +157,25 @@ def _types_within(spark_type: DataType) -> tuple[DataType, ...]:
     return ()
 
 
-def encoded(column: Column, spark_type: DataType) -> Column:
+def encoded_column(column: Column, spark_type: DataType) -> Column:
     """Return a column with its values encoded, by its type; nulls stay nulls."""
     if not needs_encoding(spark_type):
         return column
     if isinstance(spark_type, StructType):
-        fields = [
-            encoded(column[field.name], field.dataType).alias(field.name) for field in spark_type.fields
-        ]
-        return sql.when(column.isNotNull(), sql.struct(*fields))
+        encoded_fields: list[Column] = []
+        for field in spark_type.fields:
+            encoded_field = encoded_column(column[field.name], field.dataType)
+            encoded_fields.append(encoded_field.alias(field.name))
+        return sql.when(column.isNotNull(), sql.struct(*encoded_fields))
     if isinstance(spark_type, ArrayType):
         element = spark_type.elementType
         if _is_wrapped(element):
             return sql.transform(column, lambda value: _wrapped(value, element))
-        return sql.transform(column, lambda value: encoded(value, element))
+        return sql.transform(column, lambda value: encoded_column(value, element))
     if isinstance(spark_type, MapType):
         key_type, value_type = spark_type.keyType, spark_type.valueType
-        keyed = sql.transform_keys(column, lambda key, _: encoded(key, key_type))
-        return sql.transform_values(keyed, lambda _, value: encoded(value, value_type))
+        keyed = sql.transform_keys(column, lambda key, _: encoded_column(key, key_type))
+        return sql.transform_values(keyed, lambda _, value: encoded_column(value, value_type))
     if isinstance(spark_type, StringType):
         return column.cast("binary")
     if isinstance(spark_type, DateType):
@@ -184,7 +187,7 @@ def encoded(column: Column, spark_type: DataType) -> Column:
 
 def _wrapped(column: Column, spark_type: DataType) -> Column:
     """Return a column, encoded, as the one field of a struct."""
-    return sql.struct(encoded(column, spark_type).alias(_WRAPPED))
+    return sql.struct(encoded_column(column, spark_type).alias(_WRAPPED))
 
 
 def readable_key(column: Column, spark_type: DataType) -> Column:
@@ -208,8 +211,9 @@ def readable_key(column: Column, spark_type: DataType) -> Column:
 
 
 def _is_refused(column: Column, spark_type: DataType, *, at_top: bool = False) -> Column | None:
-    """Return, as a column of booleans, whether pandas refuses a key; None: it refuses none of this
-    type.
+    """Return, as a column of booleans, whether pandas refuses a key.
+
+    None: it refuses none of this type.
 
     A key cannot be a map.
 
@@ -302,11 +306,11 @@ class TupleDecoder:
             OverflowError: a date or time is not in Python's years 1 to 9999.
             UnicodeDecodeError: a text is no UTF-8.
         """
-        return _replaced(values, self._decoders)
+        return _with_decoded_fields(values, self._decoders)
 
     def with_zones(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values of a tuple from a state, with a zone where an earlier version kept none."""
-        return _replaced(values, self._localizers)
+        return _with_decoded_fields(values, self._localizers)
 
     def check_key(self, encoded_values: Mapping[str, Any], key_fields: Iterable[str]) -> None:
         """Raise `OverflowError` if a time in a field of the key is out of pandas' range for
@@ -334,9 +338,10 @@ class TupleDecoder:
         return pd.Timestamp(value.to_pydatetime(warn=False).replace(tzinfo=zone_of(self._zone)))
 
 
-def _replaced(values: Mapping[str, Any], decoders: Mapping[str, Decode]) -> Mapping[str, Any]:
-    """Return values by field, decoded where the field has a decoder; the very same mapping if none
-    has.
+def _with_decoded_fields(values: Mapping[str, Any], decoders: Mapping[str, Decode]) -> Mapping[str, Any]:
+    """Return values by field, decoded where the field has a decoder.
+
+    The very same mapping if none has.
     """
     if not decoders:
         return values
@@ -358,8 +363,9 @@ def _decoders(
     *,
     are_encoded: bool = True,
 ) -> dict[str, Decode]:
-    """Return the decoders of those fields that need one, by their names; for the rest see
-    `_decoder`.
+    """Return the decoders of those fields that need one, by their names.
+
+    For the rest see `_decoder`.
     """
     decoders: dict[str, Decode] = {}
     for name, spark_type in types_by_field.items():
@@ -427,8 +433,9 @@ def _decode_numbers(dtype: type, structs: Any) -> Any:
 
 
 def _array_of_objects(elements: list[Any]) -> Any:
-    """Return a NumPy array of objects, as Spark does; `np.array` would make two dimensions of [[1],
-    [2]].
+    """Return a NumPy array of objects, as Spark does.
+
+    `np.array` would make two dimensions of [[1], [2]].
     """
     array = np.empty(len(elements), object)
     array[:] = elements

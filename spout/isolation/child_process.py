@@ -67,8 +67,9 @@ class Why(Enum):
 
 
 class ChildEnded(Exception):
-    """A child ended before it answered; `how`: a text, as of `how_it_ended`; `why`: who or what
-    ended it.
+    """A child ended before it answered.
+
+    `how`: a text, as of `how_it_ended`; `why`: who or what ended it.
     """
 
     def __init__(self, how: str, why: Why = Why.DIED) -> None:

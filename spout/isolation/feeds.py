@@ -43,8 +43,9 @@ class Feed(NamedTuple):
     slip: Slip | None = None
 
     def blocks(self, size: int) -> list[Feed]:
-        """Return it in blocks of `size` rows, the last with what is left; without rows it is one
-        block.
+        """Return it in blocks of `size` rows, the last with what is left.
+
+        Without rows it is one block.
         """
         return [self._cut(start, size) for start in range(0, len(self.rows), size)] or [self]
 
@@ -126,8 +127,9 @@ def unpack_feed(data: bytes) -> Feed:
 
 
 def pack_error(error: Exception) -> bytes:
-    """Return what was raised in the place of an answer as bytes; if it cannot be pickled, its
-    text.
+    """Return what was raised in the place of an answer as bytes.
+
+    If it cannot be pickled, its text.
     """
     try:
         data = pickle.dumps(error, protocol=5)

@@ -128,8 +128,9 @@ class IsolatedRun:
         return one_batch(batches, self._pass.leaving_schema, self._pass.name)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Have a child do what is in the spool, and clean up; return the rows that leave by
-        that.
+        """Have a child finish the stage, and clean up; return the rows that leave by that.
+
+        Where blocks are not kept, it begins with the first row in the spool.
         """
         if self._keeps_blocks:
             return self._keep_report(self._ask_until_answered(_FINISH, b""))
@@ -194,8 +195,9 @@ class IsolatedRun:
         return ChildAnswer(batches + finished.batches, finished.report)
 
     def _ask(self, number: int, packed: bytes) -> ChildAnswer:
-        """Have the child, forked if there is none, work on block `number`, or `_FINISH`; return its
-        answer.
+        """Have the child, forked if there is none, work on block `number`, or `_FINISH`.
+
+        Return its answer.
 
         `packed`: the block. Raises `ChildEnded`, or what was raised in the child.
         """

@@ -57,7 +57,7 @@ class _DividedCall(NamedTuple):
     cause: Cause
 
 
-class PassedCall(NamedTuple):
+class CallThatPassed(NamedTuple):
     """A call at which a process ended, and which passed when it was made again.
 
     `roots`: indices of the batch's plan, ascending.
@@ -68,8 +68,9 @@ class PassedCall(NamedTuple):
 
 
 class PoisonFinder:
-    """Finds the poison tuples of one task; `orders`: which calls its next child makes in another
-    way.
+    """Finds the poison tuples of one task.
+
+    `orders`: which calls its next child makes in another way.
     """
 
     def __init__(
@@ -152,16 +153,16 @@ class PoisonFinder:
         self._log_poison(call.bolt, error, message, call.roots)
         self._raise_if_too_many(self._poison_counts.total(), call.bolt, message)
 
-    def passed_calls(self) -> tuple[PassedCall, ...]:
+    def passed_calls(self) -> tuple[CallThatPassed, ...]:
         """Return the calls at which a process ended, and which passed when they were made again.
 
         They are calls for several rows of which no row is poison, and the one
         at which the attempt before hung.
         """
-        passed = [PassedCall(cause, _ascending(call.roots)) for call, cause in self._divided_and_passed()]
+        passed = [CallThatPassed(cause, _ascending(call.roots)) for call, cause in self._divided_and_passed()]
         if self._hung is not None and not self._hangs_again(self._hung):
             cause = Cause.of(self._hung.bolt, HUNG, self._hung_message())
-            passed.append(PassedCall(cause, _ascending(self._hung.roots)))
+            passed.append(CallThatPassed(cause, _ascending(self._hung.roots)))
         return tuple(passed)
 
     def _divided_and_passed(self) -> Iterator[_DividedCall]:

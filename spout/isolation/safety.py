@@ -63,8 +63,9 @@ class Safety:
     mark: str = ""
 
     def isolates(self, tries: int) -> bool:
-        """Return whether a task lets its bolts work in a child; `tries`: how often it was tried
-        before.
+        """Return whether a task lets its bolts work in a child.
+
+        `tries`: how often it was tried before.
         """
         if not hasattr(os, "fork"):
             return False
@@ -73,8 +74,9 @@ class Safety:
 
 
 def limit_ms(inputs: Sequence[Input]) -> int:
-    """Return the `bolt_timeout` of a query, ms: the longest of its inputs; 0: one of them has
-    none.
+    """Return the `bolt_timeout` of a query, ms: the longest of its inputs.
+
+    0: one of them has none.
     """
     limits_ms = [input.bolt_timeout_ms for input in inputs]
     return max(limits_ms) if all(limits_ms) else 0
@@ -90,8 +92,9 @@ def tried_once(master: str) -> bool:
 
 
 def idle_limit_ms(settings: Mapping[str, str]) -> int:
-    """Return after how long without a word Spark ends a Python worker: ms, whole seconds; 0: it
-    ends none.
+    """Return after how long without a word Spark ends a Python worker: ms, whole seconds.
+
+    0: it ends none.
 
     `settings` are those of the Spark session. A time without a unit is in
     seconds.

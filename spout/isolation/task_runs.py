@@ -46,8 +46,9 @@ _M_MMAP_THRESHOLD: Final = -3
 
 @contextmanager
 def running_stage(pass_: StagePass, safety: Safety, *, again: bool = False) -> Iterator[TaskRun]:
-    """Yield a stage at work, in this process, or in a child if the batch was tried before; close it
-    behind.
+    """Yield a stage at work, in this process, or in a child if the batch was tried before.
+
+    Close it behind.
 
     `again`: the batch is known to be run again. Bolts on rows that are not
     tracked are neither isolated nor watched: nobody could fail a record for

@@ -273,10 +273,10 @@ class EmbeddedBroker:
         except OSError as error:
             raise UsageError(f"folder {data} is another user's; {OF_A_BROKER.cure}") from error
 
-    def wait_until_it_answers(self, others: Sequence[EmbeddedBroker] = ()) -> None:
+    def wait_until_it_answers(self, other_nodes: Sequence[EmbeddedBroker] = ()) -> None:
         """Request metadata until the answer is this broker's; if that does not happen, kill it and raise.
 
-        `others` are the other nodes of its cluster. Without one of them there may never be an
+        `other_nodes` are the other nodes of its cluster. Without one of them there may never be an
         answer, so if one ends, this one is killed too.
         """
         meta = (self.directory / "data" / "meta.properties").read_text(encoding="utf-8")
@@ -284,7 +284,7 @@ class EmbeddedBroker:
         deadline_s = time.monotonic() + START_TIMEOUT_MS / 1000
         ended: EmbeddedBroker | None = None
         while time.monotonic() < deadline_s:
-            ended = next((broker for broker in (self, *others) if broker._cannot_answer()), None)
+            ended = next((broker for broker in (self, *other_nodes) if broker._cannot_answer()), None)
             if ended is not None:
                 break
             # a broker of another cluster may have taken the port, and answer in the place of this
@@ -485,8 +485,9 @@ def in_thread(work: Callable[[], T]) -> T:
 
 
 def _cluster_at(address: str) -> tuple[str, Collection[int]]:
-    """Return the id and the node ids of the cluster that answers at an address; "" and none: nobody
-    does.
+    """Return the id and the node ids of the cluster that answers at an address.
+
+    "" and none: nobody does.
     """
     client = AdminClient({"bootstrap.servers": address, "log_level": 0, "reconnect.backoff.max.ms": 200})
     try:
@@ -497,8 +498,9 @@ def _cluster_at(address: str) -> tuple[str, Collection[int]]:
 
 
 def _copy_to_cache(written: Path, cached: Path) -> None:
-    """Copy a file of a broker for the next ones, if that can be done; without it they start as
-    slowly.
+    """Copy a file of a broker for the next ones, if that can be done.
+
+    Without it they start as slowly.
     """
     with suppress(OSError), written_whole(cached) as draft:
         shutil.copy(written, draft)
@@ -553,8 +555,9 @@ def free_ports(number: int, besides: Collection[int] = ()) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server could listen on a port now; it can where only closing connections are
-    left.
+    """Return whether a server could listen on a port now.
+
+    It can where only closing connections are left.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

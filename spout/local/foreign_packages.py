@@ -11,8 +11,9 @@ OURS: Final = Path(__file__).resolve().parents[2]
 
 
 def foreign_packages() -> dict[str, str]:
-    """Return the folder of each of `acker` and `replay` that is not ours; ``nowhere``: there is
-    none.
+    """Return the folder of each of `acker` and `replay` that is not ours.
+
+    ``nowhere``: there is none.
     """
     folder_by_package: dict[str, str] = {}
     for name in ("acker", "replay"):

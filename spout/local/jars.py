@@ -393,8 +393,9 @@ def _is_not_found(error: Exception) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes while the body runs; the kernel releases it when the process
-    dies.
+    """Hold a lock between processes while the body runs.
+
+    The kernel releases it when the process dies.
     """
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

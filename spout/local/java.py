@@ -77,8 +77,9 @@ def is_missed_by_spark(java: Java, environ: Mapping[str, str]) -> bool:
 
 
 def parse_major(banner: str) -> int | None:
-    """Return the major version in the output of `java -version` (8 for "1.8.0_402"); None: it has
-    none.
+    """Return the major version in the output of `java -version` (8 for "1.8.0_402").
+
+    None: it has none.
     """
     match = _VERSION.search(banner)
     return int(match.group(1)) if match else None

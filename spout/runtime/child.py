@@ -77,8 +77,9 @@ class Child:
 
     @property
     def log(self) -> Path:
-        """Return the file with its output, of all its starts; make a temporary one if none was
-        named.
+        """Return the file with its output, of all its starts.
+
+        Make a temporary one if none was named.
         """
         if self._log is None:
             self._temporary_folder = Path(tempfile.mkdtemp(prefix=f"windhover-{self.kind}-"))
@@ -92,8 +93,9 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """Return its exit code: negative after a signal; None while it runs or before it was
-        started.
+        """Return its exit code: negative after a signal.
+
+        None while it runs or before it was started.
         """
         return self._process.poll() if self._process else None
 
@@ -138,8 +140,9 @@ class Child:
         return f"the {self.kind} {text}; {self.log} ends with:\n{tether.last_lines(self.log)}"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """End it by SIGTERM, by SIGKILL after the timeout; return whether it ended by itself,
-        cleanly.
+        """End it by SIGTERM, by SIGKILL after the timeout.
+
+        Return whether it ended by itself, cleanly.
         """
         self._owner.check()
         return self._process is None or tether.stop(self._process, int(timeout_s * 1000))

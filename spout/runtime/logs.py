@@ -120,8 +120,9 @@ class Recurring(logging.Filter):
         self._kinds = OncePerKind(clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to show a line; its field `repeated` gets the number left out before
-        it.
+        """Return whether to show a line.
+
+        Its field `repeated` gets the number left out before it.
         """
         if record.name != LIBRDKAFKA:
             return True

@@ -116,8 +116,9 @@ def flatten(status: Any) -> dict[str, Any]:
 
 
 def label_values(names: Iterable[str]) -> list[str]:
-    """Return names as values of labels, in the notation of `acker.notation`; None becomes an empty
-    one.
+    """Return names as values of labels, in the notation of `acker.notation`.
+
+    None becomes an empty one.
     """
     return [show_text(name) if name else "" for name in names]
 
@@ -261,8 +262,9 @@ def _too_late_metrics(status: AckerStatus) -> Iterator[Metric]:
 
 
 def _completion_times(tallies: Mapping[int, InputTally], inputs: Mapping[int, Input]) -> Metric:
-    """Return the histogram of how long acked records took; `tallies` and `inputs` are by the
-    input's id.
+    """Return the histogram of how long acked records took.
+
+    `tallies` and `inputs` are by the input's id.
     """
     histogram = HistogramMetricFamily(
         "windhover_acker_completion_seconds",
@@ -302,8 +304,9 @@ def replay_metrics(status: ReplayStatus) -> Iterator[Metric]:
 
 
 def _standing_partitions(prefix: str, standing: Iterable[str]) -> Metric:
-    """Return the metric of partitions that do not go on (``topic/partition``); others have no
-    sample.
+    """Return the metric of partitions that do not go on (``topic/partition``).
+
+    Others have no sample.
     """
     samples = {place_labels(place): 1.0 for place in standing}
     return gauge(f"{prefix}_stands", STANDS_TEXT, samples, ["topic", "partition"])
@@ -315,8 +318,9 @@ def _without_labels(
     gauges: Mapping[str, str],
     counters: Mapping[str, str],
 ) -> Iterator[Metric]:
-    """Yield metrics without labels for some fields of a status; of a collection its size is the
-    value.
+    """Yield metrics without labels for some fields of a status.
+
+    Of a collection its size is the value.
 
     `gauges` and `counters` have the names of these fields, with their help.
     """
@@ -334,8 +338,9 @@ def _by_input(numbers: Mapping[str, float]) -> dict[tuple[str, ...], float]:
 
 
 def _input_and_group(input_id: int, inputs: Mapping[int, Input]) -> tuple[str, str]:
-    """Return the name of an input and its group; of one that topics.yaml does not have the id, and
-    none.
+    """Return the name of an input and its group.
+
+    Of one that topics.yaml does not have the id, and none.
     """
     configured_input = inputs.get(input_id)
     if configured_input is None:
@@ -360,8 +365,9 @@ def _cumulative_buckets(tally: InputTally, configured_input: Input | None) -> li
 
 
 def _exemplar(acked: SlowRoot, configured_input: Input) -> Exemplar | None:
-    """Return the name of a root, as `windhover inspect` takes it; None: it is too long for an
-    exemplar.
+    """Return the name of a root, as `windhover inspect` takes it.
+
+    None: it is too long for an exemplar.
     """
     source, position = acked.root
     topic = configured_input.replay_topic if is_replay(source) else configured_input.name

@@ -213,8 +213,9 @@ class _StatusLog:
         self._awaits_partitions = True  # until it has some, or is a standby
 
     def read_if_due(self, service: Service, now_ms: int) -> None:
-        """Read the status if it is time, or partitions are awaited; then publish it, and log what
-        is new.
+        """Read the status if it is time, or partitions are awaited.
+
+        Then publish it, and log what is new.
         """
         is_recent = abs(now_ms - self._read_ms) < READ_STATUS_EVERY_MS
         if self._began_ms is None:

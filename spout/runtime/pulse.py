@@ -69,8 +69,9 @@ class OverdueCalls:
         self._since_ms = 0
 
     def sample(self, work: Work | None, now_ms: int) -> str:
-        """Record what a task does at a time; return the bolt whose call is overdue, empty: none
-        is.
+        """Record what a task does at a time.
+
+        Return the bolt whose call is overdue, empty: none is.
         """
         if work is None:
             self._work = None

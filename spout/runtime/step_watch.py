@@ -170,8 +170,9 @@ class StepWatch:
             self.check(checks, signals)
 
     def _act_on(self, finding: str, checks: StepChecks) -> None:
-        """Log a finding of `StepChecks.add_time`, unless it is empty; end the process if something
-        hangs.
+        """Log a finding of `StepChecks.add_time`, unless it is empty.
+
+        End the process if something hangs.
         """
         fields = {"at": checks.what, "since_s": round(checks.since_s, 1), "pid": os.getpid()}
         limit = duration_text(int(self._limit_s * 1000))
@@ -201,8 +202,9 @@ class StepChecks:
     """
 
     def __init__(self, limit_s: float, grace_s: float) -> None:
-        """`limit_s`: how long one operation may take; `grace_s`: how long the loop may after a
-        signal.
+        """`limit_s`: how long one operation may take.
+
+        `grace_s`: how long the loop may after a signal.
         """
         self.what = ""
         self.since_s = 0.0
@@ -213,8 +215,9 @@ class StepChecks:
         self._grace_left_s: float | None = None  # None: no signal has come
 
     def record_signal(self) -> bool:
-        """Start the grace period at the first signal to stop; return whether there was a signal
-        before.
+        """Start the grace period at the first signal to stop.
+
+        Return whether there was a signal before.
         """
         if self._grace_left_s is not None:
             return True

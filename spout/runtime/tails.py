@@ -57,8 +57,9 @@ class Tails:
         return self._read(place, first_offset, read_to, committed=True)
 
     def rest(self, topic: str, partition: int, first_offset: int, what_is_unknown: str) -> Iterator[Record]:
-        """Read the records of a partition from an offset on, also uncommitted ones; of too many the
-        last.
+        """Read the records of a partition from an offset on, also uncommitted ones.
+
+        Of too many the last.
 
         Records that an acker has deleted concern no open root, so there is no note of them.
         """

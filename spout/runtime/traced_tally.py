@@ -57,8 +57,9 @@ class TracedTally(VerdictTally):
                     self._keep_ids(source, positions.tolist(), ids.tolist())
 
     def _keep_ids(self, source: int, positions: Sequence[int], ids: Sequence[Sequence[int]]) -> None:
-        """Keep the ids of the traces of roots, one for one; forget the oldest beyond
-        `TRACED_ROOTS_MAX`.
+        """Keep the ids of the traces of roots, one for one.
+
+        Forget the oldest beyond `TRACED_ROOTS_MAX`.
         """
         ids_by_position = self._ids_by_source.setdefault(source, {})
         ids_by_position.update(zip(positions, map(tuple, ids), strict=True))

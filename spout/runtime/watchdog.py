@@ -90,8 +90,9 @@ class Watchdog:
         *,
         place_of: PlaceOf = _unknown_place,
     ) -> None:
-        """Watch the thread that makes this; `expire` is called for a call of more than
-        `limit_ms`.
+        """Watch the thread that makes this.
+
+        `expire` is called for a call of more than `limit_ms`.
         """
         self._pulse = pulse
         self._task_thread_id = threading.get_ident()
@@ -120,8 +121,9 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def _run(self) -> None:
-        """Sample the pulse until the task ends; call `expire` at each sample with an overdue
-        call.
+        """Sample the pulse until the task ends.
+
+        Call `expire` at each sample with an overdue call.
         """
         calls = OverdueCalls(self._limit_ms)
         while not self._stopping.wait(self._every_s):

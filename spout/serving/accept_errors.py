@@ -51,8 +51,9 @@ class AcceptErrors:
         )
 
     def handle_loop_error(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Report an error of accept, and leave others to asyncio; it is an event loop's exception
-        handler.
+        """Report an error of accept, and leave others to asyncio.
+
+        It is an event loop's exception handler.
         """
         is_of_accept = str(context.get("message", "")).startswith(_ACCEPT)
         if is_of_accept:

@@ -79,8 +79,9 @@ class LimitedHttp(H11Protocol):
         self.transport.abort()
 
     def _has_whole_request(self) -> bool:
-        """Return whether the request that is handled has arrived with its body; False: there is
-        none.
+        """Return whether the request that is handled has arrived with its body.
+
+        False: there is none.
         """
         return self.cycle is not None and not self.cycle.more_body
 

@@ -43,8 +43,9 @@ def is_too_slow(error: Exception) -> bool:
 
 
 def tried_twice(doing: str, call: Callable[[], T]) -> T:
-    """Call Spark, once more if a Python process was too slow to start; return what the call
-    returns.
+    """Call Spark, once more if a Python process was too slow to start.
+
+    Return what the call returns.
 
     `doing` names the call in the log. What the second call raises is raised.
     """

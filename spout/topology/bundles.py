@@ -299,8 +299,9 @@ def _dictionary_encoded(column: pa.Array, tasks: int) -> pa.Array:
 
 
 def _packed_anchors(batch: pa.RecordBatch) -> I64 | None:
-    """Return the column of packed anchors (`Carry.PACKED`); None: the rows have none, or of another
-    form.
+    """Return the column of packed anchors (`Carry.PACKED`).
+
+    None: the rows have none, or of another form.
     """
     index = batch.schema.get_field_index(ANCHOR)
     if index < 0:
@@ -327,8 +328,9 @@ def _narrowest_type(values: int) -> np.dtype[Any]:
 
 
 def _unbundled_column(bundled: pa.RecordBatch, field: pa.Field, task: int) -> pa.Array:
-    """Return a column of a bundle's rows as it was before `Bundling.bundle`; nulls: it is another
-    stream's.
+    """Return a column of a bundle's rows as it was before `Bundling.bundle`.
+
+    Nulls: it is another stream's.
 
     `task`: the one that the bundle goes to.
     """
@@ -375,16 +377,18 @@ def _places_of_bundle(bundled: pa.RecordBatch) -> Places:
     return Places(_root_indices(bundled), tuple(map(Hop, subscriptions, ordinals)))
 
 
-def _with_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _with_type(column: pa.Array, original_type: pa.DataType) -> pa.Array:
     """Return a column in the type that it had before `Bundling.dictionary_encoded` and
     `_narrowed`.
     """
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
-    if column.type == wanted or not pa.types.is_struct(wanted):
-        return column.cast(wanted)
-    children = [_with_type(child, field.type) for child, field in zip(column.flatten(), wanted, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=list(wanted))
+    if column.type == original_type or not pa.types.is_struct(original_type):
+        return column.cast(original_type)
+    children = [
+        _with_type(child, field.type) for child, field in zip(column.flatten(), original_type, strict=True)
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(original_type))
 
 
 def _as_stream(rows: pa.RecordBatch, hidden: Sequence[str]) -> pa.Buffer:

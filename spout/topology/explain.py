@@ -83,8 +83,9 @@ def _route_text(route: Route) -> str:
 
 
 def _passing_text(plan: Layout, stage: int) -> str:
-    """Return which streams only pass through the stage after `stage`, in brackets; empty: none
-    does.
+    """Return which streams only pass through the stage after `stage`, in brackets.
+
+    Empty: none does.
     """
     next_stage = stage + 1
     passing = [

@@ -120,8 +120,9 @@ class Graph:
         return ""
 
     def behind(self, bolt: str) -> frozenset[str]:
-        """Return the components that read what a bolt emits, directly or not; it needs the
-        `order`.
+        """Return the components that read what a bolt emits, directly or not.
+
+        It needs the `order`.
         """
         reached = {bolt}
         for name in self.order:

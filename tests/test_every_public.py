@@ -60,7 +60,7 @@ spout/tuples/casts.py: check_nulls exact_cast has_not_null with_zone
 spout/tuples/counts.py: added
 spout/tuples/exact.py: exact_values
 spout/tuples/failures.py: cause_of cause_of_output
-spout/tuples/places.py: alike numbered ordinals_of
+spout/tuples/places.py: ordinals_for_children ordinals_of uniform_places
 spout/tuples/raised.py: first_of_each place_of place_of_code
 spout/tuples/rows.py: in_order misfits missized one_batch size_error
 spout/tuples/tuple.py: by_names short_repr text_of values_in_order

@@ -54,7 +54,7 @@ class Fitted(NamedTuple):
         for row, error in unfit:
             parent = int(self.emitted.parents[row])
             causes.setdefault(parent, cause_of_output(bolt, error, log))
-        return Fitted(self.emitted.apart_from(causes), [*self.failures, *causes.items()])
+        return Fitted(self.emitted.without_inputs(causes), [*self.failures, *causes.items()])
 
     def as_arrow(self) -> Fitted:
         """Return the same with a `batch` of its rows, in the types of the stream."""
@@ -194,7 +194,7 @@ def batches_of(
         emitted.append(EmittedRows(stream, None, parents, batch=batch))
     failed_rows = {row for row, _ in collector.failures} | causes.keys()
     if failed_rows:
-        emitted = [rows.apart_from(failed_rows) for rows in emitted]
+        emitted = [rows.without_inputs(failed_rows) for rows in emitted]
     return emitted, list(causes.items())
 
 

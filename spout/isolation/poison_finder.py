@@ -181,7 +181,7 @@ class PoisonFinder:
         if search is None:
             return True
         _, raised = self.orders.withheld[self._searched_bolt]
-        if not search.survived():
+        if not search.record_survival():
             self.orders.withheld[self._searched_bolt] = (search.withheld, raised)
             self._refuse_many(len(search.poison), self._searched_bolt, str(raised))
             return False
@@ -194,7 +194,7 @@ class PoisonFinder:
         Raises `WorkerLost`: there are none left that may be the cause, or too
         many are.
         """
-        if not search.died():
+        if not search.record_death():
             raise WorkerLost(
                 f"bolt {self._searched_bolt!r} ended its process ({end.how}) whichever records were kept from"
                 f" it, so that none can be failed for it; {_CURE}"

@@ -113,9 +113,9 @@ class Watermarks:
 
 
 def _runs_of(outcome: BatchOutcome, stats: WatermarkStats) -> Sequence[SourceRun]:
-    """Return the record with the highest time of a batch, or the runs in which it lies.
+    """Return the run of the record with the highest time of a batch, or the runs in which it lies.
 
-    If it is unknown, these are all that the batch read.
+    If nothing is known of it, these are all that the batch read.
     """
     if stats.hold:
         held_runs = [time.run for time in outcome.newest if time.is_held and time.name == stats.hold]

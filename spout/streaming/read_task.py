@@ -33,7 +33,7 @@ from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import HighestTime
-from spout.publishing.fold import TaskReport, not_done
+from spout.publishing.fold import Missing, TaskReport, not_done
 from spout.publishing.report_accumulator import add
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.tracing import trace_ids
@@ -240,9 +240,11 @@ class _Reading:
             bolts_report,
             plan=self._task.plan,
             ranges=self._task.ranges,
-            absent=tuple(absent_set.runs()),
-            lost=self._task_reader.lost,
-            damaged=tuple(self._task_reader.damaged),
+            missing=Missing(
+                absent=tuple(absent_set.runs()),
+                lost_count=self._task_reader.lost,
+                damaged=tuple(self._task_reader.damaged),
+            ),
             lined=tuple(gate.lined(stopped_indices) for gate in self._gates),
             raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
             counts=added([_source_counts(self._options, self._emitted_count), bolts_report.counts]),

@@ -172,9 +172,11 @@ class PoisonSearch:
         """The roots whose tuples the next child does not get."""
         return frozenset([*self._suspects[: self._tried], *self.poison])
 
-    def died(self) -> bool:
-        """Record that the child died; return False if it dies whatever is
-        withheld: then end the search.
+    def record_death(self) -> bool:
+        """Record that the child died; choose what the next one does not get.
+
+        Returns False if a child dies whatever is withheld: then end the
+        search.
         """
         if not self._has_survived or not self._survives_without:
             return False
@@ -182,9 +184,10 @@ class PoisonSearch:
         self._choose()
         return True
 
-    def survived(self) -> bool:
-        """Record that the child did its work; return True if only poison was
-        withheld: the search is over.
+    def record_survival(self) -> bool:
+        """Record that the child did its work; choose what the next one does not get.
+
+        Returns True if only poison was withheld: the search is over.
         """
         if not self._tried:
             return True

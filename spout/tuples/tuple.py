@@ -138,9 +138,13 @@ def _whose_fields(fields: Sequence[str] | None) -> str:
 class Delivery(NamedTuple):
     """One delivery of a tuple: its place in the tree of its root.
 
-    `root` is the root's index in the batch's plan. `path` has, for each hop
-    from the spout on, the key of the subscription and the ordinal on it. The
-    empty path is the root itself.
+    A *subscription* is one bolt's receiving of one stream; the *ordinal*
+    numbers the deliveries that one tuple's emissions have on it.
+
+    Attributes:
+        root: the root's index in the batch's plan.
+        path: for each hop from the spout on, the key of the subscription and
+            the ordinal. The empty path is the root itself.
     """
 
     root: int

@@ -1164,8 +1164,8 @@ MUTANTS = (
     Mutant(
         "of-a-repeated-partition-the-newest-attempt-counts",
         "spout/publishing/settle.py",
-        "newest[key] = max(evaluation.attempt, newest.get(key, 0))",
-        "newest[key] = min(evaluation.attempt, newest.get(key, evaluation.attempt))",
+        "newest_attempts[key] = max(report.task.attempt, newest_attempts.get(key, 0))",
+        "newest_attempts[key] = min(report.task.attempt, newest_attempts.get(key, report.task.attempt))",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open",
         "of a task that was repeated and failed tuples this time, all would be acked",
@@ -1173,8 +1173,8 @@ MUTANTS = (
     Mutant(
         "of-a-repeated-read-the-newest-attempt-counts",
         "spout/publishing/settle.py",
-        "for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.attempt):",
-        "for evaluation in sorted(evaluations, key=lambda evaluation: -evaluation.attempt):",
+        "for report in sorted(reads, key=lambda report: report.task.attempt):",
+        "for report in sorted(reads, key=lambda report: -report.task.attempt):",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open",
         "what the sink got and what is acked would be of two different runs",
@@ -1251,8 +1251,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "released = split(index, RootMarks.together([counted.marks, uncounted.marks]))",
-        "released = split(index, counted.marks)",
+        "done = own_and_older(index, RootMarks.together([counted.marks, uncounted.marks]))",
+        "done = own_and_older(index, counted.marks)",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1337,7 +1337,7 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "held_edges = [(own_indices(index, staying), staying.edges), released.edges]",
+        "held_edges = [(own_indices(index, staying), staying.edges), done.released_edges]",
         "held_edges = [released.edges]",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
@@ -1460,8 +1460,8 @@ MUTANTS = (
     Mutant(
         "rows-that-spark-repeats-have-edges-of-their-own",
         "spout/execution/stage_run.py",
-        "            if frame.entry:\n                places = self._distinguished(",
-        "            if False:\n                places = self._distinguished(",
+        "            if frame.entry:\n                places = self._with_own_places(",
+        "            if False:\n                places = self._with_own_places(",
         "tests/unit/spout/execution/test_repeated_rows.py"
         "::test_rows_that_an_arrow_bolt_leaves_open_in_two_tasks_do_not_cancel",
         "a record that explode made two rows of would be acked while both are open",
@@ -2176,7 +2176,7 @@ MUTANTS = (
     Mutant(
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
-        "noted=traces.keys() | too_late.keys())",
+        "blocks_with_headers=traces.keys() | too_late.keys())",
         "noted=too_late.keys())",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
@@ -2537,8 +2537,8 @@ MUTANTS = (
     Mutant(
         "a-query-trims-its-own-reports",
         "spout/publishing/report_accumulator.py",
-        "if query == batch[0] and number <= batch[1] - BATCHES_KEPT:",
-        "if number <= batch[1] - BATCHES_KEPT:",
+        "if other_query == query and other_batch <= batch - BATCHES_KEPT:",
+        "if other_batch <= batch - BATCHES_KEPT:",
         "tests/unit/spout/publishing/test_two_queries.py"
         "::test_a_batch_makes_room_among_those_of_its_own_query",
         "the reports of a query with lower batch numbers would be gone before its batch ends",

@@ -34,7 +34,6 @@ from spout.publishing.batch_warnings import held_open, isolated_records
 from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
-    Evaluated,
     LateNote,
     TaskReport,
     outstanding_of,
@@ -64,7 +63,7 @@ from tests.support.outcomes import (
     released_marks,
     touched_of,
 )
-from tests.support.reports import Held, failures_of, task_report
+from tests.support.reports import Held, failures_of, reported, task_report
 
 BLOCK = 1 << WIRE_BLOCK_BITS
 LANE = BatchLane("q/s", 3)
@@ -305,9 +304,9 @@ def read_reports(plan: BatchPlan, pieces: int) -> list[TaskReport]:
 
 def settled(plan: BatchPlan, *more: TaskReport) -> BatchOutcome:
     """Settle a batch of one read task, and of further reports of its bolt behind Spark's operators."""
-    reads = [Evaluated(1, number, number, report) for number, report in enumerate(read_reports(plan, 1))]
+    reads = [reported(1, number, number, report) for number, report in enumerate(read_reports(plan, 1))]
     return settle(
-        [*reads, *(Evaluated(2, number, number, report) for number, report in enumerate(more))],
+        [*reads, *(reported(2, number, number, report) for number, report in enumerate(more))],
         (),
         lambda _stage: None,
     )
@@ -397,8 +396,8 @@ def test_an_operator_reads_the_place_of_the_root(name: str, chosen: list[int]) -
 def test_a_range_that_no_task_has_read_is_missed_whichever_it_is(name: str) -> None:
     plan = plan_of(name)
     [whole] = read_reports(plan, 1)
-    assert settle([Evaluated(1, 0, 0, whole)], (), lambda _stage: None).plan == plan
+    assert settle([reported(1, 0, 0, whole)], (), lambda _stage: None).plan == plan
     for missing in range(len(plan.ranges)):
         kept = tuple(run for number, run in enumerate(plan.ranges) if number != missing)
         with pytest.raises(TrackingError, match="read task"):
-            settle([Evaluated(1, 0, 0, replace(whole, ranges=kept))], (), lambda _stage: None)
+            settle([reported(1, 0, 0, replace(whole, ranges=kept))], (), lambda _stage: None)

@@ -15,7 +15,7 @@ from acker.wire.events import SourceRun
 from acker.wire.lateness import MOVED_BY_MAX, Mover
 from replay.records.movers import mover_record, mover_text
 from spout.publishing.delayed import NEVER_MS, HighestTime
-from spout.publishing.fold import BatchOutcome, Evaluated, LateNote, TaskReport
+from spout.publishing.fold import BatchOutcome, LateNote, TaskReport
 from spout.publishing.publish import BatchLane, Publication, ack_headers, publication_of
 from spout.publishing.settle import Moment, settle
 from spout.publishing.watermarks import (
@@ -27,7 +27,7 @@ from spout.publishing.watermarks import (
     WatermarkStats,
 )
 from tests.support.outcomes import failed_by_cause, held_of, late_of, outcome_from
-from tests.support.reports import task_report
+from tests.support.reports import reported, task_report
 from tests.support.worlds.held_batches import A, B, array, held, plan_of
 
 TOPICS = parse("inputs: {orders: {id: 1, group: g}}", file="topics.yaml", environ={})
@@ -41,7 +41,7 @@ NOTE = LateNote(WALL_MS, TOMORROW_MS - 10_000, 8, Mover(TOMORROW_MS, (SourceRun(
 def settled(*reports: TaskReport, late_ms: int = 1_000, read: TaskReport | None = None) -> BatchOutcome:
     """Settle a batch of one read task and of what held its rows."""
     reads = read or task_report("split", plan=PLAN, ranges=PLAN.ranges)
-    evaluations = [Evaluated(number, number, 0, report) for number, report in enumerate((reads, *reports))]
+    evaluations = [reported(number, number, 0, report) for number, report in enumerate((reads, *reports))]
     return settle(evaluations, (), lambda _stage: 1, Moment(PLAN, late_ms))
 
 
@@ -95,7 +95,7 @@ def test_a_block_that_has_nothing_else_to_say_says_it_all_the_same() -> None:
     plan = plan_of(SourceRun(A, 10, 12))
     everything = task_report("hold", held=replace(held(plan, 0, 1), fails_late=True, until_ms=array(1, 1)))
     reads = task_report("split", plan=plan, ranges=plan.ranges)
-    evaluations = [Evaluated(0, 0, 0, reads), Evaluated(1, 1, 0, everything)]
+    evaluations = [reported(0, 0, 0, reads), reported(1, 1, 0, everything)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, 1_000))
     [acks] = published(outcome).acks
     assert (acks.runs, acks.positions) == ((), b"")

@@ -319,8 +319,8 @@ class StageRun:
             consumer=self._pass.consumer,
             outstanding=outstanding,
             marks=RootMarks.together(marks),
-            took=self._received_fingerprint,
-            gave=self._sent_fingerprint,
+            received_fingerprint=self._received_fingerprint,
+            sent_fingerprint=self._sent_fingerprint,
             counts=added(
                 [self._tally.counts(), *(work.tally.counts() for work in self._work_by_bolt.values())]
             ),

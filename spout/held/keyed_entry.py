@@ -214,7 +214,7 @@ class EntryTask:
         return TaskReport(
             operator=entry_of(self.bolt),
             upstream=self.upstream,
-            took=took,
+            received_fingerprint=took,
             counts={
                 Counted(What.FAILED, self.bolt, self.streams[number].id): Measure(tuples)
                 for number, tuples in refused_by_number.items()

@@ -75,8 +75,8 @@ def encode(report: TaskReport) -> bytes:
         [tuple(run) for run in report.ranges],
         None if report.received is None else (len(report.received), np.packbits(report.received).tobytes()),
         [(path, list(map(_steps, rows.T))) for path, rows in report.outstanding.items()],
-        tuple(report.took),
-        tuple(report.gave),
+        tuple(report.received_fingerprint),
+        tuple(report.sent_fingerprint),
         [
             (str(counted.what), counted.component, tuple(counted.stream), tuple(measure))
             for counted, measure in report.counts.items()
@@ -90,7 +90,7 @@ def encode(report: TaskReport) -> bytes:
             missing.lost_count,
             [tuple(run) for run in missing.damaged],
         ),
-        [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.newest],
+        [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.highest_times],
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     pickled = io.BytesIO()
@@ -142,8 +142,8 @@ class _Builtins(pickle.Unpickler):
 def _report(content: list[Any], many_marks: bytes) -> TaskReport:
     """Return a report from its fields, in the order of `encode`, and the marks behind them."""
     operator, upstream, consumer, task, plan, *content = content
-    ranges, received, outstanding, took, gave, *content = content
-    counts, errors, lined, raised, marks, missing, newest = content
+    ranges, received, outstanding, received_fingerprint, sent_fingerprint, *content = content
+    counts, errors, lined, raised, marks, missing, highest_times = content
     absent, lost_count, damaged = missing
     marks_bytes, few_marks = marks
     # few marks are among the fields, and nothing follows; many ones follow
@@ -163,8 +163,8 @@ def _report(content: list[Any], many_marks: bytes) -> TaskReport:
         ranges=tuple(SourceRun(*run) for run in ranges),
         received=is_received,
         outstanding={path: _columns(steps) for path, steps in outstanding},
-        took=Fingerprint(*took),
-        gave=Fingerprint(*gave),
+        received_fingerprint=Fingerprint(*received_fingerprint),
+        sent_fingerprint=Fingerprint(*sent_fingerprint),
         counts={
             Counted(What(what), component, StreamId(*stream)): Measure(*measure)
             for what, component, stream, measure in counts
@@ -178,7 +178,7 @@ def _report(content: list[Any], many_marks: bytes) -> TaskReport:
             lost_count=lost_count,
             damaged=tuple(DamagedRun(*run) for run in damaged),
         ),
-        newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
+        highest_times=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in highest_times),
     )
 
 

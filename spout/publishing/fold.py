@@ -107,8 +107,8 @@ class TaskReport:
         outstanding: deliveries whose edges the sum misses, by their paths. A delivery is a row: the
             root's index in the plan, then the ordinal on each subscription of the path. Behind a
             keyed bolt they are marks.
-        took: fingerprint of the rows that came from `upstream`.
-        gave: fingerprint of the rows that went to `consumer`.
+        received_fingerprint: of the rows that came from `upstream`.
+        sent_fingerprint: of the rows that went to `consumer`.
         counts: what its bolts did, by component and stream.
         errors: what bolts reported, at most `ERRORS_MAX` of each bolt, the earliest.
         raised: the first traceback of each kind of exception by which they failed tuples.
@@ -117,7 +117,7 @@ class TaskReport:
             go on to other tasks, it has only the lines in which a record failed or is open.
         marks: what the task did to roots, each named by its position, by its index in the plan, or
             behind a keyed bolt by its number.
-        newest: the highest time of each column with times, of a read task whose rows Spark's
+        highest_times: the highest time of each column with times, of a read task whose rows Spark's
             operators get.
     """
 
@@ -130,14 +130,14 @@ class TaskReport:
     missing: Missing = NOTHING_MISSING
     received: npt.NDArray[np.bool_] | None = None
     outstanding: Mapping[Subscriptions, I64] = field(default_factory=dict)
-    took: Fingerprint = field(default_factory=Fingerprint)
-    gave: Fingerprint = field(default_factory=Fingerprint)
+    received_fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    sent_fingerprint: Fingerprint = field(default_factory=Fingerprint)
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
     marks: RootMarks = NO_MARKS
-    newest: tuple[HighestTime, ...] = ()
+    highest_times: tuple[HighestTime, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -169,8 +169,8 @@ class BatchOutcome:
         counts: what its bolts did, by component and stream.
         errors: what bolts reported, the earliest of each task.
         lined: of each partition that was read in order, which records are in which lines.
-        late: how many tuples a watermark dropped that `hold` would have held.
-        newest: the highest times that tasks have seen, of columns and of what they held.
+        late_count: how many tuples a watermark dropped that `hold` would have held.
+        highest_times: the highest times that tasks have seen, of columns and of what they held.
         raised: the first traceback of each kind of exception by which bolts failed tuples.
         passed: calls that hung or ended their process, and passed when they came again.
     """
@@ -181,8 +181,8 @@ class BatchOutcome:
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
     lined: tuple[Lined, ...] = ()
-    late: int = 0
-    newest: tuple[HighestTime, ...] = ()
+    late_count: int = 0
+    highest_times: tuple[HighestTime, ...] = ()
     raised: tuple[Raised, ...] = ()
     passed: tuple[PassedCall, ...] = ()
 
@@ -274,8 +274,8 @@ def merged(reports: Sequence[TaskReport]) -> TaskReport:
         reports[0],
         outstanding={path: np.concatenate(parts) for path, parts in outstanding.items()},
         marks=RootMarks.together(report.marks for report in reports),
-        took=reduce(Fingerprint.plus, (report.took for report in reports)),
-        gave=reduce(Fingerprint.plus, (report.gave for report in reports)),
+        received_fingerprint=reduce(Fingerprint.plus, (report.received_fingerprint for report in reports)),
+        sent_fingerprint=reduce(Fingerprint.plus, (report.sent_fingerprint for report in reports)),
         counts=added(report.counts for report in reports),
         errors=_first_errors(reports),
         raised=first_of_each(raised for report in reports for raised in report.raised),
@@ -327,6 +327,8 @@ def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks
     Raises `TrackingError`: a root is not in the plan, or a keyed bolt emitted nothing on it.
     """
     is_planned, is_numbered = marks.sources == PLANNED, marks.sources == NUMBERED
+    # a time is of the root of its tuple, which has a mark of its own: nobody asks the time for it
+    is_planned &= marks.kinds != RootMark.HELD_UNTIL
     if not (is_planned.any() or is_numbered.any()):
         return marks
     sources, positions, kinds = marks.sources.copy(), marks.positions.copy(), marks.kinds.copy()

@@ -77,6 +77,7 @@ BlockKey = tuple[int, int]
 """A block of 32,768 positions: the source, and the number of the block in it."""
 
 _NO_POSITIONS: I64 = np.empty(0, np.int64)
+_NO_VALUES: U64 = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +249,8 @@ def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, i
     plan = outcome.plan
     own_lane = lane._replace(name=f"{lane.name}/{HELD_LANE}")
     held, held_on = outcome.marks.of(RootMark.HELD), outcome.marks.of(RootMark.HELD_ON)
+    if not held and not held_on:  # as of most queries
+        return
     # Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
     # longer.
     longer_sources = [
@@ -350,6 +353,8 @@ def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> 
         released: roots of earlier batches, one row each, with the XOR of the edges that they lacked
             until now. They get just these.
     """
+    if not outstanding and not released:  # as of most blocks
+        return _NO_POSITIONS, _NO_VALUES
     positions, values = released.positions, released.edges
     if len(outstanding):
         own_values = root_edges(source, outstanding.positions) ^ outstanding.edges

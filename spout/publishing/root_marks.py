@@ -328,10 +328,17 @@ class RootMarks:
         return self._chosen(is_of_kind)
 
     def _chosen(self, is_chosen: npt.NDArray[np.bool_]) -> RootMarks:
-        """Return the rows of a mask; all of them, or none, are not copied."""
-        if is_chosen.all():
+        """Return the rows of a mask; where they are neighbours, nothing is copied."""
+        count = int(np.count_nonzero(is_chosen))
+        if count == len(self):
             return self
-        return self.at(is_chosen) if is_chosen.any() else NO_MARKS
+        if not count:
+            return NO_MARKS
+        # a task writes one kind after the other, so the rows of a kind mostly are neighbours
+        first = int(is_chosen.argmax())
+        if is_chosen[first : first + count].all():
+            return self.at(slice(first, first + count))
+        return self.at(is_chosen)
 
     def divided(self, is_first: npt.NDArray[np.bool_]) -> tuple[RootMarks, RootMarks]:
         """Return the rows of a mask, and the others."""
@@ -361,6 +368,8 @@ class RootMarks:
         """Return the rows of each cause that has some, in the order of `causes`; they keep their order."""
         if not len(self):
             return []
+        if len(self.causes) == 1 and (self.cause_numbers == 0).all():  # as where a block fails by one thing
+            return [(self.causes[0], self)]
         ordered = self.at(np.argsort(self.cause_numbers, kind="stable"))
         numbers, first_rows = np.unique(ordered.cause_numbers, return_index=True)
         ends = [*first_rows[1:].tolist(), len(self)]

@@ -326,53 +326,55 @@ def _summed(
     staying = held.tuples.at(~held.is_dropped) if held.is_dropped.any() else held.tuples
     held_edges = [(own_indices(index, staying), staying.edges), done.released_edges]
     outstanding = [report.outstanding for report in counted.reports]
-    open_roots, open_sums = residuals(plan, outstanding, held_edges)
-    held_roots = _held_roots(plan, counted.reports, held_edges, open_roots) if len(staying) else _NO_ROOTS
+    open_indices, open_sums = residuals(plan, outstanding, held_edges)
+    held_indices = _NO_ROOTS
+    if len(staying):
+        held_indices = _held_indices(plan, counted.reports, held_edges, open_indices)
     left_open_elsewhere = [report.outstanding for report in uncounted.reports]
-    open_roots, open_sums = _with_uncounted(plan, open_roots, open_sums, left_open_elsewhere)
+    open_indices, open_sums = _with_uncounted(plan, open_indices, open_sums, left_open_elsewhere)
 
     # 2. Without best-effort roots, of Storm's emit without a message id: nobody learns what becomes
     # of them.
-    best_effort = distinct(indices_in(index, counted.marks.of(RootMark.UNTRACKED)))
-    if len(best_effort):
-        is_tracked = ~among(open_roots, best_effort)
-        open_roots, open_sums = open_roots[is_tracked], open_sums[is_tracked]
+    best_effort_indices = distinct(indices_in(index, counted.marks.of(RootMark.UNTRACKED)))
+    if len(best_effort_indices):
+        is_tracked = ~among(open_indices, best_effort_indices)
+        open_indices, open_sums = open_indices[is_tracked], open_sums[is_tracked]
 
-    # 3. What failed, and what is blocked behind it where a partition is read in order. Only these
-    # two need the failed roots as indices.
+    # 3. What failed, and what is blocked behind it where a partition is read in order. The failed
+    # roots are looked up in the plan only where somebody below asks for them.
     failures = RootMarks.together([done.own_failures, held.failures(late_ms)])
     reports = (*counted.reports, *uncounted.reports)
     lined = tuple(lines for report in reports for lines in report.lined)
-    failed_roots = indices_in(index, failures) if lined or len(held_roots) else _NO_ROOTS
-    blocked = behind(lined, failed_roots, open_roots, best_effort) if lined else []
+    failed_indices = indices_in(index, failures) if lined or len(held_indices) else _NO_ROOTS
+    blocked = behind(lined, failed_indices, open_indices, best_effort_indices) if lined else []
     blocked_marks = [
         RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause) for cause, indices in blocked
     ]
 
     # 4. One table of it all.
-    if len(held_roots):
-        settled_roots = distinct(np.concatenate([failed_roots, best_effort]))
-        held_roots = held_roots[~among(held_roots, settled_roots)]
-    touched_roots = distinct(done.own_touched)
-    late_roots = distinct(own_indices(index, held.tuples.at(held.is_dropped)))
+    if len(held_indices):
+        settled_indices = distinct(np.concatenate([failed_indices, best_effort_indices]))
+        held_indices = held_indices[~among(held_indices, settled_indices)]
+    touched_indices = distinct(done.own_touched)
+    late_indices = distinct(own_indices(index, held.tuples.at(held.is_dropped)))
     marks = [
-        _failed_once(index, RootMarks.together([failures, *blocked_marks]), best_effort),
-        RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(open_roots), open_sums),
-        RootMarks.of_roots(RootMark.HELD, index.roots(held_roots)),
-        RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched_roots)),
-        RootMarks.of_roots(RootMark.LATE, index.roots(late_roots)),
+        _failed_once(index, RootMarks.together([failures, *blocked_marks]), best_effort_indices),
+        RootMarks.of_roots(RootMark.OUTSTANDING, index.roots(open_indices), open_sums),
+        RootMarks.of_roots(RootMark.HELD, index.roots(held_indices)),
+        RootMarks.of_roots(RootMark.TOUCHED, index.roots(touched_indices)),
+        RootMarks.of_roots(RootMark.LATE, index.roots(late_indices)),
         counted.marks.of(RootMark.FIRST_EMITTED, RootMark.TRACED, RootMark.LEFT_OPEN),
         done.older,
     ]
-    column_times = [time for report in counted.reports for time in report.newest]
+    column_times = [time for report in counted.reports for time in report.highest_times]
     return BatchOutcome(
         plan,
         RootMarks.together(marks),
         counts=added(report.counts for report in counted.reports),
         errors=tuple(error for report in counted.reports for error in report.errors),
         lined=lined,
-        late=int(held.is_dropped.sum()),
-        newest=_highest_times([*column_times, *held.highest_times()]),
+        late_count=int(held.is_dropped.sum()),
+        highest_times=_highest_times([*column_times, *held.highest_times()]),
     )
 
 
@@ -387,51 +389,51 @@ def _highest_times(times: Iterable[HighestTime]) -> tuple[HighestTime, ...]:
     return tuple(highest.values())
 
 
-def _held_roots(
+def _held_indices(
     plan: BatchPlan,
     counted: Iterable[TaskReport],
     held_edges: Sequence[tuple[I64, U64]],
-    open_roots: I64,
+    open_indices: I64,
 ) -> I64:
     """Return the roots of which Spark's state holds a tuple after the batch, as ascending indices.
 
     Args:
         held_edges: roots by index, with the edges of their tuples that were held, and that were
             released again in this batch.
-        open_roots: all roots that are not complete.
+        open_indices: of all roots that are not complete.
     """
     # where no bolt left a tuple open, a root is not complete only because a tuple of it is held
     if not any(report.outstanding for report in counted):
-        return open_roots
-    held_roots, _ = residuals(plan, (), held_edges)
-    return held_roots
+        return open_indices
+    held_indices, _ = residuals(plan, (), held_edges)
+    return held_indices
 
 
 def _with_uncounted(
     plan: BatchPlan,
-    open_roots: I64,
+    open_indices: I64,
     open_sums: U64,
     uncounted: Iterable[Mapping[Subscriptions, I64]],
 ) -> tuple[I64, U64]:
     """Return the open roots and their sums, with the roots that only uncounted reports left open.
 
     Args:
-        open_roots: ascending indices.
+        open_indices: of the open roots, ascending.
         open_sums: of each the XOR of the edges that it lacks.
         uncounted: the deliveries that each report left open, as `TaskReport.outstanding` has them.
     """
     rows_by_path = by_key(pair for outstanding in uncounted for pair in outstanding.items())
     if not rows_by_path:
-        return open_roots, open_sums
+        return open_indices, open_sums
     # two reports may have left the same delivery open: taken twice, its edge would cancel itself
     distinct_rows = {path: np.unique(np.concatenate(rows), axis=0) for path, rows in rows_by_path.items()}
-    roots, sums = residuals(plan, [distinct_rows])
+    indices, sums = residuals(plan, [distinct_rows])
     # what counts goes first, where it says of a root that it is open, too
-    is_new = ~among(roots, open_roots)
-    roots = np.concatenate([open_roots, roots[is_new]])
+    is_new = ~among(indices, open_indices)
+    indices = np.concatenate([open_indices, indices[is_new]])
     sums = np.concatenate([open_sums, sums[is_new]])
-    order = np.argsort(roots)
-    return roots[order], sums[order]
+    order = np.argsort(indices)
+    return indices[order], sums[order]
 
 
 def _newest_attempts(reads: Iterable[TaskReport]) -> dict[str, Stages]:
@@ -561,17 +563,17 @@ def _complete_consumers(operator: str, complete: Evaluations, waiting: dict[str,
     # all reports of an operator name the same consumer; empty: Spark's operators, or the sink
     while consumer := complete[operator][0][0].consumer:
         # of each evaluation of the operator, newest first, what it emitted
-        gave = [_sum(report.gave for report in reports) for reports in complete[operator]]
+        sent = [_sum(report.sent_fingerprint for report in reports) for reports in complete[operator]]
         _refuse_namesake(consumer, complete)
         stages = waiting.pop(consumer, {})
         fed = [
             stages[stage]
             for stage in sorted(stages, reverse=True)
-            if _sum(report.took for report in stages[stage]) in gave
+            if _sum(report.received_fingerprint for report in stages[stage]) in sent
         ]
-        if not fed and gave[0].rows:
+        if not fed and sent[0].rows:
             raise TrackingError(
-                f"bolt {consumer!r} did not receive, or not finish, the {gave[0].rows:,} tuples"
+                f"bolt {consumer!r} did not receive, or not finish, the {sent[0].rows:,} tuples"
                 f" that {operator!r} emitted: the sink evaluated a part of the batch only (take,"
                 " limit, first, show)"
             )
@@ -627,7 +629,7 @@ def _check_received(evaluations: Iterable[Sequence[TaskReport]], count: int) -> 
             is_received_before |= report.received
 
 
-def _failed_once(index: PlanIndex, failed: RootMarks, best_effort: I64) -> RootMarks:
+def _failed_once(index: PlanIndex, failed: RootMarks, best_effort_indices: I64) -> RootMarks:
     """Return one mark for each failed root: by the first of its causes, as they ascend.
 
     A root that only waited for others, `HELD`, has that cause if it has no other. Best-effort roots
@@ -643,8 +645,8 @@ def _failed_once(index: PlanIndex, failed: RootMarks, best_effort: I64) -> RootM
     ranks = ranks_of_causes[failed.cause_numbers]
     order = np.argsort(ranks, kind="stable")
     # `unique` returns the first row of each root, which is of the first of its causes
-    roots, first_rows = np.unique(indices_in(index, failed)[order], return_index=True)
-    is_tracked = ~among(roots, best_effort)
+    indices, first_rows = np.unique(indices_in(index, failed)[order], return_index=True)
+    is_tracked = ~among(indices, best_effort_indices)
     ranks_of_roots = ranks[order][first_rows[is_tracked]]
-    failed_roots = index.roots(roots[is_tracked])
+    failed_roots = index.roots(indices[is_tracked])
     return RootMarks.of_causes(RootMark.FAILED, failed_roots, ranks_of_roots, causes)

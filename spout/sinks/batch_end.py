@@ -91,9 +91,9 @@ class BatchEnd:
         if late_note is not None:
             # rows without a record to say it by wait for a batch that has one
             stream.watermarks.unsaid_rows = 0 if publication.too_late else late_note.rows
-            stream.too_late_log.report(stream.group, outcome.late, late_note, stream.inputs)
-        stream.late += outcome.late
-        stream.dropped += dropped.rows_beside(outcome.late)
+            stream.too_late_log.report(stream.group, outcome.late_count, late_note, stream.inputs)
+        stream.late += outcome.late_count
+        stream.dropped += dropped.rows_beside(outcome.late_count)
         stream.work.add(outcome.counts, outcome.errors, counted(outcome))
         self._log_isolated(stream, outcome)
         damaged = outcome.missing.damaged if outcome.stops_for_damage else ()
@@ -147,8 +147,8 @@ class BatchEnd:
         Return what to report of one, or None: nothing came too late.
         """
         stream.watermarks.rise(outcome, dropped.watermarks)
-        rows = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late)
-        if not rows and not outcome.late:
+        rows = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late_count)
+        if not rows and not outcome.late_count:
             return None
         batch = logged(self.application, self.lane)
         watermark_ms = 0 if batch is None else batch.watermark_before_ms

@@ -249,7 +249,7 @@ class _Reading:
             raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
             counts=added([_source_counts(self._options, self._emitted_count), bolts_report.counts]),
             marks=RootMarks.together([marks, best_effort, *self._first_emissions, trace_marks]),
-            newest=tuple(self._highest_times.values()),
+            highest_times=tuple(self._highest_times.values()),
         )
 
     def _turn_of(self, run: SourceRun) -> tuple[bool, int, bool]:

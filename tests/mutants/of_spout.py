@@ -1199,8 +1199,9 @@ MUTANTS = (
     Mutant(
         "what-was-emitted-was-received",
         "spout/publishing/settle.py",
-        "if _sum(report.took for report in stages[stage]) in gave",
-        "if _sum(report.took for report in stages[stage]).rows in {rows.rows for rows in gave}",
+        "if _sum(report.received_fingerprint for report in stages[stage]) in sent",
+        "if _sum(report.received_fingerprint for report in stages[stage]).rows"
+        " in {rows.rows for rows in sent}",
         "tests/unit/spout/publishing/test_fold.py::test_rows_lost_or_repeated_between_bolts_fail_the_batch",
         "a stage that got other rows than were sent would count",
     ),
@@ -1260,8 +1261,8 @@ MUTANTS = (
     Mutant(
         "what-another-evaluation-left-open-is-not-acked",
         "spout/publishing/settle.py",
-        "roots, sums = residuals(plan, [distinct_rows])",
-        "roots, sums = residuals(plan, [])",
+        "indices, sums = residuals(plan, [distinct_rows])",
+        "indices, sums = residuals(plan, [])",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that was left open where the sink got its rows could be acked",
     ),
@@ -2321,8 +2322,8 @@ MUTANTS = (
     Mutant(
         "what-a-bolt-left-open-has-no-later-deadline",
         "spout/publishing/settle.py",
-        "    if not any(report.outstanding for report in counted):\n        return open_roots",
-        "    if True:\n        return open_roots",
+        "    if not any(report.outstanding for report in counted):\n        return open_indices",
+        "    if True:\n        return open_indices",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_what_a_bolt_left_open_beside_what_is_held_has_no_later_deadline",
         "a record that a bolt forgot would come again after days",

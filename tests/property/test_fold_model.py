@@ -168,7 +168,7 @@ def _with_plan(report: TaskReport, plan: BatchPlan) -> TaskReport:
         ranges=plan.ranges,
         failures=failures_in(report),
         outstanding=report.outstanding,
-        gave=report.gave,
+        sent_fingerprint=report.sent_fingerprint,
     )
 
 

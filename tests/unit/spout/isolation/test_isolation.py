@@ -228,7 +228,13 @@ class Done:
         """What of the report counts, but for causes."""
         report = self.report
         outstanding = {path: sorted(rows.tolist()) for path, rows in report.outstanding.items()}
-        return sorted(self.failed), outstanding, touched_in(report), report.took, report.gave
+        return (
+            sorted(self.failed),
+            outstanding,
+            touched_in(report),
+            report.received_fingerprint,
+            report.sent_fingerprint,
+        )
 
 
 def isolated(

@@ -118,7 +118,7 @@ def test_what_any_run_of_a_read_task_left_open_is_not_acked(stages: tuple[int, .
 def test_what_any_run_of_a_partition_behind_a_shuffle_left_open_is_not_acked(upstream: str) -> None:
     source = FEEDING if upstream else read()
     took = fingerprint(4, np.array([1, 2, 3, 4], np.int64)) if upstream else Fingerprint()
-    fine = task_report("count", upstream, took=took)
+    fine = task_report("count", upstream, received_fingerprint=took)
     left = replace(fine, outstanding=outstanding_of([Delivery(12, ((7, 1),))]))
     runs = [reported(2, 5, 0, left), reported(2, 7, 0, left), reported(2, 9, 0, fine)]
     outcome = settle([*source, *runs], [] if upstream else ["count"], lambda stage: 1)
@@ -142,13 +142,15 @@ def test_two_operators_that_read_the_batch_fail_it_by_name() -> None:
 
 
 GAVE = fingerprint(4, np.array([1, 2, 3, 4]))
-FEEDING = read(1, replace(LEFT, consumer="count", gave=GAVE), replace(RIGHT, consumer="count"))
+FEEDING = read(1, replace(LEFT, consumer="count", sent_fingerprint=GAVE), replace(RIGHT, consumer="count"))
 
 
 def counting(stage: int, partition: int, *anchors: int) -> TaskReport:
     """Return a task of the bolt ``count`` that received rows with these anchors."""
     took = fingerprint(len(anchors), np.array(anchors, np.int64))
-    return reported(stage, 10 * stage + partition, partition, task_report("count", "split", took=took))
+    return reported(
+        stage, 10 * stage + partition, partition, task_report("count", "split", received_fingerprint=took)
+    )
 
 
 def test_other_rows_of_the_same_number_and_sum_are_not_those_that_were_emitted() -> None:
@@ -202,7 +204,7 @@ def test_what_any_attempt_of_a_repeated_partition_behind_a_shuffle_failed_is_fai
     """Rule 3: the rows of either may be those that the sink got, in whatever order the reports arrive."""
     source = FEEDING if upstream else read()
     took = fingerprint(4, np.array([1, 2, 3, 4], np.int64)) if upstream else Fingerprint()
-    fine = task_report("count", upstream, took=took)
+    fine = task_report("count", upstream, received_fingerprint=took)
     fails_two = failing(fine, 3, 12)
     for older, newest in ((fine, fails_two), (fails_two, fine)):
         attempts = [reported(2, 5, 0, older), reported(2, 9, 0, newest)]
@@ -270,8 +272,8 @@ def test_a_report_survives_its_way_to_the_driver() -> None:
         failures=failures_of([(3, BAD), (4, BAD)]),
         outstanding=outstanding_of([Delivery(0, ()), Delivery(12, ((7, 2), (9, 1)))]),
         touched=np.array([1, 2]),
-        took=Fingerprint(3, 2**64 - 1),
-        gave=Fingerprint(1, 2),
+        received_fingerprint=Fingerprint(3, 2**64 - 1),
+        sent_fingerprint=Fingerprint(1, 2),
         lost_count=7,
     )
     again = decode(encode(report))

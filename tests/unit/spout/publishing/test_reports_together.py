@@ -291,11 +291,11 @@ def test_what_is_held_and_failed_is_not_held_and_the_first_highest_time_counts()
         "hold",
         held=held,
         failures=((BAD, numbers(1)),),
-        newest=(column, column._replace(run=SourceRun(B, 5, 6))),
+        highest_times=(column, column._replace(run=SourceRun(B, 5, 6))),
     )
     outcome = settled(report)
     assert held_of(outcome).tolist() == [0, 2]
-    assert outcome.newest == (column, HighestTime("hold", 0, SourceRun(A, 10, 11), is_held=True))
+    assert outcome.highest_times == (column, HighestTime("hold", 0, SourceRun(A, 10, 11), is_held=True))
 
 
 def test_a_root_received_twice_is_named_whatever_stands_between() -> None:
@@ -491,7 +491,7 @@ def test_of_equal_times_the_shortest_run_is_named() -> None:
     long, short = HighestTime("x", 50, SourceRun(A, 0, 9)), HighestTime("y", 50, SourceRun(A, 7, 8))
     for newest in ((long, short), (short, long)):
         watermarks = Watermarks()
-        watermarks.rise(outcome_from(PLAN, newest=newest), stats(50))
+        watermarks.rise(outcome_from(PLAN, highest_times=newest), stats(50))
         mover = watermarks.mover(40)
         assert mover is not None
         assert mover.runs == (short.run,)

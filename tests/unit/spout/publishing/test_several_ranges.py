@@ -253,7 +253,7 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
 @of_some_roots
 def test_what_came_too_late_is_named_by_its_partition_and_position(name: str, chosen: list[int]) -> None:
     plan = plan_of(name)
-    outcome = outcome_from(plan, late=len(chosen), late_roots=numbers(chosen))
+    outcome = outcome_from(plan, late_count=len(chosen), late_roots=numbers(chosen))
     notes = publication_of(outcome, LANE, late=LateNote(5, 6, rows=1, mover=None)).too_late
     assert in_runs(run for note in notes.values() for run in note.roots) == [
         roots_of(plan)[index] for index in chosen
@@ -329,7 +329,7 @@ def test_each_root_of_an_outcome_is_that_of_the_report(name: str, chosen: list[i
     outcome = settled(plan, task_report("count", held=held, touched=numbers(chosen)))
     assert held_of(outcome).tolist() == chosen
     assert touched_of(outcome).tolist() == chosen
-    highest = [time.run for time in outcome.newest if time.is_held]
+    highest = [time.run for time in outcome.highest_times if time.is_held]
     assert in_runs(highest) == some[:1]
 
     outcome = settled(plan, task_report("count", passed=((BAD, numbers(chosen)),)))

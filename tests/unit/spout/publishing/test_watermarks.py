@@ -54,7 +54,7 @@ def test_the_roots_that_came_too_late_are_named_once_whatever_becomes_of_them() 
     mixed = replace(held(PLAN, 1, 1, 2, 11), until_ms=array(900, 2_000, 2_000, 900))
     failing = replace(held(PLAN, 3, until_ms=-1), fails_late=True)
     outcome = settled(task_report("hold", held=mixed), task_report("other", held=failing))
-    assert outcome.late == 3
+    assert outcome.late_count == 3
     assert late_of(outcome).tolist() == [1, 3, 11]
     assert held_of(outcome).tolist() == [1, 2]
     [(cause, roots)] = failed_by_cause(outcome)
@@ -63,7 +63,7 @@ def test_the_roots_that_came_too_late_are_named_once_whatever_becomes_of_them() 
 
 
 def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows() -> None:
-    outcome = outcome_from(PLAN, late=2, late_roots=array(1, 11))
+    outcome = outcome_from(PLAN, late_count=2, late_roots=array(1, 11))
     publication = published(outcome)
     first, second = publication.too_late[A, 0], publication.too_late[B, 0]
     assert (first.first, second.first) == (True, False)
@@ -82,7 +82,7 @@ def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows()
 
 
 def test_without_dropped_rows_only_blocks_with_such_a_root_say_it() -> None:
-    outcome = outcome_from(PLAN, late=1, late_roots=array(11))
+    outcome = outcome_from(PLAN, late_count=1, late_roots=array(11))
     publication = published(outcome, NOTE._replace(rows=0, mover=None))
     assert list(publication.too_late) == [(B, 0)]
     assert publication.too_late[B, 0].mover is None
@@ -108,7 +108,7 @@ def stats(highest_ms: int, column: str = "at", hold: str = "", delay_ms: int = 1
 
 def seen(*newest: HighestTime) -> BatchOutcome:
     """Return what a batch has seen."""
-    return replace(settled(), newest=newest)
+    return replace(settled(), highest_times=newest)
 
 
 def test_a_held_record_is_named_that_moved_the_watermark() -> None:
@@ -117,7 +117,7 @@ def test_a_held_record_is_named_that_moved_the_watermark() -> None:
     outcome = settled(
         task_report("hold", held=times), task_report("none", held=held(PLAN, 1, until_ms=NEVER_MS))
     )
-    assert outcome.newest == (HighestTime("hold", 60_000, SourceRun(A, 19, 20), is_held=True),)
+    assert outcome.highest_times == (HighestTime("hold", 60_000, SourceRun(A, 19, 20), is_held=True),)
     watermarks = Watermarks()
     watermarks.rise(outcome, [stats(31_000, hold="hold")])
     mover = watermarks.mover(21_000)

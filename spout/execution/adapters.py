@@ -63,10 +63,15 @@ class Causes:
     collector: OutputCollector
     tracked: bool
 
-    def of(self, error: Exception, raised: Exception | None = None) -> Cause:
-        """Return the cause, whose traceback is logged; raise the error if it ends the task.
+    def cause_or_raise(self, error: Exception, raised: Exception | None = None) -> Cause:
+        """Return the cause by which the input fails, and keep its traceback for the log.
 
-        `raised`: what the code raised, if `error` says the same in other words.
+        Raises `error` itself if it ends the task.
+
+        Args:
+            error: what the bolt's code raised.
+            raised: the same as the code raised it, where `error` says it in
+                clearer words.
         """
         stop_on(self.name, self.bolt, error)
         ends_task = not self.tracked and not isinstance(error, FailTuple)
@@ -114,7 +119,7 @@ class RowCall:
                     raise returned_error(self.name, self.bolt.execute, returned)
             except Exception as raised:  # noqa: BLE001 - whatever user code raises fails its input
                 error = collector.in_words_of_bolts(self.name, raised)
-                cause = self.causes.of(error, raised)  # raises what ends the task
+                cause = self.causes.cause_or_raise(error, raised)  # raises what ends the task
                 collector.drop_current_row()
                 failures.append((received.row, cause))
                 turns.block_behind(received.row)
@@ -123,11 +128,8 @@ class RowCall:
                 del error
             append_end(len(values))
         emitted: list[EmittedRows] = []
-        for emitted_values in collector.pop_by_stream(turns.rows_taken()):
-            stream = self.streams[emitted_values.stream]
-            emitted.append(
-                EmittedRows(stream, emitted_values.values, emitted_values.parents, emitted_values.tasks)
-            )
+        for name, rows_emitted, parents, tasks in collector.pop_by_stream(turns.rows_taken()):
+            emitted.append(EmittedRows(self.streams[name], rows_emitted, parents, tasks))
         return Outcome(emitted, failures)
 
 
@@ -158,7 +160,7 @@ class BatchCall:
             invoke(self.name, self.bolt.execute, batch, collector)
             emitted, unfit = batches_of(self.name, self.streams, self.collector, collector, self.misfits)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
-            cause = self.causes.of(error)
+            cause = self.causes.cause_or_raise(error)
             return Outcome(failures=[(row, cause) for row in range(row_count)])
         finally:
             collector.is_closed = True
@@ -227,7 +229,7 @@ class HandObserver(BoltObserver):
             invoke(self._name, hook.ack, AckInfo(received, took_ns / 1_000_000))
 
     def failed(self, received: AnchoredTuple, cause: Cause) -> None:
-        """Count a tuple that the bolt has failed, block what comes behind it, and call the hooks."""
+        """Count a failed tuple, block what comes behind it, and call the hooks."""
         took_ns = self._count_settled(What.FAILED, received)
         if self.gate is not None:
             self.gate.fail_all(delivery.root for delivery in received.deliveries)
@@ -238,7 +240,7 @@ class HandObserver(BoltObserver):
                 self._report_error(error)
 
     def _count_settled(self, what: What, received: AnchoredTuple) -> int:
-        """Count a tuple that is acked or failed; return how long that took since ``execute`` began, ns."""
+        """Count an acked or failed tuple; return the time since its ``execute`` began, ns."""
         took_ns = self._clock_ns() - received.since_ns
         stream = received.came_from
         slot = self._slots.get((what, stream))
@@ -285,7 +287,7 @@ class HandCall:
                 if hooks:
                     self.observer.executed(received)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
-                cause = self.causes.of(error)
+                cause = self.causes.cause_or_raise(error)
                 if self.takes_back:
                     del collector.sent[sent_before:]
                 collector.refuse(received, cause)
@@ -352,7 +354,7 @@ class WatchedBatchCall:
                 if row not in not_acked:
                     self.collector.ack(received)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
-            cause = self.causes.of(error)
+            cause = self.causes.cause_or_raise(error)
             # of this block alone: what was sent before is of tuples that are
             # acked already
             del self.collector.sent[sent_before:]

@@ -71,7 +71,8 @@ def emissions_by_hand(stream: StreamPass, sent: Sequence[Sent], batch: pa.Record
         # in the order in which `Sent.ordinals` counts the copies of all outlets
         for outlet in stream.emits.outlets:
             for _copy in range(outlet.copies):
-                places_by_copy.append(_places_of_copy(sent, len(places_by_copy), outlet.subscription))
+                number = len(places_by_copy)
+                places_by_copy.append(_places_of_copy(sent, number, outlet.subscription))
     tasks = None
     if stream.direct:
         tasks = np.array([emission.task for emission in sent], np.int64)
@@ -118,7 +119,7 @@ def emissions_by_row(emitted: EmittedRows, inputs: Rows, places: Sequence[Delive
     else:
         rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
     outlets = stream.emits.outlets
-    # of each emission the number among those of its parent; nobody needs it where nobody reads the stream
+    # of each emission the number among those of its parent; 0: nobody reads the stream
     ordinals = ordinals_for_children(places, parents, len(inputs)) if outlets else 0
     places_by_copy: list[Sequence[Deliveries]] = []
     for outlet in outlets:
@@ -176,7 +177,7 @@ class RowCollector(BasicCollector):
         del self.values[emissions_before:]
 
     def pop_with_parents(self, worked_rows: I64) -> tuple[list[Sequence[Any]], I64]:
-        """Remove all emissions, and return them with the number of each one's input row, `(n,) int64`.
+        """Remove all emissions; return them, and the number of each one's input row, `(n,) int64`.
 
         `worked_rows`: the numbers of the input rows that the bolt was called
         for, one for each of `ends`.

@@ -1,12 +1,12 @@
 """A stage at work in one task: of a topology, or the bolts that stand one behind the other on a DataFrame.
 
-A topology is cut into *stages* where its tuples go to other tasks; a `StagePass` describes one of them. In
-a task, tuples go through the stage's bolts in the order of the graph. What belongs to a later stage, to the
-sink or to the DataFrame is put on rows and leaves the task.
+A topology is cut into *stages* where its tuples go to other tasks; a `StagePass` describes one of
+them. In a task, tuples go through the stage's bolts in the order of the graph. What belongs to a
+later stage, to the sink or to the DataFrame is put on rows and leaves the task.
 
-Each tuple has *places*, `Deliveries`: one for each root that it descends from, with the path to it. A
-*route* leads a stream to one bolt. A grouping may send each tuple to several tasks of that bolt: then the
-route has several *copies*, and each copy of a tuple has a place of its own.
+Each tuple has *places*, `Deliveries`: one for each root that it descends from, with the path to
+it. A *route* leads a stream to one bolt. A grouping may send each tuple to several tasks of that
+bolt: then the route has several *copies*, and each copy of a tuple has a place of its own.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -39,7 +39,7 @@ from spout.topology.stage_pass import Arrival, Frame, StagePass, StreamPass
 from spout.topology.stages import Route
 from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, ROOT, TASK, TO, Origins
-from spout.tuples.counts import Counted, Tally, What, added
+from spout.tuples.counts import Counted, Tally, What, sum_of_counts
 from spout.tuples.messages import MessageRows
 from spout.tuples.places import Deliveries, Descendants, Places, children_of, column_of, only_roots, places_of
 from spout.tuples.raised import first_of_each
@@ -166,10 +166,10 @@ class StageRun:
         return self._run_bolts()
 
     def _receive_frame(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
-        """Put rows of a DataFrame into the inbox of the first bolt; its `anchors`: as `feed` has them."""
+        """Put rows of a DataFrame into the inbox of the first bolt; `anchors` as in `feed`."""
         if anchors is not None and self._pass.upstream:
-            arriving = fingerprint_of(anchors.carry, anchors.column)
-            self._received_fingerprint = self._received_fingerprint.plus(arriving)
+            arrived_fingerprint = fingerprint_of(anchors.carry, anchors.column)
+            self._received_fingerprint = self._received_fingerprint.plus(arrived_fingerprint)
         rows_before = self.rows_arrived
         self.rows_arrived += len(rows)
 
@@ -232,21 +232,25 @@ class StageRun:
         self._distribute(Emissions(stream, rows, batch, places_by_copy))
 
     def _receive_deliveries(self, batch: pa.RecordBatch, places: Places | None) -> None:
-        """Sort rows of the stage before by their numbers in ``_to``: to a bolt, or to a later stage.
+        """Sort rows of the stage before: into inboxes of bolts, or on to a later stage or the sink.
+
+        The column ``_to`` has the number of the subscription, or of the sink's output, that a row
+        is for.
 
         `places`: of all rows; None: the rows have them in a column.
         """
         arrived = PlacedRows(batch, places)
-        arriving = arrived.fingerprint(Carry.HOPS)
-        self._received_fingerprint = self._received_fingerprint.plus(arriving)
+        arrived_fingerprint = arrived.fingerprint(Carry.HOPS)
+        self._received_fingerprint = self._received_fingerprint.plus(arrived_fingerprint)
         numbers = batch.column(TO).to_numpy(zero_copy_only=False)
-        # the rows of a bundle have one number, so mostly there is nothing to take apart
+        # the rows of a bundle have one number, so mostly there is nothing to divide
         have_one_number = (numbers == numbers[:1]).all()
-        distinct = numbers[:1] if have_one_number else np.unique(numbers)
-        for number in distinct.tolist():
+        distinct_numbers = numbers[:1] if have_one_number else np.unique(numbers)
+        for number in distinct_numbers.tolist():
             part = arrived
-            if len(distinct) > 1:
+            if len(distinct_numbers) > 1:
                 part = arrived.take(np.flatnonzero(numbers == number))
+            # None: no bolt of this stage receives it
             arrival = self._pass.arrivals.get(number)
             if arrival is None:
                 self._outbox.pass_on(number, part.rows, part.places)
@@ -321,7 +325,7 @@ class StageRun:
             marks=RootMarks.together(marks),
             received_fingerprint=self._received_fingerprint,
             sent_fingerprint=self._sent_fingerprint,
-            counts=added(
+            counts=sum_of_counts(
                 [self._tally.counts(), *(work.tally.counts() for work in self._work_by_bolt.values())]
             ),
             errors=tuple(chain.from_iterable(collector.errors for collector in collectors)),
@@ -419,7 +423,8 @@ class TaskOutbox:
     """Collects the rows that leave one task.
 
     What is put on a row depends on the stage: the tuple alone (`StagePass.bare`); the tuple and its
-    anchor (a DataFrame); or, for a later stage, the tuple as a struct, with its task and its places.
+    anchor (a DataFrame); or, for a later stage, the tuple as a struct, with its task and its
+    places.
 
     Attributes:
         origins: source and position of each root of the task's input, for rows that carry them

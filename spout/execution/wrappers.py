@@ -76,7 +76,7 @@ class FreeTurns(Turns):
                 self.blocked.append((row, cause))
 
     def block_behind(self, row: int) -> None:
-        """Tell the gate that the roots of a row have failed."""
+        """Block what comes behind the roots of a row, which have failed."""
         self._gate.fail_all(roots_at([self._places[row]]))
 
     def rows_taken(self) -> I64:

@@ -44,7 +44,12 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 class _OpenRoots(NamedTuple):
-    """What one bolt left open: how many roots, the place of the first, and when that times out, in words."""
+    """What one bolt left open.
+
+    Attributes:
+        first_place: of the first of the roots.
+        when: that one times out, in words.
+    """
 
     bolt: str
     root_count: int
@@ -147,7 +152,7 @@ def held_open(outcome: BatchOutcome) -> dict[str, list[tuple[int, int]]]:
 
 
 class IsolatedRecord(NamedTuple):
-    """A record that ended or hung a process: its place, as `record_place` names it, and why it failed."""
+    """A record that ended or hung a process; its place is as `record_place` names it."""
 
     place: str
     cause: Cause

@@ -1,8 +1,8 @@
 """A task's report as bytes, small enough to travel in an accumulator: usually some hundred bytes.
 
-Plain builtins are pickled and deflated. Few marks are among them. More than `COMPRESSED_ROWS` follow
-as they are, since to deflate them would take longer than all else, and edges are random. Only the
-tasks of our own queries write blobs, and only the driver that started them reads them.
+Plain builtins are pickled and deflated. Few marks are among them. More than `COMPRESSED_ROWS`
+follow as they are, since to deflate them would take longer than all else, and edges are random.
+Only the tasks of our own queries write blobs, and only the driver that started them reads them.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -143,7 +143,7 @@ def _report(content: list[Any], many_marks: bytes) -> TaskReport:
     """Return a report from its fields, in the order of `encode`, and the marks behind them."""
     operator, upstream, consumer, task, plan, *content = content
     ranges, received, outstanding, received_fingerprint, sent_fingerprint, *content = content
-    counts, errors, lined, raised, marks, missing, highest_times = content
+    counts, errors, lined, raised, marks, missing, times = content
     absent, lost_count, damaged = missing
     marks_bytes, few_marks = marks
     # few marks are among the fields, and nothing follows; many ones follow
@@ -178,7 +178,7 @@ def _report(content: list[Any], many_marks: bytes) -> TaskReport:
             lost_count=lost_count,
             damaged=tuple(DamagedRun(*run) for run in damaged),
         ),
-        highest_times=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in highest_times),
+        highest_times=tuple(HighestTime(name, ms, SourceRun(*run)) for name, ms, run in times),
     )
 
 

@@ -1,9 +1,9 @@
 """Delayed acks: tuples that Spark's state holds across micro-batches; pure.
 
 The batch that *holds* a tuple publishes its root with this one edge outstanding. The later batch
-that *releases* it, since a bolt acked it, contributes the edge to the root. Spark does not say which
-tuples a watermark drops. So each held tuple brings the event time from which on one drops it, and the
-driver compares that with the watermark.
+that *releases* it, since a bolt acked it, contributes the edge to the root. Spark does not say
+which tuples a watermark drops. So each held tuple brings the event time from which on one drops
+it, and the driver compares that with the watermark.
 
 A batch's *own* roots are those in its plan; *older* ones were emitted by earlier batches.
 
@@ -128,7 +128,8 @@ class HeldTuples(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyedRoots:
-    """Roots on which keyed bolts emitted, each under a number: the edge of the emission's anchor, as int64.
+    """Roots on which keyed bolts emitted, each under a number: the edge of the emission's anchor,
+    as int64.
 
     Bolts behind the keyed bolt name roots by these numbers. An index into the batch's plan would
     not do, since a root may be of an earlier batch.

@@ -10,10 +10,11 @@ computes
 
 Most batches have none. `spout.publishing.settle` puts the reports of a batch together.
 
-A *subscription* is one bolt's receiving of one stream; its key is a number. A delivery's *ordinal* is
-its number among the deliveries of its parent on one subscription. A root's edge, a subscription and an
-ordinal give the edge of the delivery; with one more of both, that of a delivery behind it. A *path* is
-all subscriptions from the root on.
+A *subscription* is one bolt's receiving of one stream; its key is a number. A delivery's
+*ordinal* is its number among the deliveries of its parent on one subscription. A root's edge, a
+subscription and an ordinal give the edge of the delivery; with one more of both, that of a
+delivery behind it. A
+*path* is all subscriptions from the root on.
 
 Source: docs/design/protocol.md, sections 2 ("The fold") and 5.2.
 """
@@ -46,7 +47,7 @@ from spout.publishing.delayed import (
 )
 from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.anchors import Fingerprint
-from spout.tuples.counts import Counts, What, added
+from spout.tuples.counts import Counts, What, sum_of_counts
 from spout.tuples.failures import ERRORS_MAX, Cause
 from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.tuple import Delivery
@@ -216,8 +217,8 @@ class LateNote(NamedTuple):
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
     """Return deliveries by their subscriptions, as `TaskReport.outstanding` has them.
 
-    A delivery's path has pairs (subscription, ordinal). So a delivery of root 5 by (A, 0) and (B, 2)
-    becomes a row 5, 0, 2 under the subscriptions (A, B).
+    A delivery's path has pairs (subscription, ordinal). So a delivery of root 5 by (A, 0) and (B,
+    2) becomes a row 5, 0, 2 under the subscriptions (A, B).
     """
     rows_by_path: dict[Subscriptions, list[tuple[int, ...]]] = {}
     for root, path in deliveries:
@@ -270,13 +271,15 @@ def merged(reports: Sequence[TaskReport]) -> TaskReport:
     No two of them have the same tuple. They name no plan, and hold and release nothing.
     """
     outstanding = by_key(pair for report in reports for pair in report.outstanding.items())
+    received = [report.received_fingerprint for report in reports]
+    sent = [report.sent_fingerprint for report in reports]
     return replace(
         reports[0],
         outstanding={path: np.concatenate(parts) for path, parts in outstanding.items()},
         marks=RootMarks.together(report.marks for report in reports),
-        received_fingerprint=reduce(Fingerprint.plus, (report.received_fingerprint for report in reports)),
-        sent_fingerprint=reduce(Fingerprint.plus, (report.sent_fingerprint for report in reports)),
-        counts=added(report.counts for report in reports),
+        received_fingerprint=reduce(Fingerprint.plus, received),
+        sent_fingerprint=reduce(Fingerprint.plus, sent),
+        counts=sum_of_counts(report.counts for report in reports),
         errors=_first_errors(reports),
         raised=first_of_each(raised for report in reports for raised in report.raised),
     )

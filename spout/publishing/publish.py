@@ -9,9 +9,10 @@ An outcome has one table of marks, of roots of the batch and of earlier ones. `f
 kind of them by source and block, and what has no mark is acked. Roots of earlier batches may be in
 blocks of their own.
 
-A *lane* is one series of numbered batches, of one session of a query: an acker applies each number of
-it once. A *block* is 32,768 positions of one source, numbered from 0. What a batch has XORed into the
-sum of a root is its *contribution*; a root of which all is acked gets its *root edge*.
+A *lane* is one series of numbered batches, of one session of a query: an acker applies each
+number of it once. A *block* is 32,768 positions of one source, numbered from 0. What a batch has
+XORed into the sum of a root is its *contribution*; a root of which all is acked gets its *root
+edge*.
 
 Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 """

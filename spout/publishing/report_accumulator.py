@@ -149,7 +149,8 @@ OF_WORKER: Final = TracebackLog()
 
 
 def add(accumulator: Accumulator[Value], stream: str, report: TaskReport | None) -> None:
-    """Send the report of the task that runs in this process to the driver; log what its bolts raised.
+    """Send the report of the task that runs in this process to the driver; log what its bolts
+    raised.
 
     Args:
         accumulator: the ledger's, as a task has it.
@@ -242,7 +243,9 @@ class ReportLedger:
         return BatchReports(streams, tasks, has_untracked=bool(untracked))
 
     def _take_reports_of_threads(self) -> None:
-        """Remove what tasks reported for a thread that does not know its batch; keep the streams' ids."""
+        """Remove what tasks reported for a thread that does not know its batch; keep the streams'
+        ids.
+        """
         reports_of_threads = self.accumulator.value.pop(_OF_NO_BATCH, None)
         if not reports_of_threads:
             return

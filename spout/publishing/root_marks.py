@@ -130,7 +130,9 @@ class RootMark(IntEnum):
 
     @property
     def is_of_any_evaluation(self) -> bool:
-        """Whether it holds whoever reports it, also a task whose report does not count (`settle`)."""
+        """Whether it holds whoever reports it, also a task whose report does not count
+        (`settle`).
+        """
         match self:
             case RootMark.FAILED | RootMark.OUTSTANDING | RootMark.LEFT_OPEN | RootMark.PASSED:
                 return True
@@ -265,7 +267,8 @@ class RootMarks:
 
     @classmethod
     def of_traces(cls, roots: tuple[I64, I64], ids: I64) -> RootMarks:
-        """Mark roots with the traces that they belong to; `ids` is ``(n, 3)`` int64, of each root its trace.
+        """Mark roots with the traces that they belong to; `ids` is ``(n, 3)`` int64, of each root
+        its trace.
 
         A root gets three rows, one for each number of its trace.
         """
@@ -368,7 +371,8 @@ class RootMarks:
         """Return the rows of each cause that has some, in the order of `causes`; they keep their order."""
         if not len(self):
             return []
-        if len(self.causes) == 1 and (self.cause_numbers == 0).all():  # as where a block fails by one thing
+        # as of a block of which nothing failed but by one cause
+        if len(self.causes) == 1 and (self.cause_numbers == 0).all():
             return [(self.causes[0], self)]
         ordered = self.at(np.argsort(self.cause_numbers, kind="stable"))
         numbers, first_rows = np.unique(ordered.cause_numbers, return_index=True)

@@ -63,7 +63,7 @@ from spout.publishing.fold import (
 )
 from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks
 from spout.tuples.anchors import Fingerprint
-from spout.tuples.counts import added
+from spout.tuples.counts import sum_of_counts
 from spout.tuples.failures import Cause
 
 _NO_ROOTS: I64 = np.empty(0, np.int64)
@@ -129,7 +129,8 @@ def _complete_evaluations(
     tasks_of: Callable[[int], int | None],
     moment: Moment | None,
 ) -> tuple[BatchPlan, Evaluations]:
-    """Return the plan of a batch, and the complete evaluations of each operator, as `settle` wants them.
+    """Return the plan of a batch, and the complete evaluations of each operator, as `settle`
+    wants them.
 
     Raises `TrackingError`: an operator has none, or several operators have one name.
     """
@@ -283,7 +284,9 @@ class _Held(NamedTuple):
         return RootMarks.together(failed)
 
     def highest_times(self) -> list[HighestTime]:
-        """Return for each operator that held tuples the highest of their times; none without times."""
+        """Return for each operator that held tuples the highest of their times; none without
+        times.
+        """
         # -1 and NEVER_MS are no times: every watermark drops the tuple, or none does
         is_timed = (self.until_ms >= 0) & (self.until_ms < NEVER_MS)
         times: list[HighestTime] = []
@@ -370,7 +373,7 @@ def _summed(
     return BatchOutcome(
         plan,
         RootMarks.together(marks),
-        counts=added(report.counts for report in counted.reports),
+        counts=sum_of_counts(report.counts for report in counted.reports),
         errors=tuple(error for report in counted.reports for error in report.errors),
         lined=lined,
         late_count=int(held.is_dropped.sum()),
@@ -462,11 +465,12 @@ def _by_operator(reports: Iterable[TaskReport]) -> dict[str, Stages]:
     for report in all_attempts:
         key = report.first_bolt, report.task.stage, report.task.partition
         newest_attempts[key] = max(report.task.attempt, newest_attempts.get(key, 0))
-    return _by_stage(
-        (report.first_bolt, report)
-        for report in all_attempts
-        if report.task.attempt == newest_attempts[report.first_bolt, report.task.stage, report.task.partition]
-    )
+    newest: list[tuple[str, TaskReport]] = []
+    for report in all_attempts:
+        key = report.first_bolt, report.task.stage, report.task.partition
+        if report.task.attempt == newest_attempts[key]:
+            newest.append((report.first_bolt, report))
+    return _by_stage(newest)
 
 
 def _by_stage(named_reports: Iterable[tuple[str, TaskReport]]) -> dict[str, Stages]:

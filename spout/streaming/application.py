@@ -38,7 +38,7 @@ from spout.runtime.forks import Owner, tell_of_forks
 from spout.spark.private import has_ended, most_tasks, session_uuid
 from spout.streaming.keeper import Keeper, KeptStream
 from spout.tuples.anchors import Carry
-from spout.tuples.counts import Counts, added
+from spout.tuples.counts import Counts, sum_of_counts
 from spout.tuples.failures import Cause
 
 ERRORS_KEPT = 100
@@ -124,7 +124,7 @@ class WorkDone:
 
         `isolated`: number of records that killed or hung a process, by error.
         """
-        self.counts = added([self.counts, counts])
+        self.counts = sum_of_counts([self.counts, counts])
         self.errors = (*self.errors, *errors)[-ERRORS_KEPT:]
         self.isolated = Counter(self.isolated) + Counter(isolated)
 

@@ -119,9 +119,11 @@ def _place_numbers(deliveries: Sequence[tuple[Delivery, ...]], rows_before: int)
         numbers = deliveries.numbers()
         mix64_in_place(numbers)
         return numbers
-    turns = iter(range(rows_before, rows_before + len(deliveries)))
-    row_numbers = (mix64(place_number(places[0])) if places else next(turns) for places in deliveries)
-    return np.fromiter(row_numbers, np.uint64, len(deliveries))
+    dealt_numbers = iter(range(rows_before, rows_before + len(deliveries)))
+    numbers_of_rows = (
+        mix64(place_number(places[0])) if places else next(dealt_numbers) for places in deliveries
+    )
+    return np.fromiter(numbers_of_rows, np.uint64, len(deliveries))
 
 
 def modulo(numbers: U64, tasks: int) -> I64:

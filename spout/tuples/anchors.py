@@ -1,14 +1,16 @@
 """The hidden column that ties a row to the tree of its root, as narrow as it can be.
 
-A *hop* leads from a tuple to one that was emitted on it, and has two numbers: the key of the *subscription*
-(one bolt's receiving of one stream), and the *ordinal* among the deliveries of the parent on it.
+A *hop* leads from a tuple to one that was emitted on it, and has two numbers: the key of the
+*subscription* (one bolt's receiving of one stream), and the *ordinal* among the deliveries of the
+parent on it.
 
 ``PACKED``
-    One int64: the root's index in the batch's plan, and the ordinal among the tuples that the first bolts
-    emitted for it. Ordinal 0 with no hop is the root itself.
+    One int64: the root's index in the batch's plan, and the ordinal among the tuples that the
+    first bolts emitted for it. Ordinal 0 with no hop is the root itself.
 ``HOPS``
     A list of deliveries, each a list of int64: the root's index, then ``subscription << 32 | ordinal`` for
-    every hop. For tuples with several anchors or none, and where rows of one stream can have different hops.
+    every hop. For tuples with several anchors or none, and where rows of one stream can have
+    different hops.
 ``WIDE``
     PACKED, with the root's source and position beside it. An index means something only within its batch;
     source and position do so afterwards too. For tuples that Spark's state may hold: see
@@ -148,7 +150,8 @@ class Anchors:
         return np.asarray(column, dtype=np.int64)
 
     def descendants_column(self, parents: I64, packed: I64) -> pa.Array:
-        """Build the column of anchors, in the same form (PACKED or WIDE), of rows that descend from these.
+        """Build the column of anchors, in the same form (PACKED or WIDE), of rows that descend
+        from these.
 
         Args:
             parents: `(n,) int64`: the number of the row here that each

@@ -125,8 +125,9 @@ def cell_text(column: pa.Array, row: int) -> str:
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as a type, by the rule for its own type and that one; a
-    map may have a key twice.
+    """Return a column as a type, by the rule for its own type and that one.
+
+    That no map has a key twice is checked later, by `exact_cast`.
     """
     own_type = column.type
     # a time of day of the same type may still have nanoseconds, which Spark

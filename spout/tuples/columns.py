@@ -83,7 +83,8 @@ class Origins:
         Raises `KeyError`: one of them was not in the task's input.
         """
         no_root = (0, 0)  # is never read: the mask makes it null
-        places = [self._root_by_index[index] if index >= 0 else no_root for index in indices.tolist()]
+        by_index = self._root_by_index
+        places = [by_index[index] if index >= 0 else no_root for index in indices.tolist()]
         sources, positions = np.array(places, np.int64).reshape(-1, 2).T
         columns = [pa.array(sources), pa.array(positions)]
         is_null = pa.array(indices < 0)

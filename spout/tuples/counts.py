@@ -82,7 +82,7 @@ Counts = Mapping[Counted, Measure]
 """How much was counted, by what, component and stream."""
 
 
-def added(summands: Iterable[Counts]) -> Counts:
+def sum_of_counts(summands: Iterable[Counts]) -> Counts:
     """Return the sum of counts, sorted."""
     total: dict[Counted, Measure] = {}
     for counts in summands:

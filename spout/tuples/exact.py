@@ -204,7 +204,9 @@ class _Leaf:
         return [value if type(value) in plain else self._exact(value) for value in values]
 
     def _exact(self, value: Any) -> Any:
-        """Return one value made exact; None: a null. One of Arrow is taken as Python's, if it has a form."""
+        """Return one value made exact; None: a null. One of Arrow is taken as Python's, if it has
+        a form.
+        """
         if _is_missing(value):
             return None
         if isinstance(value, pa.Scalar):

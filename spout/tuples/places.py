@@ -295,7 +295,9 @@ def place_number(place: Delivery) -> int:
 
 
 def places_of(anchors: Anchors) -> Sequence[Deliveries]:
-    """Return the places of rows that arrive: arrays if all have one anchor and as many hops, else a list."""
+    """Return the places of rows that arrive: arrays if all have one anchor and as many hops, else
+    a list.
+    """
     if anchors.carry in (Carry.PACKED, Carry.WIDE):
         ordinals = anchors.ordinals()
         hops = tuple([Hop(key, ordinals) for key in anchors.subscriptions])

@@ -70,7 +70,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Orders:
-    """What the next child does differently.
+    """What the next child process does differently from one that was never ended.
 
     Attributes:
         poison: by bolt and key of a poison tuple, what is raised instead of
@@ -106,9 +106,7 @@ class Orders:
         return raised_for_withheld if withheld_roots & call.roots else None
 
     def isolates_part_of(self, call: Call) -> bool:
-        """Return whether a row of a call may be isolated: it is poison, or
-        its bolt has tuples withheld.
-        """
+        """Return whether `raised_for` may return an error for a row of a call."""
         if call.bolt in self.withheld:
             return True
         for bolt, (feed, number, row, _roots) in self.poison:

@@ -356,8 +356,10 @@ class AnchoredTuple(PlacedTuple):
                 for parent in self.deliveries:
                     yield parent.child(subscription, ordinal)
 
-    def bear(self, subscription: int) -> int:
-        """Count one more delivery on a subscription; return its ordinal."""
+    def count_child(self, subscription: int) -> int:
+        """Count one more tuple that is anchored on this one, for one subscription; return its
+        ordinal.
+        """
         if self._children_counts is None:
             # made here, since most tuples have no children, and a dictionary
             # is larger than a tuple

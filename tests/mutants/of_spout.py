@@ -1401,8 +1401,8 @@ MUTANTS = (
     Mutant(
         "each-anchor-of-a-tuple-gets-an-edge",
         "spout/bolts/collectors.py",
-        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct])",
-        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct[:1]])",
+        "ordinals = tuple([anchor.count_child(key) for key in keys for anchor in distinct])",
+        "ordinals = tuple([anchor.count_child(key) for key in keys for anchor in distinct[:1]])",
         "tests/unit/spout/execution/test_multi_anchor.py"
         "::test_its_ack_completes_both_roots_and_its_failure_fails_both",
         "of a tuple with two anchors the second record would be acked without it",

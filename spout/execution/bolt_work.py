@@ -79,7 +79,7 @@ class BoltWork:
         Args:
             tracked: whether an exception fails the input; otherwise it is
                 raised.
-            pulse: is told when a call of the bolt begins and ends; None:
+            pulse: is called when a call of the bolt begins and ends; None:
                 nobody watches.
         """
         self.name = pass_.name

@@ -97,7 +97,7 @@ class EmittedRows(NamedTuple):
     batch: pa.RecordBatch | None = None
 
     def without_inputs(self, failed_rows: Collection[int]) -> EmittedRows:
-        """Return the emitted rows but for those of some input rows, which failed."""
+        """Return the emitted rows without those of some input rows, which failed."""
         stays = ~np.isin(self.parents, list(failed_rows))
         values, tasks, batch = self.values, self.tasks, self.batch
         if values is not None:

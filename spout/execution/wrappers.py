@@ -40,7 +40,7 @@ class Ordered:
         """Call the bolt for the rows that are not blocked, and name the blocked ones."""
         turns = FreeTurns(self.gate, block.places)
         outcome = self.inner.call(block._replace(turns=turns))
-        # Rows that failed by an exception told the gate at once. Others fail
+        # The gate knows already which rows failed by an exception. Others fail
         # only now: those of an Arrow bolt, and those whose emissions do not
         # fit. They block what later blocks have.
         places_of_failed = [block.places[row] for row, _ in outcome.failures]

@@ -28,7 +28,7 @@ from acker.units import duration_text
 from acker.untrusted import UntrustedName
 from replay.records.places import record_place
 from spout.publishing.delayed import by_key
-from spout.publishing.fold import BatchOutcome, TaskReport, left_by
+from spout.publishing.fold import BatchOutcome, TaskReport, left_open_by_bolts
 from spout.publishing.root_marks import RootMark
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
@@ -127,7 +127,7 @@ def left_open(reports: Iterable[TaskReport], outcome: BatchOutcome) -> dict[str,
     open_marks = outcome.marks.of(RootMark.OUTSTANDING).without(failed_roots).ascending()
     open_roots = outcome.plan.index().find_roots(open_marks.sources, open_marks.positions)
     # several reports may name one bolt, and one report names it once for each path
-    parts_by_bolt = by_key(pair for report in reports for pair in left_by(report))
+    parts_by_bolt = by_key(pair for report in reports for pair in left_open_by_bolts(report))
     indices_by_bolt: dict[str, I64] = {}
     for bolt, parts in sorted(parts_by_bolt.items()):
         indices = distinct(np.concatenate(parts))
@@ -160,17 +160,17 @@ class IsolatedRecord(NamedTuple):
 
 def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
     """Yield what was isolated in a batch; a record of another input has its source's number."""
-    for cause, marks in outcome.own(RootMark.FAILED).by_cause():
+    for cause, marks in outcome.own_marks(RootMark.FAILED).by_cause():
         if cause.error not in _ISOLATED:
             continue
         for source, position in zip(marks.sources.tolist(), marks.positions.tolist(), strict=True):
             yield IsolatedRecord(record_place(source, position, inputs), cause)
 
 
-def counted(outcome: BatchOutcome) -> Mapping[str, int]:
+def isolated_counts(outcome: BatchOutcome) -> Mapping[str, int]:
     """Return how many records of a batch were isolated, by error."""
     isolated = Counter[str]()
-    for cause, marks in outcome.own(RootMark.FAILED).by_cause():
+    for cause, marks in outcome.own_marks(RootMark.FAILED).by_cause():
         if cause.error in _ISOLATED:
             isolated[cause.error] += len(marks)
     return isolated

@@ -192,7 +192,7 @@ class BatchOutcome:
         """Whether the query must end after this batch, since a part of it could not be read."""
         return any(cause.error in UNREADABLE_CAUSES for cause in self.marks.of(RootMark.FAILED).used_causes())
 
-    def own(self, *kinds: RootMark) -> RootMarks:
+    def own_marks(self, *kinds: RootMark) -> RootMarks:
         """Return the marks of some kinds of the roots that the batch emitted itself."""
         marks = self.marks.of(*kinds)
         return marks.at(marks.is_of(RootSet.of_runs(self.plan.ranges)))
@@ -235,7 +235,7 @@ def not_done(report: TaskReport) -> I64:
     return distinct(np.concatenate([failed_roots, *open_roots]))
 
 
-def left_by(report: TaskReport) -> Iterator[tuple[str, I64]]:
+def left_open_by_bolts(report: TaskReport) -> Iterator[tuple[str, I64]]:
     """Yield bolts that left tuples open, with the indices of the roots of these tuples.
 
     Behind a keyed bolt the roots come by their numbers instead.
@@ -308,7 +308,7 @@ def report_behind_keyed(report: TaskReport) -> TaskReport:
         numbers = rows[:, 0]
         edges = _edges_along(numbers.astype(np.uint64), path, rows)
         parts.append(RootMarks.of_roots(RootMark.OUTSTANDING, roots_of(NUMBERED, numbers), edges))
-    for bolt, numbers in left_by(report):
+    for bolt, numbers in left_open_by_bolts(report):
         # a mark names a bolt by its cause, which has no error here
         named_bolt = Cause.of(bolt, "", "")
         roots = roots_of(NUMBERED, numbers)

@@ -141,7 +141,7 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """
     if not outcome.lined or outcome.stops_for_damage:
         return None
-    roots = outcome.own(RootMark.OUTSTANDING, RootMark.FAILED).roots()
+    roots = outcome.own_marks(RootMark.OUTSTANDING, RootMark.FAILED).roots()
     if not roots:
         return []
     if len(roots) > NOT_ACKED_MAX:
@@ -236,7 +236,9 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[Bl
     return notes
 
 
-def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, int]) -> Iterator[Acks]:
+def _held_acks(
+    outcome: BatchOutcome, lane: BatchLane, longer_ms_by_input: Mapping[int, int]
+) -> Iterator[Acks]:
     """Yield the records that move the deadlines of held roots, ascending by source and block.
 
     An acker sets the deadline of a touched root to `touched_at` plus the root's timeout. So a
@@ -255,12 +257,12 @@ def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, i
     # Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
     # longer.
     longer_sources = [
-        source for source in distinct(held.sources).tolist() if longer_ms.get(input_id_of(source), 0)
+        source for source in distinct(held.sources).tolist() if longer_ms_by_input.get(input_id_of(source), 0)
     ]
     held_longer = held.at(np.isin(held.sources, longer_sources))
     moved = RootMarks.together([held_longer, held_on]).ascending()
     for (source, number), marks in moved.by_block().items():
-        ahead_ms = longer_ms.get(input_id_of(source), 0)
+        ahead_ms = longer_ms_by_input.get(input_id_of(source), 0)
         yield Acks(
             *_first_fields(plan, own_lane, source, number),
             runs=(),
@@ -461,7 +463,7 @@ def _acker_of(record: Acks | Fails, partitions: int) -> int:
     return acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
 
 
-def _noted_records(publication: Publication, partitions: int) -> set[int]:
+def _ids_of_noted_records(publication: Publication, partitions: int) -> set[int]:
     """Return the Python `id` of each record that gets the note of passed calls; none without a note.
 
     Of each acker partition that has a root of such a call, the first record gets it, so that
@@ -474,15 +476,15 @@ def _noted_records(publication: Publication, partitions: int) -> set[int]:
         return set()
     note = read_passed_calls(publication.note)
     calls = () if note is None else note.calls
-    first_record_by_acker: dict[int, Acks | Fails] = {}
+    first_by_acker: dict[int, Acks | Fails] = {}
     for record in records:
-        first_record_by_acker.setdefault(_acker_of(record, partitions), record)
+        first_by_acker.setdefault(_acker_of(record, partitions), record)
     ackers: set[int] = set()
     for call in calls:
         for run in call.runs:
             ackers |= _ackers_of(run, partitions)
-    noted = {id(first_record_by_acker[acker]) for acker in ackers if acker in first_record_by_acker}
-    return noted or {id(records[0])}
+    noted_ids = {id(first_by_acker[acker]) for acker in ackers if acker in first_by_acker}
+    return noted_ids or {id(records[0])}
 
 
 def _ackers_of(run: SourceRun, partitions: int) -> set[int]:
@@ -509,13 +511,13 @@ def ack_records(publication: Publication, topics: AckTopics, partitions: int) ->
     """
     codec = wire_codec()
     # by Python's `id`: who gets the note of passed calls
-    noted = _noted_records(publication, partitions)
+    noted_ids = _ids_of_noted_records(publication, partitions)
     fails: list[Outgoing] = []
     for failed in publication.fails:
         value = codec.encode(failed)
         keys = [key_of(cause.operator, cause.error, cause.message) for cause in failed.causes]
         room = RECORD_BYTES_MAX - len(value)
-        note = _fitting(publication.note, room) if id(failed) in noted else ()
+        note = _fitting(publication.note, room) if id(failed) in noted_ids else ()
         stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
         owner = _acker_of(failed, partitions)
         fails.append(Outgoing(topics.fail, owner, value, headers=(*note, *stacks)))
@@ -523,7 +525,7 @@ def ack_records(publication: Publication, topics: AckTopics, partitions: int) ->
     for acked in publication.acks:
         value = codec.encode(acked)
         room = RECORD_BYTES_MAX - len(value)
-        note = _fitting(publication.note, room) if id(acked) in noted else ()
+        note = _fitting(publication.note, room) if id(acked) in noted_ids else ()
         root_headers = ack_headers(acked, publication, len(value) + _bytes_of(note))
         owner = _acker_of(acked, partitions)
         acks.append(Outgoing(topics.ack, owner, value, headers=(*note, *root_headers)))

@@ -215,7 +215,7 @@ class ReportLedger:
         self._streams_of_threads: set[str] = set()
 
     def read(self, query: str, batch: int, without: Collection[str] = ()) -> BatchReports:
-        """Return what tasks reported of a batch, but for the streams whose ids are in `without`.
+        """Return what tasks reported of a batch, without some streams, by their ids.
 
         What is no report of a batch is taken out of the accumulator on the way: it is logged, or
         raised here once.
@@ -243,8 +243,9 @@ class ReportLedger:
         return BatchReports(streams, tasks, has_untracked=bool(untracked))
 
     def _take_reports_of_threads(self) -> None:
-        """Remove what tasks reported for a thread that does not know its batch; keep the streams'
-        ids.
+        """Remove what tasks reported for a thread that does not know its batch, and log that.
+
+        The ids of the streams are kept: `read` refuses their batches.
         """
         reports_of_threads = self.accumulator.value.pop(_OF_NO_BATCH, None)
         if not reports_of_threads:

@@ -108,6 +108,7 @@ class RootMark(IntEnum):
 
     @property
     def has_cause(self) -> bool:
+        """Whether each mark of this kind has a cause; else none has."""
         match self:
             case RootMark.FAILED | RootMark.LEFT_OPEN | RootMark.PASSED | RootMark.HELD_TUPLE:
                 return True

@@ -565,7 +565,8 @@ def _complete_consumers(operator: str, complete: Evaluations, waiting: dict[str,
     operator.
     """
     # all reports of an operator name the same consumer; empty: Spark's operators, or the sink
-    while consumer := complete[operator][0][0].consumer:
+    consumer = complete[operator][0][0].consumer
+    while consumer:
         # of each evaluation of the operator, newest first, what it emitted
         sent = [_sum(report.sent_fingerprint for report in reports) for reports in complete[operator]]
         _refuse_namesake(consumer, complete)
@@ -584,7 +585,7 @@ def _complete_consumers(operator: str, complete: Evaluations, waiting: dict[str,
         if not fed:
             return
         complete[consumer] = fed
-        operator = consumer
+        operator, consumer = consumer, fed[0][0].consumer
 
 
 def _complete_behind_spark(

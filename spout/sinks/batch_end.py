@@ -13,7 +13,7 @@ from itertools import islice
 from acker.errors import TrackingError, unreadable_kind
 from acker.untrusted import UntrustedName
 from replay.records.places import run_places
-from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
+from spout.publishing.batch_warnings import LOGGED_MAX, isolated_counts, isolated_records
 from spout.publishing.fold import BatchOutcome, LateNote
 from spout.publishing.publish import BatchLane, held_runs, not_acked, publication_of
 from spout.publishing.report_accumulator import BatchReports
@@ -94,7 +94,7 @@ class BatchEnd:
             stream.too_late_log.report(stream.group, outcome.late_count, late_note, stream.inputs)
         stream.late += outcome.late_count
         stream.dropped += dropped.rows_beside(outcome.late_count)
-        stream.work.add(outcome.counts, outcome.errors, counted(outcome))
+        stream.work.add(outcome.counts, outcome.errors, isolated_counts(outcome))
         self._log_isolated(stream, outcome)
         damaged = outcome.missing.damaged if outcome.stops_for_damage else ()
         link = self.application.link(stream)

@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "a-note-of-calls-stands-with-the-first-acker-alone",
         "spout/publishing/publish.py",
-        "return noted or {id(records[0])}",
+        "return noted_ids or {id(records[0])}",
         "return {id(records[0])}",
         "tests/unit/spout/inspect/test_passed_calls.py"
         "::test_each_acker_of_such_a_record_has_the_note_beside_its_verdict",
@@ -1339,7 +1339,7 @@ MUTANTS = (
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
         "held_edges = [(own_indices(index, staying), staying.edges), done.released_edges]",
-        "held_edges = [released.edges]",
+        "held_edges = [done.released_edges]",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
         "a record that waits in a window would be acked before the window is written",
@@ -2178,7 +2178,7 @@ MUTANTS = (
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
         "blocks_with_headers=traces.keys() | too_late.keys())",
-        "noted=too_late.keys())",
+        "blocks_with_headers=too_late.keys())",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
         "records that a window holds at once would have no span",
@@ -2940,7 +2940,7 @@ MUTANTS = (
     Mutant(
         "each-record-of-a-batch-has-its-note",
         "spout/publishing/publish.py",
-        "_fitting(publication.note, room) if id(acked) in noted else ()",
+        "_fitting(publication.note, room) if id(acked) in noted_ids else ()",
         "_fitting(publication.note, room)",
         "tests/unit/spout/publishing/test_sent_records.py::test_the_first_record_of_a_batch_alone_has_its_note",
         "the acker of each would pass it on",

@@ -39,12 +39,12 @@ from acker.wire.passed_calls import (
 )
 from replay.records.places import record_place
 from spout.planning.plan import BatchPlan
-from spout.publishing.batch_warnings import held_open, isolated_records, left_open
+from spout.publishing.batch_warnings import held_open, isolated_counts, isolated_records, left_open
 from spout.publishing.delayed import RootPositions, by_key
 from spout.publishing.fold import (
     Subscriptions,
     TaskReport,
-    left_by,
+    left_open_by_bolts,
     merged,
     not_done,
     outstanding_of,
@@ -283,9 +283,9 @@ LEFT = st.lists(st.sampled_from(DELIVERIES), unique=True, max_size=6)
 
 @given(LEFT)
 def test_the_bolt_that_received_a_tuple_first_left_it_open(left: list[Delivery]) -> None:
-    assert {(bolt, root) for bolt, roots in left_by(report_of(left)) for root in roots.tolist()} == (
-        named_roots(left)
-    )
+    assert {
+        (bolt, root) for bolt, roots in left_open_by_bolts(report_of(left)) for root in roots.tolist()
+    } == (named_roots(left))
 
 
 @given(st.lists(LEFT, max_size=3), st.sets(st.integers(0, 2)), st.sets(st.integers(0, 2)))
@@ -352,6 +352,7 @@ def test_only_what_ended_or_hung_a_process_is_an_isolated_record(
     names = [record_place(*places_of(plan)[root], ()) for root in sorted(set(roots))]
     expected = [] if error == "ValueError" else [(name, cause) for name in names]
     assert [tuple(record) for record in isolated_records(outcome, ())] == expected
+    assert isolated_counts(outcome) == ({error: len(expected)} if expected else {})
 
 
 @given(

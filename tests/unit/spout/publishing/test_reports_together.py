@@ -18,7 +18,7 @@ from acker.identity import I64, child_edge, root_edge
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
-from spout.publishing.batch_warnings import counted
+from spout.publishing.batch_warnings import isolated_counts
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import (
     NEVER_MS,
@@ -117,7 +117,7 @@ def test_isolated_records_are_counted_by_their_errors_and_others_are_not() -> No
         (hung, numbers(4)),
         (replace_operator(died), numbers(5)),
     )
-    assert counted(outcome_from(PLAN, failed)) == {WORKER_DIED: 3, HUNG: 1}
+    assert isolated_counts(outcome_from(PLAN, failed)) == {WORKER_DIED: 3, HUNG: 1}
 
 
 def replace_operator(cause: Cause) -> Cause:

@@ -53,14 +53,14 @@ spout/planning/intake.py: cursor_of fair_shares
 spout/planning/order.py: line_up_of list_of turn_of waits_for
 spout/planning/plan.py: cut_ranges read_tasks
 spout/planning/supply.py: joined_portions positions_in
-spout/publishing/delayed.py: held_edges indices_in own_indices
+spout/publishing/delayed.py: held_edges indices_in own_and_older own_indices
 spout/publishing/publish.py: not_acked
 spout/publishing/root_marks.py: steps_of
 spout/tuples/casts.py: check_nulls exact_cast has_not_null with_zone
-spout/tuples/counts.py: added
+spout/tuples/counts.py: sum_of_counts
 spout/tuples/exact.py: exact_values
 spout/tuples/failures.py: cause_of cause_of_output
-spout/tuples/places.py: alike numbered ordinals_of
+spout/tuples/places.py: ordinals_for_children ordinals_of uniform_places
 spout/tuples/raised.py: first_of_each place_of place_of_code
 spout/tuples/rows.py: in_order misfits missized one_batch size_error
 spout/tuples/tuple.py: by_names short_repr text_of values_in_order

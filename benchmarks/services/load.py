@@ -40,7 +40,7 @@ from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome, Evaluated
+from spout.publishing.fold import BatchOutcome
 from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import settle
@@ -50,6 +50,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 from tests.support.memory.cluster import MemoryCluster
+from tests.support.reports import reported
 
 TOPIC, TOPIC_ID = "bench", "topic-id"
 FLUSH_MS = 1_000
@@ -305,7 +306,7 @@ def _outcome(children: Sequence[int]) -> BatchOutcome:
     carried = Anchors(Carry.PACKED, emitted.column(1), spread.emitted_subscriptions)
     second.feed(ArrowRows(emitted.select([0])), carried)
     reports = [replace(first.report(), plan=plan, ranges=plan.ranges), second.report()]
-    outcome = settle([Evaluated(stage, 0, 0, each) for stage, each in enumerate(reports)], (), lambda _: 1)
+    outcome = settle([reported(stage, 0, 0, each) for stage, each in enumerate(reports)], (), lambda _: 1)
     if len(outcome.marks):
         raise CheckFailed("a tree of which all was acked did not come out as its root edge")
     return outcome

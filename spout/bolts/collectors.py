@@ -381,7 +381,7 @@ class OutputCollector:
         distinct = tuple([self._open_tuple(anchor, "emitted on") for anchor in anchor_tuples])
         keys = self._keys_by_stream[stream]
         with self._lock:
-            ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct])
+            ordinals = tuple([anchor.count_child(key) for key in keys for anchor in distinct])
         sent = Sent(values, stream, distinct, ordinals, task)
         self.sent.append(sent)
         self._observer.emitted(sent)

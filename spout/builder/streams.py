@@ -20,7 +20,7 @@ from spout.runtime.endpoints import serve
 from spout.runtime.metrics import Scraped, label_values
 from spout.streaming.application import Application, Stream
 from spout.streaming.frames import streams_behind
-from spout.tuples.counts import Counts, What, added, count_of
+from spout.tuples.counts import Counts, What, count_of, sum_of_counts
 from spout.tuples.failures import Cause
 
 
@@ -166,7 +166,7 @@ def statuses(application: Application) -> list[StreamStatus]:
         status = StreamStatus(
             group=group,
             spout=_planner_status(streams[-1]),
-            counts=added(stream.work.counts for stream in streams),
+            counts=sum_of_counts(stream.work.counts for stream in streams),
             errors=(),
             late=sum(stream.late for stream in streams),
             dropped=sum(stream.dropped for stream in streams),

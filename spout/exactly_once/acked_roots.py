@@ -39,8 +39,8 @@ def refuse_held(outcome: BatchOutcome) -> None:
 def acked_roots(outcome: BatchOutcome) -> RootSet:
     """Return the roots with a record that neither failed in the batch nor were left open."""
     planned = RootSet.of_runs(outcome.plan.ranges)
-    not_acked = outcome.own(RootMark.FAILED, RootMark.OUTSTANDING).roots()
-    return planned - RootSet.of_runs(outcome.absent) - not_acked
+    not_acked = outcome.own_marks(RootMark.FAILED, RootMark.OUTSTANDING).roots()
+    return planned - RootSet.of_runs(outcome.missing.absent) - not_acked
 
 
 def without_open(outcome: BatchOutcome) -> BatchOutcome:

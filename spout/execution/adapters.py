@@ -63,10 +63,15 @@ class Causes:
     collector: OutputCollector
     tracked: bool
 
-    def of(self, error: Exception, raised: Exception | None = None) -> Cause:
-        """Return the cause, whose traceback is logged; raise the error if it ends the task.
+    def cause_or_raise(self, error: Exception, raised: Exception | None = None) -> Cause:
+        """Return the cause by which the input fails, and keep its traceback for the log.
 
-        `raised`: what the code raised, if `error` says the same in other words.
+        Raises `error` itself if it ends the task.
+
+        Args:
+            error: what the bolt's code raised.
+            raised: the same as the code raised it, where `error` says it in
+                clearer words.
         """
         stop_on(self.name, self.bolt, error)
         ends_task = not self.tracked and not isinstance(error, FailTuple)
@@ -105,8 +110,8 @@ class RowCall:
         execute: ExecuteRow = self.bolt.execute
         if self.wrap is not None:
             execute = self.wrap(execute, rows)
-        # by `map`, which makes a tuple faster than a call in the loop; a turn
-        # is taken for each
+        # `map` makes a `PlacedTuple` for each row whose turn comes, and does
+        # so faster than a call in the loop
         for received in map(PlacedTuple, repeat(rows), turns, repeat(places)):
             try:
                 returned = execute(received, collector)
@@ -114,18 +119,17 @@ class RowCall:
                     raise returned_error(self.name, self.bolt.execute, returned)
             except Exception as raised:  # noqa: BLE001 - whatever user code raises fails its input
                 error = collector.in_words_of_bolts(self.name, raised)
-                cause = self.causes.of(error, raised)
-                collector.drop()
+                cause = self.causes.cause_or_raise(error, raised)  # raises what ends the task
+                collector.drop_current_row()
                 failures.append((received.row, cause))
-                turns.failed(received.row)
+                turns.block_behind(received.row)
                 # its traceback holds this frame, and with it the rows:
                 # nothing collects cycles here
                 del error
             append_end(len(values))
         emitted: list[EmittedRows] = []
-        for of_stream in collector.take_by_stream(turns.taken()):
-            stream = self.streams[of_stream.stream]
-            emitted.append(EmittedRows(stream, of_stream.values, of_stream.parents, of_stream.tasks))
+        for name, rows_emitted, parents, tasks in collector.pop_by_stream(turns.rows_taken()):
+            emitted.append(EmittedRows(self.streams[name], rows_emitted, parents, tasks))
         return Outcome(emitted, failures)
 
 
@@ -156,7 +160,7 @@ class BatchCall:
             invoke(self.name, self.bolt.execute, batch, collector)
             emitted, unfit = batches_of(self.name, self.streams, self.collector, collector, self.misfits)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
-            cause = self.causes.of(error)
+            cause = self.causes.cause_or_raise(error)
             return Outcome(failures=[(row, cause) for row in range(row_count)])
         finally:
             collector.is_closed = True
@@ -202,11 +206,12 @@ class HandObserver(BoltObserver):
         self._tasks_by_stream = tasks_by_stream
         self._report_error = report_error
         self._clock_ns = clock_ns
-        # the tally's own counts, [number, ns], so that counting a tuple is
-        # two additions
+        # the tally's own counts, [tuples, total ns], so that counting a tuple
+        # is two additions
         self._slots: dict[tuple[What, StreamId], list[int]] = {}
 
     def emitted(self, sent: Sent) -> None:
+        """Call the hooks, since the bolt has emitted a tuple."""
         for hook in self.hooks:
             task_count = self._tasks_by_stream[sent.stream]
             invoke(self._name, hook.emit, EmitInfo(sent.values, sent.stream, task_count))
@@ -218,12 +223,14 @@ class HandObserver(BoltObserver):
             invoke(self._name, hook.execute, ExecuteInfo(received, took_ns / 1_000_000))
 
     def acked(self, received: AnchoredTuple) -> None:
-        took_ns = self._count(What.ACKED, received)
+        """Count a tuple that the bolt has acked, and call the hooks."""
+        took_ns = self._count_settled(What.ACKED, received)
         for hook in self.hooks:
             invoke(self._name, hook.ack, AckInfo(received, took_ns / 1_000_000))
 
     def failed(self, received: AnchoredTuple, cause: Cause) -> None:
-        took_ns = self._count(What.FAILED, received)
+        """Count a failed tuple, block what comes behind it, and call the hooks."""
+        took_ns = self._count_settled(What.FAILED, received)
         if self.gate is not None:
             self.gate.fail_all(delivery.root for delivery in received.deliveries)
         for hook in self.hooks:
@@ -232,14 +239,15 @@ class HandObserver(BoltObserver):
             except Exception as error:  # noqa: BLE001 - code of the user; there is no input left to fail for it
                 self._report_error(error)
 
-    def _count(self, what: What, received: AnchoredTuple) -> int:
-        """Count a tuple that is acked or failed; return how long it took, ns."""
+    def _count_settled(self, what: What, received: AnchoredTuple) -> int:
+        """Count an acked or failed tuple; return the time since its ``execute`` began, ns."""
         took_ns = self._clock_ns() - received.since_ns
         stream = received.came_from
         slot = self._slots.get((what, stream))
         if slot is None:
             slot = self._tally.slot(Counted(what, self._name, stream))
             self._slots[what, stream] = slot
+        # the number of tuples, and their time in all, ns
         slot[0] += 1
         slot[1] += took_ns
         return took_ns
@@ -279,7 +287,7 @@ class HandCall:
                 if hooks:
                     self.observer.executed(received)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
-                cause = self.causes.of(error)
+                cause = self.causes.cause_or_raise(error)
                 if self.takes_back:
                     del collector.sent[sent_before:]
                 collector.refuse(received, cause)
@@ -298,8 +306,9 @@ def rich_execute(name: str, bolt: Bolt) -> Callable[[AnchoredTuple], None]:
 def watched_execute(
     name: str, bolt: BasicBolt, collector: OutputCollector, tree_collector: TreeCollector
 ) -> Callable[[AnchoredTuple], None]:
-    """Return what calls a basic bolt for a tuple, and acks it; what it emits
-    is anchored on the tuple.
+    """Return what calls a basic bolt for a tuple that hooks watch, and acks the tuple.
+
+    What the bolt emits is anchored on it by `tree_collector`.
     """
 
     def execute(received: AnchoredTuple) -> None:
@@ -345,7 +354,7 @@ class WatchedBatchCall:
                 if row not in not_acked:
                     self.collector.ack(received)
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
-            cause = self.causes.of(error)
+            cause = self.causes.cause_or_raise(error)
             # of this block alone: what was sent before is of tuples that are
             # acked already
             del self.collector.sent[sent_before:]

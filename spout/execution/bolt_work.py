@@ -41,7 +41,7 @@ from spout.execution.emitted import (
     TreeCollector,
     emissions_by_hand,
     emissions_by_row,
-    take_from,
+    pop_first,
     too_late,
 )
 from spout.execution.fitting import fitted_by_hand
@@ -79,8 +79,8 @@ class BoltWork:
         Args:
             tracked: whether an exception fails the input; otherwise it is
                 raised.
-            pulse: notes when a call of the bolt begins and ends; None: nobody
-                watches.
+            pulse: is called when a call of the bolt begins and ends; None:
+                nobody watches.
         """
         self.name = pass_.name
         self.tally = Tally()
@@ -123,7 +123,7 @@ class BoltWork:
         # the bolt may have added its first hook, and may add or take off some
         # at any time
         self._has_hooks = bool(self._hooks)
-        self._call = self._put_together()
+        self._call = self._assemble_call()
 
     def _take_lone_trace(self, context: BoltContext) -> TraceHook | None:
         """Take off a hook that only traces, if a basic bolt has no other one, and return it.
@@ -160,7 +160,7 @@ class BoltWork:
     @gate.setter
     def gate(self, gate: Gate | None) -> None:
         self._observer.gate = gate
-        self._call = self._put_together()
+        self._call = self._assemble_call()
 
     def receive(self, rows: Rows, places: Sequence[Deliveries]) -> None:
         """Call the bolt for rows, each with its places in its trees; keep and
@@ -168,7 +168,7 @@ class BoltWork:
         """
         if bool(self._hooks) != self._has_hooks:  # it has added its first hook, or taken off its last one
             self._has_hooks = bool(self._hooks)
-            self._call = self._put_together()
+            self._call = self._assemble_call()
         outcome = self._call.call(Block(rows, places, Turns(len(rows))))
         self._keep_emitted(outcome, rows, places)
         not_done = [*outcome.failures, *outcome.blocked]
@@ -184,12 +184,16 @@ class BoltWork:
         for hook in self._hooks:
             hook.cleanup()
 
-    def take(self) -> list[Emissions]:
-        """Return what was emitted since this was called last."""
-        taken = self._emissions
+    def pop_emissions(self) -> list[Emissions]:
+        """Remove what the bolt has emitted, and return it by stream; count it.
+
+        What was emitted by hand is made to fit first, and its roots fail
+        where it does not.
+        """
+        emissions = self._emissions
         self._emissions = []
         sent_by_stream: dict[str, list[Sent]] = {}
-        for emission in take_from(self.collector.sent, len(self.collector.sent)):
+        for emission in pop_first(self.collector.sent, len(self.collector.sent)):
             sent_by_stream.setdefault(emission.stream, []).append(emission)
         for name, sent in sent_by_stream.items():
             stream = self._streams[name]
@@ -198,8 +202,8 @@ class BoltWork:
             self.collector.failures += fit.failures
             if self.gate is not None:
                 self.gate.fail_all(root for root, _ in fit.failures)
-            taken.append(emissions_by_hand(stream, fit.sent, fit.batch))
-        return taken
+            emissions.append(emissions_by_hand(stream, fit.sent, fit.batch))
+        return emissions
 
     def forget(self) -> None:
         """Forget what was reported; the bolt holds no tuples."""
@@ -210,13 +214,14 @@ class BoltWork:
         self.collector.tracebacks.clear()
         self.tally.clear()
 
-    def _put_together(self) -> BoltCall:
+    def _assemble_call(self) -> BoltCall:
         """Return how the bolt is called: the adapter for its form, and around
         it what is asked for.
 
         What nobody asks for costs nothing, so this is done anew when hooks or
         a gate come or go.
         """
+        # from the inside out: each one is put around what there is
         call = self._adapter()
         is_by_row = isinstance(call, RowCall)
         if self._pulse is not None:
@@ -224,10 +229,12 @@ class BoltWork:
             call = Pulsed(call, self._pulse, self.name, at_once)
         call = Timed(call, self._clock_ns)
         if is_by_row:
-            # columns of an Arrow bolt, and what is emitted by hand, are made
-            # to fit elsewhere
+            # outside the clock, since it is no time of the bolt's; columns of
+            # an Arrow bolt, and what is emitted by hand, are made to fit
+            # elsewhere
             call = FitRows(call, self._misfits)
         if self.gate is not None:
+            # outside of all, so that a row that does not fit blocks others, too
             call = Ordered(call, self.gate)
         return call
 
@@ -260,8 +267,8 @@ class BoltWork:
         )
 
     def _keep_emitted(self, outcome: Outcome, rows: Rows, places: Sequence[Deliveries]) -> None:
-        """Keep what was emitted for `take`, with its places; and the places
-        of what is left open.
+        """Keep what was emitted for `pop_emissions`, and in the collector the
+        places of what is left open.
 
         What a bolt emits for a row that it leaves open is open with the row.
         """
@@ -271,9 +278,9 @@ class BoltWork:
             if outcome.left_open:
                 is_open = np.isin(emitted.parents, outcome.left_open)
                 open_children = np.flatnonzero(is_open).tolist()
-                for parcel in emissions.parcels:
+                for places_of_copy in emissions.places_by_copy:
                     for child in open_children:
-                        left_open.update(parcel[child])
+                        left_open.update(places_of_copy[child])
             if len(emissions.rows):
                 self._count_emitted(emitted.stream.id.stream, len(emissions.rows))
                 self._emissions.append(emissions)

@@ -33,7 +33,7 @@ RowFailure = tuple[int, Cause]
 
 
 class Turns:
-    """Whose turn it is in a block: all its rows, one after the other.
+    """Whose turn it is in a block: the numbers of all its rows, one after the other.
 
     It is iterated once, and a row is asked for when its turn comes, since a
     row before it may have failed. Who works on all rows at once does not ask.
@@ -56,12 +56,12 @@ class Turns:
         rows_to_come = length_hint(self._numbers)
         return max(self._row_count - 1 - rows_to_come, 0)
 
-    def failed(self, row: int) -> None:
+    def block_behind(self, row: int) -> None:
         """Block the rows behind one that failed, where order matters; called
         before the next turn.
         """
 
-    def taken(self) -> I64:
+    def rows_taken(self) -> I64:
         """Return the numbers of the rows whose turn came, `(n,) int64`."""
         return np.arange(self._row_count)
 
@@ -96,8 +96,8 @@ class EmittedRows(NamedTuple):
     tasks: I64 | None = None
     batch: pa.RecordBatch | None = None
 
-    def apart_from(self, failed_rows: Collection[int]) -> EmittedRows:
-        """Return the rows without those that were emitted for input rows that failed."""
+    def without_inputs(self, failed_rows: Collection[int]) -> EmittedRows:
+        """Return the emitted rows without those of some input rows, which failed."""
         stays = ~np.isin(self.parents, list(failed_rows))
         values, tasks, batch = self.values, self.tasks, self.batch
         if values is not None:

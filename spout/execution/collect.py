@@ -96,11 +96,11 @@ def collect(
         root = Delivery(index, path=())
         work.receive(_rows_of(received), [(root,)])
         _raise_failure(work.collector.failures, raised)
-        rows += _take_rows(work, stream)
+        rows += _pop_rows(work, stream)
     # a bolt may emit, and fail what it has kept, in its cleanup too
     work.cleanup()
     _raise_failure(work.collector.failures, raised)
-    rows += _take_rows(work, stream)
+    rows += _pop_rows(work, stream)
     if not may_leave_open and (work.collector.open or work.collector.left_open):
         raise TupleError(
             f"bolt {name!r} neither acked nor failed a tuple, so that its record would time out and come"
@@ -152,11 +152,10 @@ def _exception_of(cause: Cause) -> Exception:
 
 
 def _streams(name: str, bolt: AnyBolt) -> Mapping[str, StreamPass]:
-    """Return the streams of a bolt, by name.
+    """Return the streams of a bolt, by name, as in a task without other bolts.
 
-    Each is an output of the sink, as if it left the task: only rows of such a
-    stream are converted to the types of the output, and a row that does not
-    fit is found so.
+    Each is an output of the sink: rows that leave a task are converted to the
+    types of the output, and that finds a row that does not fit.
     """
     declared = declared_streams(name, bolt)
     has_default_alone = declared.keys() == {DEFAULT_STREAM}
@@ -182,10 +181,10 @@ def _rows_of(received: Tuple) -> ListRows:
     return ListRows(names, [values], lambda _row: received.message_id, received.came_from, batch)
 
 
-def _take_rows(work: BoltWork, stream: str) -> list[tuple[Any, ...]]:
-    """Take what a bolt has emitted since the last call, and return the rows of one stream."""
+def _pop_rows(work: BoltWork, stream: str) -> list[tuple[Any, ...]]:
+    """Remove what a bolt has emitted since the last call, and return the rows of one stream."""
     rows: list[tuple[Any, ...]] = []
-    for emissions in work.take():
+    for emissions in work.pop_emissions():
         if emissions.stream.id.stream == stream and emissions.batch is not None:
             rows += _python_rows(emissions.batch)
     return rows

@@ -1,8 +1,15 @@
 """What a bolt emitted, as blocks of one stream, with the places of each row.
 
 A rich bolt's emissions come one by one, with anchors of their own. Those of a
-`BasicBolt` and an `ArrowBolt` all descend from one input row each, so the
-number of that row is enough, and places are computed by the column.
+`BasicBolt` and an `ArrowBolt` all descend from one input row each, their
+*parent*, so the number of that row is enough, and places are computed by the
+column.
+
+The *outlets* of a stream are the subscriptions of the bolts that read it. A
+grouping may send each tuple to several tasks of such a bolt: then the outlet
+has several *copies*, and each copy of a tuple has a place of its own in the
+trees of its roots. The *ordinal* in that place numbers the deliveries of one
+parent on one subscription.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from acker.identity import I64
 from spout.bolts.collectors import BasicCollector, Emit, Emits, OutputCollector, Sent, one_stream_error
 from spout.execution.calls import EmittedRows
 from spout.topology.stage_pass import StreamPass
-from spout.tuples.places import Deliveries, children_of, numbered
+from spout.tuples.places import Deliveries, children_of, ordinals_for_children
 from spout.tuples.rows import ArrowRows, ListRows, unknown_id
 from spout.tuples.tuple import DEFAULT_STREAM, AnchoredTuple, MessageId, Rows, Values
 
@@ -32,8 +39,8 @@ class Emissions(NamedTuple):
         rows: the tuples, for bolts of this stage.
         batch: the same as Arrow rows, where somebody needs them so
             (`StreamPass.as_arrow`); else None.
-        parcels: for each subscription and copy of it, the places of each
-            tuple in its trees.
+        places_by_copy: for each outlet and copy of it, in their order, the
+            places of each tuple in its trees.
         tasks: `(n,) int64`: on a direct stream the task of each tuple; else
             None.
     """
@@ -41,14 +48,16 @@ class Emissions(NamedTuple):
     stream: StreamPass
     rows: Rows
     batch: pa.RecordBatch | None
-    parcels: Sequence[Sequence[Deliveries]]
+    places_by_copy: Sequence[Sequence[Deliveries]]
     tasks: I64 | None = None
 
 
 def emissions_by_hand(stream: StreamPass, sent: Sequence[Sent], batch: pa.RecordBatch | None) -> Emissions:
-    """Return emissions that came one by one, with anchors of their own, together.
+    """Return as one block the emissions that came one by one, each with anchors of its own.
 
-    `batch`: the same as Arrow rows, where somebody needs them so; else None.
+    Args:
+        sent: all of one stream.
+        batch: the same as Arrow rows, where somebody needs them so; else None.
     """
 
     def find_id(row: int) -> MessageId:
@@ -57,19 +66,20 @@ def emissions_by_hand(stream: StreamPass, sent: Sequence[Sent], batch: pa.Record
 
     values = [emission.values for emission in sent]
     rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
-    parcels: list[Sequence[Deliveries]] = []
+    places_by_copy: list[Sequence[Deliveries]] = []
     if sent:
-        # a parcel for each copy on each outlet, as `Sent.ordinals` counts them
+        # in the order in which `Sent.ordinals` counts the copies of all outlets
         for outlet in stream.emits.outlets:
             for _copy in range(outlet.copies):
-                parcels.append(_parcel(sent, len(parcels), outlet.subscription))
+                number = len(places_by_copy)
+                places_by_copy.append(_places_of_copy(sent, number, outlet.subscription))
     tasks = None
     if stream.direct:
         tasks = np.array([emission.task for emission in sent], np.int64)
-    return Emissions(stream, rows, batch, parcels, tasks)
+    return Emissions(stream, rows, batch, places_by_copy, tasks)
 
 
-def _parcel(sent: Sequence[Sent], number: int, subscription: int) -> Sequence[Deliveries]:
+def _places_of_copy(sent: Sequence[Sent], number: int, subscription: int) -> Sequence[Deliveries]:
     """Return the places of emissions for one copy on one outlet.
 
     Args:
@@ -92,10 +102,11 @@ def _parcel(sent: Sequence[Sent], number: int, subscription: int) -> Sequence[De
 
 
 def emissions_by_row(emitted: EmittedRows, inputs: Rows, places: Sequence[Deliveries]) -> Emissions:
-    """Return rows that each descend from one input row, with the places that
-    follow from its own.
+    """Return as one block rows that each descend from one input row.
 
-    `places`: of each of the `inputs`.
+    Args:
+        inputs: the rows that the bolt was called for.
+        places: of each input row.
     """
     stream, values, parents, tasks, batch = emitted
 
@@ -108,16 +119,17 @@ def emissions_by_row(emitted: EmittedRows, inputs: Rows, places: Sequence[Delive
     else:
         rows = ListRows(stream.schema.names, values, find_id, stream.id, batch)
     outlets = stream.emits.outlets
-    ordinals = numbered(places, parents, len(inputs)) if outlets else 0
-    parcels: list[Sequence[Deliveries]] = []
+    # of each emission the number among those of its parent; 0: nobody reads the stream
+    ordinals = ordinals_for_children(places, parents, len(inputs)) if outlets else 0
+    places_by_copy: list[Sequence[Deliveries]] = []
     for outlet in outlets:
         for copy in range(outlet.copies):
-            # an input row's emission 5 has with three copies the ordinals 15,
-            # 16 and 17
+            # emission 5 of an input row has with three copies the ordinals
+            # 15, 16 and 17
             ordinals_of_copy = ordinals * outlet.copies + copy
-            parcel = children_of(places, parents, outlet.subscription, ordinals_of_copy)
-            parcels.append(parcel)
-    return Emissions(stream, rows, batch, parcels, tasks)
+            places_of_copy = children_of(places, parents, outlet.subscription, ordinals_of_copy)
+            places_by_copy.append(places_of_copy)
+    return Emissions(stream, rows, batch, places_by_copy, tasks)
 
 
 class EmittedValues(NamedTuple):
@@ -159,26 +171,29 @@ class RowCollector(BasicCollector):
     def report_error(self, error: BaseException | str) -> None:
         self._report(error)
 
-    def drop(self) -> None:
-        """Forget what was emitted for the input row that is worked on: its call failed."""
+    def drop_current_row(self) -> None:
+        """Remove what was emitted for the input row that is worked on: its call failed."""
         emissions_before = self.ends[-1] if self.ends else 0
         del self.values[emissions_before:]
 
-    def take_with_parents(self, worked_rows: I64) -> tuple[list[Sequence[Any]], I64]:
-        """Take the emissions out, and for each the number of its input row, `(n,) int64`.
+    def pop_with_parents(self, worked_rows: I64) -> tuple[list[Sequence[Any]], I64]:
+        """Remove all emissions; return them, and the number of each one's input row, `(n,) int64`.
 
-        `worked_rows`: the numbers of the input rows that `ends` is about, in
-        this order.
+        `worked_rows`: the numbers of the input rows that the bolt was called
+        for, one for each of `ends`.
         """
         borders = np.array([0, *self.ends], np.int64)
         emitted_by_row = borders[1:] - borders[:-1]
         parents = np.repeat(worked_rows, emitted_by_row)
         self.ends.clear()
-        return take_from(self.values, len(parents)), parents
+        return pop_first(self.values, len(parents)), parents
 
-    def take_by_stream(self, worked_rows: I64) -> list[EmittedValues]:
-        """Take the emissions out, those of each stream together."""
-        values, parents = self.take_with_parents(worked_rows)
+    def pop_by_stream(self, worked_rows: I64) -> list[EmittedValues]:
+        """Remove all emissions, and return those of each stream together.
+
+        `worked_rows`: as in `pop_with_parents`.
+        """
+        values, parents = self.pop_with_parents(worked_rows)
         return [EmittedValues(DEFAULT_STREAM, values, parents, tasks=None)]
 
     def in_words_of_bolts(self, bolt: str, error: Exception) -> Exception:
@@ -203,8 +218,8 @@ class StreamCollector(RowCollector):
         self._has_default_alone = (
             list(emits_by_stream) == [DEFAULT_STREAM] and not emits_by_stream[DEFAULT_STREAM].direct
         )
-        # of each emission its stream and its task (-1: none); empty where
-        # there is but the default
+        # of each emission its stream and its task (-1: no direct one); both
+        # stay empty where the bolt has no stream but the default one
         self._streams: list[str] = []
         self._tasks: list[int] = []
         super().__init__(collector.report_error)
@@ -241,25 +256,30 @@ class StreamCollector(RowCollector):
         self._streams.append(stream)
         self._tasks.append(task)
 
-    def drop(self) -> None:
-        super().drop()
+    def drop_current_row(self) -> None:
+        super().drop_current_row()
         del self._streams[len(self.values) :], self._tasks[len(self.values) :]
 
-    def take_by_stream(self, worked_rows: I64) -> list[EmittedValues]:
-        if self._has_default_alone:
-            return super().take_by_stream(worked_rows)
-        values, parents = self.take_with_parents(worked_rows)
-        tasks = np.array(take_from(self._tasks, len(values)), np.int64)
-        streams = take_from(self._streams, len(values))
-        emissions_by_stream: dict[str, list[int]] = {}
-        for emission, stream in enumerate(streams):
-            emissions_by_stream.setdefault(stream, []).append(emission)
+    def pop_by_stream(self, worked_rows: I64) -> list[EmittedValues]:
+        """Remove all emissions, and return those of each stream together."""
+        if self._has_default_alone:  # then streams and tasks were not kept
+            return super().pop_by_stream(worked_rows)
+        values, parents = self.pop_with_parents(worked_rows)
+        tasks = np.array(pop_first(self._tasks, len(values)), np.int64)
+        streams = pop_first(self._streams, len(values))
+        numbers_by_stream: dict[str, list[int]] = {}
+        for number, stream in enumerate(streams):
+            numbers_by_stream.setdefault(stream, []).append(number)
         emitted: list[EmittedValues] = []
-        for stream, emissions in emissions_by_stream.items():
-            values_of_stream = [values[emission] for emission in emissions]
+        for stream, numbers in numbers_by_stream.items():
             is_direct = self._emits_by_stream[stream].direct
-            tasks_of_stream = tasks[emissions] if is_direct else None
-            emitted.append(EmittedValues(stream, values_of_stream, parents[emissions], tasks_of_stream))
+            of_stream = EmittedValues(
+                stream,
+                values=[values[number] for number in numbers],
+                parents=parents[numbers],
+                tasks=tasks[numbers] if is_direct else None,
+            )
+            emitted.append(of_stream)
         return emitted
 
     def in_words_of_bolts(self, bolt: str, error: Exception) -> Exception:
@@ -267,8 +287,11 @@ class StreamCollector(RowCollector):
 
 
 class TreeCollector(BasicCollector):
-    """Collects what a `BasicBolt` emits where each of its tuples is watched:
-    anchored on `current`.
+    """Passes on what a `BasicBolt` emits, anchored on its input, where hooks
+    watch each tuple.
+
+    Attributes:
+        current: the input that ``execute`` works on; None: it does not run.
     """
 
     __slots__ = ("_bolt", "_collector", "current")
@@ -295,13 +318,13 @@ class TreeCollector(BasicCollector):
         return self.current
 
 
-def take_from(elements: list[T], count: int) -> list[T]:
-    """Take the first `count` elements out of a list; what another thread adds
-    meanwhile stays in it.
+def pop_first(elements: list[T], count: int) -> list[T]:
+    """Remove the first `count` elements of a list, and return them; what
+    another thread adds meanwhile stays in it.
     """
-    taken = elements[:count]
+    first_elements = elements[:count]
     del elements[:count]
-    return taken
+    return first_elements
 
 
 def too_late(bolt: str) -> TupleError:

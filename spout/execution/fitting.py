@@ -38,12 +38,15 @@ class Fitted(NamedTuple):
     emitted: EmittedRows
     failures: list[RowFailure]
 
-    def without(self, unfit: list[Misfit], log: Tracebacks | None) -> Fitted:
+    def with_failed(self, unfit: list[Misfit], log: Tracebacks | None) -> Fitted:
         """Fail the inputs of emitted rows that do not fit, and drop all that
         was emitted for them.
 
-        Why goes to the log. Raises `Exception`: there is such a row, and
-        `log` is None, since nothing is tracked.
+        Args:
+            unfit: rows of `emitted`, by number, each with its error.
+            log: gets the errors; None: nothing is tracked.
+
+        Raises the first error if there is one and nothing is tracked.
         """
         if not unfit:
             return self
@@ -54,7 +57,7 @@ class Fitted(NamedTuple):
         for row, error in unfit:
             parent = int(self.emitted.parents[row])
             causes.setdefault(parent, cause_of_output(bolt, error, log))
-        return Fitted(self.emitted.apart_from(causes), [*self.failures, *causes.items()])
+        return Fitted(self.emitted.without_inputs(causes), [*self.failures, *causes.items()])
 
     def as_arrow(self) -> Fitted:
         """Return the same with a `batch` of its rows, in the types of the stream."""
@@ -77,14 +80,16 @@ def fitted(emitted: EmittedRows, log: Tracebacks | None) -> Fitted:
     if emitted.values is None:  # columns, which were fitted when they were emitted
         return Fitted(emitted, [])
     bolt, fields = stream.id.component, stream.schema.names
+    # 1. The order of the fields: what is no row at all fails its input.
     # in_order also reorders the values of those that fit, in place
-    without_order = in_order(emitted.values, fields, bolt)
-    fit = Fitted(emitted, []).without(without_order, log)
+    unordered_rows = in_order(emitted.values, fields, bolt)
+    fit = Fitted(emitted, []).with_failed(unordered_rows, log)
     values = fit.emitted.values or []
+    # 2. The size alone, where nobody reads Arrow.
     if not stream.as_arrow:
-        return fit.without(missized(values, fields, bolt), log)
-    # all rows are converted at once; which of them do not fit is asked only
-    # if that fails
+        return fit.with_failed(missized(values, fields, bolt), log)
+    # 3. The types. All rows are converted at once; which of them do not fit
+    # is asked only if that fails.
     try:
         return fit.as_arrow()
     except TupleError as error:
@@ -94,7 +99,7 @@ def fitted(emitted: EmittedRows, log: Tracebacks | None) -> Fitted:
             raise
     except Exception:  # noqa: BLE001 - values of the user, which have code of the user
         unfit = misfits(values, stream.schema, bolt)
-    return fit.without(unfit, log).as_arrow()
+    return fit.with_failed(unfit, log).as_arrow()
 
 
 def _of_too_large_inputs(
@@ -159,12 +164,14 @@ def batches_of(
     """Return what an Arrow bolt emitted, one batch for each stream, and the
     input rows that failed by it.
 
-    Such a row failed since one that was emitted for it does not fit; why goes
-    to the log. What was emitted for input rows that failed is left out.
+    An input row fails if a row that was emitted for it does not fit. What was
+    emitted for input rows that failed is left out.
 
     Args:
+        streams: of the bolt, by name.
         declared: refuses a stream that the bolt does not declare.
         collector: what the bolt emitted and failed.
+        log: gets the errors of what does not fit; None: nothing is tracked.
 
     Raises:
         TupleError: another number of columns than the stream has, or a stream
@@ -194,7 +201,7 @@ def batches_of(
         emitted.append(EmittedRows(stream, None, parents, batch=batch))
     failed_rows = {row for row, _ in collector.failures} | causes.keys()
     if failed_rows:
-        emitted = [rows.apart_from(failed_rows) for rows in emitted]
+        emitted = [rows.without_inputs(failed_rows) for rows in emitted]
     return emitted, list(causes.items())
 
 
@@ -213,9 +220,12 @@ class _ColumnFitter:
         self, schema: pa.Schema, emitted: Sequence[Sequence[pa.Array] | Mapping[str, pa.Array]]
     ) -> pa.RecordBatch:
         """Return all emissions of one stream as one batch; a value that does
-        not fit is null there.
+        not fit is null there, and its error is in `errors_by_row`.
+
+        `emitted`: of each emission its columns, in order or by name.
         """
-        # by field; the empty array stands for a field without rows
+        # of each field the arrays that make up its column; the empty one gives
+        # a field without rows its type
         chunks_by_field: list[list[pa.Array]] = [[pa.array([], field.type)] for field in schema]
         rows_before = 0
         for emission in emitted:

@@ -88,7 +88,7 @@ class CallMemory:
         cells[_WRITES] += 1
         cells[_PHASE] = phase
 
-    def idle(self) -> None:
+    def write_idle(self) -> None:
         """Write down that no call runs; what the last one was stays."""
         self._cells[_PHASE] = Phase.IDLE
 
@@ -108,8 +108,11 @@ class CallMemory:
 
 
 class CallPiece(NamedTuple):
-    """A part of a call for many rows. `raised`: its one row is poison, so
-    this replaces the call.
+    """A part of a call for many rows.
+
+    Attributes:
+        raised: what its one row fails by, since it is poison, so that the bolt
+            is not called; None: the bolt is called.
     """
 
     call: Call
@@ -120,7 +123,7 @@ class Guard:
     """Writes down the calls of one bolt, and makes no call for poison.
 
     Attributes:
-        feed: number of the block of rows that is worked on.
+        feed: number of the block of rows that the task works on.
         places: the places in its trees of each row that an `ArrowBolt` is
             called for; empty for other bolts.
     """
@@ -141,21 +144,21 @@ class Guard:
         self._calls_by_roots.clear()
 
     @contextmanager
-    def during(self, phase: Phase) -> Iterator[None]:
+    def recorded(self, phase: Phase) -> Iterator[None]:
         """Write down that the child prepares the bolt, or cleans it up."""
         call = Call(self.bolt, self.feed, number=0, first=0, end=0, roots=frozenset())
         self._memory.write(phase, call)
         yield
-        self._memory.idle()
+        self._memory.write_idle()
 
-    def execute(self, received: Tuple, work: Callable[[], None]) -> None:
+    def call_for_tuple(self, received: Tuple, work: Callable[[], None]) -> None:
         """Work on one tuple; `Isolated`: it is poison."""
         deliveries = received.deliveries if isinstance(received, PlacedTuple) else ()
         call = self.next_call(1, _roots_of(deliveries))
         raised = self._orders.raised_for(call)
         if raised is not None:
             raise raised.with_traceback(None)
-        self.guarded(call, work)
+        self.call_recorded(call, work)
 
     def next_call(self, row_count: int, roots: frozenset[int] = frozenset()) -> Call:
         """Number a call for rows, or for one tuple of some roots, and return it."""
@@ -163,9 +166,12 @@ class Guard:
         self._calls_by_roots[roots] += 1
         return Call(self.bolt, self.feed, number, first=0, end=row_count, roots=roots)
 
-    def pieces(self, call: Call) -> list[CallPiece]:
-        """Return the calls that replace one call for many rows; mostly it is
-        that call alone.
+    def divided(self, call: Call) -> list[CallPiece]:
+        """Return the calls that replace one call for many rows, in their order.
+
+        Mostly it is that call alone. A child before this one may have ended
+        during it: then it is divided, so that the poison row shows, and known
+        poison is a piece of its own.
         """
         raised_by_row: dict[int, Isolated] = {}
         for row in range(call.first, call.end):
@@ -202,17 +208,18 @@ class Guard:
         deliveries = self.places[row] if self.places else ()
         return call._replace(first=row, end=row + 1, roots=_roots_of(deliveries))
 
-    def guarded(self, call: Call, work: Callable[[], None]) -> None:
-        """Write a call down and make it; it stays written if it ends the
-        process (SystemExit too).
+    def call_recorded(self, call: Call, work: Callable[[], None]) -> None:
+        """Write a call down, and make it by `work`.
+
+        It stays written if it ends the process (SystemExit too).
         """
         self._memory.write(Phase.EXECUTE, call)
         try:
             work()
         except Exception:
-            self._memory.idle()
+            self._memory.write_idle()
             raise
-        self._memory.idle()
+        self._memory.write_idle()
 
 
 class Guarded(Generic[B]):
@@ -229,22 +236,24 @@ class Guarded(Generic[B]):
         self.stops_on = bolt.stops_on
 
     def prepare(self, *arguments: Any, **keywords: Any) -> None:
-        with self.guard.during(Phase.PREPARE):
+        with self.guard.recorded(Phase.PREPARE):
             self._bolt.prepare(*arguments, **keywords)
 
     def cleanup(self) -> None:
-        with self.guard.during(Phase.CLEANUP):
+        with self.guard.recorded(Phase.CLEANUP):
             self._bolt.cleanup()
 
 
 class GuardedBasic(Guarded[BasicBolt], BasicBolt):
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
-        self.guard.execute(tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple, collector))
+        self.guard.call_for_tuple(
+            tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple, collector)
+        )
 
 
 class GuardedRich(Guarded[Bolt], Bolt):
     def execute(self, tuple: Tuple) -> None:
-        self.guard.execute(tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple))
+        self.guard.call_for_tuple(tuple, lambda: invoke(self.guard.bolt, self._bolt.execute, tuple))
 
 
 class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
@@ -255,17 +264,20 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
         self.fields = bolt.fields  # type: ignore[misc]  # a class variable of bolts, the bolt's own here
 
     def execute(self, batch: pa.RecordBatch, collector: BatchCollector) -> None:
+        """Call the bolt for all rows at once, or piece by piece; fail the rows that are poison."""
         call = self.guard.next_call(batch.num_rows)
-        pieces = self.guard.pieces(call) if batch.num_rows else [CallPiece(call, None)]
+        pieces = self.guard.divided(call) if batch.num_rows else [CallPiece(call, raised=None)]
         if len(pieces) == 1 and pieces[0].raised is None:
             only_call = self.guard.with_roots(pieces[0].call)
-            self.guard.guarded(only_call, lambda: invoke(call.bolt, self._bolt.execute, batch, collector))
+            self.guard.call_recorded(
+                only_call, lambda: invoke(call.bolt, self._bolt.execute, batch, collector)
+            )
             return
         for part, raised in pieces:
             if raised is None:
                 self._execute_part(part, batch, collector)
             else:
-                collector.fail(part.first, raised)
+                collector.fail(part.first, raised)  # a piece of one row
 
     def _execute_part(self, call: Call, batch: pa.RecordBatch, collector: BatchCollector) -> None:
         """Call the bolt for a part of the rows; what it raises fails these alone."""
@@ -273,7 +285,7 @@ class GuardedArrow(Guarded[ArrowBolt], ArrowBolt):
         part_collector = BatchCollector(call.bolt, row_count, collector.tracebacks)
         rows = batch.slice(call.first, row_count)
         try:
-            self.guard.guarded(
+            self.guard.call_recorded(
                 self.guard.with_roots(call),
                 lambda: invoke(call.bolt, self._bolt.execute, rows, part_collector),
             )

@@ -1,7 +1,12 @@
 """A stage at work in one task: of a topology, or the bolts that stand one behind the other on a DataFrame.
 
-Tuples go through the stage's bolts in the order of the graph; what belongs to a later stage, to the sink or
-to the DataFrame is put on rows and leaves the task.
+A topology is cut into *stages* where its tuples go to other tasks; a `StagePass` describes one of
+them. In a task, tuples go through the stage's bolts in the order of the graph. What belongs to a
+later stage, to the sink or to the DataFrame is put on rows and leaves the task.
+
+Each tuple has *places*, `Deliveries`: one for each root that it descends from, with the path to
+it. A *route* leads a stream to one bolt. A grouping may send each tuple to several tasks of that
+bolt: then the route has several *copies*, and each copy of a tuple has a place of its own.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -34,7 +39,7 @@ from spout.topology.stage_pass import Arrival, Frame, StagePass, StreamPass
 from spout.topology.stages import Route
 from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, ROOT, TASK, TO, Origins
-from spout.tuples.counts import Counted, Tally, What, added
+from spout.tuples.counts import Counted, Tally, What, sum_of_counts
 from spout.tuples.messages import MessageRows
 from spout.tuples.places import Deliveries, Descendants, Places, children_of, column_of, only_roots, places_of
 from spout.tuples.raised import first_of_each
@@ -85,7 +90,11 @@ class StageRun:
     ) -> None:
         """Prepare the bolts that run in this task.
 
-        `pulse` is called when a call of a bolt begins and ends; None: nobody watches.
+        Args:
+            pass_: what the stage does.
+            context: of the task; each bolt gets one with its own name.
+            pulse: is called when a call of a bolt begins and ends; None: nobody watches.
+            clock_ns: by which bolts are timed.
         """
         self._gate: Gate | None = None
         self._pass = pass_
@@ -94,10 +103,11 @@ class StageRun:
         self._tuples_dealt = 0  # for groupings that deal tuples out by turns
         self._rows_bundled = 0
         self._partition = context.partition
+        # of the rows from the stage before, and of those for the stage behind: the driver compares
         self._received_fingerprint = Fingerprint()
         self._sent_fingerprint = Fingerprint()
-        self._tally = Tally()
-        self._work_by_bolt: dict[str, BoltWork] = {}
+        self._tally = Tally()  # of what spouts emit
+        self._work_by_bolt: dict[str, BoltWork] = {}  # those that run in this task, in their order
         self._inbox_by_bolt: dict[str, list[Arrived]] = {}
         for bolt in pass_.bolts:
             # also of a bolt without a task here: nothing is sent to it
@@ -115,7 +125,10 @@ class StageRun:
 
     @property
     def gate(self) -> Gate | None:
-        """What blocks records behind others that failed; the bolts ask it before each tuple."""
+        """What blocks records behind others that failed; the bolts ask it before each tuple.
+
+        None: the records of a partition need no order.
+        """
         return self._gate
 
     @gate.setter
@@ -132,12 +145,16 @@ class StageRun:
                 before; or, where the bolts work on a DataFrame, its rows.
             anchors: of records, a keyed bolt's and a DataFrame's rows; None where nothing is
                 tracked. Rows of the stage before have their places with them, or in a column.
+
+        Raises `TypeError`: the rows are of another kind than the stage works on.
         """
+        # the bolts work on a DataFrame
         if self._pass.frame is not None:
             self._receive_frame(self._pass.frame, rows, anchors)
         elif isinstance(rows, MessageRows):
+            # a keyed bolt ends the topology: what leaves names its roots by position as well
             if self._pass.carries_roots and anchors is not None:
-                self._outbox.origins.learn(anchors.roots(), anchors.column)
+                self._outbox.origins.add_roots(anchors.roots(), anchors.column)
             spout_stream = self._pass.spouts[input_id_of(rows.source)]
             self._emit(spout_stream, rows, anchors)
         elif self._pass.keyed is not None:
@@ -149,10 +166,10 @@ class StageRun:
         return self._run_bolts()
 
     def _receive_frame(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
-        """Put rows of a DataFrame into the inbox of the first bolt."""
+        """Put rows of a DataFrame into the inbox of the first bolt; `anchors` as in `feed`."""
         if anchors is not None and self._pass.upstream:
-            arriving = fingerprint_of(anchors.carry, anchors.column)
-            self._received_fingerprint = self._received_fingerprint.plus(arriving)
+            arrived_fingerprint = fingerprint_of(anchors.carry, anchors.column)
+            self._received_fingerprint = self._received_fingerprint.plus(arrived_fingerprint)
         rows_before = self.rows_arrived
         self.rows_arrived += len(rows)
 
@@ -163,7 +180,7 @@ class StageRun:
                 return [()] * len(rows)
             places = places_of(anchors)
             if frame.entry:
-                places = self._distinguished(places, frame.entry, rows_before)
+                places = self._with_own_places(places, frame.entry, rows_before)
             return places
 
         places: Sequence[Deliveries]
@@ -175,10 +192,10 @@ class StageRun:
         first_bolt = self._pass.bolts[0].name
         self._inbox_by_bolt[first_bolt].append(Arrived(rows, places))
 
-    def _distinguished(
+    def _with_own_places(
         self, places: Sequence[Deliveries], entry: int, rows_before: int
     ) -> Sequence[Deliveries]:
-        """Return a place of its own for each row, since Spark's operators may repeat a row.
+        """Return places by which equal rows differ, since Spark's operators may repeat a row.
 
         Two equal edges would cancel. So two hops are added to each place: the first one has the
         number of this task, the second one the number of the row in this task.
@@ -192,38 +209,48 @@ class StageRun:
         return children_of(in_task, row_numbers, entry, row_numbers + rows_before)
 
     def _emit(self, stream: StreamPass, rows: Rows, anchors: Anchors | None) -> None:
-        """Emit rows of a spout or of a keyed bolt on their stream."""
+        """Emit rows of a spout or of a keyed bolt on their stream, and count them.
+
+        `anchors`: of the rows; None: nothing is tracked.
+        """
         rows.came_from = stream.id
         places = places_of(anchors) if anchors is not None else [()] * len(rows)
         row_numbers = np.arange(len(rows))
-        parcels: list[Sequence[Deliveries]] = []
+        # one entry for each copy of each route, in their order, as `_distribute` reads them
+        places_by_copy: list[Sequence[Deliveries]] = []
         for route in stream.routes:
             for copy in range(route.copies):
-                parcel = children_of(places, row_numbers, route.subscription.key, copy)
-                parcels.append(parcel)
+                # a row is emitted once, so the copy's number is its ordinal
+                places_of_copy = children_of(places, row_numbers, route.subscription.key, copy)
+                places_by_copy.append(places_of_copy)
         self._tally.add(Counted(What.EMITTED, stream.id.component, stream.id), len(rows))
-        if parcels:
+        if places_by_copy:
             transferred = Counted(What.TRANSFERRED, stream.id.component, stream.id)
-            self._tally.add(transferred, len(parcels) * len(rows))
+            self._tally.add(transferred, len(places_by_copy) * len(rows))
+        # what stays in the task needs no columns
         batch = rows.arrow(stream.schema.names) if stream.leaves else None
-        self._distribute(Emissions(stream, rows, batch, parcels))
+        self._distribute(Emissions(stream, rows, batch, places_by_copy))
 
     def _receive_deliveries(self, batch: pa.RecordBatch, places: Places | None) -> None:
-        """Sort rows of the stage before by their numbers in ``_to``: to a bolt, or to a later stage.
+        """Sort rows of the stage before: into inboxes of bolts, or on to a later stage or the sink.
+
+        The column ``_to`` has the number of the subscription, or of the sink's output, that a row
+        is for.
 
         `places`: of all rows; None: the rows have them in a column.
         """
         arrived = PlacedRows(batch, places)
-        arriving = arrived.fingerprint(Carry.HOPS)
-        self._received_fingerprint = self._received_fingerprint.plus(arriving)
+        arrived_fingerprint = arrived.fingerprint(Carry.HOPS)
+        self._received_fingerprint = self._received_fingerprint.plus(arrived_fingerprint)
         numbers = batch.column(TO).to_numpy(zero_copy_only=False)
-        # the rows of a bundle have one number, so mostly there is nothing to take apart
+        # the rows of a bundle have one number, so mostly there is nothing to divide
         have_one_number = (numbers == numbers[:1]).all()
-        distinct = numbers[:1] if have_one_number else np.unique(numbers)
-        for number in distinct.tolist():
+        distinct_numbers = numbers[:1] if have_one_number else np.unique(numbers)
+        for number in distinct_numbers.tolist():
             part = arrived
-            if len(distinct) > 1:
+            if len(distinct_numbers) > 1:
                 part = arrived.take(np.flatnonzero(numbers == number))
+            # None: no bolt of this stage receives it
             arrival = self._pass.arrivals.get(number)
             if arrival is None:
                 self._outbox.pass_on(number, part.rows, part.places)
@@ -239,7 +266,7 @@ class StageRun:
         if not places:
             places = places_of(Anchors(Carry.HOPS, part.rows.column(ANCHOR)))
         if self._pass.carries_roots:
-            self._outbox.origins.learn(only_roots(places), part.rows.column(ROOT))
+            self._outbox.origins.add_roots(only_roots(places), part.rows.column(ROOT))
         rows = ArrowRows(tuples, came_from=stream.id)
         self._inbox_by_bolt[arrival.consumer].append(Arrived(rows, places))
 
@@ -261,11 +288,15 @@ class StageRun:
                 work.receive(rows, places)
             if ends:
                 work.cleanup()
-            for emissions in work.take():
+            for emissions in work.pop_emissions():
                 self._distribute(emissions)
-        return self._take_leaving()
+        return self._pop_leaving_rows()
 
     def report(self) -> TaskReport:
+        """Return what the bolts did since the last `take_report`.
+
+        Raises `TupleError`: a bolt emitted after its task had ended.
+        """
         collectors = [work.collector for work in self._work_by_bolt.values()]
         touched_roots = set[int]().union(*(collector.touched for collector in collectors))
         touched = np.array(sorted(touched_roots), np.int64)
@@ -292,9 +323,9 @@ class StageRun:
             consumer=self._pass.consumer,
             outstanding=outstanding,
             marks=RootMarks.together(marks),
-            took=self._received_fingerprint,
-            gave=self._sent_fingerprint,
-            counts=added(
+            received_fingerprint=self._received_fingerprint,
+            sent_fingerprint=self._sent_fingerprint,
+            counts=sum_of_counts(
                 [self._tally.counts(), *(work.tally.counts() for work in self._work_by_bolt.values())]
             ),
             errors=tuple(chain.from_iterable(collector.errors for collector in collectors)),
@@ -303,7 +334,10 @@ class StageRun:
         return report_behind_keyed(report) if self._pass.is_behind_keyed else report
 
     def take_report(self) -> TaskReport:
-        """Return what was done since this was called last, and forget it; no bolt holds tuples."""
+        """Return the report of what was done since the last call, and begin a new one.
+
+        Called while no bolt holds tuples.
+        """
         report = self.report()
         self._received_fingerprint = Fingerprint()
         self._sent_fingerprint = Fingerprint()
@@ -313,7 +347,10 @@ class StageRun:
         return report
 
     def _distribute(self, emissions: Emissions) -> None:
-        """Give tuples of one stream to all who read it: bolts here, later stages and the sink."""
+        """Give tuples of one stream to all who read it.
+
+        Those are bolts in this task, by their inboxes; later stages and the sink, by the outbox.
+        """
         if not len(emissions.rows):
             return
         stream = emissions.stream
@@ -322,11 +359,11 @@ class StageRun:
         if batch is not None and bundling is not None and stream.leaves and self._pass.frame is None:
             # once for all routes, and before tasks are found by its values
             batch = bundling.dictionary_encoded(batch)
-        parcels = iter(emissions.parcels)
+        places_by_copy = iter(emissions.places_by_copy)
         for route in stream.routes:
             for copy in range(route.copies):
-                places = next(parcels)
-                if route.stays:
+                places = next(places_by_copy)
+                if route.stays:  # its bolt runs in this task
                     arrived = Arrived(emissions.rows, places)
                     self._inbox_by_bolt[route.subscription.consumer].append(arrived)
                 elif batch is not None:
@@ -338,7 +375,10 @@ class StageRun:
             self._send_to_sink(stream, batch, len(emissions.rows))
 
     def _send_to_sink(self, stream: StreamPass, batch: pa.RecordBatch, count: int) -> None:
-        """Put tuples on rows for each output of the sink that their stream is; no bolt gets them."""
+        """Put tuples on rows for each output of the sink that their stream is.
+
+        They have no places, since no bolt gets them.
+        """
         for output in stream.outputs:
             tasks = np.zeros(count, np.int64)
             if not self._pass.is_last:
@@ -349,8 +389,13 @@ class StageRun:
             self._outbox.add(stream, output.number, batch, tasks, [()] * count)
 
     def _tasks_of(self, route: Route, copy: int, batch: pa.RecordBatch, places: Sequence[Deliveries]) -> I64:
-        """Return the task that each tuple of a subscription goes to, `(n,) int64`."""
-        if route.subscription.kind is Kind.ALL:
+        """Return the task that each tuple goes to by the route's grouping, `(n,) int64`.
+
+        Args:
+            copy: the number of the copy among those of the route.
+            batch: the tuples, with the fields that a grouping reads.
+        """
+        if route.subscription.kind is Kind.ALL:  # each task gets a copy
             return np.full(len(places), copy, np.int64)
         fields = route.subscription.fields
         keys = value_keys(batch, fields) if fields else None
@@ -358,31 +403,38 @@ class StageRun:
         self._tuples_dealt += len(places)
         return tasks_for(route.subscription.kind, route.tasks, keys, places, dealt_before)
 
-    def _take_leaving(self) -> pa.RecordBatch:
-        """Take the rows that leave out of the outbox: in bundles, or one by one as one batch."""
-        loads = self._outbox.take()
+    def _pop_leaving_rows(self) -> pa.RecordBatch:
+        """Empty the outbox; return its rows, in bundles or one by one, as one batch."""
+        leaving = self._outbox.pop_rows()
+        # a tracked bolt receives them directly: the driver compares what was sent and received
         if self._pass.consumer:
-            for load in loads:
-                sent = load.fingerprint(self._pass.carry)
+            for placed_rows in leaving:
+                sent = placed_rows.fingerprint(self._pass.carry)
                 self._sent_fingerprint = self._sent_fingerprint.plus(sent)
         if self._pass.bundling is None:
-            batches = [load.rows for load in loads]
+            batches = [placed_rows.rows for placed_rows in leaving]
             return one_batch(batches, self._pass.schema, self._pass.name)
         rows_before = self._rows_bundled
-        self._rows_bundled += sum(load.rows.num_rows for load in loads)
-        return self._pass.bundling.bundle(loads, rows_before)
+        self._rows_bundled += sum(placed_rows.rows.num_rows for placed_rows in leaving)
+        return self._pass.bundling.bundle(leaving, rows_before)
 
 
 class TaskOutbox:
     """Collects the rows that leave one task.
 
-    `origins` knows source and position of each root, for rows that carry them (before a keyed bolt).
+    What is put on a row depends on the stage: the tuple alone (`StagePass.bare`); the tuple and its
+    anchor (a DataFrame); or, for a later stage, the tuple as a struct, with its task and its
+    places.
+
+    Attributes:
+        origins: source and position of each root of the task's input, for rows that carry them
+            (before a keyed bolt).
     """
 
     def __init__(self, pass_: StagePass) -> None:
         self.origins = Origins()
         self._pass = pass_
-        self._loads: list[PlacedRows] = []
+        self._leaving: list[PlacedRows] = []
 
     def add(
         self,
@@ -397,14 +449,15 @@ class TaskOutbox:
         Args:
             number: of the subscription or of the sink's output that they are for.
             tasks: `(n,) int64`: the task that each one goes to.
+            places: of each tuple in its trees.
         """
         if self._pass.bare:
-            self._loads.append(PlacedRows(tuples))
+            self._leaving.append(PlacedRows(tuples))
         elif self._pass.frame is not None:
             anchors = column_of(places, self._pass.carry, stream.id.component)
             columns = [*tuples.columns, anchors]
             rows = pa.RecordBatch.from_arrays(columns, schema=self._pass.schema)
-            self._loads.append(PlacedRows(rows))
+            self._leaving.append(PlacedRows(rows))
         else:
             self._collect(self._as_structs(stream, number, tuples, tasks, places))
 
@@ -416,45 +469,53 @@ class TaskOutbox:
         tasks: I64,
         places: Sequence[Deliveries],
     ) -> PlacedRows:
-        """Return tuples as structs in the column of their stream, beside what the next stage needs."""
+        """Return tuples as structs in the column of their stream, beside what the next stage needs.
+
+        The arguments are those of `add`.
+        """
         structs = pa.StructArray.from_arrays(tuples.columns, names=stream.schema.names)
         columns = {stream.column: structs}
-        arrays: Places | None = None
+        places_as_arrays: Places | None = None
         if isinstance(places, Places):  # no column is built that nobody may need
-            arrays = places
+            places_as_arrays = places
         elif not self._pass.is_last:
             columns[ANCHOR] = column_of(places)
         if self._pass.carries_roots:
             columns[ROOT] = self.origins.column(only_roots(places))
-        return PlacedRows(pa.RecordBatch.from_pydict(columns), arrays, number, tasks)
+        return PlacedRows(pa.RecordBatch.from_pydict(columns), places_as_arrays, number, tasks)
 
     def pass_on(self, number: int, rows: pa.RecordBatch, places: Places | None) -> None:
-        """Hand rows of the stage before on, to a later stage or to the sink."""
+        """Put rows of the stage before, as they came, on the way to a later stage or to the sink.
+
+        Args:
+            number: of the subscription or of the sink's output that they are for.
+            places: of the rows; None: they have them in a column, or need none.
+        """
         if self._pass.bare:
             stream = self._pass.passing[number]
             fields = rows.column(stream.column).flatten()
             tuples = pa.RecordBatch.from_arrays(fields, schema=stream.schema)
-            self._loads.append(PlacedRows(tuples))
+            self._leaving.append(PlacedRows(tuples))
             return
         tasks = np.asarray(rows.column(TASK), dtype=np.int64)
         self._collect(PlacedRows(rows.drop_columns([TO, TASK]), places, number, tasks))
 
-    def take(self) -> list[PlacedRows]:
-        """Return what was collected since this was called last."""
-        loads, self._loads = self._loads, []
-        return loads
+    def pop_rows(self) -> list[PlacedRows]:
+        """Remove all rows that were collected, and return them."""
+        leaving, self._leaving = self._leaving, []
+        return leaving
 
-    def _collect(self, load: PlacedRows) -> None:
+    def _collect(self, placed_rows: PlacedRows) -> None:
         """Collect rows, in the columns of those that leave; columns of other streams are null."""
         if self._pass.bundling is not None:  # a bundle has the columns that there are
-            self._loads.append(load)
+            self._leaving.append(placed_rows)
             return
-        count = load.rows.num_rows
-        columns = dict(zip(load.rows.schema.names, load.rows.columns, strict=True))
-        columns[TO] = pa.array(np.full(count, load.to, np.int32))
-        columns[TASK] = pa.array(load.tasks, pa.int32())
-        if load.places is not None and ANCHOR in self._pass.schema.names:
-            columns[ANCHOR] = load.places.column()
+        count = placed_rows.rows.num_rows
+        columns = dict(zip(placed_rows.rows.schema.names, placed_rows.rows.columns, strict=True))
+        columns[TO] = pa.array(np.full(count, placed_rows.to, np.int32))
+        columns[TASK] = pa.array(placed_rows.tasks, pa.int32())
+        if placed_rows.places is not None and ANCHOR in self._pass.schema.names:
+            columns[ANCHOR] = placed_rows.places.column()
         ordered_columns: list[pa.Array] = []
         for field in self._pass.schema:
             if field.name in columns:
@@ -462,4 +523,4 @@ class TaskOutbox:
             else:
                 ordered_columns.append(pa.nulls(count, field.type))
         rows = pa.RecordBatch.from_arrays(ordered_columns, schema=self._pass.schema)
-        self._loads.append(PlacedRows(rows))
+        self._leaving.append(PlacedRows(rows))

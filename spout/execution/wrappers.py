@@ -28,23 +28,28 @@ from spout.tuples.raised import Tracebacks
 class Ordered:
     """Passes over rows that a gate blocks when their turn comes; a row that
     fails blocks those behind it.
+
+    The gate is that of a partition that is read in order
+    (`spout.planning.order.Gate`).
     """
 
     inner: BoltCall
     gate: Gate
 
     def call(self, block: Block) -> Outcome:
+        """Call the bolt for the rows that are not blocked, and name the blocked ones."""
         turns = FreeTurns(self.gate, block.places)
         outcome = self.inner.call(block._replace(turns=turns))
-        # what failed after its turn: all rows of an Arrow bolt's block, those
-        # whose emissions do not fit
+        # The gate knows already which rows failed by an exception. Others fail
+        # only now: those of an Arrow bolt, and those whose emissions do not
+        # fit. They block what later blocks have.
         places_of_failed = [block.places[row] for row, _ in outcome.failures]
         self.gate.fail_all(roots_at(places_of_failed))
         return outcome._replace(blocked=turns.blocked)
 
 
 class FreeTurns(Turns):
-    """The turns of the rows that nothing blocks when they come.
+    """The turns of those rows that nothing blocks when their turn comes.
 
     Attributes:
         blocked: the rows that were passed over so far, and why.
@@ -62,22 +67,24 @@ class FreeTurns(Turns):
     def __iter__(self) -> Iterator[int]:
         # the gate's own mapping, which is no longer empty once something has
         # failed
-        causes_by_line = self._gate.failed
+        lowest_failed_by_line = self._gate.failed
         for row in super().__iter__():
-            cause = self._why_blocked(row) if causes_by_line else None
+            cause = self._cause_if_blocked(row) if lowest_failed_by_line else None
             if cause is None:
                 yield row
             else:
                 self.blocked.append((row, cause))
 
-    def failed(self, row: int) -> None:
+    def block_behind(self, row: int) -> None:
+        """Block what comes behind the roots of a row, which have failed."""
         self._gate.fail_all(roots_at([self._places[row]]))
 
-    def taken(self) -> I64:
+    def rows_taken(self) -> I64:
+        """Return the numbers of the rows that were not blocked, `(n,) int64`."""
         blocked_rows = [row for row, _ in self.blocked]
-        return np.delete(super().taken(), blocked_rows)
+        return np.delete(super().rows_taken(), blocked_rows)
 
-    def _why_blocked(self, row: int) -> Cause | None:
+    def _cause_if_blocked(self, row: int) -> Cause | None:
         """Return the cause of a row that is blocked now; None: its turn comes."""
         if self._only_roots is None:
             self._only_roots = only_roots(self._places).tolist()
@@ -102,6 +109,7 @@ class FitRows:
     misfits: Tracebacks | None
 
     def call(self, block: Block) -> Outcome:
+        """Call the bolt, make what it emitted fit, and add the rows that fail by it."""
         outcome = self.inner.call(block)
         emitted: list[EmittedRows] = []
         failures: list[RowFailure] = []
@@ -111,7 +119,7 @@ class FitRows:
             failures += fit.failures
         if failures:  # what was emitted for the same row on another stream does not leave either
             failed_rows = {row for row, _ in failures}
-            emitted = [emitted_rows.apart_from(failed_rows) for emitted_rows in emitted]
+            emitted = [emitted_rows.without_inputs(failed_rows) for emitted_rows in emitted]
         return outcome._replace(emitted=emitted, failures=[*outcome.failures, *failures])
 
 
@@ -123,6 +131,7 @@ class Timed:
     clock_ns: Callable[[], int]
 
     def call(self, block: Block) -> Outcome:
+        """Call the bolt, and add to its outcome the time that it took."""
         began_ns = self.clock_ns()
         outcome = self.inner.call(block)
         return outcome._replace(took_ns=self.clock_ns() - began_ns)
@@ -142,6 +151,7 @@ class Pulsed:
     at_once: bool
 
     def call(self, block: Block) -> Outcome:
+        """Call the bolt; show that while it runs."""
         _, places, turns = block
 
         def roots_of_current() -> Iterable[int]:
@@ -170,6 +180,7 @@ class PlacesGuarded:
     guard: Guard
 
     def call(self, block: Block) -> Outcome:
+        """Call the bolt; its guard names the roots of each call by the places."""
         self.guard.places = block.places
         return self.inner.call(block)
 

@@ -240,7 +240,7 @@ class EntryTask:
         return TaskReport(
             operator=operator,
             upstream=self.upstream,
-            took=received,
+            received_fingerprint=received,
             counts=failed_counts,
             marks=RootMarks.together([held_marks, failed_marks]),
         )

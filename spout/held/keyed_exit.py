@@ -46,7 +46,7 @@ from spout.topology.stage_pass import StagePass, StreamPass
 from spout.topology.stages import SinkOutput
 from spout.tuples.anchors import PATHS_TYPE, Anchors, Carry
 from spout.tuples.columns import ANCHOR
-from spout.tuples.counts import Counted, Counts, Measure, What, added
+from spout.tuples.counts import Counted, Counts, Measure, What, sum_of_counts
 from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.rows import ArrowRows, batch_of, one_batch
@@ -182,7 +182,7 @@ class ExitTask:
                 report = replace(
                     report,
                     marks=RootMarks.together([report.marks, *marks_of_reports, marks_of_emitted]),
-                    counts=added([report.counts, *counts]),
+                    counts=sum_of_counts([report.counts, *counts]),
                     raised=first_of_each(chain(report.raised, raised)),
                 )
                 add(self.ledger, self.stream, report)

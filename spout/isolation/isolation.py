@@ -242,7 +242,7 @@ class IsolatedRun:
     def _serve(self, channel: Channel) -> None:
         """Be the child: run the stage with guarded bolts, block by block, as long as the parent asks."""
         memory = self._memory
-        memory.idle()
+        memory.write_idle()
         try:
             guarded = guarded_pass(self._pass, memory, self._poison_finder.orders)
             bolts = [bolt_pass.bolt for bolt_pass in guarded.bolts]

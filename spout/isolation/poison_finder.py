@@ -217,7 +217,7 @@ class PoisonFinder:
         if search is None:
             return True
         _withheld_roots, raised = self.orders.withheld[self._searched_bolt]
-        is_search_over = search.survived()
+        is_search_over = search.record_survival()
         if not is_search_over:
             self.orders.withheld[self._searched_bolt] = (search.withheld, raised)
             self._raise_if_too_many(len(search.poison), self._searched_bolt, str(raised))
@@ -231,7 +231,7 @@ class PoisonFinder:
         Raises `WorkerLost`: there are none left that may be the cause, or too
         many are.
         """
-        has_suspects_left = search.died()
+        has_suspects_left = search.record_death()
         if not has_suspects_left:
             raise WorkerLost(
                 f"bolt {self._searched_bolt!r} ended its process ({end.how}) whichever records were kept from"

@@ -27,9 +27,8 @@ from acker.identity import I64
 from acker.units import duration_text
 from acker.untrusted import UntrustedName
 from replay.records.places import record_place
-from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import by_key
-from spout.publishing.fold import BatchOutcome, Evaluated, left_by
+from spout.publishing.fold import BatchOutcome, TaskReport, left_open_by_bolts
 from spout.publishing.root_marks import RootMark
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
@@ -45,7 +44,12 @@ _LOGGER = logging.getLogger("windhover.spout")
 
 
 class _OpenRoots(NamedTuple):
-    """What one bolt left open: how many roots, the place of the first, and when that times out."""
+    """What one bolt left open.
+
+    Attributes:
+        first_place: of the first of the roots.
+        when: that one times out, in words.
+    """
 
     bolt: str
     root_count: int
@@ -67,11 +71,11 @@ class LeftOpen:
         self._unlogged_counts: dict[tuple[str, str], int] = {}
 
     def warn(
-        self, query: str, evaluations: Sequence[Evaluated], outcome: BatchOutcome, inputs: Sequence[Input]
+        self, query: str, reports: Sequence[TaskReport], outcome: BatchOutcome, inputs: Sequence[Input]
     ) -> None:
         """Warn of the bolts that left roots of a batch open; `query` is the id of who runs it."""
         timeout_ms = outcome.plan.timeout_ms
-        for open_roots in _open_roots(evaluations, outcome, inputs):
+        for open_roots in _open_roots(reports, outcome, inputs):
             key = query, open_roots.bolt
             count = self._unlogged_counts.get(key, 0) + open_roots.root_count
             self._unlogged_counts[key] = count
@@ -96,40 +100,42 @@ class LeftOpen:
 
 
 def _open_roots(
-    evaluations: Iterable[Evaluated], outcome: BatchOutcome, inputs: Sequence[Input]
+    reports: Iterable[TaskReport], outcome: BatchOutcome, inputs: Sequence[Input]
 ) -> Iterator[_OpenRoots]:
     """Yield what bolts left open: of the batch's own tuples, then of those that had been held."""
-    place_of = places(outcome.plan, inputs)
+    index = outcome.plan.index()
     timeout_ms = outcome.plan.timeout_ms
-    after = f"after {duration_text(timeout_ms)}"
-    for bolt, roots in left_open(evaluations, outcome).items():
-        yield _OpenRoots(bolt, len(roots), place_of(int(roots[0])), after)
+    after_timeout = f"after {duration_text(timeout_ms)}"
+    for bolt, indices in left_open(reports, outcome).items():
+        first_place = record_place(*index.root(int(indices[0])), inputs)
+        yield _OpenRoots(bolt, len(indices), first_place, after_timeout)
     # they were emitted before, and held since: they time out within the longest time of any input
     input_timeouts_ms = (input.timeout_ms + input.held_longer_ms for input in inputs)
-    within = f"within {duration_text(max(input_timeouts_ms, default=timeout_ms))}"
+    within_timeout = f"within {duration_text(max(input_timeouts_ms, default=timeout_ms))}"
     for bolt, held_roots in held_open(outcome).items():
-        yield _OpenRoots(bolt, len(held_roots), record_place(*held_roots[0], inputs), within)
+        first_place = record_place(*held_roots[0], inputs)
+        yield _OpenRoots(bolt, len(held_roots), first_place, within_timeout)
 
 
-def left_open(evaluations: Iterable[Evaluated], outcome: BatchOutcome) -> dict[str, I64]:
+def left_open(reports: Iterable[TaskReport], outcome: BatchOutcome) -> dict[str, I64]:
     """Return the roots of the batch that each bolt left open, as ascending indices into the plan.
 
     Bolts ascend; one that left none open is missing. Failed and best-effort roots are left out, and
     so is what bolts behind a keyed one left open.
     """
     failed_roots = outcome.marks.of(RootMark.FAILED).roots()
-    open_marks = outcome.marks.of(RootMark.OUTSTANDING).but(failed_roots).ascending()
+    open_marks = outcome.marks.of(RootMark.OUTSTANDING).without(failed_roots).ascending()
     open_roots = outcome.plan.index().find_roots(open_marks.sources, open_marks.positions)
-    reports = [evaluation.report for evaluation in evaluations]
-    parts_by_bolt = by_key(pair for report in reports for pair in left_by(report))
-    roots_by_bolt: dict[str, I64] = {}
+    # several reports may name one bolt, and one report names it once for each path
+    parts_by_bolt = by_key(pair for report in reports for pair in left_open_by_bolts(report))
+    indices_by_bolt: dict[str, I64] = {}
     for bolt, parts in sorted(parts_by_bolt.items()):
-        roots = distinct(np.concatenate(parts))
-        # an evaluation that does not count may have left open what is acked
-        roots = roots[among(roots, open_roots)]
-        if len(roots):
-            roots_by_bolt[bolt] = roots
-    return roots_by_bolt
+        indices = distinct(np.concatenate(parts))
+        # a report that does not count may have left open what is acked
+        indices = indices[among(indices, open_roots)]
+        if len(indices):
+            indices_by_bolt[bolt] = indices
+    return indices_by_bolt
 
 
 def held_open(outcome: BatchOutcome) -> dict[str, list[tuple[int, int]]]:
@@ -139,14 +145,14 @@ def held_open(outcome: BatchOutcome) -> dict[str, list[tuple[int, int]]]:
     """
     failed_roots = outcome.marks.of(RootMark.FAILED).roots()
     roots_by_bolt: dict[str, set[tuple[int, int]]] = {}
-    for row in outcome.marks.of(RootMark.LEFT_OPEN).but(failed_roots).rows():
+    for row in outcome.marks.of(RootMark.LEFT_OPEN).without(failed_roots).rows():
         if row.cause is not None:  # each such mark has one: the bolt
             roots_by_bolt.setdefault(row.cause.operator, set()).add((row.source, row.position))
     return {bolt: sorted(roots) for bolt, roots in sorted(roots_by_bolt.items())}
 
 
 class IsolatedRecord(NamedTuple):
-    """A record that ended or hung a process: its place, as `places` names it, and why it failed."""
+    """A record that ended or hung a process; its place is as `record_place` names it."""
 
     place: str
     cause: Cause
@@ -154,27 +160,17 @@ class IsolatedRecord(NamedTuple):
 
 def isolated_records(outcome: BatchOutcome, inputs: Sequence[Input]) -> Iterator[IsolatedRecord]:
     """Yield what was isolated in a batch; a record of another input has its source's number."""
-    for cause, marks in outcome.own(RootMark.FAILED).by_cause():
+    for cause, marks in outcome.own_marks(RootMark.FAILED).by_cause():
         if cause.error not in _ISOLATED:
             continue
         for source, position in zip(marks.sources.tolist(), marks.positions.tolist(), strict=True):
             yield IsolatedRecord(record_place(source, position, inputs), cause)
 
 
-def places(plan: BatchPlan, inputs: Sequence[Input]) -> Callable[[int], str]:
-    """Return a function that names a root's record, by its index, as `record_place` does."""
-    index = plan.index()
-
-    def place(root: int) -> str:
-        return record_place(*index.root(root), inputs)
-
-    return place
-
-
-def counted(outcome: BatchOutcome) -> Mapping[str, int]:
+def isolated_counts(outcome: BatchOutcome) -> Mapping[str, int]:
     """Return how many records of a batch were isolated, by error."""
     isolated = Counter[str]()
-    for cause, marks in outcome.own(RootMark.FAILED).by_cause():
+    for cause, marks in outcome.own_marks(RootMark.FAILED).by_cause():
         if cause.error in _ISOLATED:
             isolated[cause.error] += len(marks)
     return isolated

@@ -1,8 +1,8 @@
 """A task's report as bytes, small enough to travel in an accumulator: usually some hundred bytes.
 
-Plain builtins are pickled and deflated. Marks follow as they are, unless they are few: deflate
-would take longer than all else, and edges are random. Only the tasks of our
-own queries write blobs, and only the driver that started them reads them.
+Plain builtins are pickled and deflated. Few marks are among them. More than `COMPRESSED_ROWS`
+follow as they are, since to deflate them would take longer than all else, and edges are random.
+Only the tasks of our own queries write blobs, and only the driver that started them reads them.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -23,7 +23,7 @@ from acker.wire.events import SourceRun
 from spout.planning.order import Lined
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import HighestTime
-from spout.publishing.fold import TaskReport
+from spout.publishing.fold import Missing, TaskId, TaskReport
 from spout.publishing.root_marks import COMPRESSED_ROWS, RootMarks, steps_of
 from spout.tuples.anchors import Fingerprint
 from spout.tuples.counts import Counted, Measure, What
@@ -31,14 +31,14 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import StreamId
 
-VERSION = 22
+VERSION = 23
 
 REPORT_BYTES_MAX = 1 << 30
 """Most unpacked bytes of a report, besides many marks: ten numbers of each of ten million
 records."""
 
 _Steps = tuple[int, str, bytes]
-"""A column: its first number, the type of its differences, and these."""
+"""A packed column: its first number, NumPy's name of the type of its differences, and these."""
 
 # What the standard library raises on bytes that are no pickle of ours, and what comes of one that
 # is wrong.
@@ -58,7 +58,7 @@ _GARBAGE = (
 def encode(report: TaskReport) -> bytes:
     """Return a report as bytes: deflated builtins, then many marks."""
     # `_report` reads the fields in this order; another order, or other fields, is another `VERSION`
-    plan = report.plan
+    plan, missing = report.plan, report.missing
     marks = report.marks.packed()
     is_small = len(report.marks) <= COMPRESSED_ROWS
     content = (
@@ -66,18 +66,17 @@ def encode(report: TaskReport) -> bytes:
         report.operator,
         report.upstream,
         report.consumer,
+        tuple(report.task),
         plan
         and (
             *(plan.group, plan.session, plan.epoch, plan.partitions, plan.now, plan.timeout_ms, plan.tracked),
             [tuple(run) for run in plan.ranges],
         ),
         [tuple(run) for run in report.ranges],
-        [tuple(run) for run in report.absent],
-        report.lost,
         None if report.received is None else (len(report.received), np.packbits(report.received).tobytes()),
         [(path, list(map(_steps, rows.T))) for path, rows in report.outstanding.items()],
-        tuple(report.took),
-        tuple(report.gave),
+        tuple(report.received_fingerprint),
+        tuple(report.sent_fingerprint),
         [
             (str(counted.what), counted.component, tuple(counted.stream), tuple(measure))
             for counted, measure in report.counts.items()
@@ -86,8 +85,12 @@ def encode(report: TaskReport) -> bytes:
         [_lined_fields(lined) for lined in report.lined],
         [tuple(raised) for raised in report.raised],
         (len(marks), marks if is_small else b""),
-        [tuple(run) for run in report.damaged],
-        [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.newest],
+        (
+            [tuple(run) for run in missing.absent],
+            missing.lost_count,
+            [tuple(run) for run in missing.damaged],
+        ),
+        [(name, at_ms, tuple(run)) for name, at_ms, run, _ in report.highest_times],
     )
     # the fastest level: bitmaps and ascending indices shrink well at any
     pickled = io.BytesIO()
@@ -138,9 +141,10 @@ class _Builtins(pickle.Unpickler):
 
 def _report(content: list[Any], many_marks: bytes) -> TaskReport:
     """Return a report from its fields, in the order of `encode`, and the marks behind them."""
-    operator, upstream, consumer, plan, *content = content
-    ranges, absent, lost, received, outstanding, took, gave, *content = content
-    counts, errors, lined, raised, marks, damaged, newest = content
+    operator, upstream, consumer, task, plan, *content = content
+    ranges, received, outstanding, received_fingerprint, sent_fingerprint, *content = content
+    counts, errors, lined, raised, marks, missing, times = content
+    absent, lost_count, damaged = missing
     marks_bytes, few_marks = marks
     # few marks are among the fields, and nothing follows; many ones follow
     packed_marks = few_marks + many_marks
@@ -154,14 +158,13 @@ def _report(content: list[Any], many_marks: bytes) -> TaskReport:
         operator=operator,
         upstream=upstream,
         consumer=consumer,
+        task=TaskId(*task),
         plan=plan and BatchPlan(*(*plan[:-1], tuple(SourceRun(*run) for run in plan[-1]))),
         ranges=tuple(SourceRun(*run) for run in ranges),
-        absent=tuple(SourceRun(*run) for run in absent),
-        lost=lost,
         received=is_received,
         outstanding={path: _columns(steps) for path, steps in outstanding},
-        took=Fingerprint(*took),
-        gave=Fingerprint(*gave),
+        received_fingerprint=Fingerprint(*received_fingerprint),
+        sent_fingerprint=Fingerprint(*sent_fingerprint),
         counts={
             Counted(What(what), component, StreamId(*stream)): Measure(*measure)
             for what, component, stream, measure in counts
@@ -170,29 +173,35 @@ def _report(content: list[Any], many_marks: bytes) -> TaskReport:
         lined=tuple(_lined(*fields) for fields in lined),
         raised=tuple(Raised(*fields) for fields in raised),
         marks=RootMarks.unpacked(packed_marks),
-        damaged=tuple(DamagedRun(*run) for run in damaged),
-        newest=tuple(HighestTime(name, at_ms, SourceRun(*run)) for name, at_ms, run in newest),
+        missing=Missing(
+            absent=tuple(SourceRun(*run) for run in absent),
+            lost_count=lost_count,
+            damaged=tuple(DamagedRun(*run) for run in damaged),
+        ),
+        highest_times=tuple(HighestTime(name, ms, SourceRun(*run)) for name, ms, run in times),
     )
 
 
 def _lined_fields(lined: Lined) -> tuple[str, str, _Steps, bytes, _Steps]:
-    """Return place, operator and the three columns of records in lines.
+    """Return the fields of `Lined` as builtins: which record of a partition is in which line.
 
-    Indices and origins mostly ascend by one. By their differences they shrink to nothing, and
-    deflate takes a third of the time. Lines are hashes, so that differences would not help.
+    Its rows have three columns: the record's index in the plan, its line (a hash of its key), and
+    the offset of its first emission.
     """
     indices, lines, origins = lined.rows.T
+    # Indices and origins mostly ascend by one: as differences they shrink to nothing, and deflate
+    # takes a third of the time. Differences of hashes are as random as these.
     return lined.place, lined.operator, _steps(indices), _pack(lines), _steps(origins)
 
 
 def _lined(place: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps) -> Lined:
-    """Return what `_lined_fields` took apart."""
+    """Return the `Lined` of which `_lined_fields` made these builtins."""
     columns = [_from_steps(*indices), _unpack(lines), _from_steps(*origins)]
     return Lined(place, operator, np.stack(columns, axis=1))
 
 
 def _steps(column: I64) -> _Steps:
-    """Return a column by its first number and its differences, in the narrowest type that fits.
+    """Pack a column as its first number and its differences, in the narrowest type that fits.
 
     The first difference is 0: the column 7, 8, 10 becomes 7, "<i1" and the bytes of 0, 1, 2.
     """
@@ -201,12 +210,12 @@ def _steps(column: I64) -> _Steps:
 
 
 def _columns(steps_of_columns: list[_Steps]) -> I64:
-    """Return the table whose columns `_steps` took apart."""
+    """Return the table whose columns `_steps` has packed, ``(n, columns)``."""
     return np.stack([_from_steps(*steps) for steps in steps_of_columns], axis=1)
 
 
 def _from_steps(first_number: int, width: str, packed: bytes) -> I64:
-    """Return the column that `_steps` took apart."""
+    """Return the column that `_steps` has packed; `ValueError`: the type is none of differences."""
     if np.dtype(width).kind != "i":
         raise ValueError(f"{width!r:.40} is no type of differences")
     column = np.cumsum(np.frombuffer(packed, width), dtype=np.int64)

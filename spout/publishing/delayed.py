@@ -1,8 +1,11 @@
 """Delayed acks: tuples that Spark's state holds across micro-batches; pure.
 
 The batch that *holds* a tuple publishes its root with this one edge outstanding. The later batch
-that *releases* it contributes the edge to the root. Spark does not say which tuples a watermark
-drops, so each held tuple brings the event time from which on one drops it, and the driver compares.
+that *releases* it, since a bolt acked it, contributes the edge to the root. Spark does not say
+which tuples a watermark drops. So each held tuple brings the event time from which on one drops
+it, and the driver compares that with the watermark.
+
+A batch's *own* roots are those in its plan; *older* ones were emitted by earlier batches.
 
 Source: docs/design/protocol.md, sections 2 ("The fold"), 4 ("Wire") and 5.2 ("Acks that wait").
 """
@@ -16,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from acker.errors import TrackingError
-from acker.hot_paths import distinct, rows_among, xor_sums
+from acker.hot_paths import distinct, is_ascending, rows_among, xor_sums
 from acker.identity import I64, U64, child_edges, root_edges
 from acker.wire.causes import LATE, Cause
 from acker.wire.events import SourceRun
@@ -74,8 +77,11 @@ class RootPositions(NamedTuple):
         """Return some rows: those of a mask, those with some numbers, or a slice."""
         return RootPositions(self.sources[rows], self.positions[rows])
 
-    def by_source(self) -> Iterator[tuple[int, I64]]:
+    def by_source(self) -> Iterator[tuple[int, I64 | slice]]:
         """Yield each source, ascending, with the indices of its rows."""
+        if len(self.sources) and (self.sources == self.sources[0]).all():
+            yield int(self.sources[0]), slice(None)  # nothing is copied
+            return
         for source in distinct(self.sources).tolist():
             rows = np.flatnonzero(self.sources == source)
             yield source, rows
@@ -85,13 +91,13 @@ class HeldTuples(NamedTuple):
     """Tuples that one task handed to Spark's state: three columns, with a row for each tuple.
 
     Attributes:
-        places: source and position of the tuple's root.
+        roots: source and position of the tuple's root.
         edges: the tuple's edge, which its root lacks until the tuple is released.
         until_ms: event time, ms; a watermark at or above it drops the tuple. -1: every one does;
             `NEVER_MS`: none does.
     """
 
-    places: RootPositions
+    roots: RootPositions
     edges: U64
     until_ms: I64
 
@@ -100,13 +106,13 @@ class HeldTuples(NamedTuple):
         """Return the tuples of all parts, one part behind the other."""
         tables = list(parts)
         return cls(
-            RootPositions.together(table.places for table in tables),
+            RootPositions.together(table.roots for table in tables),
             np.concatenate([_no_edges(), *(table.edges for table in tables)]),
             np.concatenate([_no_numbers(), *(table.until_ms for table in tables)]),
         )
 
     def marks(self, operator: str, *, fails_late: bool = False) -> RootMarks:
-        """Return the tuples as the operator that holds them marks them.
+        """Return the marks of the tuples; `operator` holds them.
 
         `fails_late`: whether a tuple that a watermark drops fails its root; otherwise it is acked.
         """
@@ -114,15 +120,15 @@ class HeldTuples(NamedTuple):
         # all tuples, then all times: so the bytes are fewer than of a time behind each tuple
         return RootMarks.together(
             [
-                RootMarks.of_roots(RootMark.HELD_TUPLE, self.places, self.edges, holder),
-                RootMarks.of_roots(RootMark.HELD_UNTIL, self.places, self.until_ms),
+                RootMarks.of_roots(RootMark.HELD_TUPLE, self.roots, self.edges, holder),
+                RootMarks.of_roots(RootMark.HELD_UNTIL, self.roots, self.until_ms),
             ]
         )
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRoots:
-    """Roots of what a keyed bolt emitted, each under a number: the edge of the emission's anchor,
+    """Roots on which keyed bolts emitted, each under a number: the edge of the emission's anchor,
     as int64.
 
     Bolts behind the keyed bolt name roots by these numbers. An index into the batch's plan would
@@ -130,11 +136,11 @@ class KeyedRoots:
 
     Attributes:
         numbers: of the roots; ascending, where `together` made the table.
-        places: source and position of the root of each number, row by row.
+        roots: source and position of the root of each number, row by row.
     """
 
     numbers: I64 = field(default_factory=_no_numbers)
-    places: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
+    roots: RootPositions = field(default_factory=lambda: RootPositions(_no_numbers(), _no_numbers()))
 
     @classmethod
     def of_marks(cls, marks: RootMarks) -> KeyedRoots:
@@ -146,17 +152,17 @@ class KeyedRoots:
 
     def marks(self) -> RootMarks:
         """Return the roots as a task marks them."""
-        return RootMarks.of_roots(RootMark.KEYED, self.places, self.numbers)
+        return RootMarks.of_roots(RootMark.KEYED, self.roots, self.numbers)
 
     @classmethod
     def together(cls, parts: Iterable[KeyedRoots]) -> KeyedRoots:
         """Return the roots of all parts, by ascending numbers."""
         tables = list(parts)
-        repeated_numbers = np.concatenate([_no_numbers(), *(table.numbers for table in tables)])
-        repeated_places = RootPositions.together(table.places for table in tables)
-        # tasks of one batch name the same root by the same number: its first row is as good as any
-        numbers, first_rows = np.unique(repeated_numbers, return_index=True)
-        return cls(numbers, repeated_places.at(first_rows))
+        all_numbers = np.concatenate([_no_numbers(), *(table.numbers for table in tables)])
+        all_roots = RootPositions.together(table.roots for table in tables)
+        # tasks of one batch give one root one number, so any row of a number will do
+        numbers, first_rows = np.unique(all_numbers, return_index=True)
+        return cls(numbers, all_roots.at(first_rows))
 
     def find(self, numbers: I64) -> RootPositions:
         """Return the roots of some numbers, one for one.
@@ -170,62 +176,60 @@ class KeyedRoots:
                 f"{unknown_count:,} tuples behind a keyed bolt have roots on which it emitted nothing:"
                 " nobody can tell which records they are of"
             )
-        return self.places.at(rows)
+        return self.roots.at(rows)
 
 
-class Split(NamedTuple):
-    """What a batch did to tuples that Spark's state had held.
+class OwnAndOlder(NamedTuple):
+    """What a batch did to its own roots, and to older ones.
 
     Attributes:
-        edges: the tuples that it released of its own roots: the root's index in the plan, and the
-            tuple's edge, row by row.
-        failures: the marks of its own roots that it failed.
-        touched: its own roots whose timeout it reset, as indices in the plan.
-        older: the marks of roots of earlier batches.
+        released_edges: the tuples that it released of its own roots: the root's index in the plan,
+            and the tuple's edge, row by row.
+        own_failures: the marks of its own roots that it failed.
+        own_touched: its own roots whose timeout it reset, as indices in the plan.
+        older: the marks of roots of earlier batches, each kind once for each root and cause.
     """
 
-    edges: tuple[I64, U64]
-    failures: RootMarks
-    touched: I64
+    released_edges: tuple[I64, U64]
+    own_failures: RootMarks
+    own_touched: I64
     older: RootMarks
 
 
-def split(plan: PlanIndex, reported: RootMarks) -> Split:
-    """Separate what a batch did to held tuples of its own roots from what it did to those of older
-    ones.
+def own_and_older(plan: PlanIndex, reported: RootMarks) -> OwnAndOlder:
+    """Separate what a batch did to its own roots from what it did to older ones.
 
-    A join makes several rows of one tuple, so that several rows ack one anchor. That tuple is
-    released once: its edge would cancel itself otherwise. It is not released at all if one of these
-    rows was left open.
+    Args:
+        plan: the batch's own roots.
+        reported: the marks of all tasks, each root by source and position.
     """
     released = _released_once(reported.of(RootMark.RELEASED), reported.of(RootMark.LEFT_OPEN))
     failed, touched = reported.of(RootMark.FAILED), reported.of(RootMark.TOUCHED)
-    own_released, older_released = _own_and_older(plan, released)
-    own_failed, older_failed = _own_and_older(plan, failed)
-    own_touched, older_touched = _own_and_older(plan, touched)
-    # the batch's own roots that are held on are in its `Held` as well, so those marks say nothing
-    # more
-    _, older_held_on = _own_and_older(plan, reported.of(RootMark.HELD_ON))
+    own_released, older_released = _divided_by_age(plan, released)
+    own_failed, older_failed = _divided_by_age(plan, failed)
+    own_touched, older_touched = _divided_by_age(plan, touched)
+    # a keyed bolt that holds an own root on has marked it as `HELD_TUPLE` as well
+    _, older_held_on = _divided_by_age(plan, reported.of(RootMark.HELD_ON))
     older = [
         _summed_by_root(older_released),
         older_failed.once(),
         older_touched.once(),
         older_held_on.once(),
     ]
-    return Split(
-        edges=(indices_in(plan, own_released), own_released.edges),
-        failures=own_failed,
-        touched=indices_in(plan, own_touched),
+    return OwnAndOlder(
+        released_edges=(indices_in(plan, own_released), own_released.edges),
+        own_failures=own_failed,
+        own_touched=indices_in(plan, own_touched),
         older=RootMarks.together(older),
     )
 
 
 def _summed_by_root(released: RootMarks) -> RootMarks:
-    """Return one mark a root, ascending, with the XOR of the edges that were released of it.
+    """Return one mark for each root, ascending, with the XOR of the edges that were released of it.
 
     A root whose edges cancel has none.
     """
-    summed = []
+    summed: list[RootMarks] = []
     for source, rows in RootPositions(released.sources, released.positions).by_source():
         positions, values = xor_sums(released.positions[rows], released.edges[rows])
         sources = np.full(len(positions), source, np.int64)
@@ -244,10 +248,13 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
     """Return one row for each released tuple, without the tuples of which some row was left open.
 
-    Two rows are of one tuple if they have one root and one edge.
+    A join makes several rows of one tuple, and bolts may ack each of them. Two rows are of one
+    tuple if they have one root and one edge; taken twice, the edge would cancel itself.
     """
     if left_open:
         released = released.at(~np.isin(released.edges, left_open.edges))
+    if is_ascending(released.positions):
+        return released  # each root once, which takes less time to see than the next
     if len(distinct(released.values)) == len(released):  # what aggregates write, and most joins
         return released
     # Sorted, rows of one tuple are neighbours: the first of them differs in some column from the
@@ -259,9 +266,9 @@ def _released_once(released: RootMarks, left_open: RootMarks) -> RootMarks:
     return released.at(order[is_first])
 
 
-def _own_and_older(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:
+def _divided_by_age(plan: PlanIndex, marks: RootMarks) -> tuple[RootMarks, RootMarks]:
     """Return the marks of roots that are in the plan, and those of roots of earlier batches."""
-    return marks.apart(indices_in(plan, marks) >= 0)
+    return marks.divided(indices_in(plan, marks) >= 0)
 
 
 def indices_in(plan: PlanIndex, marks: RootMarks) -> I64:
@@ -284,7 +291,7 @@ def own_indices(plan: PlanIndex, marks: RootMarks) -> I64:
     return indices
 
 
-def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:
+def held_edges(roots: RootPositions, subscriptions: Iterable[int], ordinals: I64, entry: HeldAt) -> U64:
     """Return the edges of held tuples, row by row.
 
     Spark's operators may make two rows of one tuple. With one edge they would cancel; so each row
@@ -292,14 +299,16 @@ def held_edges(places: RootPositions, subscriptions: Iterable[int], ordinals: I6
     two ordinals.
 
     Args:
-        places: the roots of the tuples.
-        subscriptions: the path that led to each tuple: none, or one subscription.
+        roots: the roots of the tuples.
+        subscriptions: the path that led to each tuple: none, if the tuple is the root itself, or
+            one subscription.
         ordinals: of the tuples, among the deliveries of that subscription.
         entry: where they are held.
     """
-    edges = root_edges(places.sources, places.positions)
+    edges = root_edges(roots.sources, roots.positions)
     for subscription in subscriptions:
         edges = child_edges(edges, subscription, ordinals)
+    # two hops more: to the task, and to the row in it
     edges = child_edges(edges, entry.subscription, np.array([entry.partition]))
     return child_edges(edges, entry.subscription, entry.first_row + np.arange(len(edges)))
 

@@ -1,4 +1,4 @@
-"""What tasks report, and how it folds: the ledger beside the data.
+"""What the tasks of a batch report, and which edges the batch's roots lack by these reports.
 
 The contribution of a batch to a root is the XOR, over every tuple of its tree that was acked, of
 the tuple's edge and the edges of what was emitted on it. Summed over a tree of which all is acked,
@@ -10,6 +10,12 @@ computes
 
 Most batches have none. `spout.publishing.settle` puts the reports of a batch together.
 
+A *subscription* is one bolt's receiving of one stream; its key is a number. A delivery's
+*ordinal* is its number among the deliveries of its parent on one subscription. A root's edge, a
+subscription and an ordinal give the edge of the delivery; with one more of both, that of a
+delivery behind it. A
+*path* is all subscriptions from the root on.
+
 Source: docs/design/protocol.md, sections 2 ("The fold") and 5.2.
 """
 
@@ -19,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +47,7 @@ from spout.publishing.delayed import (
 )
 from spout.publishing.root_marks import NO_MARKS, NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.anchors import Fingerprint
-from spout.tuples.counts import Counts, What, added
+from spout.tuples.counts import Counts, What, sum_of_counts
 from spout.tuples.failures import ERRORS_MAX, Cause
 from spout.tuples.raised import Raised, first_of_each
 from spout.tuples.tuple import Delivery
@@ -52,57 +58,87 @@ Subscriptions = tuple[int, ...]
 """The keys of the subscriptions along a path, from the spout on."""
 
 
+class TaskId(NamedTuple):
+    """Spark's name of a task; if the task is repeated, `attempt` is higher."""
+
+    stage: int
+    attempt: int
+    partition: int
+
+
+UNSENT: Final = TaskId(0, 0, 0)
+"""The task of a report that was not sent yet."""
+
+
 @dataclass(frozen=True, slots=True)
-class TaskReport:
-    """What one task did with its share of a batch.
+class Missing:
+    """What read tasks did not find, or could not read.
 
     Attributes:
-        operator: the pass that ran, named by its bolts, ``first+second``; the first one's name
-            identifies it.
-        upstream: the tracked pass whose rows it received directly; empty for a read task, and
+        absent: positions for which the log holds no record.
+        lost_count: how many of `absent` have left the log since the batch was planned.
+        damaged: offsets that could not be read; their roots are failed, or `absent`.
+    """
+
+    absent: tuple[SourceRun, ...] = ()
+    lost_count: int = 0
+    damaged: tuple[DamagedRun, ...] = ()
+
+
+NOTHING_MISSING: Final = Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one task did with the part of a batch that it was given.
+
+    Attributes:
+        operator: the bolts that ran, one behind the other, ``first+second``; the first one's name
+            identifies them.
+        upstream: the tracked operator whose rows it received directly; empty for a read task, and
             behind Spark's own operators.
         consumer: the bolt that receives its rows directly; empty when Spark's operators or the sink
             do.
-        plan: the batch's whole plan; read tasks only, as is `ranges`, the share that was read.
-        absent: positions of the share for which the log holds no record.
+        task: who reports; `spout.publishing.report_accumulator.add` writes it into each report.
+        plan: the batch's whole plan; None: it is no read task.
+        ranges: the positions that a read task was to read.
+        missing: which of them it did not find, or could not read.
         received: a flag for each root by index, up to the last one that a first bolt behind Spark's
             operators received: whether it did. None: the task ran no such bolt.
-        outstanding: deliveries whose edges the sum misses, by their subscriptions. A delivery is a
-            row: the root's index, then the ordinal on each subscription. Behind a keyed bolt they
-            are marks.
-        took: fingerprint of the rows that came from `upstream`.
-        gave: fingerprint of the rows that went to `consumer`.
-        lost: how many of `absent` have left the log since the batch was planned.
+        outstanding: deliveries whose edges the sum misses, by their paths. A delivery is a row: the
+            root's index in the plan, then the ordinal on each subscription of the path. Behind a
+            keyed bolt they are marks.
+        received_fingerprint: of the rows that came from `upstream`.
+        sent_fingerprint: of the rows that went to `consumer`.
         counts: what its bolts did, by component and stream.
-        damaged: offsets that a read task could not read; their roots are failed, or `absent`.
         errors: what bolts reported, at most `ERRORS_MAX` of each bolt, the earliest.
         raised: the first traceback of each kind of exception by which they failed tuples.
-        lined: what a read task read in order: which records stood in which lines. Where nothing
-            goes on to other tasks, it has only those lines in which a record failed or is open.
+        lined: of each partition that a read task read in order, which record is in which line: the
+            records of a line are acked one after the other (`spout.planning.order`). Where no rows
+            go on to other tasks, it has only the lines in which a record failed or is open.
         marks: what the task did to roots, each named by its position, by its index in the plan, or
             behind a keyed bolt by its number.
-        newest: the highest time of each column with times, of a read task whose rows Spark's
+        highest_times: the highest time of each column with times, of a read task whose rows Spark's
             operators get.
     """
 
     operator: str
     upstream: str = ""
     consumer: str = ""
+    task: TaskId = UNSENT
     plan: BatchPlan | None = None
     ranges: tuple[SourceRun, ...] = ()
-    absent: tuple[SourceRun, ...] = ()
+    missing: Missing = NOTHING_MISSING
     received: npt.NDArray[np.bool_] | None = None
     outstanding: Mapping[Subscriptions, I64] = field(default_factory=dict)
-    took: Fingerprint = field(default_factory=Fingerprint)
-    gave: Fingerprint = field(default_factory=Fingerprint)
-    lost: int = 0
+    received_fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    sent_fingerprint: Fingerprint = field(default_factory=Fingerprint)
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
     lined: tuple[Lined, ...] = ()
     raised: tuple[Raised, ...] = ()
     marks: RootMarks = NO_MARKS
-    damaged: tuple[DamagedRun, ...] = ()
-    newest: tuple[HighestTime, ...] = ()
+    highest_times: tuple[HighestTime, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -112,23 +148,14 @@ class TaskReport:
     @property
     def settles_held(self) -> bool:
         """Whether the task acked, failed or touched what Spark's state had held."""
-        held = RootMark.RELEASED, RootMark.FAILED, RootMark.HELD_ON, RootMark.TOUCHED
-        # only the state names roots by their positions
-        return bool((self.marks.of(*held).sources >= 0).any())
+        settling_kinds = RootMark.RELEASED, RootMark.FAILED, RootMark.HELD_ON, RootMark.TOUCHED
+        # what Spark's state had held is named by its position; pseudo sources are below 0
+        return bool((self.marks.of(*settling_kinds).sources >= 0).any())
 
     @property
-    def head(self) -> str:
-        """The name of the first bolt of the pass, which identifies it."""
+    def first_bolt(self) -> str:
+        """The name of the first bolt, which identifies the operator."""
         return self.operator.partition("+")[0]
-
-
-class Evaluated(NamedTuple):
-    """A report, and Spark's name of its task; if the task is repeated, `attempt` is higher."""
-
-    stage: int
-    attempt: int
-    partition: int
-    report: TaskReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,28 +166,24 @@ class BatchOutcome:
         marks: what became of its roots, and of roots of earlier batches. A root of the batch
             without a mark is acked. A root has each kind at most once, with two exceptions:
             `LEFT_OPEN` once for each bolt, and `FAILED` of an earlier batch once for each cause.
-        absent: positions without a record, ascending.
-        lost: how many of them have left the log since the batch was planned.
+        missing: what its read tasks did not find, or could not read; runs ascend.
         counts: what its bolts did, by component and stream.
         errors: what bolts reported, the earliest of each task.
         lined: of each partition that was read in order, which records are in which lines.
-        late: how many tuples a watermark dropped that `hold` would have held.
-        newest: the highest times that tasks have seen, of columns and of what they held.
-        damaged: offsets that nobody could read, ascending.
+        late_count: how many tuples a watermark dropped that `hold` would have held.
+        highest_times: the highest times that tasks have seen, of columns and of what they held.
         raised: the first traceback of each kind of exception by which bolts failed tuples.
         passed: calls that hung or ended their process, and passed when they came again.
     """
 
     plan: BatchPlan
     marks: RootMarks = NO_MARKS
-    absent: tuple[SourceRun, ...] = ()
-    lost: int = 0
+    missing: Missing = NOTHING_MISSING
     counts: Counts = field(default_factory=dict)
     errors: tuple[Cause, ...] = ()
     lined: tuple[Lined, ...] = ()
-    late: int = 0
-    newest: tuple[HighestTime, ...] = ()
-    damaged: tuple[DamagedRun, ...] = ()
+    late_count: int = 0
+    highest_times: tuple[HighestTime, ...] = ()
     raised: tuple[Raised, ...] = ()
     passed: tuple[PassedCall, ...] = ()
 
@@ -169,7 +192,7 @@ class BatchOutcome:
         """Whether the query must end after this batch, since a part of it could not be read."""
         return any(cause.error in UNREADABLE_CAUSES for cause in self.marks.of(RootMark.FAILED).used_causes())
 
-    def own(self, *kinds: RootMark) -> RootMarks:
+    def own_marks(self, *kinds: RootMark) -> RootMarks:
         """Return the marks of some kinds of the roots that the batch emitted itself."""
         marks = self.marks.of(*kinds)
         return marks.at(marks.is_of(RootSet.of_runs(self.plan.ranges)))
@@ -194,8 +217,8 @@ class LateNote(NamedTuple):
 def outstanding_of(deliveries: Iterable[Delivery]) -> dict[Subscriptions, I64]:
     """Return deliveries by their subscriptions, as `TaskReport.outstanding` has them.
 
-    A path is of pairs (subscription, ordinal): root 5 by (A, 0) and (B, 2) is a row 5, 0, 2 of (A,
-    B).
+    A delivery's path has pairs (subscription, ordinal). So a delivery of root 5 by (A, 0) and (B,
+    2) becomes a row 5, 0, 2 under the subscriptions (A, B).
     """
     rows_by_path: dict[Subscriptions, list[tuple[int, ...]]] = {}
     for root, path in deliveries:
@@ -212,8 +235,10 @@ def not_done(report: TaskReport) -> I64:
     return distinct(np.concatenate([failed_roots, *open_roots]))
 
 
-def left_by(report: TaskReport) -> Iterator[tuple[str, I64]]:
-    """Yield bolts that left tuples open, with the roots of these, as the report names roots.
+def left_open_by_bolts(report: TaskReport) -> Iterator[tuple[str, I64]]:
+    """Yield bolts that left tuples open, with the indices of the roots of these tuples.
+
+    Behind a keyed bolt the roots come by their numbers instead.
 
     What a bolt emitted on a tuple that it left open is outstanding, too, though the next bolt may
     be done with it. So only a delivery counts whose parent, one hop up its path, is not outstanding
@@ -223,6 +248,7 @@ def left_by(report: TaskReport) -> Iterator[tuple[str, I64]]:
     """
     if not report.outstanding:
         return
+    # what a bolt has executed shows which streams it receives
     bolts_by_subscription = {
         subscription_key(stream.component, stream.stream, bolt): bolt
         for what, bolt, stream in report.counts
@@ -235,23 +261,25 @@ def left_by(report: TaskReport) -> Iterator[tuple[str, I64]]:
         roots = [row[0] for row in rows.tolist() if tuple(row[:-1]) not in parents]
         if not roots:
             continue
-        bolt = bolts_by_subscription.get(path[-1], report.operator) if path else report.head
+        bolt = bolts_by_subscription.get(path[-1], report.operator) if path else report.first_bolt
         yield bolt, np.array(roots, np.int64)
 
 
 def merged(reports: Sequence[TaskReport]) -> TaskReport:
-    """Return the report of a task that reported bit by bit: `reports`, at least one, in order.
+    """Return one report for a task that reported in parts: `reports`, at least one, in order.
 
     No two of them have the same tuple. They name no plan, and hold and release nothing.
     """
     outstanding = by_key(pair for report in reports for pair in report.outstanding.items())
+    received = [report.received_fingerprint for report in reports]
+    sent = [report.sent_fingerprint for report in reports]
     return replace(
         reports[0],
         outstanding={path: np.concatenate(parts) for path, parts in outstanding.items()},
         marks=RootMarks.together(report.marks for report in reports),
-        took=reduce(Fingerprint.plus, (report.took for report in reports)),
-        gave=reduce(Fingerprint.plus, (report.gave for report in reports)),
-        counts=added(report.counts for report in reports),
+        received_fingerprint=reduce(Fingerprint.plus, received),
+        sent_fingerprint=reduce(Fingerprint.plus, sent),
+        counts=sum_of_counts(report.counts for report in reports),
         errors=_first_errors(reports),
         raised=first_of_each(raised for report in reports for raised in report.raised),
     )
@@ -270,41 +298,47 @@ def _first_errors(reports: Sequence[TaskReport]) -> tuple[Cause, ...]:
 
 
 def report_behind_keyed(report: TaskReport) -> TaskReport:
-    """Return the report of a task behind a keyed bolt, with what is outstanding as marks.
+    """Return the report of a task behind a keyed bolt, with its outstanding deliveries as marks.
 
-    A number is the edge of the emission's anchor. So the edges of its tuples can be computed here.
+    Such a task names a root by a number, which is the edge of the tuple that the keyed bolt
+    anchored its emission on. So the task can compute the edges of what descends from it.
     """
     parts = [report.marks]
     for path, rows in report.outstanding.items():
         numbers = rows[:, 0]
         edges = _edges_along(numbers.astype(np.uint64), path, rows)
         parts.append(RootMarks.of_roots(RootMark.OUTSTANDING, roots_of(NUMBERED, numbers), edges))
-    for bolt, numbers in left_by(report):
-        opener = Cause.of(bolt, "", "")
+    for bolt, numbers in left_open_by_bolts(report):
+        # a mark names a bolt by its cause, which has no error here
+        named_bolt = Cause.of(bolt, "", "")
         roots = roots_of(NUMBERED, numbers)
-        parts.append(RootMarks.of_roots(RootMark.LEFT_OPEN, roots, cause=opener))
+        parts.append(RootMarks.of_roots(RootMark.LEFT_OPEN, roots, cause=named_bolt))
     return replace(report, marks=RootMarks.together(parts), outstanding={})
 
 
 def placed(marks: RootMarks, planned: PlanIndex, keyed: KeyedRoots) -> RootMarks:
-    """Return a task's marks with all roots named by their sources and positions.
+    """Return a task's marks with each root named by its source and position.
 
-    What is outstanding behind a keyed bolt is marked `RELEASED`: the root may be of an earlier
-    batch, and this is the mark whose edge is added to the sum of such a root.
+    A task may name a root otherwise: under the pseudo source `PLANNED` the column of positions has
+    the root's index in the plan, under `NUMBERED` the number that a keyed bolt gave it.
 
     Args:
         marks: of any task.
-        planned: the roots of the batch.
-        keyed: what keyed bolts emitted in the batch.
+        planned: the roots of the batch, by index.
+        keyed: the roots on which keyed bolts emitted in the batch, by number.
 
     Raises `TrackingError`: a root is not in the plan, or a keyed bolt emitted nothing on it.
     """
     is_planned, is_numbered = marks.sources == PLANNED, marks.sources == NUMBERED
+    # a time is of the root of its tuple, which has a mark of its own: nobody asks the time for it
+    is_planned &= marks.kinds != RootMark.HELD_UNTIL
     if not (is_planned.any() or is_numbered.any()):
         return marks
     sources, positions, kinds = marks.sources.copy(), marks.positions.copy(), marks.kinds.copy()
     sources[is_planned], positions[is_planned] = planned.named(marks.positions[is_planned])
     sources[is_numbered], positions[is_numbered] = keyed.find(marks.positions[is_numbered])
+    # A root behind a keyed bolt may be of an earlier batch, which has published its sum already.
+    # `RELEASED` is the kind whose edges are added to such a sum.
     kinds[is_numbered & (kinds == RootMark.OUTSTANDING)] = RootMark.RELEASED
     return replace(marks, sources=sources, positions=positions, kinds=kinds)
 
@@ -331,7 +365,7 @@ def plan_root_edges(plan: BatchPlan, indices: I64) -> U64:
 def residuals(
     plan: BatchPlan,
     outstanding: Iterable[Mapping[Subscriptions, I64]],
-    further: Sequence[tuple[I64, U64]] = (),
+    further_edges: Sequence[tuple[I64, U64]] = (),
 ) -> tuple[I64, U64]:
     """Return the roots that lack edges, as ascending indices, and the XOR of these edges for each.
 
@@ -339,17 +373,18 @@ def residuals(
 
     Args:
         plan: of the batch.
-        outstanding: deliveries that were not acked, as each report has them.
-        further: other edges that roots lack: the roots' indices, and the edges, row by row.
+        outstanding: deliveries that were not acked, as `outstanding` of each report has them.
+        further_edges: other edges that roots lack: the roots' indices, and the edges, row by row.
     """
     root_parts: list[I64] = [_NO_ROOTS]
     edge_parts: list[U64] = [np.empty(0, np.uint64)]
-    for roots, edges in further:
+    for roots, edges in further_edges:
         root_parts.append(roots)
         edge_parts.append(edges)
     for rows_by_path in outstanding:
         for subscriptions, rows in rows_by_path.items():
             roots = rows[:, 0]
+            edges = _edges_along(plan_root_edges(plan, roots), subscriptions, rows)
             root_parts.append(roots)
-            edge_parts.append(_edges_along(plan_root_edges(plan, roots), subscriptions, rows))
+            edge_parts.append(edges)
     return xor_sums(np.concatenate(root_parts), np.concatenate(edge_parts))

@@ -9,6 +9,11 @@ An outcome has one table of marks, of roots of the batch and of earlier ones. `f
 kind of them by source and block, and what has no mark is acked. Roots of earlier batches may be in
 blocks of their own.
 
+A *lane* is one series of numbered batches, of one session of a query: an acker applies each
+number of it once. A *block* is 32,768 positions of one source, numbered from 0. What a batch has
+XORed into the sum of a root is its *contribution*; a root of which all is acked gets its *root
+edge*.
+
 Source: docs/design/protocol.md, section 4 ("Wire", "Fine print"; order (a)).
 """
 
@@ -47,7 +52,7 @@ from acker.wire.stacks import CauseKey, Stacks, key_of, stacks_header
 from spout.planning.order import NotAcked
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import by_key
-from spout.publishing.fold import BatchOutcome, LateNote
+from spout.publishing.fold import BatchOutcome, LateNote, Missing
 from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
 from spout.tuples.failures import Cause
 
@@ -73,6 +78,7 @@ BlockKey = tuple[int, int]
 """A block of 32,768 positions: the source, and the number of the block in it."""
 
 _NO_POSITIONS: I64 = np.empty(0, np.int64)
+_NO_VALUES: U64 = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,7 @@ class Publication:
 
 
 class BatchLane(NamedTuple):
-    """Who publishes: `name` is ``<query id>/<session>``, `seq` the micro-batch id."""
+    """The lane of a batch, ``<query id>/<session>``, and its number there, the micro-batch id."""
 
     name: str
     seq: int
@@ -116,36 +122,40 @@ def skipped_outcome(plan: BatchPlan, absent: Iterable[SourceRun] = ()) -> BatchO
         "the sink skipped this batch: it had written it before, and its bolts may have done something else"
         " this time; or it had another checkpoint's batch under this id"
     )
-    # the union, as of several evaluations: between these, records may have left the log
+    # runs of several evaluations may overlap: between these, records may have left the log
     holes = RootSet.of_runs(absent)
     records = RootSet.of_runs(plan.ranges) - holes
     cause = Cause.of("sink", BATCH_SKIPPED, message)
     marks = RootMarks.of_roots(RootMark.FAILED, records.each_root(), cause=cause)
-    return BatchOutcome(plan, marks, tuple(holes.runs()))
+    return BatchOutcome(plan, marks, Missing(absent=tuple(holes.runs())))
 
 
 def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """Return which roots of a batch that is read in order its publication does not ack.
 
-    None: nobody knows their lines, since the sink skipped the batch, or a part of it could not be
-    read; or there are more than `NOT_ACKED_MAX`.
+    A *line* is the records of one partition that must be acked one after the other, as a hash of
+    their key (`spout.planning.order`).
+
+    None: nobody knows the lines of these roots, since the sink skipped the batch, or a part of it
+    could not be read; or there are more than `NOT_ACKED_MAX`.
     """
     if not outcome.lined or outcome.stops_for_damage:
         return None
-    roots = outcome.own(RootMark.OUTSTANDING, RootMark.FAILED).roots()
+    roots = outcome.own_marks(RootMark.OUTSTANDING, RootMark.FAILED).roots()
     if not roots:
         return []
     if len(roots) > NOT_ACKED_MAX:
         return None
     sources, positions = roots.each_root()
     indices = outcome.plan.index().find_roots(sources, positions)
+    # columns: index in the plan, line, and offset of the record's first emission
     rows = np.concatenate([lined.rows for lined in outcome.lined])
     rows_not_acked = rows[among(rows[:, 0], indices)]
-    lines_by_index = {index: (line, origin) for index, line, origin in rows_not_acked.tolist()}
-    no_line: tuple[int | None, int] = None, -1
+    line_and_origin_by_index = {index: (line, origin) for index, line, origin in rows_not_acked.tolist()}
+    in_no_line: tuple[int | None, int] = None, -1  # as `NotAcked` says it
     not_acked_roots: list[NotAcked] = []
     for index, source, position in zip(indices.tolist(), sources.tolist(), positions.tolist(), strict=True):
-        line, origin = lines_by_index.get(index, no_line)
+        line, origin = line_and_origin_by_index.get(index, in_no_line)
         not_acked_roots.append(NotAcked(source, position, line, origin))
     return not_acked_roots
 
@@ -174,18 +184,19 @@ def publication_of(
             0, or no entry: no longer than others.
         late: what a watermark dropped; None: nothing.
     """
+    # a failed root has no `Acks`, so what stands beside these leaves it out
     failed_roots = outcome.marks.of(RootMark.FAILED).roots()
     firsts: dict[BlockKey, tuple[I64, I64]] = {}
-    first_emitted = outcome.marks.of(RootMark.FIRST_EMITTED).but(failed_roots)
+    first_emitted = outcome.marks.of(RootMark.FIRST_EMITTED).without(failed_roots)
     for block, marks in first_emitted.by_block().items():
         firsts[block] = marks.positions, marks.values
     traces: dict[BlockKey, tuple[I64, I64]] = {}
-    traced = outcome.marks.of(RootMark.TRACED).but(failed_roots)
+    traced = outcome.marks.of(RootMark.TRACED).without(failed_roots)
     for block, marks in traced.by_block().items():
         # a root has three rows in succession, one for each number of its trace
         traces[block] = marks.positions[::3], marks.values.reshape(-1, 3)
     too_late = {} if late is None else _too_late(outcome, lane, late)
-    fails, acks = fold(outcome, lane, noted=traces.keys() | too_late.keys())
+    fails, acks = fold(outcome, lane, blocks_with_headers=traces.keys() | too_late.keys())
     return Publication(
         fails=fails,
         acks=acks,
@@ -225,7 +236,9 @@ def _too_late(outcome: BatchOutcome, lane: BatchLane, late: LateNote) -> dict[Bl
     return notes
 
 
-def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, int]) -> Iterator[Acks]:
+def _held_acks(
+    outcome: BatchOutcome, lane: BatchLane, longer_ms_by_input: Mapping[int, int]
+) -> Iterator[Acks]:
     """Yield the records that move the deadlines of held roots, ascending by source and block.
 
     An acker sets the deadline of a touched root to `touched_at` plus the root's timeout. So a
@@ -239,18 +252,19 @@ def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, i
     plan = outcome.plan
     own_lane = lane._replace(name=f"{lane.name}/{HELD_LANE}")
     held, held_on = outcome.marks.of(RootMark.HELD), outcome.marks.of(RootMark.HELD_ON)
+    if not held and not held_on:  # as of most queries
+        return
     # Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
     # longer.
     longer_sources = [
-        source for source in distinct(held.sources).tolist() if longer_ms.get(input_id_of(source), 0)
+        source for source in distinct(held.sources).tolist() if longer_ms_by_input.get(input_id_of(source), 0)
     ]
     held_longer = held.at(np.isin(held.sources, longer_sources))
     moved = RootMarks.together([held_longer, held_on]).ascending()
     for (source, number), marks in moved.by_block().items():
-        ahead_ms = longer_ms.get(input_id_of(source), 0)
-        head = _head(plan, own_lane, source, number)
+        ahead_ms = longer_ms_by_input.get(input_id_of(source), 0)
         yield Acks(
-            *head,
+            *_first_fields(plan, own_lane, source, number),
             runs=(),
             positions=b"",
             values=b"",
@@ -261,23 +275,25 @@ def _held_acks(outcome: BatchOutcome, lane: BatchLane, longer_ms: Mapping[int, i
 
 
 def fold(
-    outcome: BatchOutcome, lane: BatchLane, noted: Collection[BlockKey] = ()
+    outcome: BatchOutcome, lane: BatchLane, blocks_with_headers: Collection[BlockKey] = ()
 ) -> tuple[tuple[Fails, ...], tuple[Acks, ...]]:
     """Return the records of a batch, `Fails` and `Acks`, each ascending by source and block.
 
     Args:
-        noted: blocks, by source and number, that have an `Acks` though it may say nothing: a header
-            does.
+        blocks_with_headers: blocks that get an `Acks` even where it says nothing, since it has a
+            header that does.
     """
     plan, marks = outcome.plan, outcome.marks
+    # 1. What becomes of each root.
     failed, touched = marks.of(RootMark.FAILED), marks.of(RootMark.TOUCHED)
     outstanding, released = marks.of(RootMark.OUTSTANDING), marks.of(RootMark.RELEASED)
     planned = RootSet.of_runs(plan.ranges)
     open_roots, failed_roots = outstanding.roots(), failed.roots()
     acked_whole, absent = _whole_and_absent(outcome, planned, failed_roots, open_roots)
     # a root that is acked whole has no timeout to reset
-    reset = _not_failed(touched.but(planned - open_roots), failed_roots)
+    reset = _not_failed(touched.without(planned - open_roots), failed_roots)
 
+    # 2. The same by block.
     planned_runs = planned.runs_by_block()
     # of most batches all is acked, and its runs are cut already
     acked_runs = planned_runs if acked_whole is planned else acked_whole.runs_by_block()
@@ -287,18 +303,19 @@ def fold(
     released_blocks = _not_failed(released, failed_roots).ascending().by_block()
     reset_blocks = reset.ascending().by_block()
 
+    # 3. The records of each block.
     fails: list[Fails] = []
     acks: list[Acks] = []
     for block in sorted({*planned_runs, *failed_blocks, *released_blocks, *reset_blocks}):
         source, number = block
-        head = _head(plan, lane, source, number)
+        first_fields = _first_fields(plan, lane, source, number)
         if block in failed_blocks:
-            fails.append(Fails(*head, _packed_causes(failed_blocks[block])))
+            fails.append(Fails(*first_fields, _packed_causes(failed_blocks[block])))
         positions, values = _contributions(
             source, outstanding_blocks.get(block, NO_MARKS), released_blocks.get(block, NO_MARKS)
         )
         record = Acks(
-            *head,
+            *first_fields,
             runs=acked_runs.get(block, ()),
             positions=pack_positions(positions),
             values=pack_values(values),
@@ -307,21 +324,22 @@ def fold(
             touched_at=plan.now,
         )
         # what is all held, or all failed, has nothing else to publish
-        if record.runs or record.positions or record.absent or record.touched or block in noted:
+        says_something = record.runs or record.positions or record.absent or record.touched
+        if says_something or block in blocks_with_headers:
             acks.append(record)
     return tuple(fails), tuple(acks)
 
 
 def _not_failed(marks: RootMarks, failed: RootSet) -> RootMarks:
     """Return the marks that may be acked: a failed root is failed, whatever else became of it."""
-    return marks.but(failed)
+    return marks.without(failed)
 
 
 def _whole_and_absent(
     outcome: BatchOutcome, planned: RootSet, failed: RootSet, open_roots: RootSet
 ) -> tuple[RootSet, RootSet]:
     """Return the planned roots that contribute their root edge, and those without a record."""
-    absent = RootSet.of_runs(outcome.absent)
+    absent = RootSet.of_runs(outcome.missing.absent)
     # One that failed in one evaluation may have left the log before the next: it is lost, not
     # absent.
     return planned - absent - failed - open_roots, absent - failed
@@ -330,17 +348,25 @@ def _whole_and_absent(
 def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> tuple[I64, U64]:
     """Return the roots of one block that do not get their root edge, and the values that they get.
 
-    Positions ascend, and no value is 0. A root of the batch itself lacks the edges that are
-    outstanding, and one of an earlier batch gets those that were outstanding then.
+    Positions ascend, and no value is 0.
+
+    Args:
+        outstanding: roots of the batch itself, one row each, with the XOR of the edges that they
+            lack. They get their root edge without these.
+        released: roots of earlier batches, one row each, with the XOR of the edges that they lacked
+            until now. They get just these.
     """
+    if not outstanding and not released:  # as of most blocks
+        return _NO_POSITIONS, _NO_VALUES
     positions, values = released.positions, released.edges
     if len(outstanding):
         own_values = root_edges(source, outstanding.positions) ^ outstanding.edges
         positions = np.concatenate([outstanding.positions, positions])
         values = np.concatenate([own_values, values])
-    if len(outstanding) and len(released):  # each of the two ascends already
+    if len(outstanding) and len(released):  # one alone ascends already
         order = np.argsort(positions)
         positions, values = positions[order], values[order]
+    # to XOR 0 into a sum changes nothing
     if values.all():
         return positions, values
     is_contributed = values != 0
@@ -353,38 +379,41 @@ def _packed_causes(failed: RootMarks) -> tuple[FailCause, ...]:
     return tuple(FailCause(*cause, pack_positions(positions)) for cause, positions in causes)
 
 
-def _head(
+def _first_fields(
     plan: BatchPlan, lane: BatchLane, source: int, number: int
 ) -> tuple[str, int, str, str, int, int, int]:
-    """Return the first fields of the records of one block, whose `number` is that in its source."""
+    """Return the fields with which `Acks` and `Fails` of a block begin; `number` is the block's."""
     return *lane, plan.group, plan.session, plan.epoch, source, number
 
 
 def merge_causes(causes: Sequence[tuple[Cause, I64]], limit: int = CAUSES_MAX) -> list[tuple[Cause, I64]]:
-    """Return at most `limit` causes, ascending, with all the positions, ascending.
+    """Return at most `limit` causes, ascending, each with its positions, ascending.
 
-    If there are more, each kind, one operator and error, gets an equal share. With 256 entries for
-    3 kinds, a kind keeps its first 84 of more than 85, and the rest share an entry, "and n more,
-    first: …". If there are more kinds than entries, all share one entry.
+    If there are more, each kind, one operator and error, gets as many entries. With 256 entries for
+    3 kinds, a kind gets 85: of more causes it keeps the first 84, and the others get one entry
+    together, "and n more, first: …". If there are more kinds than entries, one entry is for all.
     """
     ascending = sorted(causes, key=lambda pair: pair[0])
     if len(causes) <= limit:
         return ascending
-    causes_by_kind = by_key(((cause.operator, cause.error), (cause, roots)) for cause, roots in ascending)
-    share = limit // len(causes_by_kind)
-    if not share:
-        return [_one_entry(ascending)]
+    causes_by_kind = by_key(
+        ((cause.operator, cause.error), (cause, positions)) for cause, positions in ascending
+    )
+    entries_of_kind = limit // len(causes_by_kind)
+    if not entries_of_kind:
+        return [_merged_cause(ascending)]
     merged: list[tuple[Cause, I64]] = []
     for causes_of_kind in causes_by_kind.values():
-        if len(causes_of_kind) <= share:
+        if len(causes_of_kind) <= entries_of_kind:
             merged += causes_of_kind
         else:
-            merged += causes_of_kind[: share - 1]
-            merged.append(_one_entry(causes_of_kind[share - 1 :]))
+            # the last entry is for all the others
+            merged += causes_of_kind[: entries_of_kind - 1]
+            merged.append(_merged_cause(causes_of_kind[entries_of_kind - 1 :]))
     return sorted(merged, key=lambda pair: pair[0])
 
 
-def _one_entry(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
+def _merged_cause(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
     """Return one cause for several, called after the first of them, with the positions of all."""
     example = causes[0][0]
     message = f"{and_more(len(causes) - 1)}, first: {example.message}"
@@ -393,9 +422,9 @@ def _one_entry(causes: Sequence[tuple[Cause, I64]]) -> tuple[Cause, I64]:
 
 
 def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Headers:
-    """Return further headers of a record that takes `value_bytes` already.
+    """Return headers about the roots of a record that takes `value_bytes` already.
 
-    They have what came too late; then when roots were emitted first, and the traces of roots, each
+    They say what came too late; then when roots were emitted first, and the traces of roots, each
     of as many roots as the record has room for.
     """
     block = record.source, record.block
@@ -411,7 +440,7 @@ def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Hea
         (TRACES, publication.traces, TRACE_BYTES),
     ):
         positions, numbers = numbers_by_block.get(block, (_NO_POSITIONS, _NO_POSITIONS))
-        # below 0 if what came too late took more than there was room for
+        # `room` is below 0 if what came too late took more than there was room for
         count = min(len(positions), room // root_bytes)
         if count > 0:
             packed = pack_root_numbers(record.source, positions[:count], numbers[:count])
@@ -430,11 +459,11 @@ def _fitting(headers: Headers, room: int) -> Headers:
 
 
 def _acker_of(record: Acks | Fails, partitions: int) -> int:
-    """Return the acker partition of a record's block, of so many partitions."""
+    """Return the acker partition, of so many, that has a record's block."""
     return acker_partition(record.source, record.block << WIRE_BLOCK_BITS, partitions)
 
 
-def _noted_records(publication: Publication, partitions: int) -> set[int]:
+def _ids_of_noted_records(publication: Publication, partitions: int) -> set[int]:
     """Return the Python `id` of each record that gets the note of passed calls; none without a note.
 
     Of each acker partition that has a root of such a call, the first record gets it, so that
@@ -446,15 +475,16 @@ def _noted_records(publication: Publication, partitions: int) -> set[int]:
     if not publication.note or not records:  # as of nearly every batch
         return set()
     note = read_passed_calls(publication.note)
-    first_records: dict[int, Acks | Fails] = {}
+    calls = () if note is None else note.calls
+    first_by_acker: dict[int, Acks | Fails] = {}
     for record in records:
-        first_records.setdefault(_acker_of(record, partitions), record)
+        first_by_acker.setdefault(_acker_of(record, partitions), record)
     ackers: set[int] = set()
-    for call in () if note is None else note.calls:
+    for call in calls:
         for run in call.runs:
             ackers |= _ackers_of(run, partitions)
-    noted = {id(first_records[acker]) for acker in ackers if acker in first_records}
-    return noted or {id(records[0])}
+    noted_ids = {id(first_by_acker[acker]) for acker in ackers if acker in first_by_acker}
+    return noted_ids or {id(records[0])}
 
 
 def _ackers_of(run: SourceRun, partitions: int) -> set[int]:
@@ -475,15 +505,19 @@ class PublicationRecords(NamedTuple):
 
 
 def ack_records(publication: Publication, topics: AckTopics, partitions: int) -> PublicationRecords:
-    """Return what goes to the ack topics, of so many acker partitions, with its headers."""
+    """Return what goes to the ack topics, with its headers.
+
+    `partitions`: how many acker partitions there are.
+    """
     codec = wire_codec()
-    noted = _noted_records(publication, partitions)
+    # by Python's `id`: who gets the note of passed calls
+    noted_ids = _ids_of_noted_records(publication, partitions)
     fails: list[Outgoing] = []
     for failed in publication.fails:
         value = codec.encode(failed)
         keys = [key_of(cause.operator, cause.error, cause.message) for cause in failed.causes]
         room = RECORD_BYTES_MAX - len(value)
-        note = _fitting(publication.note, room) if id(failed) in noted else ()
+        note = _fitting(publication.note, room) if id(failed) in noted_ids else ()
         stacks = stacks_header(keys, publication.stacks, room - _bytes_of(note))
         owner = _acker_of(failed, partitions)
         fails.append(Outgoing(topics.fail, owner, value, headers=(*note, *stacks)))
@@ -491,14 +525,14 @@ def ack_records(publication: Publication, topics: AckTopics, partitions: int) ->
     for acked in publication.acks:
         value = codec.encode(acked)
         room = RECORD_BYTES_MAX - len(value)
-        note = _fitting(publication.note, room) if id(acked) in noted else ()
+        note = _fitting(publication.note, room) if id(acked) in noted_ids else ()
         root_headers = ack_headers(acked, publication, len(value) + _bytes_of(note))
         owner = _acker_of(acked, partitions)
         acks.append(Outgoing(topics.ack, owner, value, headers=(*note, *root_headers)))
     held: list[Outgoing] = []
     for moved in publication.held:
         owner = _acker_of(moved, partitions)
-        held += [Outgoing(topics.ack, owner, codec.encode(moved))]
+        held.append(Outgoing(topics.ack, owner, codec.encode(moved)))
     return PublicationRecords(tuple(fails), (*acks, *held))
 
 

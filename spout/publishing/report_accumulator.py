@@ -16,6 +16,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from pyspark import SparkContext, TaskContext
@@ -27,7 +28,7 @@ from acker.wire.causes import error_class
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.fold import TaskId, TaskReport
 from spout.runtime.logs import RECURRING_EVERY_S, OncePerKind
 from spout.tuples.raised import Raised
 
@@ -40,13 +41,21 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
 RUN_PROPERTY = "spark.jobGroup.id"
 
-Added = tuple[int, int, int, str, bytes]
-"""Stage, the task's attempt, partition, the stream's id, blob; an empty blob says: untracked."""
+SentReport = tuple[str, bytes]
+"""The stream's id, and the report as `encode` wrote it; no bytes: the stream was read untracked."""
+
 Batch = tuple[str, int]
-Value = dict[Batch, dict[str, Added]]
-_OUTSIDE: Batch = ("", -1)
+"""A query's id, and the number of one of its batches."""
+
+Value = dict[Batch, dict[str, SentReport]]
+"""The accumulator's value: by batch, and by a random name of each report."""
+
+_OF_NO_BATCH: Batch = ("", -1)
 """Where tasks report that Spark runs for a thread which does not know its batch."""
-_ERRORS: Batch = ("", -2)
+
+_MERGE_ERRORS: Batch = ("", -2)
+"""Where a merge writes why it failed: in the place of a report the text, in bytes."""
+
 _INHERIT: Final = (
     "start it as a pyspark.InheritableThread, or give a pool"
     " pyspark.inheritable_thread_target(batch.sparkSession)(f)"
@@ -63,12 +72,18 @@ class TaskName(NamedTuple):
     partition: int
     tries: int = 0
 
+    @property
+    def id(self) -> TaskId:
+        """The part of the name that a report has."""
+        return TaskId(self.stage, self.attempt, self.partition)
+
 
 def task_name() -> TaskName:
     """Name the task that runs in this process; outside a streaming query the batch is -1."""
     context = TaskContext.get()
     if context is None:
-        return TaskName(*_OUTSIDE, 0, 0, 0)
+        query, batch = _OF_NO_BATCH
+        return TaskName(query, batch, stage=0, attempt=0, partition=0)
     return TaskName(
         context.getLocalProperty(QUERY_PROPERTY) or "",
         int(context.getLocalProperty(BATCH_PROPERTY) or -1),
@@ -91,13 +106,14 @@ class LedgerParam(AccumulatorParam[Value]):
     def addInPlace(self, value1: Value, value2: Value) -> Value:  # noqa: N802  (Spark's name)
         """Merge the second value into the first; never raise."""
         try:
-            for batch, added in value2.items():
-                value1.setdefault(batch, {}).update(added)
-                for query, number in list(value1):
-                    if query == batch[0] and number <= batch[1] - BATCHES_KEPT:
-                        value1.pop((query, number), None)
+            for (query, batch), reports in value2.items():
+                value1.setdefault((query, batch), {}).update(reports)
+                # with 2 kept, batch 7 makes room: 5 and those before it go
+                for other_query, other_batch in list(value1):
+                    if other_query == query and other_batch <= batch - BATCHES_KEPT:
+                        value1.pop((other_query, other_batch), None)
         except Exception as error:  # noqa: BLE001  (raising here would stop every accumulator, silently)
-            value1.setdefault(_ERRORS, {})[uuid.uuid4().hex] = (0, 0, 0, "", repr(error).encode())
+            value1.setdefault(_MERGE_ERRORS, {})[uuid.uuid4().hex] = "", repr(error).encode()
         return value1
 
 
@@ -111,20 +127,20 @@ class TracebackLog:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._kinds = OncePerKind(clock)
 
-    def tell(self, raised: Iterable[Raised], batch: int) -> None:
+    def warn(self, raised: Iterable[Raised], batch: int) -> None:
         """Log what was raised in a batch, unless its kind was logged within `RECURRING_EVERY_S`."""
-        for each in raised:
-            if self._kinds.left_out(each.kind) is None:
+        for exception in raised:
+            if self._kinds.left_out(exception.kind) is None:  # logged a short time ago
                 continue
             _LOGGER.warning(
                 "bolt_raised operator=%s error=%s place=%s batch=%d: tuples fail by it; it is traced once in"
                 " %.0f s\n%s",
-                UntrustedName(each.operator),
-                UntrustedName(error_class(each.error)),
-                Untrusted(each.place) or "none",
+                UntrustedName(exception.operator),
+                UntrustedName(error_class(exception.error)),
+                Untrusted(exception.place) or "none",
                 batch,
                 RECURRING_EVERY_S,
-                each.text,
+                exception.text,
             )
 
 
@@ -133,14 +149,26 @@ OF_WORKER: Final = TracebackLog()
 
 
 def add(accumulator: Accumulator[Value], stream: str, report: TaskReport | None) -> None:
-    """Add a task's report to the ledger, and log what it raised; None says that the task is not tracked."""
+    """Send the report of the task that runs in this process to the driver; log what its bolts
+    raised.
+
+    Args:
+        accumulator: the ledger's, as a task has it.
+        stream: the id of the stream that is read.
+        report: without the task's name; None: the task is not tracked.
+    """
     name = task_name()
     param = accumulator.accum_param
-    if report is not None and report.raised and isinstance(param, LedgerParam) and param.has_executors:
-        OF_WORKER.tell(report.raised, name.batch)
-    blob = b"" if report is None else encode(report)
-    added: Added = (name.stage, name.attempt, name.partition, stream, blob)
-    accumulator.add({(name.query, name.batch): {uuid.uuid4().hex: added}})
+    # a local master's driver logs in the same process
+    logs_here = isinstance(param, LedgerParam) and param.has_executors
+    if report is None:
+        blob = b""
+    else:
+        if logs_here:
+            OF_WORKER.warn(report.raised, name.batch)
+        blob = encode(replace(report, task=name.id))
+    # named at random, since a task may report several times
+    accumulator.add({(name.query, name.batch): {uuid.uuid4().hex: (stream, blob)}})
 
 
 def is_local(master: str) -> bool:
@@ -148,26 +176,33 @@ def is_local(master: str) -> bool:
     return re.match(r"local(\[|\Z)", master) is not None
 
 
-class Reports(NamedTuple):
-    """What arrived for one batch: the streams that were read, the reports, and whether some are untracked."""
+class BatchReports(NamedTuple):
+    """What arrived for one batch.
+
+    Attributes:
+        streams: the ids of the streams that were read.
+        tasks: the reports of all streams that were read tracked.
+        has_untracked: whether a stream was read untracked.
+    """
 
     streams: frozenset[str]
-    evaluations: tuple[Evaluated, ...]
-    untracked: bool
+    tasks: tuple[TaskReport, ...]
+    has_untracked: bool
 
     @property
     def plan(self) -> BatchPlan | None:
-        return next((each.report.plan for each in self.evaluations if each.report.plan is not None), None)
+        """The plan of the batch; None: no read task of a tracked stream has reported."""
+        return next((report.plan for report in self.tasks if report.plan is not None), None)
 
     @property
     def absent(self) -> frozenset[SourceRun]:
         """Positions for which the log holds no record."""
-        return frozenset(run for each in self.evaluations for run in each.report.absent)
+        return frozenset(run for report in self.tasks for run in report.missing.absent)
 
     @property
     def nothing_to_publish(self) -> bool:
         """Whether all that was read, was read untracked."""
-        return self.untracked and not self.evaluations
+        return self.has_untracked and not self.tasks
 
 
 class ReportLedger:
@@ -176,46 +211,65 @@ class ReportLedger:
     def __init__(self, context: SparkContext) -> None:
         param = LedgerParam(has_executors=not is_local(context.master or ""))
         self.accumulator: Accumulator[Value] = context.accumulator({}, param)
-        self._outside: set[str] = set()  # streams of which a thread that does not know its batch read rows
+        # ids of streams whose rows a thread read that does not know its batch
+        self._streams_of_threads: set[str] = set()
 
-    def read(self, query: str, batch: int, without: Collection[str] = ()) -> Reports:
-        """Return what tasks added for a batch without some streams.
+    def read(self, query: str, batch: int, without: Collection[str] = ()) -> BatchReports:
+        """Return what tasks reported of a batch, without some streams, by their ids.
+
+        What is no report of a batch is taken out of the accumulator on the way: it is logged, or
+        raised here once.
 
         Raises `TrackingError`: a merge failed; or rows of one of its streams were read by a thread of which
         Spark does not know the batch, so that nobody can tell which records that failed and left open.
         """
-        value = self.accumulator.value
-        if outside := value.pop(_OUTSIDE, None):
-            self._outside |= {stream for *_, stream, _ in outside.values()}
-            _LOGGER.warning(
-                "reports_without_batch: a sink's function evaluates tracked rows in a thread of its own; what"
-                " its tasks report is lost, so %s",
-                _INHERIT,
-            )
-        wrong = value.pop(_ERRORS, None)
-        if wrong:
-            first = next(iter(wrong.values()))[4].decode()
-            raise TrackingError(
-                f"a task's report could not be merged, so the batch is not published: {first}"
-            )
+        self._take_reports_of_threads()
+        self._raise_failed_merge()
         # a copy: tasks that are late add to it meanwhile
-        added = [each for each in list(value.get((query, batch), {}).values()) if each[3] not in without]
-        if own := self._outside.intersection(stream for *_, stream, _ in added):
-            self._outside -= own
+        all_sent = list(self.accumulator.value.get((query, batch), {}).values())
+        sent = [(stream, blob) for stream, blob in all_sent if stream not in without]
+        streams = frozenset(stream for stream, _ in sent)
+        read_by_threads = self._streams_of_threads & streams
+        if read_by_threads:
+            # raised once: the batch runs again, perhaps without the thread
+            self._streams_of_threads -= read_by_threads
             raise TrackingError(
                 f"a thread of the sink's function evaluated rows of batch {batch}, or of one before it, and"
                 f" Spark did not tell the tasks which: what failed there would be acked; {_INHERIT}"
             )
-        free = {stream for *_, stream, blob in added if not blob}  # its bolts may have reported all the same
-        reports = [each for each in added if each[3] not in free]
-        return Reports(
-            frozenset(stream for *_, stream, _ in added),
-            tuple(Evaluated(stage, tries, part, decode(blob)) for stage, tries, part, _, blob in reports),
-            bool(free),
+        # bolts may have reported all the same of a stream whose read tasks say that it is untracked
+        untracked = {stream for stream, blob in sent if not blob}
+        tasks = tuple(decode(blob) for stream, blob in sent if stream not in untracked)
+        return BatchReports(streams, tasks, has_untracked=bool(untracked))
+
+    def _take_reports_of_threads(self) -> None:
+        """Remove what tasks reported for a thread that does not know its batch, and log that.
+
+        The ids of the streams are kept: `read` refuses their batches.
+        """
+        reports_of_threads = self.accumulator.value.pop(_OF_NO_BATCH, None)
+        if not reports_of_threads:
+            return
+        self._streams_of_threads |= {stream for stream, _ in reports_of_threads.values()}
+        _LOGGER.warning(
+            "reports_without_batch: a sink's function evaluates tracked rows in a thread of its own; what"
+            " its tasks report is lost, so %s",
+            _INHERIT,
+        )
+
+    def _raise_failed_merge(self) -> None:
+        """Raise `TrackingError` if a report could not be merged since the last call."""
+        errors = self.accumulator.value.pop(_MERGE_ERRORS, None)
+        if not errors:
+            return
+        _, first_error = next(iter(errors.values()))
+        raise TrackingError(
+            f"a task's report could not be merged, so the batch is not published: {first_error.decode()}"
         )
 
     def streams(self, query: str, batch: int) -> frozenset[str]:
-        return frozenset(stream for *_, stream, _ in self.accumulator.value.get((query, batch), {}).values())
+        """Return the ids of the streams of which tasks reported in a batch."""
+        return frozenset(stream for stream, _ in self.accumulator.value.get((query, batch), {}).values())
 
     def has_reports(self, query: str, since: int) -> bool:
         """Return whether tasks have reported of a batch of a query, `since` an id of its batches."""

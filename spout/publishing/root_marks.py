@@ -108,6 +108,7 @@ class RootMark(IntEnum):
 
     @property
     def has_cause(self) -> bool:
+        """Whether each mark of this kind has a cause; else none has."""
         match self:
             case RootMark.FAILED | RootMark.LEFT_OPEN | RootMark.PASSED | RootMark.HELD_TUPLE:
                 return True
@@ -130,11 +131,13 @@ class RootMark(IntEnum):
 
     @property
     def is_of_any_evaluation(self) -> bool:
-        """Whether it holds by whichever evaluation of a task, also by one that does not count."""
+        """Whether it holds whoever reports it, also a task whose report does not count
+        (`settle`).
+        """
         match self:
             case RootMark.FAILED | RootMark.OUTSTANDING | RootMark.LEFT_OPEN | RootMark.PASSED:
                 return True
-            case RootMark.KEYED:  # a number is of one root, whoever says so
+            case RootMark.KEYED:  # a number is of one root, whoever reports it
                 return True
             case (
                 RootMark.RELEASED
@@ -160,14 +163,19 @@ def steps_of(numbers: I64) -> npt.NDArray[np.signedinteger]:
     """
     steps = np.diff(numbers, prepend=numbers[:1])
     low, high = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
-    narrow = next(
-        width for width in STEP_WIDTHS if np.iinfo(width).min <= low and high <= np.iinfo(width).max
-    )
-    return steps.astype(narrow)
+    for width in STEP_WIDTHS[:-1]:
+        limits = np.iinfo(width)
+        if limits.min <= low and high <= limits.max:
+            return steps.astype(width)
+    return steps
 
 
 class MarkRow(NamedTuple):
-    """One row, for whoever reads them one by one."""
+    """One row, for whoever reads them one by one; the value is as the kind says, 0: it has none.
+
+    Attributes:
+        cause: None where the kind has none.
+    """
 
     source: int
     position: int
@@ -207,7 +215,12 @@ class RootMarks:
         values: I64 | U64 | None = None,
         cause: Cause | None = None,
     ) -> RootMarks:
-        """Mark roots, sources and positions one for one, with one kind, and all by one cause if any."""
+        """Mark all of some roots with one kind, and with one cause if there is one.
+
+        Args:
+            roots: sources and positions, one for one.
+            values: of each root, as the kind says; None: the kind has none.
+        """
         numbers = np.full(len(roots[0]), NO_CAUSE if cause is None else 0, np.int32)
         return cls.of_causes(kind, roots, numbers, () if cause is None else (cause,), values)
 
@@ -220,7 +233,12 @@ class RootMarks:
         causes: Sequence[Cause],
         values: I64 | U64 | None = None,
     ) -> RootMarks:
-        """Mark roots with one kind, each by that of `causes` of which it has the number.
+        """Mark roots with one kind, each with a cause of its own.
+
+        Args:
+            roots: sources and positions, one for one.
+            cause_numbers: of each root, the index in `causes`, or `NO_CAUSE`.
+            values: of each root, as the kind says; None: the kind has none.
 
         Raises `ValueError`: the arrays differ in length.
         """
@@ -250,28 +268,36 @@ class RootMarks:
 
     @classmethod
     def of_traces(cls, roots: tuple[I64, I64], ids: I64) -> RootMarks:
-        """Mark roots with the traces that they belong to; `ids` is ``(n, 3)`` int64, of each its numbers."""
+        """Mark roots with the traces that they belong to; `ids` is ``(n, 3)`` int64, of each root
+        its trace.
+
+        A root gets three rows, one for each number of its trace.
+        """
         sources, positions = (np.repeat(column, 3) for column in roots)
         return cls.of_roots(RootMark.TRACED, (sources, positions), np.ascontiguousarray(ids).reshape(-1))
 
     @classmethod
     def together(cls, parts: Iterable[RootMarks]) -> RootMarks:
         """Put the rows of all parts behind each other; equal causes become one."""
-        some = [part for part in parts if part]
-        if len(some) < 2:
-            return some[0] if some else NO_MARKS
+        filled = [part for part in parts if part]
+        if not filled:
+            return NO_MARKS
+        if len(filled) == 1:
+            return filled[0]
+        # a part's causes get new numbers: 0, 1 of the first part, and 0, 2 of a second one whose
+        # first cause is the same
         numbers_by_cause: dict[Cause, int] = {}
         cause_numbers: list[I32] = []
-        for part in some:
+        for part in filled:
             renumbered = [numbers_by_cause.setdefault(cause, len(numbers_by_cause)) for cause in part.causes]
             # a row without a cause has the number -1, so that it takes the last one
             new_numbers = np.array([*renumbered, NO_CAUSE], np.int32)
             cause_numbers.append(new_numbers[part.cause_numbers])
         return cls(
-            np.concatenate([part.sources for part in some]),
-            np.concatenate([part.positions for part in some]),
-            np.concatenate([part.kinds for part in some]),
-            np.concatenate([part.values for part in some]),
+            np.concatenate([part.sources for part in filled]),
+            np.concatenate([part.positions for part in filled]),
+            np.concatenate([part.kinds for part in filled]),
+            np.concatenate([part.values for part in filled]),
             np.concatenate(cause_numbers),
             tuple(numbers_by_cause),
         )
@@ -281,10 +307,11 @@ class RootMarks:
 
     @property
     def edges(self) -> U64:
+        """The values of rows whose kind has an edge."""
         return self.values.view(np.uint64)
 
     def at(self, rows: RowChoice) -> RootMarks:
-        """Return some rows: a slice of them, those of a mask, or those with some numbers."""
+        """Return some rows: those of a mask, those at some row numbers, or a slice."""
         return RootMarks(
             self.sources[rows],
             self.positions[rows],
@@ -305,12 +332,19 @@ class RootMarks:
         return self._chosen(is_of_kind)
 
     def _chosen(self, is_chosen: npt.NDArray[np.bool_]) -> RootMarks:
-        """Return the rows of a mask; all of them, or none, are not copied."""
-        if is_chosen.all():
+        """Return the rows of a mask; where they are neighbours, nothing is copied."""
+        count = int(np.count_nonzero(is_chosen))
+        if count == len(self):
             return self
-        return self.at(is_chosen) if is_chosen.any() else NO_MARKS
+        if not count:
+            return NO_MARKS
+        # a task writes one kind after the other, so the rows of a kind mostly are neighbours
+        first = int(is_chosen.argmax())
+        if is_chosen[first : first + count].all():
+            return self.at(slice(first, first + count))
+        return self.at(is_chosen)
 
-    def apart(self, is_first: npt.NDArray[np.bool_]) -> tuple[RootMarks, RootMarks]:
+    def divided(self, is_first: npt.NDArray[np.bool_]) -> tuple[RootMarks, RootMarks]:
         """Return the rows of a mask, and the others."""
         return self._chosen(is_first), self._chosen(~is_first)
 
@@ -338,6 +372,9 @@ class RootMarks:
         """Return the rows of each cause that has some, in the order of `causes`; they keep their order."""
         if not len(self):
             return []
+        # as of a block of which nothing failed but by one cause
+        if len(self.causes) == 1 and (self.cause_numbers == 0).all():
+            return [(self.causes[0], self)]
         ordered = self.at(np.argsort(self.cause_numbers, kind="stable"))
         numbers, first_rows = np.unique(ordered.cause_numbers, return_index=True)
         ends = [*first_rows[1:].tolist(), len(self)]
@@ -364,7 +401,7 @@ class RootMarks:
         """Return for each row whether its root is in a set."""
         return RootNumbers(roots).find_roots(self.sources, self.positions) >= 0
 
-    def but(self, roots: RootSet) -> RootMarks:
+    def without(self, roots: RootSet) -> RootMarks:
         """Return the rows whose roots are not in a set."""
         if not roots or not len(self):
             return self
@@ -373,12 +410,13 @@ class RootMarks:
     def rows(self) -> list[MarkRow]:
         """Return the rows one by one."""
         columns = (self.sources, self.positions, self.kinds, self.values, self.cause_numbers)
-        return [
-            MarkRow(source, position, RootMark(kind), value, self.causes[cause] if cause >= 0 else None)
-            for source, position, kind, value, cause in zip(
-                *(column.tolist() for column in columns), strict=True
-            )
-        ]
+        rows: list[MarkRow] = []
+        for source, position, kind, value, number in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            cause = None if number == NO_CAUSE else self.causes[number]
+            rows.append(MarkRow(source, position, RootMark(kind), value, cause))
+        return rows
 
     def packed(self) -> bytes:
         """Return the table as a stream of Arrow's; no marks are no bytes."""
@@ -407,6 +445,7 @@ class RootMarks:
         if not packed:
             return NO_MARKS
         try:
+            # one batch, or unpacking raises `ValueError`
             [batch] = pa.ipc.open_stream(packed)
             batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -415,25 +454,31 @@ class RootMarks:
 
 
 def _marks_of(batch: pa.RecordBatch) -> RootMarks:
-    """Return the marks of a batch of Arrow's; `TrackingError`: a column has what no mark has."""
+    """Return the marks of a batch of Arrow's, as `RootMarks.packed` made it.
+
+    Raises `TrackingError`: a column has what no mark has. So nothing behind it need check.
+    """
+    # 1. The columns.
     if not any(batch.schema.equals(schema) for schema in _SCHEMAS):
         raise _unreadable("its columns are others")
     try:
         first_position = np.int64((batch.schema.metadata or {})[FIRST_POSITION.encode()])
     except (LookupError, ValueError, OverflowError) as error:
         raise _unreadable("nothing says where its positions begin") from error
-    *numbers, causes = batch.columns
-    if any(column.null_count for column in numbers) or causes.dictionary.null_count:
+    *number_columns, causes = batch.columns
+    if any(column.null_count for column in number_columns) or causes.dictionary.null_count:
         raise _unreadable("a number or a cause is missing")
-    sources, steps, kinds, values = (np.asarray(column) for column in numbers)
+    sources, steps, kinds, values = (np.asarray(column) for column in number_columns)
     positions = np.cumsum(steps, dtype=np.int64)
     positions += first_position
+    # 2. The kinds.
+    unknown_kinds = set(np.unique(kinds).tolist()) - {int(kind) for kind in RootMark}
+    if unknown_kinds:
+        raise _unreadable(f"{unknown_kinds} are no marks")
+    # 3. The causes.
     cause_numbers = np.asarray(causes.indices.fill_null(NO_CAUSE), np.int32)
-    numbers_of_kinds = {int(kind) for kind in RootMark}
-    if not set(np.unique(kinds).tolist()) <= numbers_of_kinds:
-        raise _unreadable(f"{set(np.unique(kinds).tolist()) - numbers_of_kinds} are no marks")
-    named = [kind for kind in RootMark if kind.has_cause]
-    if ((cause_numbers == NO_CAUSE) & np.isin(kinds, named)).any():
+    kinds_with_cause = [kind for kind in RootMark if kind.has_cause]
+    if ((cause_numbers == NO_CAUSE) & np.isin(kinds, kinds_with_cause)).any():
         raise _unreadable("a mark has no cause")
     texts = [causes.dictionary.field(part).to_pylist() for part in range(3)]
     if any(text is None for column in texts for text in column):
@@ -453,7 +498,10 @@ _CAUSE_TYPE: Final = pa.struct(
 
 
 def _schema(step_type: pa.DataType, metadata: dict[str, str] | None = None) -> pa.Schema:
-    """Return the columns of a table; `step_type`: of the differences of its positions."""
+    """Return the schema of packed marks.
+
+    `step_type`: the type of a position's difference to the one before it.
+    """
     return pa.schema(
         [
             ("source", pa.int64()),

@@ -113,14 +113,14 @@ class Watermarks:
 
 
 def _runs_of(outcome: BatchOutcome, stats: WatermarkStats) -> Sequence[SourceRun]:
-    """Return the record with the highest time of a batch, or the runs in which it lies.
+    """Return the run of the record with the highest time of a batch, or the runs in which it lies.
 
-    If it is unknown, these are all that the batch read.
+    If nothing is known of it, these are all that the batch read.
     """
     if stats.hold:
-        held_runs = [time.run for time in outcome.newest if time.is_held and time.name == stats.hold]
+        held_runs = [time.run for time in outcome.highest_times if time.is_held and time.name == stats.hold]
         return held_runs or outcome.plan.ranges
-    column_times = [time for time in outcome.newest if not time.is_held]
+    column_times = [time for time in outcome.highest_times if not time.is_held]
     equal_times = [time for time in column_times if time.at_ms == stats.highest_ms]
     if not equal_times:
         return outcome.plan.ranges

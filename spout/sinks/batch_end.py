@@ -13,10 +13,10 @@ from itertools import islice
 from acker.errors import TrackingError, UsageError, unreadable_kind
 from acker.untrusted import UntrustedName
 from replay.records.places import run_places
-from spout.publishing.batch_warnings import LOGGED_MAX, counted, isolated_records
+from spout.publishing.batch_warnings import LOGGED_MAX, isolated_counts, isolated_records
 from spout.publishing.fold import BatchOutcome, LateNote
 from spout.publishing.publish import BatchLane, held_runs, not_acked, publication_of
-from spout.publishing.report_accumulator import Reports
+from spout.publishing.report_accumulator import BatchReports
 from spout.publishing.settle import settle
 from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
 from spout.spark.threads import leave_sigint_to_the_main_thread
@@ -37,7 +37,7 @@ class BatchEnd:
     application: Application
     lane: BatchLane
 
-    def stream(self, reports: Reports) -> Stream | None:
+    def stream(self, reports: BatchReports) -> Stream | None:
         """Find the one tracked stream of a batch; None if there is nothing to publish.
 
         The streams that have reported remember the query as theirs.
@@ -49,7 +49,7 @@ class BatchEnd:
         if reported:
             # executors may have come or gone during the batch
             self.application.tell_cores()
-        if not reports.evaluations:
+        if not reports.tasks:
             return None
         tracked = [stream for stream in reported if stream.tracked]
         if len(tracked) != 1:
@@ -60,20 +60,19 @@ class BatchEnd:
             )
         return tracked[0]
 
-    def settle(self, stream: Stream, reports: Reports) -> BatchOutcome:
+    def settle(self, stream: Stream, reports: BatchReports) -> BatchOutcome:
         """Log what the bolts raised, and compute the outcome of the batch by `spout.publishing.settle`."""
-        task_reports = [evaluation.report for evaluation in reports.evaluations]
-        raised = first_of_each(error for report in task_reports for error in report.raised)
-        stream.traceback_log.tell(raised, self.lane.seq)
-        has_held = any(report.holds for report in task_reports)
+        raised = first_of_each(error for report in reports.tasks for error in report.raised)
+        stream.traceback_log.warn(raised, self.lane.seq)
+        has_held = any(report.holds for report in reports.tasks)
         moment = None
         if has_held or reports.plan is None:
             batch = logged(self.application, self.lane)
             moment = None if batch is None else moment_of(stream, batch)
-        if any(report.settles_held for report in task_reports):
+        if any(report.settles_held for report in reports.tasks):
             refuse_repeats(self.application, self.lane)
-        outcome = settle(reports.evaluations, stream.loose, self.application.tasks_of, moment)
-        stream.left_open.warn(self.lane.name, reports.evaluations, outcome, stream.inputs)
+        outcome = settle(reports.tasks, stream.loose, self.application.tasks_of, moment)
+        stream.left_open.warn(self.lane.name, reports.tasks, outcome, stream.inputs)
         return replace(outcome, raised=raised)
 
     def publish(self, stream: Stream, outcome: BatchOutcome, dropped: Dropped = NOTHING_DROPPED) -> None:
@@ -100,24 +99,25 @@ class BatchEnd:
         if late_note is not None:
             # rows without a record to say it by wait for a batch that has one
             stream.watermarks.unsaid_rows = 0 if publication.too_late else late_note.rows
-            stream.too_late_log.report(stream.group, outcome.late, late_note, stream.inputs)
-        stream.late += outcome.late
-        stream.dropped += dropped.rows_beside(outcome.late)
+            stream.too_late_log.report(stream.group, outcome.late_count, late_note, stream.inputs)
+        stream.late += outcome.late_count
+        stream.dropped += dropped.rows_beside(outcome.late_count)
         self.note_published(stream, outcome)
 
     def note_published(self, stream: Stream, outcome: BatchOutcome) -> None:
         """Add up the counts of a batch that is published, and write to the planning process."""
-        stream.work.add(outcome.counts, outcome.errors, counted(outcome))
+        stream.work.add(outcome.counts, outcome.errors, isolated_counts(outcome))
         self._log_isolated(stream, outcome)
-        damaged = outcome.damaged if outcome.stops_for_damage else ()
+        damaged = outcome.missing.damaged if outcome.stops_for_damage else ()
         link = self.application.link(stream)
         link.put_published(outcome.plan, not_acked(outcome), damaged, held_runs(outcome))
 
     def log_losses(self, stream: Stream, outcome: BatchOutcome) -> None:
         """Log what the read tasks could not read, and calls of bolts that passed only when made again."""
-        if outcome.lost:
-            _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, outcome.lost)
-        for run in outcome.damaged:
+        lost_count = outcome.missing.lost_count
+        if lost_count:
+            _LOGGER.warning("records_left_the_log batch=%d records=%d", self.lane.seq, lost_count)
+        for run in outcome.missing.damaged:
             _LOGGER.error(
                 "%s place=%s/%s@%d to=%d batch=%d why=%r",
                 unreadable_kind(run.why).event,
@@ -159,8 +159,8 @@ class BatchEnd:
         Return what to report of one, or None: nothing came too late.
         """
         stream.watermarks.rise(outcome, dropped.watermarks)
-        rows = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late)
-        if not rows and not outcome.late:
+        rows = stream.watermarks.unsaid_rows + dropped.rows_beside(outcome.late_count)
+        if not rows and not outcome.late_count:
             return None
         batch = logged(self.application, self.lane)
         watermark_ms = 0 if batch is None else batch.watermark_before_ms

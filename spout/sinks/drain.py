@@ -22,7 +22,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BooleanType
 
-from spout.publishing.report_accumulator import Added, Batch, ReportLedger, Value
+from spout.publishing.report_accumulator import Batch, ReportLedger, SentReport, Value
 from spout.spark.private import partitions_of
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ class Drain:
         self._ledger.accumulator.value.pop(self._batch, None)
 
 
-def ended(reports: Iterable[Added], run: str) -> frozenset[int]:
+def ended(reports: Iterable[SentReport], run: str) -> frozenset[int]:
     """Return the partitions that tasks of a run have reported."""
-    return frozenset(partition for _, _, partition, task_run, _ in reports if task_run == run)
+    return frozenset(int(partition) for task_run, partition in reports if task_run == run)
 
 
 def follower(
@@ -108,8 +108,8 @@ def follower(
                 partition = column[0].as_py()
             yield pa.repeat(pa.scalar(value=True), len(column))
         if partition is not None:
-            # in the place of the stream's id: the run
-            report: Added = (0, 0, partition, run, b"")
+            # in the place of the stream's id the run, in that of the report the partition
+            report: SentReport = run, str(partition).encode()
             accumulator.add({batch: {uuid.uuid4().hex: report}})
 
     return keep_all

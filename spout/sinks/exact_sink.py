@@ -36,7 +36,7 @@ from spout.exactly_once.store import Store
 from spout.exactly_once.writer import ExactWriter, SettledBatch
 from spout.held.held_plan import refuse_query
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import Evaluated
+from spout.publishing.fold import TaskReport
 from spout.publishing.publish import BatchLane
 from spout.publishing.report_accumulator import QUERY_PROPERTY, RUN_PROPERTY
 from spout.sinks.batch_end import BatchEnd
@@ -184,7 +184,7 @@ class ExactSink:
         reports = self._application.reports(*end.lane)
         if end.stream(reports) is not self._stream or reports.plan is None:
             raise self._for_other_rows(end.lane.seq)
-        refuse_repeated_tasks(reports.evaluations)
+        refuse_repeated_tasks(reports.tasks)
         outcome = end.settle(self._stream, reports)
         end.log_losses(self._stream, outcome)
         rooted = rooted_rows(table, self._carry, outcome.plan)
@@ -291,15 +291,15 @@ def refuse_mixed(plan: object) -> None:
         )
 
 
-def refuse_repeated_tasks(evaluations: Iterable[Evaluated]) -> None:
+def refuse_repeated_tasks(reports: Iterable[TaskReport]) -> None:
     """Refuse a batch in which a task reported twice: its rows may be of the other run.
 
     Raises `RowsChanged`: one did.
     """
     runs_by_task: dict[tuple[str, int], set[tuple[int, int]]] = {}
-    for evaluated in evaluations:
-        task = evaluated.report.head, evaluated.partition
-        runs_by_task.setdefault(task, set()).add((evaluated.stage, evaluated.attempt))
+    for report in reports:
+        task = report.first_bolt, report.task.partition
+        runs_by_task.setdefault(task, set()).add((report.task.stage, report.task.attempt))
     repeated = sorted(task for task, runs in runs_by_task.items() if len(runs) > 1)
     if repeated:
         operator, partition = repeated[0]

@@ -21,7 +21,7 @@ from acker.root_sets.position_set import PositionSet
 from acker.root_sets.root_set import RootSet
 from acker.wire.events import PositionRun, SourceRun
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome
+from spout.publishing.fold import BatchOutcome, Missing
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
 from spout.tuples.messages import MessageRows
@@ -249,7 +249,7 @@ class NextPublication:
         outcome = BatchOutcome(
             replace(plan_without_ranges, ranges=ranges),
             RootMarks.together(marks),
-            tuple(sorted(self.absent)),
+            Missing(absent=tuple(sorted(self.absent))),
         )
         self._begin()
         self.number += 1

@@ -32,13 +32,13 @@ from spout.link.driver_socket import DriverSocket
 from spout.link.planner_link import PlannerLink
 from spout.publishing.batch_warnings import LeftOpen
 from spout.publishing.publish import Publisher
-from spout.publishing.report_accumulator import ReportLedger, Reports, TracebackLog
+from spout.publishing.report_accumulator import BatchReports, ReportLedger, TracebackLog
 from spout.publishing.watermarks import TooLateLog, Watermarks
 from spout.runtime.forks import Owner, tell_of_forks
 from spout.spark.private import has_ended, most_tasks, session_uuid
 from spout.streaming.keeper import Keeper, KeptStream
 from spout.tuples.anchors import Carry
-from spout.tuples.counts import Counts, added
+from spout.tuples.counts import Counts, sum_of_counts
 from spout.tuples.failures import Cause
 
 ERRORS_KEPT = 100
@@ -124,7 +124,7 @@ class WorkDone:
 
         `isolated`: number of records that killed or hung a process, by error.
         """
-        self.counts = added([self.counts, counts])
+        self.counts = sum_of_counts([self.counts, counts])
         self.errors = (*self.errors, *errors)[-ERRORS_KEPT:]
         self.isolated = Counter(self.isolated) + Counter(isolated)
 
@@ -393,7 +393,7 @@ class Application:
                     " several inputs of a group by one read_stream, or stop that query first"
                 )
 
-    def reports(self, query: str, batch: int) -> Reports:
+    def reports(self, query: str, batch: int) -> BatchReports:
         """Return what tasks reported about a batch in its newest run.
 
         Raises `TrackingError`: some may be missing. A run that ended between its tasks and its

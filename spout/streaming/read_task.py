@@ -33,7 +33,7 @@ from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import HighestTime
-from spout.publishing.fold import TaskReport, not_done
+from spout.publishing.fold import Missing, TaskReport, not_done
 from spout.publishing.report_accumulator import add
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.tracing import trace_ids
@@ -43,7 +43,7 @@ from spout.streaming.ordered_read import Copies, Copy, origin_of
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, wide_column
 from spout.tuples.casts import in_zone
 from spout.tuples.columns import ANCHOR
-from spout.tuples.counts import Counted, Counts, Measure, What, added
+from spout.tuples.counts import Counted, Counts, Measure, What, sum_of_counts
 from spout.tuples.failures import Cause, cause_of
 from spout.tuples.messages import SPOUT, MessageRows, record_key, record_keys
 from spout.tuples.raised import Tracebacks, first_of_each
@@ -236,18 +236,21 @@ class _Reading:
         # what cannot be read fails, so it is not absent too
         failed_set = RootSet.of_runs(run for run, _ in self._unreadable_runs)
         absent_set = RootSet.of_runs(self._absent_runs) - failed_set
+        source_counts = _source_counts(self._options, self._emitted_count)
         return replace(
             bolts_report,
             plan=self._task.plan,
             ranges=self._task.ranges,
-            absent=tuple(absent_set.runs()),
-            lost=self._task_reader.lost,
-            damaged=tuple(self._task_reader.damaged),
+            missing=Missing(
+                absent=tuple(absent_set.runs()),
+                lost_count=self._task_reader.lost,
+                damaged=tuple(self._task_reader.damaged),
+            ),
             lined=tuple(gate.lined(stopped_indices) for gate in self._gates),
             raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
-            counts=added([_source_counts(self._options, self._emitted_count), bolts_report.counts]),
+            counts=sum_of_counts([source_counts, bolts_report.counts]),
             marks=RootMarks.together([marks, best_effort, *self._first_emissions, trace_marks]),
-            newest=tuple(self._highest_times.values()),
+            highest_times=tuple(self._highest_times.values()),
         )
 
     def _turn_of(self, run: SourceRun) -> tuple[bool, int, bool]:

@@ -31,7 +31,7 @@ from spout.tuples.anchors import (
     fingerprint_of,
 )
 from spout.tuples.columns import ANCHOR, BUNDLE, TASK, TO
-from spout.tuples.places import Hop, Numbers, Places, alike
+from spout.tuples.places import Hop, Numbers, Places, uniform_places
 
 BUNDLES: Final = pa.schema([(TASK, pa.int32()), (BUNDLE, pa.binary())])
 
@@ -197,7 +197,7 @@ class Bundling:
             # packed: the root's index above the bits of the one ordinal
             places = Places(packed >> ORDINAL_BITS, (Hop(0, packed & (ORDINALS_MAX - 1)),))
         elif anchor_index >= 0 and batch.schema.field(anchor_index).type == PATHS_TYPE:
-            places = alike(batch.column(anchor_index))  # None: the rows have different hops
+            places = uniform_places(batch.column(anchor_index))  # None: the rows have different hops
         if places is not None and len(places):
             if anchor_index >= 0:
                 batch = batch.remove_column(anchor_index)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from acker.identity import I64, U64, mix64, mix64_in_place
 from spout.topology.graph import Kind
-from spout.tuples.places import Places, number_of
+from spout.tuples.places import Places, place_number
 from spout.tuples.tuple import Delivery
 
 _SECOND_CHOICE = np.uint64(0x5851F42D4C957F2D)
@@ -125,9 +125,11 @@ def _place_numbers(deliveries: Sequence[tuple[Delivery, ...]], rows_before: int)
         numbers = deliveries.numbers()
         mix64_in_place(numbers)
         return numbers
-    turns = iter(range(rows_before, rows_before + len(deliveries)))
-    row_numbers = (mix64(number_of(places[0])) if places else next(turns) for places in deliveries)
-    return np.fromiter(row_numbers, np.uint64, len(deliveries))
+    dealt_numbers = iter(range(rows_before, rows_before + len(deliveries)))
+    numbers_of_rows = (
+        mix64(place_number(places[0])) if places else next(dealt_numbers) for places in deliveries
+    )
+    return np.fromiter(numbers_of_rows, np.uint64, len(deliveries))
 
 
 def modulo(numbers: U64, tasks: int) -> I64:

@@ -1,12 +1,16 @@
 """The hidden column that ties a row to the tree of its root, as narrow as it can be.
 
+A *hop* leads from a tuple to one that was emitted on it, and has two numbers: the key of the
+*subscription* (one bolt's receiving of one stream), and the *ordinal* among the deliveries of the
+parent on it.
+
 ``PACKED``
-    One int64: the root's index in the batch's plan, and the ordinal among the tuples that the first pass
-    emitted for it. Ordinal 0 with no hop is the root itself.
+    One int64: the root's index in the batch's plan, and the ordinal among the tuples that the
+    first bolts emitted for it. Ordinal 0 with no hop is the root itself.
 ``HOPS``
     A list of deliveries, each a list of int64: the root's index, then ``subscription << 32 | ordinal`` for
-    every hop. For tuples with several anchors or none, and where rows of one stream can have different ways
-    behind them.
+    every hop. For tuples with several anchors or none, and where rows of one stream can have
+    different hops.
 ``WIDE``
     PACKED, with the root's source and position beside it. An index means something only within its batch;
     source and position do so afterwards too. For tuples that Spark's state may hold: see
@@ -54,7 +58,7 @@ WIDE_TYPE = pa.struct([("packed", pa.int64()), ("source", pa.int64()), ("positio
 
 
 class Carry(StrEnum):
-    """The form in which rows carry their anchors."""
+    """The form in which rows carry their anchors; NONE: they carry none."""
 
     NONE = "none"
     PACKED = "packed"
@@ -76,8 +80,13 @@ class Carry(StrEnum):
 
 
 class Fingerprint(NamedTuple):
-    """The number of rows, and the sum of their mixed anchors modulo 2^64,
-    which no order of rows changes.
+    """What tells whether a bolt received the very rows that another one sent.
+
+    No order of rows changes it, and two of them can be added.
+
+    Attributes:
+        rows: how many there are.
+        total: the sum of their mixed anchors modulo 2^64.
     """
 
     rows: int = 0
@@ -126,9 +135,7 @@ class Anchors:
     subscriptions: tuple[int, ...] = ()
 
     def roots(self) -> I64:
-        """Return the root's index of each row, `(n,) int64`; this and the
-        next two: of PACKED or WIDE.
-        """
+        """Return the root's index of each row of a PACKED or WIDE column, `(n,) int64`."""
         indices: I64 = self.packed() >> ORDINAL_BITS
         return indices
 
@@ -138,12 +145,13 @@ class Anchors:
         return ordinals
 
     def packed(self) -> I64:
-        """Return index and ordinal of each row of a PACKED or WIDE column."""
+        """Return index and ordinal of each row of a PACKED or WIDE column, in one number."""
         column = self.column.field("packed") if self.carry is Carry.WIDE else self.column
         return np.asarray(column, dtype=np.int64)
 
-    def again(self, parents: I64, packed: I64) -> pa.Array:
-        """Build the column, PACKED or WIDE, of rows that descend from these ones.
+    def descendants_column(self, parents: I64, packed: I64) -> pa.Array:
+        """Build the column of anchors, in the same form (PACKED or WIDE), of rows that descend
+        from these.
 
         Args:
             parents: `(n,) int64`: the number of the row here that each

@@ -125,8 +125,9 @@ def cell_text(column: pa.Array, row: int) -> str:
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as a type, by the rule for its own type and that one; a
-    map may have a key twice.
+    """Return a column as a type, by the rule for its own type and that one.
+
+    That no map has a key twice is checked later, by `exact_cast`.
     """
     own_type = column.type
     # a time of day of the same type may still have nanoseconds, which Spark
@@ -194,7 +195,7 @@ def _float_of_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
     same_by_value = pc.fill_null(pc.equal(floats.cast(column.type, safe=False), column), False)
     same_by_digits = pc.fill_null(pc.equal(_decimal_or_null(floats, column.type), column), False)
     is_changed = pc.and_(column.is_valid(), pc.invert(pc.or_(same_by_value, same_by_digits)))
-    for row in pc.indices_nonzero(is_changed).to_pylist():
+    for row in pc.indices_nonzero(is_changed).to_pylist():  # the first one is named
         raise pa.ArrowInvalid(f"{cell_text(column, row)} would become {cell_text(floats, row)}")
     return floats
 
@@ -441,8 +442,13 @@ def _refuse_keys_twice(column: pa.Array) -> None:
 
 
 def _are_unlike(rows: I64, keys: pa.Array) -> bool:
-    """Return whether Arrow knows that no row has a key twice; False: somebody
-    must look at each key.
+    """Return whether no row has a key twice, where Arrow can tell by itself.
+
+    Args:
+        rows: the row of each key.
+        keys: of all rows.
+
+    False: there may be one, so somebody must look at each key.
     """
     groupable = (pa.types.is_integer, pa.types.is_string, pa.types.is_date)
     if not any(is_kind(keys.type) for is_kind in groupable):

@@ -50,18 +50,18 @@ ROOT_TYPE = pa.struct([("source", pa.int64()), ("position", pa.int64())])
 class Origins:
     """Sources and positions of the roots of one task's input, by their index.
 
-    Within a batch a root is its index in the batch's plan, and only read
-    tasks have the plan. A keyed bolt holds tuples beyond it, so rows before
-    one also have the source and the position. A task can name those of all
-    roots that it needs: they came with its input, and it emits only on its
-    input.
+    Within a batch a root is named by its index in the batch's plan, and only
+    read tasks have the plan. A keyed bolt holds tuples beyond the batch, so
+    rows before one also have the source and the position. A task can name
+    those of all roots that it needs: they came with its input, and it emits
+    only on its input.
     """
 
     def __init__(self) -> None:
-        self._origins: dict[int, tuple[int, int]] = {}  # source and position by index
+        self._root_by_index: dict[int, tuple[int, int]] = {}  # source and position
 
-    def learn(self, indices: I64, roots: pa.StructArray) -> None:
-        """Remember roots of the input.
+    def add_roots(self, indices: I64, roots: pa.StructArray) -> None:
+        """Remember roots of the input, to be named by `column` later.
 
         Args:
             indices: `(n,) int64`: the index of each in the plan; -1: the row
@@ -71,17 +71,21 @@ class Origins:
         """
         sources = roots.field("source").fill_null(0).to_pylist()
         positions = roots.field("position").fill_null(0).to_pylist()
-        origins = zip(sources, positions, strict=True)
-        self._origins.update(zip(indices.tolist(), origins, strict=True))
+        places = zip(sources, positions, strict=True)
+        self._root_by_index.update(zip(indices.tolist(), places, strict=True))
 
     def column(self, indices: I64) -> pa.Array:
-        """Return `source` and `position` of each root; null for -1.
+        """Build the column ``_root``: `source` and `position` of each row's root.
+
+        `indices`: of the roots in the plan; -1: the row has none, or several,
+        and gets a null.
 
         Raises `KeyError`: one of them was not in the task's input.
         """
         no_root = (0, 0)  # is never read: the mask makes it null
-        origins = [self._origins[index] if index >= 0 else no_root for index in indices.tolist()]
-        sources, positions = np.array(origins, np.int64).reshape(-1, 2).T
+        by_index = self._root_by_index
+        places = [by_index[index] if index >= 0 else no_root for index in indices.tolist()]
+        sources, positions = np.array(places, np.int64).reshape(-1, 2).T
         columns = [pa.array(sources), pa.array(positions)]
         is_null = pa.array(indices < 0)
         return pa.StructArray.from_arrays(columns, fields=list(ROOT_TYPE), mask=is_null)

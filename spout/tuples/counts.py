@@ -54,8 +54,8 @@ class What(StrEnum):
 
 
 class Counted(NamedTuple):
-    """What is counted, in which component, for which stream: its own, or the
-    one that it reads.
+    """What is counted, in which component, for which stream: of what it
+    emitted its own stream, else the one that it reads.
     """
 
     what: What
@@ -79,9 +79,10 @@ class Measure(NamedTuple):
 
 
 Counts = Mapping[Counted, Measure]
+"""How much was counted, by what, component and stream."""
 
 
-def added(summands: Iterable[Counts]) -> Counts:
+def sum_of_counts(summands: Iterable[Counts]) -> Counts:
     """Return the sum of counts, sorted."""
     total: dict[Counted, Measure] = {}
     for counts in summands:
@@ -94,7 +95,7 @@ def added(summands: Iterable[Counts]) -> Counts:
 
 
 def _sum(measure: Measure, summand: Measure) -> Measure:
-    """Return two measures of the same as one."""
+    """Return the sum of two measures of one component and stream."""
     times = measure.times or summand.times
     if measure.times and summand.times:
         tuples_by_class = Counter(dict(measure.times))
@@ -120,7 +121,8 @@ class Tally:
     """Counts in one task."""
 
     def __init__(self) -> None:
-        self._slots: dict[Counted, list[int]] = {}  # [tuples, total ns]
+        # the list has two numbers: tuples, and their time in all, ns
+        self._slots: dict[Counted, list[int]] = {}
         self._times: dict[Counted, Counter[int]] = {}  # tuples by class of `TIME_BOUNDS_NS`
 
     def add(self, counted: Counted, count: int, total_ns: int = 0) -> None:
@@ -134,10 +136,10 @@ class Tally:
             tuples_by_class[bisect_left(TIME_BOUNDS_NS, mean_ns)] += count
 
     def slot(self, counted: Counted) -> list[int]:
-        """Return the list [tuples, total ns] of a count, which is changed
-        directly by who counts each tuple.
+        """Return the list [tuples, total ns] of a count; a new one has 0, 0.
 
-        It stays the same list after `clear`.
+        Who counts tuple by tuple adds to its numbers directly, which takes
+        less time than `add`. It stays the same list after `clear`.
         """
         return self._slots.setdefault(counted, [0, 0])
 

@@ -80,8 +80,10 @@ _DAY_OR_LESS: Final = frozenset({"W", "D", "h", "m", "s", "ms", "us", "ns", "ps"
 
 
 def exact_values(values: Sequence[Any], kind: pa.DataType) -> Sequence[Any]:
-    """Return values that PyArrow converts exactly to an Arrow type; the same
-    object where they all were so.
+    """Return equal values that PyArrow converts exactly to an Arrow type.
+
+    Where no value had to be changed, that is the very object `values`, so
+    that a caller sees it by ``is``.
 
     Raises `ArrowException`: one of them would lose something.
     """
@@ -107,7 +109,7 @@ def _python_value(scalar: pa.Scalar) -> Any:
 
 
 class _Form(Protocol):
-    """What the values of a field may be."""
+    """What the values of a field of one type may be, and what each of them becomes."""
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return values as `exact_values` does."""
@@ -183,8 +185,11 @@ def zone_of(name: str) -> tzinfo:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """Single values: those of the `plain` classes stay as they are,
-    `exact_one` makes all others exact.
+    """Single values of a type `kind`.
+
+    Attributes:
+        plain: classes whose values stay as they are.
+        exact_one: returns any other value made exact; raises `ArrowException`.
     """
 
     kind: pa.DataType
@@ -192,12 +197,16 @@ class _Leaf:
     exact_one: Callable[[Any], Any]
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return the values; those that are not of a plain class are made exact, one by one."""
         plain = self.plain
         if set(map(type, values)) <= plain:
             return values
-        return [value if type(value) in plain else self._exact_one(value) for value in values]
+        return [value if type(value) in plain else self._exact(value) for value in values]
 
-    def _exact_one(self, value: Any) -> Any:
+    def _exact(self, value: Any) -> Any:
+        """Return one value made exact; None: a null. One of Arrow is taken as Python's, if it has
+        a form.
+        """
         if _is_missing(value):
             return None
         if isinstance(value, pa.Scalar):
@@ -230,23 +239,28 @@ class _Narrow:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Times; `zone` is that of a time that has none, None: the field takes no zone."""
+    """Times of a type `kind`.
+
+    `zone`: of the field, in which a time without a zone is meant; None: the
+    field takes no zone.
+    """
 
     kind: pa.DataType
     zone: tzinfo | None
 
     def exact(self, values: Sequence[Any]) -> Sequence[Any]:
         if set(map(type, values)) <= _DATETIMES:
-            zones = {type(value.tzinfo) for value in values if value is not None}
-            if zones <= (_NO_ZONE if self.zone is None else _ZONES):
+            zone_classes = {type(value.tzinfo) for value in values if value is not None}
+            if zone_classes <= (_NO_ZONE if self.zone is None else _ZONES):
                 return values
-        return [self._exact_one(value) for value in values]
+        return [self._exact(value) for value in values]
 
-    def _exact_one(self, value: Any) -> Any:
+    def _exact(self, value: Any) -> Any:
+        """Return one time with a zone if the field has one, else without; None: a null."""
         if value is None or _is_missing(value):
             return None
         if isinstance(value, pa.Scalar):
-            return value if value.type == self.kind else self._exact_one(value.as_py())
+            return value if value.type == self.kind else self._exact(value.as_py())
         if isinstance(value, np.datetime64):
             value = _datetime_of(value)
         if not isinstance(value, datetime):
@@ -286,12 +300,12 @@ class _Lists:
         if isinstance(form, _Leaf) and set(map(type, chain.from_iterable(not_null))) <= form.plain:
             return lists
         elements = list(chain.from_iterable(not_null))
-        exact = exact_values(elements, self._element)
-        if exact is elements:
+        exact_elements = exact_values(elements, self._element)
+        if exact_elements is elements:  # all were exact
             return lists
         # cut as before: of [[1], None, [2.0, 3]] the elements 1, 2 and 3
         # become [1], None and [2, 3]
-        elements_left = iter(exact)
+        elements_left = iter(exact_elements)
         return [None if value is None else list(islice(elements_left, len(value))) for value in lists]
 
 
@@ -501,13 +515,16 @@ def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _listed(value: Any) -> Any:
-    """Return the elements of a list in a list; None: a null. Those of NumPy
-    are numbers of Python.
+    """Return a list of any class as one of Python; None: a null.
+
+    Elements of NumPy become numbers of Python.
+
+    Raises `ArrowTypeError`: it is no list.
     """
     if value is None or _is_missing(value):
         return None
     if isinstance(value, np.ndarray):
-        # not `tolist` for times: of nanoseconds it makes numbers
+        # not `tolist` for times and durations ("M", "m"): of nanoseconds it makes numbers
         return list(value) if value.dtype.kind in "mM" else value.tolist()
     if isinstance(value, pa.ListScalar):
         return python_values(value.values)

@@ -66,8 +66,8 @@ class Undecodable(RejectTuple):
 
 
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
-    """Build a cause: of an exception its class, message and place, of an
-    explicit fail the message alone.
+    """Build the cause of a failed tuple: of an exception its class, message
+    and place, of an explicit fail the message alone.
 
     Example, of the bolt `split`: the text "busy", or ``FailTuple("busy")``,
     has no class and the message "busy"; a `KeyError` in line 12 of split.py
@@ -99,8 +99,8 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
     was_raised = why.__traceback__ is not None
     if not was_raised or tracebacks is None:
         return Cause.of(operator, error_text(type(why)), with_place(text, place))
-    # where no line of the author's raised it, it is of the bolt's code as a
-    # whole
+    # where no line of the author's raised it, its place is where the bolt's
+    # code begins
     return _kept_cause(operator, why, text, place or tracebacks.code_place, tracebacks)
 
 

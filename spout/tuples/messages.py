@@ -339,9 +339,10 @@ class MessageRows:
         return part
 
     def packed(self) -> tuple[Any, ...]:
-        """Return them as built-in types and an array, for another process;
+        """Return the rows as built-in types and an array, for another process;
         `unpacked` reads them.
         """
+        # `unpacked` takes them in this order
         return (
             int(self.source),
             self._positions,
@@ -353,7 +354,7 @@ class MessageRows:
 
     @classmethod
     def unpacked(cls, packed: tuple[Any, ...]) -> MessageRows:
-        """Restore messages that another process packed; they need no client here."""
+        """Return the rows that another process packed; they need no client here."""
         source, positions, zone, came_from, topic_id, messages = packed
         rows = cls([_unpacked(values) for values in messages], source, positions, zone)
         rows.came_from = StreamId(*came_from)

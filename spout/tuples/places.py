@@ -1,6 +1,12 @@
 """The places of a block of tuples in their trees, as arrays where that is possible; pure.
 
-It is possible where every tuple has one anchor and the same number of hops
+A tuple has a *place* for each of its anchors: the root, and the *hops* that
+lead from there to the tuple. A hop is the *subscription*, one bolt's receiving
+of one stream, by its key; and the *ordinal*, the number of the tuple among
+those that its parent had for that subscription. A root is named by its index
+in the batch's plan.
+
+Arrays are possible where every tuple has one anchor and the same number of hops
 behind it: everywhere in a topology without rich bolts and joins. A block's
 places are then arrays: the root of each tuple, and one number for each hop,
 or a single one where all tuples have the same; the place of a single tuple is
@@ -51,10 +57,12 @@ _MASK = (1 << 64) - 1
 
 
 class Hop(NamedTuple):
-    """A hop of many tuples: the key of its subscription, and the ordinal of each tuple there.
+    """One hop of many tuples.
 
-    Where they are of several subscriptions the key is 0, and the upper half
-    of each ordinal has the key.
+    Attributes:
+        key: of the subscription; 0: the tuples are of several ones, and the
+            upper 32 bits of each ordinal have the key.
+        ordinals: of each tuple on its subscription.
     """
 
     key: int
@@ -73,8 +81,8 @@ class Hop(NamedTuple):
         return key_of_row, ordinal & WORD_MASK
 
     def numbers(self) -> Numbers:
-        """Return a number for each tuple, as in `spout.tuples.anchors`: the
-        key is in the upper half.
+        """Return the hop of each tuple as one number, as in
+        `spout.tuples.anchors`: the key is in the upper half.
         """
         upper_half = self.key << WORD_BITS
         if upper_half >> 63:  # below 0 as an int64
@@ -114,14 +122,22 @@ class Places(Sequence[Deliveries]):
         return Places(self.roots[rows], tuple([hop.take(rows) for hop in self.hops]))
 
     def children(self, parents: I64, subscription: int, ordinals: Numbers) -> Places:
-        """Return the places below those of `parents`, each at its ordinal on
-        one subscription.
+        """Return the places of tuples that descend from these ones, one hop further.
+
+        Args:
+            parents: `(n,) int64`: the number of the tuple here that each
+                descends from.
+            subscription: the key of the further hop.
+            ordinals: of each tuple on it.
         """
         of_parents = self.take(parents)
         return Places(of_parents.roots, (*of_parents.hops, Hop(subscription, ordinals)))
 
     def column(self) -> pa.Array:
-        """Build the column of anchors, in HOPS: of each tuple a list of one path."""
+        """Build the column of anchors in the form HOPS: of each tuple a list of one path.
+
+        A path is the root's index and then a number for each hop.
+        """
         rows, width = len(self), 1 + len(self.hops)
         paths = np.empty((rows, width), np.int64)
         paths[:, 0] = self.roots
@@ -152,7 +168,7 @@ class Places(Sequence[Deliveries]):
         return fingerprint(len(self), sums)
 
     def numbers(self) -> U64:
-        """Return the `number_of` each place."""
+        """Return the `place_number` each place."""
         numbers = self.roots.astype(np.uint64)  # a copy: it is changed in place
         for key, ordinals in self.hops:
             mix64_in_place(numbers)
@@ -165,7 +181,11 @@ class Places(Sequence[Deliveries]):
 
 
 class Descendants(Sequence[Deliveries]):
-    """Tuples that descend from rows that arrived; the place of each is that of its row."""
+    """Tuples that descend from rows that arrived in the task; the place of each is that of its row.
+
+    Attributes:
+        parents: `(n,) int64`: the row that each descends from.
+    """
 
     __slots__ = ("_anchors", "_places_of_rows", "_subscription", "parents")
 
@@ -207,7 +227,7 @@ class Descendants(Sequence[Deliveries]):
         return self._places_of_rows()[parent]
 
     def roots(self) -> I64:
-        """Return `only_roots` of them."""
+        """Return the index of the only root of each; see `only_roots`."""
         return only_roots(self._places_of_rows())[self.parents]
 
     def children(self, parents: I64, subscription: int) -> Descendants:
@@ -216,9 +236,13 @@ class Descendants(Sequence[Deliveries]):
         return Descendants(self._anchors, rows, self._places_of_rows, subscription)
 
     def column(self, carry: Carry, bolt: str) -> pa.Array:
-        """Build the column of anchors of tuples that a bolt emitted, where they leave.
+        """Build the column of anchors of tuples that leave the task.
 
-        Each is numbered among those of its row.
+        Only here each gets an ordinal: its number among those of its row.
+
+        Args:
+            carry: the form of the column.
+            bolt: who emitted them, for an error.
         """
         if self._anchors is None:
             return pa.nulls(len(self), carry.type)
@@ -227,7 +251,7 @@ class Descendants(Sequence[Deliveries]):
             places = children_of(self._places_of_rows(), self.parents, self._subscription, ordinals)
             return column_of(places)
         roots = self._anchors.roots()[self.parents]
-        return self._anchors.again(self.parents, pack(roots, ordinals, bolt))
+        return self._anchors.descendants_column(self.parents, pack(roots, ordinals, bolt))
 
 
 def ordinals_of(parents: I64, parent_count: int) -> I64:
@@ -252,7 +276,7 @@ def ordinals_of(parents: I64, parent_count: int) -> I64:
     return ordinals
 
 
-def numbered(places: Sequence[Deliveries], parents: I64, parent_count: int) -> Numbers:
+def ordinals_for_children(places: Sequence[Deliveries], parents: I64, parent_count: int) -> Numbers:
     """Return the ordinals for `children_of`, as `ordinals_of` has them.
 
     `Descendants` need none, so for them it is 0: they are numbered when they
@@ -261,7 +285,7 @@ def numbered(places: Sequence[Deliveries], parents: I64, parent_count: int) -> N
     return 0 if isinstance(places, Descendants) else ordinals_of(parents, parent_count)
 
 
-def number_of(place: Delivery) -> int:
+def place_number(place: Delivery) -> int:
     """Return a number for a place: the same in every process, and in a task that runs again."""
     number = place.root
     for subscription, ordinal in place.path:
@@ -271,19 +295,21 @@ def number_of(place: Delivery) -> int:
 
 
 def places_of(anchors: Anchors) -> Sequence[Deliveries]:
-    """Return the places of rows that arrive, as arrays if they all have the same form."""
+    """Return the places of rows that arrive: arrays if all have one anchor and as many hops, else
+    a list.
+    """
     if anchors.carry in (Carry.PACKED, Carry.WIDE):
         ordinals = anchors.ordinals()
         hops = tuple([Hop(key, ordinals) for key in anchors.subscriptions])
         return Places(anchors.roots(), hops)
     if anchors.carry is Carry.HOPS:
-        places = alike(anchors.column)
+        places = uniform_places(anchors.column)
         if places is not None:
             return places
     return list(anchors.deliveries())
 
 
-def alike(column: pa.Array) -> Places | None:
+def uniform_places(column: pa.Array) -> Places | None:
     """Read a HOPS column whose rows have one place each, all of the same
     depth; None for any other.
     """

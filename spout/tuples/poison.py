@@ -70,7 +70,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Orders:
-    """What the next child does differently.
+    """What the next child process does differently from one that was never ended.
 
     Attributes:
         poison: by bolt and key of a poison tuple, what is raised instead of
@@ -106,9 +106,7 @@ class Orders:
         return raised_for_withheld if withheld_roots & call.roots else None
 
     def isolates_part_of(self, call: Call) -> bool:
-        """Return whether a row of a call may be isolated: it is poison, or
-        its bolt has tuples withheld.
-        """
+        """Return whether `raised_for` may return an error for a row of a call."""
         if call.bolt in self.withheld:
             return True
         for bolt, (feed, number, row, _roots) in self.poison:
@@ -172,9 +170,11 @@ class PoisonSearch:
         """The roots whose tuples the next child does not get."""
         return frozenset([*self._suspects[: self._tried], *self.poison])
 
-    def died(self) -> bool:
-        """Record that the child died; return False if it dies whatever is
-        withheld: then end the search.
+    def record_death(self) -> bool:
+        """Record that the child died; choose what the next one does not get.
+
+        Returns False if a child dies whatever is withheld: then end the
+        search.
         """
         if not self._has_survived or not self._survives_without:
             return False
@@ -182,9 +182,10 @@ class PoisonSearch:
         self._choose()
         return True
 
-    def survived(self) -> bool:
-        """Record that the child did its work; return True if only poison was
-        withheld: the search is over.
+    def record_survival(self) -> bool:
+        """Record that the child did its work; choose what the next one does not get.
+
+        Returns True if only poison was withheld: the search is over.
         """
         if not self._tried:
             return True

@@ -140,15 +140,15 @@ def _innermost_place(steps: Iterable[tuple[FrameType, int]]) -> str:
     first_package = ""
     for frame, line in steps:
         file = frame.f_code.co_filename
-        home = _home_of(file)
+        package = _package_of(file)
         if file[:1] == "<" and frame.f_globals.get("__name__") != "__main__":
-            home = None  # a library generated this code, as for the methods of a dataclass
-        if home is None:
+            package = None  # a library generated this code, as for the methods of a dataclass
+        if package is None:
             continue
-        if home == "":
+        if package == "":
             in_authors_code = file, line
-        elif not first_package or home == first_package:
-            first_package = home
+        elif not first_package or package == first_package:
+            first_package = package
             in_package = file, line
     place = in_authors_code or in_package
     return "" if place is None else _place(*place)
@@ -163,7 +163,7 @@ def place_of_code(bolt: object) -> str:
     # author's either
     execute = getattr(type(authors_bolt), "execute", place_of_code)
     code = getattr(unwrap(execute), "__code__", None)
-    if code is None or _home_of(code.co_filename) is None:
+    if code is None or _package_of(code.co_filename) is None:
         return ""
     return _place(code.co_filename, code.co_firstlineno)
 
@@ -178,7 +178,7 @@ def _place(file: str, line: int) -> str:
 
 
 @lru_cache(maxsize=4_096)
-def _home_of(file: str) -> str | None:
+def _package_of(file: str) -> str | None:
     """Return the installed package of a file; empty: it is in none; None: it
     is Windhover's or Python's.
     """

@@ -37,7 +37,13 @@ def unknown_id(row: int) -> NoReturn:
 
 
 class ListRows:
-    """Rows that a bolt emitted, as lists of values."""
+    """Rows that a bolt emitted, as lists of values.
+
+    Attributes:
+        names: of the fields, in the order of each row's values.
+        came_from: the stream that the rows were emitted on.
+        message_id: returns what a row descends from, by its number.
+    """
 
     __slots__ = ("_batch", "_index_by_name", "_rows", "came_from", "message_id", "names")
 
@@ -49,8 +55,10 @@ class ListRows:
         came_from: StreamId = SPARK,
         batch: pa.RecordBatch | None = None,
     ) -> None:
-        """Take emitted rows; `batch`: the same in the types of the bolt's
-        output, where somebody needs it.
+        """Take emitted rows.
+
+        `batch`: the same rows in the types of the bolt's output; None: nobody
+        behind the bolt reads Arrow.
         """
         self.names = names
         self.came_from = came_from
@@ -87,7 +95,14 @@ def tuple_of(values: Mapping[str, Any], *, origin: str | None = None, attempt: i
 
 
 class ArrowRows:
-    """Rows of an Arrow batch; a column becomes a list when its first value is used."""
+    """Rows of an Arrow batch; a column becomes a list when its first value is used.
+
+    Attributes:
+        batch: the columns.
+        places: of the rows in the trees of their roots; None: the batch has a
+            column of them, or nobody knows them.
+        names, came_from, message_id: as of `ListRows`.
+    """
 
     __slots__ = ("_odd_columns", "_values_by_column", "batch", "came_from", "message_id", "names", "places")
 
@@ -98,28 +113,29 @@ class ArrowRows:
         came_from: StreamId = SPARK,
         places: Places | None = None,
     ) -> None:
-        """Take a batch; `places`: of its rows in their trees, where the batch
-        has no column of them.
-        """
+        """Take a batch; see the attributes."""
         self.batch = batch
         self.places = places
         self.came_from = came_from
         self.message_id = find_id
         self.names: Sequence[str] = batch.schema.names
         self._values_by_column: dict[str, list[Any]] = {}
-        # those with a value that Python has no form of are read one by one
+        # names of the columns with a value that Python has no form of: these
+        # are read value by value
         self._odd_columns: set[str] = set()
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
     def value(self, name: str, row: int) -> Any:
-        """Return one value; `ValueError`, `OverflowError`: it is no UTF-8, or
-        a time beyond the year 9999.
+        """Return one value of a column.
 
         A time has the column's zone, that of the session. It is in UTC where
         the calendar of Python has no such day in that zone, or Python does
         not know the zone.
+
+        Raises `ValueError` or `OverflowError`: the value is a text that is no
+        UTF-8, or a time beyond the year 9999.
         """
         values = self._values_by_column.get(name)
         if values is not None:
@@ -301,7 +317,7 @@ def size_error(row: Any, fields: Sequence[str], bolt: str) -> TupleError | None:
     """Build the error for an emission without exactly one value for each
     field; None: it has them.
     """
-    size = len(row) if isinstance(row, Sized) else -1
+    size = len(row) if isinstance(row, Sized) else -1  # -1: a single value, no row
     if size == len(fields):
         return None
     return TupleError(f"bolt {bolt!r} emitted {size} values, whose fields are {', '.join(fields)}")

@@ -138,9 +138,13 @@ def _whose_fields(fields: Sequence[str] | None) -> str:
 class Delivery(NamedTuple):
     """One delivery of a tuple: its place in the tree of its root.
 
-    `root` is the root's index in the batch's plan. `path` has, for each hop
-    from the spout on, the key of the subscription and the ordinal on it. The
-    empty path is the root itself.
+    A *subscription* is one bolt's receiving of one stream; the *ordinal*
+    numbers the deliveries that one tuple's emissions have on it.
+
+    Attributes:
+        root: the root's index in the batch's plan.
+        path: for each hop from the spout on, the key of the subscription and
+            the ordinal. The empty path is the root itself.
     """
 
     root: int
@@ -352,8 +356,10 @@ class AnchoredTuple(PlacedTuple):
                 for parent in self.deliveries:
                     yield parent.child(subscription, ordinal)
 
-    def bear(self, subscription: int) -> int:
-        """Count one more delivery on a subscription; return its ordinal."""
+    def count_child(self, subscription: int) -> int:
+        """Count one more tuple that is anchored on this one, for one subscription; return its
+        ordinal.
+        """
         if self._children_counts is None:
             # made here, since most tuples have no children, and a dictionary
             # is larger than a tuple

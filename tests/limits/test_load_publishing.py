@@ -9,13 +9,13 @@ from acker.wire.causes import TEXT_BYTES_MAX
 from acker.wire.codec import RECORD_BYTES_MAX, wire_codec
 from acker.wire.events import SourceRun, positions
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import Evaluated, residuals
+from spout.publishing.fold import residuals
 from spout.publishing.publish import CAUSES_MAX, BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.tuples.failures import Cause, cause_of
 from tests.support.cpu_time import within
 from tests.support.outcomes import failed_by_cause, outcome_from
-from tests.support.reports import failures_of, task_report
+from tests.support.reports import failures_of, reported, task_report
 
 PARTITIONS = 1_000
 LANE = BatchLane("query/s1", 7)
@@ -36,7 +36,7 @@ def test_every_record_of_a_batch_may_fail_with_a_message_of_its_own() -> None:
     failures = failures_of((i, Cause("parse", "ValueError", f"bad line {i:06}")) for i in range(plan.count))
     report = task_report("parse", plan=plan, ranges=plan.ranges, failures=failures)
     with within(cpu_seconds=10):
-        outcome = settle([Evaluated(0, 0, 0, report)], (), lambda _stage: 1)
+        outcome = settle([reported(0, 0, 0, report)], (), lambda _stage: 1)
         publication = publication_of(outcome, LANE)
     named = [positions(cause.positions) for fails in publication.fails for cause in fails.causes]
     assert sum(map(len, named)) == plan.count
@@ -50,7 +50,7 @@ def test_a_root_that_fails_for_several_causes_stands_under_the_first() -> None:
     causes = [Cause("a", "E", f"{n:04}") for n in range(5_000)]
     failures = failures_of((i, causes[n]) for n in range(5_000) for i in (n, 4_999 - n))
     report = task_report("a", plan=plan, ranges=plan.ranges, failures=failures)
-    outcome = settle([Evaluated(0, 0, 0, report)], (), lambda _stage: 1)
+    outcome = settle([reported(0, 0, 0, report)], (), lambda _stage: 1)
     assert [(cause.message, roots.tolist()) for cause, roots in failed_by_cause(outcome)] == [
         (f"{n:04}", sorted((n, 4_999 - n))) for n in range(2_500)
     ]

@@ -18,7 +18,7 @@ from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.publishing.fold import BatchOutcome, TaskReport
 from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
@@ -27,6 +27,7 @@ from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Rows, Tuple
 from tests.support.cpu_time import within
 from tests.support.outcomes import failed_by_cause, open_roots_of
+from tests.support.reports import reported
 from tests.support.worlds.acker_world import CODEC, GROUP, SOURCE, TIMEOUT_MS, TOPICS, World
 
 TUPLES = 1_000_000
@@ -124,7 +125,7 @@ def outcome_of(first: AnyBolt, second: AnyBolt, tuples: int = TUPLES) -> BatchOu
             counted.feed(ArrowRows(part.select([0])), Anchors(carry, column, leaving))
         counted.finish()
         reports.append(through_a_blob(counted.report()))
-    evaluated = [Evaluated(min(n, 1), 0, n, report) for n, report in enumerate(reports)]
+    evaluated = [reported(min(n, 1), 0, n, report) for n, report in enumerate(reports)]
     return settle(evaluated, (), lambda stage: 1 + stage)
 
 

@@ -27,8 +27,8 @@ MUTANTS = (
     Mutant(
         "rows-of-all-roots-are-written",
         "spout/exactly_once/acked_roots.py",
-        "outcome.own(RootMark.FAILED, RootMark.OUTSTANDING)",
-        "outcome.own(RootMark.FAILED)",
+        "outcome.own_marks(RootMark.FAILED, RootMark.OUTSTANDING)",
+        "outcome.own_marks(RootMark.FAILED)",
         f"{WRITER_TESTS}::test_rows_of_roots_that_failed_or_were_left_open_are_left_out",
         "a record that times out would have its rows in the store, and those of its copy, too",
     ),

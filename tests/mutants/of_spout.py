@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "a-note-of-calls-stands-with-the-first-acker-alone",
         "spout/publishing/publish.py",
-        "return noted or {id(records[0])}",
+        "return noted_ids or {id(records[0])}",
         "return {id(records[0])}",
         "tests/unit/spout/inspect/test_passed_calls.py"
         "::test_each_acker_of_such_a_record_has_the_note_beside_its_verdict",
@@ -1164,8 +1164,8 @@ MUTANTS = (
     Mutant(
         "of-a-repeated-partition-the-newest-attempt-counts",
         "spout/publishing/settle.py",
-        "newest[key] = max(evaluation.attempt, newest.get(key, 0))",
-        "newest[key] = min(evaluation.attempt, newest.get(key, evaluation.attempt))",
+        "newest_attempts[key] = max(report.task.attempt, newest_attempts.get(key, 0))",
+        "newest_attempts[key] = min(report.task.attempt, newest_attempts.get(key, report.task.attempt))",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open",
         "of a task that was repeated and failed tuples this time, all would be acked",
@@ -1173,8 +1173,8 @@ MUTANTS = (
     Mutant(
         "of-a-repeated-read-the-newest-attempt-counts",
         "spout/publishing/settle.py",
-        "for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.attempt):",
-        "for evaluation in sorted(evaluations, key=lambda evaluation: -evaluation.attempt):",
+        "for report in sorted(reads, key=lambda report: report.task.attempt):",
+        "for report in sorted(reads, key=lambda report: -report.task.attempt):",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open",
         "what the sink got and what is acked would be of two different runs",
@@ -1199,8 +1199,9 @@ MUTANTS = (
     Mutant(
         "what-was-emitted-was-received",
         "spout/publishing/settle.py",
-        "if _sum(report.took for report in stages[stage]) in gave",
-        "if _sum(report.took for report in stages[stage]).rows in {rows.rows for rows in gave}",
+        "if _sum(report.received_fingerprint for report in stages[stage]) in sent",
+        "if _sum(report.received_fingerprint for report in stages[stage]).rows"
+        " in {rows.rows for rows in sent}",
         "tests/unit/spout/publishing/test_fold.py::test_rows_lost_or_repeated_between_bolts_fail_the_batch",
         "a stage that got other rows than were sent would count",
     ),
@@ -1251,8 +1252,8 @@ MUTANTS = (
     Mutant(
         "a-failure-in-any-evaluation-counts",
         "spout/publishing/settle.py",
-        "released = split(index, RootMarks.together([counted.marks, uncounted.marks]))",
-        "released = split(index, counted.marks)",
+        "done = own_and_older(index, RootMarks.together([counted.marks, uncounted.marks]))",
+        "done = own_and_older(index, counted.marks)",
         "tests/unit/spout/publishing/test_fold.py"
         "::test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does",
         "a record that failed where the sink got its rows could be acked",
@@ -1260,8 +1261,8 @@ MUTANTS = (
     Mutant(
         "what-another-evaluation-left-open-is-not-acked",
         "spout/publishing/settle.py",
-        "roots, sums = residuals(plan, [distinct_rows])",
-        "roots, sums = residuals(plan, [])",
+        "indices, sums = residuals(plan, [distinct_rows])",
+        "indices, sums = residuals(plan, [])",
         "tests/unit/spout/publishing/test_fold.py::test_what_any_run_of_a_read_task_left_open_is_not_acked",
         "a record that was left open where the sink got its rows could be acked",
     ),
@@ -1337,8 +1338,8 @@ MUTANTS = (
     Mutant(
         "a-held-tuple-is-outstanding",
         "spout/publishing/settle.py",
-        "held_edges = [(own_indices(index, staying), staying.edges), released.edges]",
-        "held_edges = [released.edges]",
+        "held_edges = [(own_indices(index, staying), staying.edges), done.released_edges]",
+        "held_edges = [done.released_edges]",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_a_held_root_is_open_until_every_tuple_of_it_was_released",
         "a record that waits in a window would be acked before the window is written",
@@ -1400,8 +1401,8 @@ MUTANTS = (
     Mutant(
         "each-anchor-of-a-tuple-gets-an-edge",
         "spout/bolts/collectors.py",
-        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct])",
-        "ordinals = tuple([anchor.bear(key) for key in keys for anchor in distinct[:1]])",
+        "ordinals = tuple([anchor.count_child(key) for key in keys for anchor in distinct])",
+        "ordinals = tuple([anchor.count_child(key) for key in keys for anchor in distinct[:1]])",
         "tests/unit/spout/execution/test_multi_anchor.py"
         "::test_its_ack_completes_both_roots_and_its_failure_fails_both",
         "of a tuple with two anchors the second record would be acked without it",
@@ -1460,8 +1461,8 @@ MUTANTS = (
     Mutant(
         "rows-that-spark-repeats-have-edges-of-their-own",
         "spout/execution/stage_run.py",
-        "            if frame.entry:\n                places = self._distinguished(",
-        "            if False:\n                places = self._distinguished(",
+        "            if frame.entry:\n                places = self._with_own_places(",
+        "            if False:\n                places = self._with_own_places(",
         "tests/unit/spout/execution/test_repeated_rows.py"
         "::test_rows_that_an_arrow_bolt_leaves_open_in_two_tasks_do_not_cancel",
         "a record that explode made two rows of would be acked while both are open",
@@ -2176,8 +2177,8 @@ MUTANTS = (
     Mutant(
         "a-trace-comes-with-acks-of-nothing",
         "spout/publishing/publish.py",
-        "noted=traces.keys() | too_late.keys())",
-        "noted=too_late.keys())",
+        "blocks_with_headers=traces.keys() | too_late.keys())",
+        "blocks_with_headers=too_late.keys())",
         "tests/unit/spout/runtime/test_tracing.py"
         "::test_the_span_of_a_record_that_was_held_comes_with_the_batch_that_acks_it",
         "records that a window holds at once would have no span",
@@ -2321,8 +2322,8 @@ MUTANTS = (
     Mutant(
         "what-a-bolt-left-open-has-no-later-deadline",
         "spout/publishing/settle.py",
-        "    if not any(report.outstanding for report in counted):\n        return open_roots",
-        "    if True:\n        return open_roots",
+        "    if not any(report.outstanding for report in counted):\n        return open_indices",
+        "    if True:\n        return open_indices",
         "tests/unit/spout/publishing/test_delayed.py"
         "::test_what_a_bolt_left_open_beside_what_is_held_has_no_later_deadline",
         "a record that a bolt forgot would come again after days",
@@ -2537,8 +2538,8 @@ MUTANTS = (
     Mutant(
         "a-query-trims-its-own-reports",
         "spout/publishing/report_accumulator.py",
-        "if query == batch[0] and number <= batch[1] - BATCHES_KEPT:",
-        "if number <= batch[1] - BATCHES_KEPT:",
+        "if other_query == query and other_batch <= batch - BATCHES_KEPT:",
+        "if other_batch <= batch - BATCHES_KEPT:",
         "tests/unit/spout/publishing/test_two_queries.py"
         "::test_a_batch_makes_room_among_those_of_its_own_query",
         "the reports of a query with lower batch numbers would be gone before its batch ends",
@@ -2956,7 +2957,7 @@ MUTANTS = (
     Mutant(
         "each-record-of-a-batch-has-its-note",
         "spout/publishing/publish.py",
-        "_fitting(publication.note, room) if id(acked) in noted else ()",
+        "_fitting(publication.note, room) if id(acked) in noted_ids else ()",
         "_fitting(publication.note, room)",
         "tests/unit/spout/publishing/test_sent_records.py::test_the_first_record_of_a_batch_alone_has_its_note",
         "the acker of each would pass it on",

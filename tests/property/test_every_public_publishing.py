@@ -39,13 +39,12 @@ from acker.wire.passed_calls import (
 )
 from replay.records.places import record_place
 from spout.planning.plan import BatchPlan
-from spout.publishing.batch_warnings import held_open, isolated_records, left_open
+from spout.publishing.batch_warnings import held_open, isolated_counts, isolated_records, left_open
 from spout.publishing.delayed import RootPositions, by_key
 from spout.publishing.fold import (
-    Evaluated,
     Subscriptions,
     TaskReport,
-    left_by,
+    left_open_by_bolts,
     merged,
     not_done,
     outstanding_of,
@@ -70,7 +69,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
 from spout.tuples.tuple import Delivery, StreamId
 from tests.support.outcomes import failed_by_cause, outcome_from
-from tests.support.reports import failures_in, failures_of, task_report
+from tests.support.reports import failures_in, failures_of, reported, task_report
 
 BLOCK = 1 << WIRE_BLOCK_BITS
 KEY = 7
@@ -205,7 +204,7 @@ def test_a_batch_that_the_sink_skipped_fails_each_root_that_has_a_record(
     outcome = skipped_outcome(plan, absent)
     failed = [root for _, named in failed_by_cause(outcome) for root in named.tolist()]
     assert failed == [root for root in range(plan.count) if root not in roots]
-    named = [(source, at) for source, start, end in outcome.absent for at in range(start, end)]
+    named = [(source, at) for source, start, end in outcome.missing.absent for at in range(start, end)]
     assert sorted(named) == sorted({places[root] for root in roots})
 
 
@@ -284,9 +283,9 @@ LEFT = st.lists(st.sampled_from(DELIVERIES), unique=True, max_size=6)
 
 @given(LEFT)
 def test_the_bolt_that_received_a_tuple_first_left_it_open(left: list[Delivery]) -> None:
-    assert {(bolt, root) for bolt, roots in left_by(report_of(left)) for root in roots.tolist()} == (
-        named_roots(left)
-    )
+    assert {
+        (bolt, root) for bolt, roots in left_open_by_bolts(report_of(left)) for root in roots.tolist()
+    } == (named_roots(left))
 
 
 @given(st.lists(LEFT, max_size=3), st.sets(st.integers(0, 2)), st.sets(st.integers(0, 2)))
@@ -297,7 +296,7 @@ def test_roots_are_left_open_by_a_bolt_if_they_wait_and_have_not_failed(
     partial = np.array(sorted(waiting), np.int64)
     failures = ((Cause("b", "E", ""), np.array(sorted(failed), np.int64)),) if failed else ()
     outcome = outcome_from(plan, failures, partial=partial, residual=np.ones(len(partial), np.uint64))
-    evaluations = [Evaluated(0, 0, number, report_of(left)) for number, left in enumerate(tasks)]
+    evaluations = [reported(0, 0, number, report_of(left)) for number, left in enumerate(tasks)]
     expected: dict[str, set[int]] = {}
     for left in tasks:
         for bolt, root in named_roots(left):
@@ -353,6 +352,7 @@ def test_only_what_ended_or_hung_a_process_is_an_isolated_record(
     names = [record_place(*places_of(plan)[root], ()) for root in sorted(set(roots))]
     expected = [] if error == "ValueError" else [(name, cause) for name in names]
     assert [tuple(record) for record in isolated_records(outcome, ())] == expected
+    assert isolated_counts(outcome) == ({error: len(expected)} if expected else {})
 
 
 @given(

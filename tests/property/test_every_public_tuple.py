@@ -89,7 +89,7 @@ def test_a_wide_column_keeps_source_and_position_of_each_row_and_so_do_its_child
     assert column.field("source").to_pylist() == sources
     assert column.field("position").to_pylist() == positions
     parents = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=6))
-    children = anchors.again(np.array(parents, np.int64), packed[parents])
+    children = anchors.descendants_column(np.array(parents, np.int64), packed[parents])
     assert children.to_pylist() == [column[parent].as_py() for parent in parents]
 
 

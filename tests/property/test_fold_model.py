@@ -18,7 +18,7 @@ from spout.bolts.hooks import BoltContext
 from spout.execution.stage_run import StageRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.fold import TaskReport
 from spout.publishing.publish import BatchLane, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
@@ -26,7 +26,7 @@ from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import Tuple
 from tests.support.published import contributions, failed_roots
-from tests.support.reports import failures_in, task_report
+from tests.support.reports import failures_in, reported, task_report
 
 SOURCE = 3 << 16 | 1
 START = 32_766  # so that the roots lie in two blocks of the wire
@@ -125,7 +125,7 @@ def modelled(script: Script, hops: Sequence[int]) -> Model:
     return model
 
 
-def performed(script: Script, plan: BatchPlan) -> tuple[list[Evaluated], Chain]:
+def performed(script: Script, plan: BatchPlan) -> tuple[list[TaskReport], Chain]:
     """Run the real passes over a history: one read task, and up to three tasks behind a grouping."""
     first = Chain(
         (Step("one", Scripted(script.first, script.emissions), OUTPUT),),
@@ -156,7 +156,7 @@ def performed(script: Script, plan: BatchPlan) -> tuple[list[Evaluated], Chain]:
             here.feed(ArrowRows(share.select([0])), anchors)
         here.finish()
         reports.append(here.report())
-    evaluated = [Evaluated(min(n, 1), n, n, decode(encode(report))) for n, report in enumerate(reports)]
+    evaluated = [reported(min(n, 1), n, n, decode(encode(report))) for n, report in enumerate(reports)]
     return evaluated, first
 
 
@@ -168,7 +168,7 @@ def _with_plan(report: TaskReport, plan: BatchPlan) -> TaskReport:
         ranges=plan.ranges,
         failures=failures_in(report),
         outstanding=report.outstanding,
-        gave=report.gave,
+        sent_fingerprint=report.sent_fingerprint,
     )
 
 

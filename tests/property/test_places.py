@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spout.topology.graph import Kind
 from spout.topology.routing import tasks_for
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry, fingerprint_of, hops_column
-from spout.tuples.places import Places, children_of, column_of, number_of, places_of
+from spout.tuples.places import Places, children_of, column_of, place_number, places_of
 from spout.tuples.tuple import Delivery
 
 KEYS = st.integers(0, 2**32 - 1)
@@ -40,7 +40,7 @@ def test_children_of_children_have_the_places_that_a_list_gives_them(
         fast = children_of(fast, parents, key, ordinals)
     assert isinstance(fast, Places)
     assert list(fast) == slow
-    assert fast.numbers().tolist() == [number_of(place) for (place,) in slow]
+    assert fast.numbers().tolist() == [place_number(place) for (place,) in slow]
     assert column_of(fast).equals(hops_column(slow))
     for kind in (Kind.SHUFFLE, Kind.LOCAL_OR_SHUFFLE):
         assert tasks_for(kind, 7, None, fast).tolist() == tasks_for(kind, 7, None, slow).tolist()

@@ -110,7 +110,7 @@ def test_rows_are_of_a_set_of_roots_or_not(rows: list[MarkRow], others: list[Mar
     named = {(row.source, row.position) for row in others}
     assert len(roots) == len(named)
     assert marks.is_of(roots).tolist() == [(row.source, row.position) in named for row in rows]
-    assert marks.but(roots).rows() == [row for row in rows if (row.source, row.position) not in named]
+    assert marks.without(roots).rows() == [row for row in rows if (row.source, row.position) not in named]
 
 
 @given(ROWS.filter(bool), st.integers(0, 1 << 30), st.integers(0, 255))

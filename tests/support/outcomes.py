@@ -13,7 +13,7 @@ from acker.root_sets.root_set import RootSet
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import BatchOutcome
+from spout.publishing.fold import BatchOutcome, Missing
 from spout.publishing.root_marks import NO_MARKS, RootMark, RootMarks
 from spout.tuples.failures import Cause
 
@@ -55,7 +55,7 @@ def outcome_from(
             marks.append(RootMarks.of_roots(RootMark.FAILED, roots_of_source, cause=cause))
     for bolt, places in held_open:
         marks.append(RootMarks.of_roots(RootMark.LEFT_OPEN, places, cause=Cause(bolt, "", "")))
-    return BatchOutcome(plan, RootMarks.together([*marks, firsts, traces]), absent, **facts)
+    return BatchOutcome(plan, RootMarks.together([*marks, firsts, traces]), Missing(absent), **facts)
 
 
 def released_marks(
@@ -152,7 +152,7 @@ def sums_by_source(marks: RootMarks) -> dict[int, tuple[list[int], list[int]]]:
 def older(outcome: BatchOutcome, marks: RootMarks) -> dict[int, list[int]]:
     """Return the positions of the roots of earlier batches, by source."""
     positions: dict[int, list[int]] = {}
-    for source, position, *_ in marks.but(RootSet.of_runs(outcome.plan.ranges)).rows():
+    for source, position, *_ in marks.without(RootSet.of_runs(outcome.plan.ranges)).rows():
         positions.setdefault(source, []).append(position)
     return positions
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from acker.identity import I64, U64
 from acker.wire.causes import LATE
+from acker.wire.events import SourceRun
 from spout.publishing.delayed import HeldTuples, KeyedRoots, RootPositions
-from spout.publishing.fold import TaskReport, report_behind_keyed
+from spout.publishing.fold import Missing, TaskId, TaskReport, report_behind_keyed
 from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.tuples.failures import Cause
 
@@ -50,10 +51,14 @@ def changed_report(
     passed: Failures = (),
     held: Held | None = None,
     keyed_roots: KeyedRoots | None = None,
+    absent: tuple[SourceRun, ...] = (),
+    lost_count: int = 0,
     **facts: Any,
 ) -> TaskReport:
     """Return a report with more marks, and other facts, named as by `task_report`."""
     source = PLANNED if keyed_roots is None else NUMBERED
+    if absent or lost_count:
+        facts["missing"] = Missing(absent, lost_count)
     changed = replace(report, **facts)
     marks = [changed.marks]
     marks += [
@@ -70,6 +75,11 @@ def changed_report(
         marks.append(keyed_roots.marks())
     changed = replace(changed, marks=RootMarks.together(marks))
     return changed if keyed_roots is None else report_behind_keyed(changed)
+
+
+def reported(stage: int, attempt: int, partition: int, report: TaskReport) -> TaskReport:
+    """Return the report as a task sends it, with the task's name."""
+    return replace(report, task=TaskId(stage, attempt, partition))
 
 
 def failures_of(failed: Iterable[tuple[int, Cause]]) -> Failures:

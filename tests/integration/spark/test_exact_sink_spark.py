@@ -19,7 +19,7 @@ from acker.config.topics import load_topics
 from acker.errors import RowsChanged, Unreachable, UsageError
 from spout.exactly_once.sqlite_store import SQLiteStore
 from spout.exactly_once.store import BatchKey
-from spout.publishing.fold import Evaluated
+from spout.publishing.fold import TaskReport
 from spout.sinks import exact_sink as exact_sinks
 from spout.sinks.exact_sink import ExactSink, exact_sink
 from spout.tuples.columns import ANCHOR
@@ -166,11 +166,11 @@ def test_a_batch_of_which_a_task_ran_twice_is_evaluated_again_or_ends_the_run_by
     refuse = exact_sinks.refuse_repeated_tasks
     left = [times]
 
-    def refuse_some(evaluations: tuple[Evaluated, ...]) -> None:
+    def refuse_some(reports: tuple[TaskReport, ...]) -> None:
         if left[0]:
             left[0] -= 1
             raise RowsChanged("a task reported twice")
-        refuse(evaluations)
+        refuse(reports)
 
     monkeypatch.setattr(exact_sinks, "refuse_repeated_tasks", refuse_some)
     rows = words(world, name).select("word", "_windhover")

@@ -23,7 +23,7 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan, ReadTask, cut_ranges, read_tasks
 from spout.planning_process.planner import Planner
 from spout.publishing import publish
-from spout.publishing.fold import BatchOutcome, Evaluated
+from spout.publishing.fold import BatchOutcome, TaskReport
 from spout.publishing.publish import BatchLane, Publisher, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
@@ -32,6 +32,7 @@ from tests.simulation.world.durable import Checkpoint
 from tests.simulation.world.process import Process, Setting
 from tests.simulation.world.topology import Done, Sent, run_task
 from tests.support.outcomes import failed_by_cause
+from tests.support.reports import reported
 
 FOREVER_MS: Final = 1 << 60
 
@@ -241,7 +242,7 @@ class QueryProcess(Process):
         if end.order:
             tasks = read_tasks(plan, names, end.tasks, end.order)
         running.tasks = tasks = tasks or [ReadTask(plan, (), {})]
-        evaluations: list[Evaluated] = []
+        evaluations: list[TaskReport] = []
         rounds = 2 if self.world.happens("twice") else 1
         failed: dict[tuple[int, int], Evaluation] = {}
         for _ in range(rounds):
@@ -250,7 +251,7 @@ class QueryProcess(Process):
             running.results, running.sent, running.rows = {}, [], {}
             for number, task in enumerate(tasks):
                 done = self._task(task)
-                evaluations.append(Evaluated(self._stage, self._stage * 100 + number, number, done.report))
+                evaluations.append(reported(self._stage, self._stage * 100 + number, number, done.report))
                 running.results |= done.results
                 running.sent += done.sent
                 running.rows |= done.rows
@@ -258,7 +259,7 @@ class QueryProcess(Process):
         self.before("evaluated")
         running.skips = self.world.options.skipping_sink and running.batch in self.checkpoint.written
         if running.skips and not self.vouches:
-            absent = [run for each in evaluations for run in each.report.absent]
+            absent = [run for each in evaluations for run in each.missing.absent]
             running.outcome = publish.skipped_outcome(plan, absent)
         else:
             running.outcome = settle(evaluations, (), lambda _: None)

@@ -32,7 +32,7 @@ from replay.records.headers import ATTEMPT, HELD
 from spout.bolts.collectors import Emits, Outlet, OutputCollector
 from spout.planning.order import Gate
 from spout.planning.plan import ReadTask
-from spout.publishing.fold import TaskReport, not_done, outstanding_of
+from spout.publishing.fold import Missing, TaskReport, not_done, outstanding_of
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.streaming.ordered_read import origin_of
 from spout.tuples.failures import Cause
@@ -162,7 +162,7 @@ def run_task(
         operator="split+count",
         plan=task.plan,
         ranges=task.ranges,
-        absent=tuple(absent),
+        missing=Missing(absent=tuple(absent)),
         outstanding=outstanding_of(delivery for each in collectors for delivery in each.outstanding()),
         marks=RootMarks.together(
             [

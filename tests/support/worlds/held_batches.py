@@ -11,11 +11,11 @@ from acker.wire.events import SourceRun, positions, values
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import HeldAt, RootPositions, held_edges
-from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.fold import TaskReport
 from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import Moment, settle
-from tests.support.reports import Held, task_report
+from tests.support.reports import Held, reported, task_report
 
 A, B = 1 << 16, 1 << 16 | 1
 LONGER_MS = 60_000
@@ -55,7 +55,7 @@ def batch(plan: BatchPlan, *reports: TaskReport, watermark_ms: int = 0) -> Publi
     """Settle a batch and write its records, by way of the tasks' blobs."""
     reads = [task_report("split", plan=plan, ranges=plan.ranges)] if plan.ranges else []
     sent = [decode(encode(report)) for report in (*reads, *reports)]
-    evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(sent)]
+    evaluations = [reported(stage, stage, 0, report) for stage, report in enumerate(sent)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, watermark_ms))
     return publication_of(outcome, BatchLane("q/s", 1), {1: LONGER_MS})
 

@@ -23,12 +23,12 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges, journal_of
 from spout.planning.order import Gate
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.planning_process.planner import Planner
-from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.publishing.fold import BatchOutcome, Missing, TaskReport
 from spout.publishing.publish import BatchLane, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.ordered_read import origin_of
 from spout.tuples.failures import Cause
-from tests.support.reports import failures_of, task_report
+from tests.support.reports import failures_of, reported, task_report
 from tests.support.worlds.planning import FLUSH_MS, World
 
 YAML = """
@@ -128,7 +128,7 @@ class OrderWorld(World):
         tasks = self.tasks()
         for source, start, stop in batch_ranges(self.done, self.running):
             self.batch_of.update(((source, position), self.batches) for position in range(start, stop))
-        reports = [Evaluated(1, 0, number, self._run(task)) for number, task in enumerate(tasks)]
+        reports = [reported(1, 0, number, self._run(task)) for number, task in enumerate(tasks)]
         outcome = self._publish(reports) if publish else None
         if end:
             named = None if outcome is None or not self.names_not_acked else not_acked(outcome)
@@ -247,11 +247,11 @@ class OrderWorld(World):
         reader.assign({place: start})
         return [record for record in reader.poll(0, 1_000_000) if record.offset < end]
 
-    def _publish(self, reports: Sequence[Evaluated]) -> BatchOutcome:
+    def _publish(self, reports: Sequence[TaskReport]) -> BatchOutcome:
         outcome = settle(reports, (), lambda _stage: None)
-        absent = tuple(sorted({*outcome.absent}))
+        absent = tuple(sorted({*outcome.missing.absent}))
         publication = publication_of(
-            replace(outcome, absent=absent), BatchLane("q/" + outcome.plan.session, self.batches)
+            replace(outcome, missing=Missing(absent)), BatchLane("q/" + outcome.plan.session, self.batches)
         )
         producer, codec, names = self.log.producer(), wire_codec(), self.topics.ack_topics
         for topic, records in ((names.fail, publication.fails), (names.ack, publication.acks)):

@@ -26,7 +26,7 @@ from spout.execution.stage_run import StageRun
 from spout.isolation.isolation import IsolatedRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import BatchOutcome, Evaluated, TaskReport
+from spout.publishing.fold import BatchOutcome, TaskReport
 from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.settle import settle
 from spout.topology.chain import Chain, Step
@@ -36,7 +36,7 @@ from spout.tuples.columns import TASK
 from spout.tuples.messages import MessageRows
 from spout.tuples.rows import ArrowRows
 from tests.support.outcomes import failed_by_cause
-from tests.support.reports import failures_in
+from tests.support.reports import failures_in, reported
 
 TOPICS: Topics = parse(
     """
@@ -85,7 +85,7 @@ class Ran:
 
     outcome: BatchOutcome
     rows: list[pa.RecordBatch]
-    evaluated: list[Evaluated] = field(default_factory=list)
+    evaluated: list[TaskReport] = field(default_factory=list)
 
     @property
     def publication(self) -> Publication:
@@ -138,7 +138,7 @@ def run(
     stages = stages[: compiled.layout.keyed_stage] if compiled.keyed else stages
     start = position_at(0, first)
     plan = BatchPlan("g", "s", 1, 4, 77, 30_000, True, (SourceRun(SOURCE, start, start + len(lines)),))
-    evaluated: list[Evaluated] = []
+    evaluated: list[TaskReport] = []
     shares = np.array_split(np.arange(len(lines)), tasks)
     left = [
         batch
@@ -155,14 +155,14 @@ def run(
         ]
     if entry is not None:
         left, reports = entry(stages[-1], compiled, left)
-        evaluated += [Evaluated(len(stages), len(evaluated) + n, n, each) for n, each in enumerate(reports)]
+        evaluated += [reported(len(stages), len(evaluated) + n, n, each) for n, each in enumerate(reports)]
     outcome = settle(evaluated, (), lambda stage: None)
     return Ran(outcome, left, evaluated)
 
 
 def _read(
     starts: Begin, stage: StagePass, plan: BatchPlan, share: list[int], lines: Sequence[bytes], task: int,
-    evaluated: list[Evaluated],
+    evaluated: list[TaskReport],
 ) -> list[pa.RecordBatch]:  # fmt: skip
     """Run a read task."""
     at = np.array(share, np.int64) + plan.ranges[0].start
@@ -177,13 +177,13 @@ def _read(
     batches = [worker.feed(rows, anchors if stage.tracked else None), *worker.finish()]
     ranges = (SourceRun(SOURCE, int(at[0]), int(at[-1]) + 1),) if share else ()
     report = replace(worker.report(), plan=plan, ranges=ranges)
-    evaluated.append(Evaluated(0, len(evaluated), task, decode(encode(report))))
+    evaluated.append(reported(0, len(evaluated), task, decode(encode(report))))
     return batches
 
 
 def _map(
     starts: Begin, stage: StagePass, number: int, task: int, partitions: int, rows: list[pa.RecordBatch],
-    evaluated: list[Evaluated],
+    evaluated: list[TaskReport],
 ) -> list[pa.RecordBatch]:  # fmt: skip
     """Run a task behind a shuffle: what every task of the stage before sent it."""
     worker = _start(starts, stage, task)
@@ -195,7 +195,7 @@ def _map(
                 worker.feed(ArrowRows(rows, places=places), None) for rows, places, *_ in stage.rows_of(mine)
             ]
     batches += worker.finish()
-    evaluated.append(Evaluated(number, len(evaluated), task, decode(encode(worker.report()))))
+    evaluated.append(reported(number, len(evaluated), task, decode(encode(worker.report()))))
     return batches
 
 

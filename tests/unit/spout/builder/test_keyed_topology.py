@@ -21,7 +21,7 @@ from spout.builder.topology import TopologyBuilder
 from spout.execution.stage_run import StageRun
 from spout.held.keyed_entry import EntryTask, held_block, keyed_streams
 from spout.isolation.isolation import IsolatedRun
-from spout.publishing.delayed import split
+from spout.publishing.delayed import own_and_older
 from spout.publishing.fold import TaskReport
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.topology.keyed_graph import check_trigger
@@ -222,7 +222,7 @@ def acked_at_last(ran: Ran) -> bool:
     held = batch.column(ANCHOR).filter(batch.column(ANCHOR).is_valid())
     numbers = [np.asarray(held.field(name), np.int64) for name in ("source", "position", "edge")]
     released = RootMarks.of_roots(RootMark.RELEASED, (numbers[0], numbers[1]), numbers[2])
-    older = split(replace(outcome.plan, ranges=()).index(), released).older
+    older = own_and_older(replace(outcome.plan, ranges=()).index(), released).older
     expected = {
         int(position) + outcome.plan.ranges[0].start: int(edge)
         for position, edge in zip(open_roots_of(outcome), open_edges_of(outcome), strict=True)
@@ -357,7 +357,7 @@ def test_an_unanchored_tuple_is_held_and_best_effort() -> None:
     roots = pa.array([None, {"source": SOURCE, "position": 5}], ROOT_TYPE)
     found = held_block(hops_column([(), (Delivery(0, ((7, 1),)),)]), roots)
     assert found.anchors.is_valid().to_pylist() == [False, True]
-    assert (found.held.places.positions.tolist(), found.refused_rows.tolist()) == ([5], [])
+    assert (found.held.roots.positions.tolist(), found.refused_rows.tolist()) == ([5], [])
 
 
 def test_untracked_nothing_is_held_open() -> None:
@@ -378,7 +378,7 @@ THREE = Delivery(3, ())
 
 def test_roots_are_told_apart_by_their_number() -> None:
     origins = Origins()
-    origins.learn(np.array([4, -1]), pa.array([{"source": 1, "position": 2}, None], ROOT_TYPE))
+    origins.add_roots(np.array([4, -1]), pa.array([{"source": 1, "position": 2}, None], ROOT_TYPE))
     named = origins.column(np.array([4, -1, 4])).to_pylist()
     assert named == [{"source": 1, "position": 2}, None, {"source": 1, "position": 2}]
     assert origins.column(np.array([], np.int64)).to_pylist() == []

@@ -67,10 +67,10 @@ class Fake:
             self.worked.append(row)
             self.looks(row)
             if row in self.fails:
-                block.turns.failed(row)
+                block.turns.block_behind(row)
         if self.ends is not None:
             raise self.ends
-        self.taken = block.turns.taken().tolist()
+        self.taken = block.turns.rows_taken().tolist()
         return self.outcome._replace(failures=[*self.outcome.failures, *((row, BAD) for row in self.fails)])
 
 
@@ -134,7 +134,7 @@ def test_a_tuple_of_several_roots_is_blocked_by_each_of_them() -> None:
     rows = iter(turns)
     assert next(rows) == 0
     assert next(rows) == 1
-    turns.failed(1)
+    turns.block_behind(1)
     assert list(rows) == [2], "what has no root waits for nobody"
     assert [row for row, _ in turns.blocked] == [3]
 
@@ -349,6 +349,6 @@ def test_a_hook_that_only_traces_does_not_make_a_basic_bolt_work_by_hand() -> No
 def test_each_row_that_stays_keeps_its_own_task(row: int) -> None:
     """On a direct stream a row would go to the task of another one."""
     rows = emitted(STREAM, ("a", 0), ("b", 1), ("c", 2))._replace(tasks=np.array([5, 6, 7]))
-    kept = rows.apart_from([row])
+    kept = rows.without_inputs([row])
     assert kept.tasks is not None
     assert kept.tasks.tolist() == [task for parent, task in enumerate((5, 6, 7)) if parent != row]

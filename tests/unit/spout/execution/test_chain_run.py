@@ -292,7 +292,7 @@ def test_rows_carry_their_root_and_their_ordinal() -> None:
         Delivery(5, ((3, 0),)),
         Delivery(5, ((3, 1),)),
     ]
-    assert run.report().gave.rows == 4
+    assert run.report().sent_fingerprint.rows == 4
 
 
 def test_an_arrow_bolt_fails_rows_and_loses_what_they_emitted() -> None:
@@ -422,7 +422,7 @@ def test_a_rich_bolt_joins_two_roots_into_one_tuple_over_batches() -> None:
         (7, [0, 0]),
     ]
     report = run.report()
-    assert (report.outstanding, failed(report), report.gave.rows) == ({}, {}, 1)
+    assert (report.outstanding, failed(report), report.sent_fingerprint.rows) == ({}, {}, 1)
 
 
 def test_what_a_rich_bolt_forgets_is_outstanding_and_what_it_raises_fails() -> None:

@@ -313,10 +313,10 @@ def test_a_row_is_asked_for_when_its_turn_comes_and_a_failed_one_is_noted_before
                 if row != 1:
                     yield row
 
-        def failed(self, row: int) -> None:
+        def block_behind(self, row: int) -> None:
             happened.append(f"failed {row}")
 
-        def taken(self) -> Any:
+        def rows_taken(self) -> Any:
             return np.array([0, 2])
 
     block = block_of(["bad", "a", "b"])._replace(turns=Noted(3))

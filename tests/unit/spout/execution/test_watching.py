@@ -17,7 +17,7 @@ from spout.publishing.blob import decode, encode
 from spout.topology.chain import Chain, Step
 from spout.topology.stage_pass import StagePass
 from spout.tuples.anchors import ORDINAL_BITS, Anchors, Carry
-from spout.tuples.counts import TIME_BOUNDS_NS, Counted, Counts, Measure, What, added, count_of
+from spout.tuples.counts import TIME_BOUNDS_NS, Counted, Counts, Measure, What, count_of, sum_of_counts
 from spout.tuples.failures import Cause
 from spout.tuples.rows import ArrowRows
 from spout.tuples.tuple import SPARK, Rows, StreamId, Tuple
@@ -220,7 +220,7 @@ def test_each_tuple_counts_with_the_mean_time_of_the_rows_that_it_was_timed_with
     ms = {number * MS: bisect_left(TIME_BOUNDS_NS, number * MS) for number in (1, 2, 50)}
     assert first[executed].times == ((ms[2 * MS], 4), (ms[50 * MS], 2))
     assert second[executed].times == ((ms[MS], 1),)
-    both = added([first, second])[executed]
+    both = sum_of_counts([first, second])[executed]
     assert both == Measure(7, 109 * MS, ((ms[MS], 1), (ms[2 * MS], 4), (ms[50 * MS], 2)))
     assert all(TIME_BOUNDS_NS[at - 1] < each <= TIME_BOUNDS_NS[at] for each, at in ms.items())
 

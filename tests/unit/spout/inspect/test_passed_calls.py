@@ -29,14 +29,13 @@ from spout.planning.journal import BEGINNING
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import KeyedRoots, RootPositions
-from spout.publishing.fold import Evaluated
 from spout.publishing.publish import BatchLane, Publisher, publication_of
 from spout.publishing.settle import settle
 from spout.streaming.options import plan_between
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG
 from tests.support.outcomes import outcome_from
-from tests.support.reports import task_report
+from tests.support.reports import reported, task_report
 from tests.support.worlds.planning import World, batch
 
 A = source_of(1, 0)
@@ -71,8 +70,8 @@ def test_the_driver_finds_the_records_of_a_task_that_reports_it(is_behind_keyed:
         places = RootPositions(np.array([A, A]), np.array([3, 4]))
         reports.append(task_report("keyed", keyed_roots=KeyedRoots(np.array([70, 71]), places)))
         reports.append(decode(encode(task_report("last", keyed_roots=KeyedRoots(), passed=passed))))
-    evaluations = [Evaluated(number, number, 0, report) for number, report in enumerate(reports[:1])]
-    evaluations += [Evaluated(number, 9, 0, report) for number, report in enumerate(reports[1:], start=1)]
+    evaluations = [reported(number, number, 0, report) for number, report in enumerate(reports[:1])]
+    evaluations += [reported(number, 9, 0, report) for number, report in enumerate(reports[1:], start=1)]
     (call,) = settle(evaluations, (), lambda _stage: 1).passed
     of_batch = (SourceRun(A, 18, 20), SourceRun(A + 1, 5, 6))
     assert call == PassedCall("embed", HUNG, HOW, (SourceRun(A, 3, 5),) if is_behind_keyed else of_batch)
@@ -164,7 +163,7 @@ def test_what_a_former_life_of_the_query_has_noted_of_other_roots_is_left_out() 
         ranges=plan.ranges,
         passed=((cause, np.array([-1, 9, 10])), (cause, np.array([99]))),
     )
-    (call,) = settle([Evaluated(0, 0, 0, reads)], (), lambda _stage: 1).passed
+    (call,) = settle([reported(0, 0, 0, reads)], (), lambda _stage: 1).passed
     assert call.runs == (SourceRun(A, 19, 20),)
 
 

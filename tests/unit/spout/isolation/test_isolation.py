@@ -228,7 +228,13 @@ class Done:
         """What of the report counts, but for causes."""
         report = self.report
         outstanding = {path: sorted(rows.tolist()) for path, rows in report.outstanding.items()}
-        return sorted(self.failed), outstanding, touched_in(report), report.took, report.gave
+        return (
+            sorted(self.failed),
+            outstanding,
+            touched_in(report),
+            report.received_fingerprint,
+            report.sent_fingerprint,
+        )
 
 
 def isolated(
@@ -555,15 +561,15 @@ def test_a_search_finds_the_poison_and_nothing_else(poison: set[int]) -> None:
     search = PoisonSearch(range(8))
     for _ in range(60):
         if poison <= search.withheld:
-            if search.survived():
+            if search.record_survival():
                 break
         else:
-            assert search.died()
+            assert search.record_death()
     assert sorted(search.poison) == sorted(poison)
 
 
 def test_a_search_gives_up_where_nothing_helps() -> None:
-    assert not PoisonSearch(range(8)).died()
+    assert not PoisonSearch(range(8)).record_death()
 
 
 def test_an_error_that_is_no_tuple_s_is_raised_in_the_worker() -> None:

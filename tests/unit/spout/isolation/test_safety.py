@@ -29,7 +29,7 @@ from spout.isolation.safety import (
 from spout.isolation.task_runs import MALLOC_VARIABLES
 from spout.link.planner_link import PlannerLink
 from spout.planning.plan import BatchPlan
-from spout.publishing.batch_warnings import counted, isolated_records
+from spout.publishing.batch_warnings import isolated_counts, isolated_records
 from spout.streaming.application import WorkDone
 from spout.tuples.failures import Cause
 from spout.tuples.poison import HUNG, WORKER_DIED
@@ -103,9 +103,9 @@ def test_isolated_records_are_named_by_their_place_and_counted() -> None:
         ("a.g.replay/3@7", hung),
         ("a.g.replay/3@8", hung),
     ]
-    assert counted(outcome) == {WORKER_DIED: 3, HUNG: 2}
+    assert isolated_counts(outcome) == {WORKER_DIED: 3, HUNG: 2}
     work = WorkDone()
-    work.add({}, (), counted(outcome))
+    work.add({}, (), isolated_counts(outcome))
     work.add({}, (), {HUNG: 1})
     assert work.isolated == {WORKER_DIED: 3, HUNG: 3}
 

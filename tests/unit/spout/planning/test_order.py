@@ -34,7 +34,7 @@ from spout.planning.pace import BatchPace
 from spout.planning.plan import BatchPlan, ReadTask, read_tasks
 from spout.planning.supply import Supply
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.fold import TaskReport
 from spout.publishing.settle import settle
 from spout.standalone.kafka_spout import KafkaSpout
 from spout.streaming.ordered_read import Copies, Copy, origin_of
@@ -42,7 +42,7 @@ from spout.streaming.stream import _group_and_tracked
 from spout.tuples.failures import Cause
 from tests.support.odd_keys import KEYS
 from tests.support.outcomes import failed_by_cause
-from tests.support.reports import changed_report, task_report
+from tests.support.reports import changed_report, reported, task_report
 
 A, B = line_of_key(b"a"), line_of_key(b"b")
 JOURNAL = Journal("s", 1, 7, 2, MappingProxyType({65_536: SourceMark(0, 9)}), (SourceRun(65_536, 4, 9),))
@@ -223,7 +223,7 @@ def test_behind_a_record_that_is_open_stands_the_rest_of_its_line_open_or_not() 
 
 def settled(report: TaskReport) -> dict[Cause, list[int]]:
     read = decode(encode(replace(report, plan=PLAN, ranges=PLAN.ranges)))
-    outcome = settle([Evaluated(1, 0, 0, read)], (), lambda _stage: None)
+    outcome = settle([reported(1, 0, 0, read)], (), lambda _stage: None)
     return {cause: roots.tolist() for cause, roots in failed_by_cause(outcome)}
 
 
@@ -255,7 +255,7 @@ def test_what_stands_behind_a_record_that_an_earlier_evaluation_failed_is_held_t
     rows = np.array([[n, A, n] for n in (1, 3)], np.int64)
     done = task_report("split", plan=PLAN, ranges=PLAN.ranges, lined=(Lined("t/0", "lines", rows[:0]),))
     failed = changed_report(done, failures=((boom, np.array([1])),), lined=(Lined("t/0", "lines", rows),))
-    outcome = settle([Evaluated(1, 0, 0, failed), Evaluated(2, 1, 0, done)], (), lambda _stage: None)
+    outcome = settle([reported(1, 0, 0, failed), reported(2, 1, 0, done)], (), lambda _stage: None)
     found = {cause: roots.tolist() for cause, roots in failed_by_cause(outcome)}
     assert found == {boom: [1], Cause("lines", HELD, "waits for t/0@1"): [3]}
 

@@ -14,12 +14,11 @@ from spout.bolts.hooks import BoltContext
 from spout.builder.topology import TopologyBuilder
 from spout.publishing.batch_warnings import WARN_MS, LeftOpen, left_open
 from spout.publishing.delayed import RootPositions
-from spout.publishing.fold import Evaluated
 from spout.publishing.settle import Moment, settle
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Tuple
 from tests.support.outcomes import open_edges_of, open_roots_of, outcome_from, released_marks
-from tests.support.reports import task_report
+from tests.support.reports import reported, task_report
 from tests.support.worlds.topology_world import TOPICS, Ran, run
 
 INPUTS: tuple[Input, ...] = (TOPICS.input("lines"),)
@@ -90,7 +89,7 @@ def test_what_is_held_on_purpose_is_no_ones_fault() -> None:
     """`spout.hold` and `spout.keyed` list apart what waits; its sum misses an edge all the same."""
     plan = run(two("-", "-"), LINES, print).outcome.plan
     outcome = outcome_from(plan, partial=np.array([0, 1]), residual=np.array([5, 6], np.uint64))
-    assert left_open([Evaluated(0, 0, 0, task_report("hold"))], outcome) == {}
+    assert left_open([reported(0, 0, 0, task_report("hold"))], outcome) == {}
 
 
 def test_an_evaluation_that_does_not_count_names_nobody() -> None:
@@ -160,7 +159,7 @@ def test_the_bolt_of_ack_anchors_is_named_with_a_record_of_an_earlier_batch(
         open_places=places(101, 9, 102, 9, 8, 7),
         open_edges=np.arange(6).astype(np.uint64),
     )
-    evaluations = [Evaluated(1, 0, 0, read), Evaluated(2, 0, 0, task_report("ack", marks=released))]
+    evaluations = [reported(1, 0, 0, read), reported(2, 0, 0, task_report("ack", marks=released))]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, 0))
     with caplog.at_level(logging.WARNING, "windhover.spout"):
         LeftOpen().warn("q", evaluations, outcome, INPUTS)

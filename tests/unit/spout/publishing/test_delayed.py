@@ -22,7 +22,7 @@ from spout.publishing.delayed import (
     RootPositions,
     held_edges,
 )
-from spout.publishing.fold import Evaluated, outstanding_of
+from spout.publishing.fold import outstanding_of
 from spout.publishing.publish import BatchLane, Publication, publication_of
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.publishing.settle import Moment, settle
@@ -30,7 +30,7 @@ from spout.streaming.batch_log import Logged
 from spout.tuples.failures import Cause
 from spout.tuples.tuple import Delivery
 from tests.support.outcomes import held_of, places_of_marks, released_marks
-from tests.support.reports import held_in, task_report
+from tests.support.reports import changed_report, held_in, reported, task_report
 from tests.support.worlds.held_batches import (
     LONGER_MS,
     A,
@@ -149,9 +149,9 @@ def test_a_tuple_that_stands_in_several_rows_of_a_batch_is_acked_once() -> None:
     opened = batch(FIRST, task_report("hold", held=older))
     rows = [released(FIRST, older, slice(0, 1)), released(FIRST, older), released(SECOND, own)]
     rows.append(released(SECOND, own, slice(0, 1)))
-    tasks = [Evaluated(9, 9, part, task_report("ack", marks=each)) for part, each in enumerate(rows)]
-    holding = Evaluated(2, 2, 0, task_report("hold", held=own))
-    reads = Evaluated(1, 1, 0, task_report("read_stream", plan=SECOND, ranges=SECOND.ranges))
+    tasks = [reported(9, 9, part, task_report("ack", marks=each)) for part, each in enumerate(rows)]
+    holding = reported(2, 2, 0, task_report("hold", held=own))
+    reads = reported(1, 1, 0, task_report("read_stream", plan=SECOND, ranges=SECOND.ranges))
     outcome = settle([reads, holding, *tasks], (), lambda _stage: None, Moment(SECOND, 0))
     assert open_roots(opened, publication_of(outcome, BatchLane("q/s", 2))) == set()
 
@@ -212,8 +212,8 @@ def test_two_sides_that_read_one_batch_count_it_once_and_hold_it_each() -> None:
     reports = [task_report("read_stream", plan=FIRST, ranges=FIRST.ranges)] * 2
     sides = [task_report("bought", held=bought), task_report("paid", held=paid)]
     for stages in ((1, 2), (1, 1)):  # the second without a shuffle: one partition has both sides
-        evaluations = [Evaluated(stage, 0, 0, read) for stage, read in zip(stages, reports, strict=True)]
-        evaluations += [Evaluated(stage, 0, 0, side) for stage, side in zip(stages, sides, strict=True)]
+        evaluations = [reported(stage, 0, 0, read) for stage, read in zip(stages, reports, strict=True)]
+        evaluations += [reported(stage, 0, 0, side) for stage, side in zip(stages, sides, strict=True)]
         outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
         first = publication_of(outcome, BatchLane("q/s", 1))
         assert open_roots(first) == {(A, 10), (A, 11), (A, 12)}
@@ -225,8 +225,8 @@ def test_two_sides_that_read_one_batch_count_it_once_and_hold_it_each() -> None:
 
 
 def test_a_side_that_was_not_evaluated_fails_the_batch() -> None:
-    reads = [Evaluated(n, 0, 0, task_report("read_stream", plan=FIRST, ranges=FIRST.ranges)) for n in (1, 2)]
-    bought = Evaluated(1, 0, 0, task_report("bought", held=held(FIRST, 0)))
+    reads = [reported(n, 0, 0, task_report("read_stream", plan=FIRST, ranges=FIRST.ranges)) for n in (1, 2)]
+    bought = reported(1, 0, 0, task_report("bought", held=held(FIRST, 0)))
     with pytest.raises(TrackingError, match="'paid' was not evaluated to its end"):
         settle([*reads, bought], ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
 
@@ -237,17 +237,17 @@ def test_a_record_that_one_side_alone_could_not_read_is_absent_and_never_acked(
 ) -> None:
     """Rule 2: it left the log, or was compacted, between the two reads; the newer one need not know."""
     read = task_report("read_stream", plan=FIRST, ranges=FIRST.ranges)
-    gone = replace(read, absent=(SourceRun(A, 12, 14), SourceRun(B, 5, 6)), lost=2)
-    other = replace(read, absent=(SourceRun(A, 13, 15),))
+    gone = changed_report(read, absent=(SourceRun(A, 12, 14), SourceRun(B, 5, 6)), lost_count=2)
+    other = changed_report(read, absent=(SourceRun(A, 13, 15),))
     holds = task_report("bought", held=held(FIRST, 1)), task_report("paid", held=held(FIRST, 8))
     evaluations = [
-        Evaluated(stage, 0, 0, report)
+        reported(stage, 0, 0, report)
         for stage, *reports in zip(stages, (gone, other), holds, strict=True)
         for report in reports
     ]
     outcome = settle(evaluations, ("bought", "paid"), lambda _stage: 1, Moment(FIRST, 0))
-    assert outcome.lost == 2
-    assert outcome.absent == (SourceRun(A, 12, 15), SourceRun(B, 5, 6))
+    assert outcome.missing.lost_count == 2
+    assert outcome.missing.absent == (SourceRun(A, 12, 15), SourceRun(B, 5, 6))
     publication = publication_of(outcome, BatchLane("q/s", 1))
     assert not {(A, 12), (A, 13), (A, 14), (B, 5)} & sums(publication).keys()
     assert {(A, 10), (B, 6)} <= sums(publication).keys()
@@ -337,7 +337,7 @@ def test_where_the_state_may_hold_no_longer_only_a_reset_moves_a_deadline(longer
         task_report("hold", held=held(SECOND, 1)),
         task_report("keyed", marks=held_on(FIRST, 3)),
     ]
-    evaluations = [Evaluated(stage, stage, 0, report) for stage, report in enumerate(reports)]
+    evaluations = [reported(stage, stage, 0, report) for stage, report in enumerate(reports)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(SECOND, 0))
     assert held_of(outcome).tolist() == [1]
     publication = publication_of(outcome, BatchLane("q/s", 1), longer_ms)
@@ -394,7 +394,7 @@ def test_a_batch_that_emits_nothing_counts_timeouts_from_its_own_time() -> None:
 def test_a_batch_that_emitted_something_needs_its_read_tasks() -> None:
     report = task_report("ack", marks=released(FIRST, held(FIRST, 0)))
     with pytest.raises(TrackingError, match="no read task"):
-        settle([Evaluated(1, 1, 0, report)], (), lambda _stage: 1, Moment(SECOND, 0))
+        settle([reported(1, 1, 0, report)], (), lambda _stage: 1, Moment(SECOND, 0))
 
 
 def test_rows_that_sparks_operators_made_of_one_tuple_have_edges_of_their_own() -> None:

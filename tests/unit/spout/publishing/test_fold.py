@@ -13,7 +13,7 @@ from acker.identity import child_edge, root_edge
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import Evaluated, TaskReport, outstanding_of
+from spout.publishing.fold import TaskReport, outstanding_of
 from spout.publishing.settle import settle
 from spout.streaming.query_plan import label, refuse_namesakes
 from spout.tuples.anchors import Fingerprint, fingerprint
@@ -22,7 +22,7 @@ from spout.tuples.failures import Cause
 from spout.tuples.raised import Raised
 from spout.tuples.tuple import Delivery, StreamId
 from tests.support.outcomes import failed_by_cause, open_edges_of, open_roots_of, touched_of
-from tests.support.reports import changed_report, failures_of, task_report
+from tests.support.reports import changed_report, failures_of, reported, task_report
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, True, (SourceRun(A, 10, 20), SourceRun(B, 5, 15)))
@@ -35,9 +35,9 @@ def nobody_knows(stage: int) -> None:
     """Say that the number of a stage's tasks is forgotten."""
 
 
-def read(stage: int = 1, *reports: TaskReport) -> list[Evaluated]:
+def read(stage: int = 1, *reports: TaskReport) -> list[TaskReport]:
     """Return the read tasks of one stage."""
-    return [Evaluated(stage, n, n, report) for n, report in enumerate(reports or (LEFT, RIGHT))]
+    return [reported(stage, n, n, report) for n, report in enumerate(reports or (LEFT, RIGHT))]
 
 
 def failing(report: TaskReport, *roots: int, cause: Cause = BAD) -> TaskReport:
@@ -48,7 +48,7 @@ def failing(report: TaskReport, *roots: int, cause: Cause = BAD) -> TaskReport:
 def test_a_batch_of_which_all_was_read_leaves_nothing_open() -> None:
     """S55."""
     outcome = settle(read(), (), nobody_knows)
-    assert (outcome.plan, failed_by_cause(outcome), outcome.absent) == (PLAN, (), ())
+    assert (outcome.plan, failed_by_cause(outcome), outcome.missing.absent) == (PLAN, (), ())
     assert (len(open_roots_of(outcome)), len(touched_of(outcome))) == (0, 0)
 
 
@@ -76,25 +76,25 @@ def test_as_many_positions_as_planned_are_not_yet_those_that_were_planned() -> N
 
 def test_the_newest_complete_evaluation_counts_and_a_failure_in_any_one_does() -> None:
     """Two actions on a batch run the bolts twice; a take after them is not complete, and may fail roots."""
-    older = read(1, failing(LEFT, 3), replace(RIGHT, absent=(SourceRun(B, 5, 6),)))
+    older = read(1, failing(LEFT, 3), changed_report(RIGHT, absent=(SourceRun(B, 5, 6),)))
     newer = read(2, LEFT, failing(RIGHT, 12))
     part = read(3, failing(LEFT, 1))
     outcome = settle([*part, *older, *newer], (), nobody_knows)
     assert [(cause, roots.tolist()) for cause, roots in failed_by_cause(outcome)] == [(BAD, [1, 3, 12])]
-    assert outcome.absent == ()
+    assert outcome.missing.absent == ()
 
 
 def test_a_repeated_read_task_counts_once_and_what_either_attempt_failed_is_failed() -> None:
     """Rule 3: a task behind a shuffle may have read what the first wrote, without the rows of what failed."""
-    first, second = Evaluated(1, 0, 0, failing(LEFT, 1)), Evaluated(1, 7, 0, LEFT)
-    outcome = settle([first, second, Evaluated(1, 1, 1, RIGHT)], (), nobody_knows)
+    first, second = reported(1, 0, 0, failing(LEFT, 1)), reported(1, 7, 0, LEFT)
+    outcome = settle([first, second, reported(1, 1, 1, RIGHT)], (), nobody_knows)
     assert [roots.tolist() for _, roots in failed_by_cause(outcome)] == [[1]]
 
 
 def test_of_a_repeated_read_task_the_newest_attempt_says_what_is_open() -> None:
     older, newer = (outstanding_of([Delivery(0, hops)]) for hops in ((), ((7, 0),)))
-    attempts = [Evaluated(1, 0, 0, replace(LEFT, outstanding=older))]
-    attempts += [Evaluated(1, 7, 0, replace(LEFT, outstanding=newer)), Evaluated(1, 1, 1, RIGHT)]
+    attempts = [reported(1, 0, 0, replace(LEFT, outstanding=older))]
+    attempts += [reported(1, 7, 0, replace(LEFT, outstanding=newer)), reported(1, 1, 1, RIGHT)]
     for arrived in (attempts, attempts[::-1]):
         outcome = settle(arrived, (), nobody_knows)
         assert open_edges_of(outcome).tolist() == [child_edge(root_edge(A, 10), 7, 0)]
@@ -105,7 +105,7 @@ def test_what_any_run_of_a_read_task_left_open_is_not_acked(stages: tuple[int, .
     """Rule 3: a task behind a shuffle may have read its rows, without those that another run emitted."""
     left = replace(LEFT, outstanding=outstanding_of([Delivery(3, ((7, 0),)), Delivery(5, ())]))
     runs = [
-        Evaluated(stage, 10 * attempt + part, part, report)
+        reported(stage, 10 * attempt + part, part, report)
         for attempt, stage in enumerate(stages)
         for part, report in enumerate((left if attempt < len(stages) - 1 else LEFT, RIGHT))
     ]
@@ -118,9 +118,9 @@ def test_what_any_run_of_a_read_task_left_open_is_not_acked(stages: tuple[int, .
 def test_what_any_run_of_a_partition_behind_a_shuffle_left_open_is_not_acked(upstream: str) -> None:
     source = FEEDING if upstream else read()
     took = fingerprint(4, np.array([1, 2, 3, 4], np.int64)) if upstream else Fingerprint()
-    fine = task_report("count", upstream, took=took)
+    fine = task_report("count", upstream, received_fingerprint=took)
     left = replace(fine, outstanding=outstanding_of([Delivery(12, ((7, 1),))]))
-    runs = [Evaluated(2, 5, 0, left), Evaluated(2, 7, 0, left), Evaluated(2, 9, 0, fine)]
+    runs = [reported(2, 5, 0, left), reported(2, 7, 0, left), reported(2, 9, 0, fine)]
     outcome = settle([*source, *runs], [] if upstream else ["count"], lambda stage: 1)
     assert open_roots_of(outcome).tolist() == [12]
 
@@ -142,13 +142,15 @@ def test_two_operators_that_read_the_batch_fail_it_by_name() -> None:
 
 
 GAVE = fingerprint(4, np.array([1, 2, 3, 4]))
-FEEDING = read(1, replace(LEFT, consumer="count", gave=GAVE), replace(RIGHT, consumer="count"))
+FEEDING = read(1, replace(LEFT, consumer="count", sent_fingerprint=GAVE), replace(RIGHT, consumer="count"))
 
 
-def counting(stage: int, partition: int, *anchors: int) -> Evaluated:
+def counting(stage: int, partition: int, *anchors: int) -> TaskReport:
     """Return a task of the bolt ``count`` that received rows with these anchors."""
     took = fingerprint(len(anchors), np.array(anchors, np.int64))
-    return Evaluated(stage, 10 * stage + partition, partition, task_report("count", "split", took=took))
+    return reported(
+        stage, 10 * stage + partition, partition, task_report("count", "split", received_fingerprint=took)
+    )
 
 
 def test_other_rows_of_the_same_number_and_sum_are_not_those_that_were_emitted() -> None:
@@ -180,7 +182,7 @@ def test_a_bolt_that_was_sent_nothing_need_not_report() -> None:
 
 def test_a_bolt_behind_sparks_operators_must_have_finished_its_stage() -> None:
     marks = np.array([True, False, True])
-    loose = [Evaluated(2, 5, 0, task_report("split2", received=marks))]
+    loose = [reported(2, 5, 0, task_report("split2", received=marks))]
     assert settle([*read(), *loose], ["split2"], lambda stage: 1).plan == PLAN
     for evaluations, tasks in (([*read(), *loose], 2), (read(), 1)):
         with pytest.raises(TrackingError, match="'split2' was not evaluated to its end"):
@@ -190,8 +192,8 @@ def test_a_bolt_behind_sparks_operators_must_have_finished_its_stage() -> None:
 def test_what_a_lost_executor_took_along_is_done_again_and_the_whole_counts() -> None:
     """Rule 3: its stage is a new one, with fewer tasks; what the others left open is open all the same."""
     open_ = task_report("split2", outstanding=outstanding_of([Delivery(0, ((7, 0),))]))
-    whole = [Evaluated(2, 5, 0, open_), Evaluated(2, 6, 1, task_report("split2"))]
-    again = Evaluated(3, 7, 1, failing(task_report("split2"), 4))
+    whole = [reported(2, 5, 0, open_), reported(2, 6, 1, task_report("split2"))]
+    again = reported(3, 7, 1, failing(task_report("split2"), 4))
     outcome = settle([*read(), *whole, again], ["split2"], {2: 2, 3: 1}.get)
     assert open_roots_of(outcome).tolist() == [0]
     assert [roots.tolist() for _, roots in failed_by_cause(outcome)] == [[4]]
@@ -202,10 +204,10 @@ def test_what_any_attempt_of_a_repeated_partition_behind_a_shuffle_failed_is_fai
     """Rule 3: the rows of either may be those that the sink got, in whatever order the reports arrive."""
     source = FEEDING if upstream else read()
     took = fingerprint(4, np.array([1, 2, 3, 4], np.int64)) if upstream else Fingerprint()
-    fine = task_report("count", upstream, took=took)
+    fine = task_report("count", upstream, received_fingerprint=took)
     fails_two = failing(fine, 3, 12)
     for older, newest in ((fine, fails_two), (fails_two, fine)):
-        attempts = [Evaluated(2, 5, 0, older), Evaluated(2, 9, 0, newest)]
+        attempts = [reported(2, 5, 0, older), reported(2, 9, 0, newest)]
         for arrived in (attempts, attempts[::-1]):
             outcome = settle([*source, *arrived], [] if upstream else ["count"], lambda stage: 1)
             assert [root for _, roots in failed_by_cause(outcome) for root in roots.tolist()] == [3, 12]
@@ -213,8 +215,8 @@ def test_what_any_attempt_of_a_repeated_partition_behind_a_shuffle_failed_is_fai
 
 def test_of_a_partition_behind_a_shuffle_that_was_repeated_the_newest_attempt_says_what_is_open() -> None:
     older, newer = (outstanding_of([Delivery(0, hops)]) for hops in ((), ((7, 0),)))
-    attempts = [Evaluated(2, 5, 0, task_report("count", outstanding=older))]
-    attempts += [Evaluated(2, 9, 0, task_report("count", outstanding=newer))]
+    attempts = [reported(2, 5, 0, task_report("count", outstanding=older))]
+    attempts += [reported(2, 9, 0, task_report("count", outstanding=newer))]
     for arrived in (attempts, attempts[::-1]):
         outcome = settle([*read(), *arrived], ["count"], lambda stage: 1)
         assert open_edges_of(outcome).tolist() == [child_edge(root_edge(A, 10), 7, 0)]
@@ -230,10 +232,10 @@ def test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch
     """Rule 3: one of them would count as another evaluation of the other, and what it left open as acked."""
     says = "two operators of the query are called 'split'.*name="
     open_ = replace(LEFT, outstanding=outstanding_of([Delivery(0, ())]))
-    behind = Evaluated(2, 5, 0, task_report("split"))
+    behind = reported(2, 5, 0, task_report("split"))
     with pytest.raises(TrackingError, match=says):
         settle([*read(1, open_, RIGHT), behind], ["split"], lambda stage: 1)
-    alone, chained = Evaluated(2, 5, 0, task_report("count")), Evaluated(3, 6, 0, task_report("count+keep"))
+    alone, chained = reported(2, 5, 0, task_report("count")), reported(3, 6, 0, task_report("count+keep"))
     with pytest.raises(TrackingError, match="two operators of the query are called 'count'"):
         settle([*read(), alone, chained], ["count"], lambda stage: 1)
     with pytest.raises(TrackingError, match="two operators of the query are called 'count'"):
@@ -242,7 +244,7 @@ def test_an_operator_behind_sparks_that_is_called_as_another_one_fails_the_batch
 
 def test_a_root_that_two_first_bolts_receive_fails_the_batch_by_name() -> None:
     marks = np.array([False, True])
-    twice = [Evaluated(2, n, n, task_report("split2", received=marks)) for n in range(2)]
+    twice = [reported(2, n, n, task_report("split2", received=marks)) for n in range(2)]
     with pytest.raises(TrackingError, match="'split2' received a root twice"):
         settle([*read(), *twice], (), nobody_knows)
 
@@ -270,9 +272,9 @@ def test_a_report_survives_its_way_to_the_driver() -> None:
         failures=failures_of([(3, BAD), (4, BAD)]),
         outstanding=outstanding_of([Delivery(0, ()), Delivery(12, ((7, 2), (9, 1)))]),
         touched=np.array([1, 2]),
-        took=Fingerprint(3, 2**64 - 1),
-        gave=Fingerprint(1, 2),
-        lost=7,
+        received_fingerprint=Fingerprint(3, 2**64 - 1),
+        sent_fingerprint=Fingerprint(1, 2),
+        lost_count=7,
     )
     again = decode(encode(report))
     assert repr(again) == repr(report)

@@ -18,7 +18,7 @@ from acker.identity import I64, child_edge, root_edge
 from acker.wire.causes import HELD
 from acker.wire.events import SourceRun
 from spout.planning.plan import BatchPlan
-from spout.publishing.batch_warnings import counted
+from spout.publishing.batch_warnings import isolated_counts
 from spout.publishing.blob import decode, encode
 from spout.publishing.delayed import (
     NEVER_MS,
@@ -28,9 +28,9 @@ from spout.publishing.delayed import (
     KeyedRoots,
     RootPositions,
     held_edges,
-    split,
+    own_and_older,
 )
-from spout.publishing.fold import BatchOutcome, Evaluated, LateNote, TaskReport, merged, not_done, placed
+from spout.publishing.fold import BatchOutcome, LateNote, TaskReport, merged, not_done, placed
 from spout.publishing.report_accumulator import (
     LedgerParam,
     ReportLedger,
@@ -58,7 +58,7 @@ from tests.support.outcomes import (
     positions_by_cause,
     released_marks,
 )
-from tests.support.reports import Held, failures_in, held_in, task_report, touched_in
+from tests.support.reports import Held, failures_in, held_in, reported, task_report, touched_in
 
 A, B = 1 << 16, 1 << 16 | 1
 PLAN = BatchPlan("g", "s", 1, 4, 99, 30_000, tracked=True, ranges=(SourceRun(A, 10, 20), SourceRun(B, 5, 8)))
@@ -79,7 +79,7 @@ def at(*roots: tuple[int, int]) -> RootPositions:
 def settled(*reports: TaskReport, late_ms: int | None = None) -> BatchOutcome:
     """Settle a batch of one read task and of further reports, each of a stage of its own."""
     moment = None if late_ms is None else Moment(PLAN, late_ms)
-    evaluated = [Evaluated(stage, stage, 0, report) for stage, report in enumerate((READ, *reports))]
+    evaluated = [reported(stage, stage, 0, report) for stage, report in enumerate((READ, *reports))]
     return settle(evaluated, (), lambda _stage: 1, moment)
 
 
@@ -117,7 +117,7 @@ def test_isolated_records_are_counted_by_their_errors_and_others_are_not() -> No
         (hung, numbers(4)),
         (replace_operator(died), numbers(5)),
     )
-    assert counted(outcome_from(PLAN, failed)) == {WORKER_DIED: 3, HUNG: 1}
+    assert isolated_counts(outcome_from(PLAN, failed)) == {WORKER_DIED: 3, HUNG: 1}
 
 
 def replace_operator(cause: Cause) -> Cause:
@@ -181,9 +181,11 @@ def test_held_tuples_without_their_times_are_refused() -> None:
 
 def test_the_first_root_of_a_batch_is_not_an_older_one() -> None:
     first = at((A, 10))
-    found = split(PLAN.index(), released_marks(touched=first, held_on=first, failures=((BAD, first),)))
+    found = own_and_older(
+        PLAN.index(), released_marks(touched=first, held_on=first, failures=((BAD, first),))
+    )
     assert len(found.older) == 0
-    assert found.touched.tolist() == [0]
+    assert found.own_touched.tolist() == [0]
 
 
 @pytest.mark.parametrize("subscriptions", [(), (7,)])
@@ -289,24 +291,24 @@ def test_what_is_held_and_failed_is_not_held_and_the_first_highest_time_counts()
         "hold",
         held=held,
         failures=((BAD, numbers(1)),),
-        newest=(column, column._replace(run=SourceRun(B, 5, 6))),
+        highest_times=(column, column._replace(run=SourceRun(B, 5, 6))),
     )
     outcome = settled(report)
     assert held_of(outcome).tolist() == [0, 2]
-    assert outcome.newest == (column, HighestTime("hold", 0, SourceRun(A, 10, 11), is_held=True))
+    assert outcome.highest_times == (column, HighestTime("hold", 0, SourceRun(A, 10, 11), is_held=True))
 
 
 def test_a_root_received_twice_is_named_whatever_stands_between() -> None:
     """A report without marks between two with them changes nothing."""
     marks = np.array([True, False, True, False])
     tasks = [
-        Evaluated(2, 2, 0, task_report("late", received=marks)),
-        Evaluated(2, 3, 1, task_report("late")),
-        Evaluated(2, 4, 2, task_report("late", received=~marks & np.array([False, True, False, False]))),
+        reported(2, 2, 0, task_report("late", received=marks)),
+        reported(2, 3, 1, task_report("late")),
+        reported(2, 4, 2, task_report("late", received=~marks & np.array([False, True, False, False]))),
     ]
-    read = Evaluated(1, 1, 0, READ)
+    read = reported(1, 1, 0, READ)
     assert failed_by_cause(settle([read, *tasks], (), lambda _stage: None)) == ()
-    tasks[2] = Evaluated(2, 4, 2, task_report("late", received=np.array([False, True, True])))
+    tasks[2] = reported(2, 4, 2, task_report("late", received=np.array([False, True, True])))
     with pytest.raises(TrackingError, match=r"number 2 of the batch"):
         settle([read, *tasks], (), lambda _stage: None)
 
@@ -340,7 +342,7 @@ def test_a_batch_of_nothing_has_lost_nothing() -> None:
     """A watermark moved, and Spark evicted what it held."""
     empty = replace(PLAN, ranges=())
     outcome = settle([], (), lambda _stage: 1, Moment(empty, 5))
-    assert (outcome.plan, outcome.lost, outcome.absent) == (empty, 0, ())
+    assert (outcome.plan, outcome.missing.lost_count, outcome.missing.absent) == (empty, 0, ())
 
 
 class Driver:
@@ -393,8 +395,10 @@ def test_a_task_adds_its_report_and_an_executor_logs_what_was_raised(
             add(accumulator, "stream", report)
     assert ("Traceback of this" in caplog.text) is has_executors
     rows = [row for each in added for tasks in each.values() for row in tasks.values()]
-    assert [row[:4] for row in rows] == [(0, 0, 0, "stream")] * 3
-    assert [decode(row[4]).operator if row[4] else None for row in rows] == ["split", "split", None]
+    assert [stream for stream, _ in rows] == ["stream"] * 3
+    reports = [decode(blob) if blob else None for _, blob in rows]
+    assert [report.operator if report else None for report in reports] == ["split", "split", None]
+    assert {report.task for report in reports if report} == {(0, 0, 0)}
     assert {batch for each in added for batch in each} == {("", -1)}
     assert task_name() == TaskName("", -1, 0, 0, 0, 0)
 
@@ -427,13 +431,13 @@ def test_a_report_that_cannot_be_merged_stops_the_batch_and_raises_nowhere_else(
 def test_the_plan_is_that_of_a_read_task_and_untracked_rows_leave_nothing_to_publish() -> None:
     ledger = ReportLedger(cast("Any", Driver()))
     for name, report in (("1", task_report("count")), ("2", READ)):
-        ledger.accumulator.add({("q", 1): {name: (1, 1, 0, "s", encode(report))}})
+        ledger.accumulator.add({("q", 1): {name: ("s", encode(report))}})
     assert ledger.read("q", 1).plan == PLAN
     assert not ledger.read("q", 1).nothing_to_publish
     assert (ledger.read("q", 2).plan, ledger.read("q", 2).nothing_to_publish) == (None, False)
-    ledger.accumulator.add({("q", 3): {"1": (1, 1, 0, "s", b"")}})
+    ledger.accumulator.add({("q", 3): {"1": ("s", b"")}})
     assert ledger.read("q", 3).nothing_to_publish
-    ledger.accumulator.add({("q", 3): {"2": (1, 1, 0, "t", encode(READ))}})
+    ledger.accumulator.add({("q", 3): {"2": ("t", encode(READ))}})
     assert not ledger.read("q", 3).nothing_to_publish
 
 
@@ -442,10 +446,10 @@ def test_each_kind_of_exception_is_traced_once_in_its_time(caplog: pytest.LogCap
     log = TracebackLog(lambda: now_s[0])
     one, other = Raised("a", "ValueError", "", "first"), Raised("b", "KeyError", "b.py:3", "second")
     with caplog.at_level(logging.WARNING, "windhover.spout"):
-        log.tell([one], 1)
-        log.tell([one, other], 2)
+        log.warn([one], 1)
+        log.warn([one, other], 2)
         now_s[0] += RECURRING_EVERY_S + 1
-        log.tell([other], 3)
+        log.warn([other], 3)
     logged = [record.getMessage() for record in caplog.records]
     assert [(text.split("batch=")[1][0], text.split("\n")[1]) for text in logged] == [
         ("1", "first"),
@@ -487,7 +491,7 @@ def test_of_equal_times_the_shortest_run_is_named() -> None:
     long, short = HighestTime("x", 50, SourceRun(A, 0, 9)), HighestTime("y", 50, SourceRun(A, 7, 8))
     for newest in ((long, short), (short, long)):
         watermarks = Watermarks()
-        watermarks.rise(outcome_from(PLAN, newest=newest), stats(50))
+        watermarks.rise(outcome_from(PLAN, highest_times=newest), stats(50))
         mover = watermarks.mover(40)
         assert mover is not None
         assert mover.runs == (short.run,)

@@ -41,7 +41,7 @@ def test_no_marks_have_no_blocks_no_causes_and_no_roots() -> None:
     assert (NO_MARKS.by_block(), NO_MARKS.by_cause(), NO_MARKS.used_causes()) == ({}, [], [])
     assert not NO_MARKS.roots()
     assert (len(NO_MARKS.ascending()), len(NO_MARKS.of(RootMark.FAILED)), NO_MARKS.rows()) == (0, 0, [])
-    assert len(NO_MARKS.but(failed(3).roots())) == 0
+    assert len(NO_MARKS.without(failed(3).roots())) == 0
 
 
 def test_marks_of_different_lengths_are_refused() -> None:

@@ -172,7 +172,7 @@ def test_what_came_too_late_takes_room_from_emission_times() -> None:
     every = np.arange(BLOCK)
     firsts = RootMarks.of_roots(RootMark.FIRST_EMITTED, RootPositions(np.full(BLOCK, A), every), every)
     outcome = outcome_from(
-        plan_of(SourceRun(A, 0, BLOCK)), late=BLOCK // 2, late_roots=every[::2], firsts=firsts
+        plan_of(SourceRun(A, 0, BLOCK)), late_count=BLOCK // 2, late_roots=every[::2], firsts=firsts
     )
     publication = publication_of(outcome, LANE, late=LateNote(5, 6, 7, None))
     [acks] = publication.acks

@@ -34,7 +34,6 @@ from spout.publishing.batch_warnings import held_open, isolated_records
 from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
-    Evaluated,
     LateNote,
     TaskReport,
     outstanding_of,
@@ -64,7 +63,7 @@ from tests.support.outcomes import (
     released_marks,
     touched_of,
 )
-from tests.support.reports import Held, failures_of, task_report
+from tests.support.reports import Held, failures_of, reported, task_report
 
 BLOCK = 1 << WIRE_BLOCK_BITS
 LANE = BatchLane("q/s", 3)
@@ -254,7 +253,7 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
 @of_some_roots
 def test_what_came_too_late_is_named_by_its_partition_and_position(name: str, chosen: list[int]) -> None:
     plan = plan_of(name)
-    outcome = outcome_from(plan, late=len(chosen), late_roots=numbers(chosen))
+    outcome = outcome_from(plan, late_count=len(chosen), late_roots=numbers(chosen))
     notes = publication_of(outcome, LANE, late=LateNote(5, 6, rows=1, mover=None)).too_late
     assert in_runs(run for note in notes.values() for run in note.roots) == [
         roots_of(plan)[index] for index in chosen
@@ -305,9 +304,9 @@ def read_reports(plan: BatchPlan, pieces: int) -> list[TaskReport]:
 
 def settled(plan: BatchPlan, *more: TaskReport) -> BatchOutcome:
     """Settle a batch of one read task, and of further reports of its bolt behind Spark's operators."""
-    reads = [Evaluated(1, number, number, report) for number, report in enumerate(read_reports(plan, 1))]
+    reads = [reported(1, number, number, report) for number, report in enumerate(read_reports(plan, 1))]
     return settle(
-        [*reads, *(Evaluated(2, number, number, report) for number, report in enumerate(more))],
+        [*reads, *(reported(2, number, number, report) for number, report in enumerate(more))],
         (),
         lambda _stage: None,
     )
@@ -330,7 +329,7 @@ def test_each_root_of_an_outcome_is_that_of_the_report(name: str, chosen: list[i
     outcome = settled(plan, task_report("count", held=held, touched=numbers(chosen)))
     assert held_of(outcome).tolist() == chosen
     assert touched_of(outcome).tolist() == chosen
-    highest = [time.run for time in outcome.newest if time.is_held]
+    highest = [time.run for time in outcome.highest_times if time.is_held]
     assert in_runs(highest) == some[:1]
 
     outcome = settled(plan, task_report("count", passed=((BAD, numbers(chosen)),)))
@@ -397,8 +396,8 @@ def test_an_operator_reads_the_place_of_the_root(name: str, chosen: list[int]) -
 def test_a_range_that_no_task_has_read_is_missed_whichever_it_is(name: str) -> None:
     plan = plan_of(name)
     [whole] = read_reports(plan, 1)
-    assert settle([Evaluated(1, 0, 0, whole)], (), lambda _stage: None).plan == plan
+    assert settle([reported(1, 0, 0, whole)], (), lambda _stage: None).plan == plan
     for missing in range(len(plan.ranges)):
         kept = tuple(run for number, run in enumerate(plan.ranges) if number != missing)
         with pytest.raises(TrackingError, match="read task"):
-            settle([Evaluated(1, 0, 0, replace(whole, ranges=kept))], (), lambda _stage: None)
+            settle([reported(1, 0, 0, replace(whole, ranges=kept))], (), lambda _stage: None)

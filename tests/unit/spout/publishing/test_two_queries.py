@@ -10,7 +10,7 @@ import pytest
 
 from spout.publishing.blob import encode
 from spout.publishing.report_accumulator import BATCHES_KEPT, Batch, LedgerParam, ReportLedger, Value
-from tests.support.reports import task_report
+from tests.support.reports import reported, task_report
 
 ORDERS = {
     "in step": [("p", 0), ("q", 0), ("p", 1), ("q", 1), ("p", 2), ("q", 2), ("p", 3), ("q", 3)],
@@ -41,8 +41,8 @@ def ledger_with(batches: Sequence[Batch]) -> ReportLedger:
     ledger = ReportLedger(cast("Any", Context()))
     for query, number in batches:
         for task in range(2):
-            blob = encode(task_report(f"{query}{number}"))
-            added = {f"{query}{number}.{task}": (number, task, task, f"s-{query}", blob)}
+            blob = encode(reported(number, task, task, task_report(f"{query}{number}")))
+            added = {f"{query}{number}.{task}": (f"s-{query}", blob)}
             LedgerParam().addInPlace(ledger.accumulator.value, {(query, number): added})
     return ledger
 
@@ -76,10 +76,10 @@ def test_a_batch_has_the_reports_of_its_own_tasks(batches: Sequence[Batch]) -> N
             assert ledger.streams(query, number) == {f"s-{query}"}
             assert ledger.count(query, number) == 2
             reports = ledger.read(query, number)
-            operators = [evaluated.report.operator for evaluated in reports.evaluations]
+            operators = [report.operator for report in reports.tasks]
             assert operators == [f"{query}{number}"] * 2
-            assert ledger.read(query, number, without=[f"s-{query}"]).evaluations == ()
-            assert len(ledger.read(query, number, without=["s-other"]).evaluations) == 2
+            assert ledger.read(query, number, without=[f"s-{query}"]).tasks == ()
+            assert len(ledger.read(query, number, without=["s-other"]).tasks) == 2
         assert ledger.has_reports(query, since=numbers[-1])
         assert not ledger.has_reports(query, since=numbers[-1] + 1)
     assert not ledger.has_reports("nobody", since=0)

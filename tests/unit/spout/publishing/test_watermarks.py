@@ -15,7 +15,7 @@ from acker.wire.events import SourceRun
 from acker.wire.lateness import MOVED_BY_MAX, Mover
 from replay.records.movers import mover_record, mover_text
 from spout.publishing.delayed import NEVER_MS, HighestTime
-from spout.publishing.fold import BatchOutcome, Evaluated, LateNote, TaskReport
+from spout.publishing.fold import BatchOutcome, LateNote, TaskReport
 from spout.publishing.publish import BatchLane, Publication, ack_headers, publication_of
 from spout.publishing.settle import Moment, settle
 from spout.publishing.watermarks import (
@@ -27,7 +27,7 @@ from spout.publishing.watermarks import (
     WatermarkStats,
 )
 from tests.support.outcomes import failed_by_cause, held_of, late_of, outcome_from
-from tests.support.reports import task_report
+from tests.support.reports import reported, task_report
 from tests.support.worlds.held_batches import A, B, array, held, plan_of
 
 TOPICS = parse("inputs: {orders: {id: 1, group: g}}", file="topics.yaml", environ={})
@@ -41,7 +41,7 @@ NOTE = LateNote(WALL_MS, TOMORROW_MS - 10_000, 8, Mover(TOMORROW_MS, (SourceRun(
 def settled(*reports: TaskReport, late_ms: int = 1_000, read: TaskReport | None = None) -> BatchOutcome:
     """Settle a batch of one read task and of what held its rows."""
     reads = read or task_report("split", plan=PLAN, ranges=PLAN.ranges)
-    evaluations = [Evaluated(number, number, 0, report) for number, report in enumerate((reads, *reports))]
+    evaluations = [reported(number, number, 0, report) for number, report in enumerate((reads, *reports))]
     return settle(evaluations, (), lambda _stage: 1, Moment(PLAN, late_ms))
 
 
@@ -54,7 +54,7 @@ def test_the_roots_that_came_too_late_are_named_once_whatever_becomes_of_them() 
     mixed = replace(held(PLAN, 1, 1, 2, 11), until_ms=array(900, 2_000, 2_000, 900))
     failing = replace(held(PLAN, 3, until_ms=-1), fails_late=True)
     outcome = settled(task_report("hold", held=mixed), task_report("other", held=failing))
-    assert outcome.late == 3
+    assert outcome.late_count == 3
     assert late_of(outcome).tolist() == [1, 3, 11]
     assert held_of(outcome).tolist() == [1, 2]
     [(cause, roots)] = failed_by_cause(outcome)
@@ -63,7 +63,7 @@ def test_the_roots_that_came_too_late_are_named_once_whatever_becomes_of_them() 
 
 
 def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows() -> None:
-    outcome = outcome_from(PLAN, late=2, late_roots=array(1, 11))
+    outcome = outcome_from(PLAN, late_count=2, late_roots=array(1, 11))
     publication = published(outcome)
     first, second = publication.too_late[A, 0], publication.too_late[B, 0]
     assert (first.first, second.first) == (True, False)
@@ -82,7 +82,7 @@ def test_each_block_with_such_a_root_says_it_and_the_first_one_counts_the_rows()
 
 
 def test_without_dropped_rows_only_blocks_with_such_a_root_say_it() -> None:
-    outcome = outcome_from(PLAN, late=1, late_roots=array(11))
+    outcome = outcome_from(PLAN, late_count=1, late_roots=array(11))
     publication = published(outcome, NOTE._replace(rows=0, mover=None))
     assert list(publication.too_late) == [(B, 0)]
     assert publication.too_late[B, 0].mover is None
@@ -95,7 +95,7 @@ def test_a_block_that_has_nothing_else_to_say_says_it_all_the_same() -> None:
     plan = plan_of(SourceRun(A, 10, 12))
     everything = task_report("hold", held=replace(held(plan, 0, 1), fails_late=True, until_ms=array(1, 1)))
     reads = task_report("split", plan=plan, ranges=plan.ranges)
-    evaluations = [Evaluated(0, 0, 0, reads), Evaluated(1, 1, 0, everything)]
+    evaluations = [reported(0, 0, 0, reads), reported(1, 1, 0, everything)]
     outcome = settle(evaluations, (), lambda _stage: 1, Moment(plan, 1_000))
     [acks] = published(outcome).acks
     assert (acks.runs, acks.positions) == ((), b"")
@@ -108,7 +108,7 @@ def stats(highest_ms: int, column: str = "at", hold: str = "", delay_ms: int = 1
 
 def seen(*newest: HighestTime) -> BatchOutcome:
     """Return what a batch has seen."""
-    return replace(settled(), newest=newest)
+    return replace(settled(), highest_times=newest)
 
 
 def test_a_held_record_is_named_that_moved_the_watermark() -> None:
@@ -117,7 +117,7 @@ def test_a_held_record_is_named_that_moved_the_watermark() -> None:
     outcome = settled(
         task_report("hold", held=times), task_report("none", held=held(PLAN, 1, until_ms=NEVER_MS))
     )
-    assert outcome.newest == (HighestTime("hold", 60_000, SourceRun(A, 19, 20), is_held=True),)
+    assert outcome.highest_times == (HighestTime("hold", 60_000, SourceRun(A, 19, 20), is_held=True),)
     watermarks = Watermarks()
     watermarks.rise(outcome, [stats(31_000, hold="hold")])
     mover = watermarks.mover(21_000)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from spout.publishing.report_accumulator import Added, Batch, LedgerParam, Value
+from spout.publishing.report_accumulator import Batch, LedgerParam, SentReport, Value
 from spout.sinks.drain import ended, follower
 from spout.streaming.options import BOLTS_OPTION, STREAM_OPTION
 from spout.streaming.query_plan import crosses_stages, is_wide, label
@@ -63,7 +63,7 @@ def test_a_batch_that_runs_again_does_not_count_what_was_read_before() -> None:
     tasks.run("before", [1])
     tasks.run("now", [2])
     assert tasks.ended("now") == {2}
-    read: list[Added] = [(0, 0, 1, "before", b"")]
+    read: list[SentReport] = [("before", b"1")]
     assert ended(read, "now") == frozenset()
 
 

@@ -13,7 +13,7 @@ from acker.errors import RowsChanged, TrackingError
 from acker.wire.events import SourceRun
 from spout.exactly_once.store import BatchKey, StoreGrant
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.fold import TaskId, TaskReport
 from spout.sinks.exact_sink import ExactSink, refuse_repeated_tasks
 from spout.tuples.anchors import Carry
 
@@ -80,8 +80,8 @@ def test_a_batch_that_a_session_without_the_store_has_planned_ends_the_run(is_op
         sink._is_own(plan_of(4), "run 1", 7)
 
 
-def evaluated(stage: int, attempt: int, partition: int, operator: str = "split") -> Evaluated:
-    return Evaluated(stage, attempt, partition, TaskReport(operator))
+def evaluated(stage: int, attempt: int, partition: int, operator: str = "split") -> TaskReport:
+    return TaskReport(operator, task=TaskId(stage, attempt, partition))
 
 
 ONCE = [evaluated(1, 10, 0), evaluated(1, 11, 1), evaluated(2, 12, 0, "count"), evaluated(2, 13, 1, "count")]
@@ -104,7 +104,7 @@ def test_a_batch_whose_tasks_reported_once_counts() -> None:
     ],
     ids=["another attempt", "another stage", "with one bolt more", "behind a shuffle"],
 )
-def test_a_batch_in_which_a_task_reported_twice_does_not_count(again: Evaluated) -> None:
+def test_a_batch_in_which_a_task_reported_twice_does_not_count(again: TaskReport) -> None:
     """What was settled may be of the other run than the rows."""
     with pytest.raises(RowsChanged, match="1 tasks of the batch reported twice"):
         refuse_repeated_tasks([*ONCE, again])

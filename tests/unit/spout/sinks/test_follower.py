@@ -16,7 +16,7 @@ from acker.wire.events import SourceRun
 from spout.planning.journal import BEGINNING, Journal, SourceMark
 from spout.planning_process.sink_watch import SinkWatch
 from spout.publishing.publish import BATCH_SKIPPED, BatchLane, Publication
-from spout.publishing.report_accumulator import Reports
+from spout.publishing.report_accumulator import BatchReports
 from spout.sinks import follower
 from spout.sinks.follower import CommittedBatches, FollowedRun, RunFollower
 from spout.streaming.application import Application, Stream
@@ -129,9 +129,9 @@ class FakeLedger:
         """Return no streams."""
         return frozenset()
 
-    def read(self, query: str, batch: int, without: Collection[str] = ()) -> Reports:
+    def read(self, query: str, batch: int, without: Collection[str] = ()) -> BatchReports:
         """Return no reports."""
-        return Reports(frozenset(), (), untracked=False)
+        return BatchReports(frozenset(), (), has_untracked=False)
 
     def forget(self, query: str, batch: int) -> None:
         """Forget nothing."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spout.publishing.report_accumulator import QUERY_PROPERTY, RUN_PROPERTY, Reports
+from spout.publishing.report_accumulator import QUERY_PROPERTY, RUN_PROPERTY, BatchReports
 from spout.publishing.watermarks import NOTHING_DROPPED, Dropped
 from spout.sinks import foreach_batch
 from spout.sinks.foreach_batch import RunPlan, Sink
@@ -42,7 +42,7 @@ class Queries:
             forget=lambda query, batch: self.forgotten.append((query, batch)),
             count=lambda _query, _batch: next(reported),
         )
-        nothing = Reports(frozenset(), (), untracked=False)
+        nothing = BatchReports(frozenset(), (), has_untracked=False)
         return SimpleNamespace(
             ledger=ledger, sunk=self.sunk, streams={}, reports=lambda _query, _batch: nothing
         )

@@ -13,15 +13,14 @@ from typing import Any, cast
 import pytest
 
 from acker.errors import UsageError
-from spout.publishing.fold import Evaluated
 from spout.publishing.publish import BatchLane
-from spout.publishing.report_accumulator import Reports
+from spout.publishing.report_accumulator import BatchReports
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming import application as application_module
 from spout.streaming.application import Application, Stream
 from tests.support.linked import linked_driver
 from tests.support.refusals import not_refused
-from tests.support.reports import task_report
+from tests.support.reports import reported, task_report
 
 
 @dataclass
@@ -159,7 +158,9 @@ def test_the_end_of_a_batch_says_how_many_cores_there_are_now(tmp_path: Path) ->
         planners = [driver.planner(name, name) for name in ("first", "second")]
         for seq, cores in enumerate((2, 6)):
             made._context = cast("Any", SimpleNamespace(defaultParallelism=cores))
-            BatchEnd(made, BatchLane("q", seq)).stream(Reports(frozenset({"first"}), (), untracked=False))
+            BatchEnd(made, BatchLane("q", seq)).stream(
+                BatchReports(frozenset({"first"}), (), has_untracked=False)
+            )
             for planner in planners:
                 planner.catch_up()
                 assert planner.cores == cores, "each stream's next batch has them"
@@ -171,8 +172,8 @@ def test_a_query_publishes_its_tracked_stream_beside_one_that_is_not_tracked(tmp
     made = application(stream("free", session, tracked=False), stream("tracked", session))
     made._folder = cast("Any", SimpleNamespace(name=str(tmp_path)))
     made._context = cast("Any", SimpleNamespace(defaultParallelism=2))
-    report = Evaluated(0, 0, 0, task_report("read_stream"))
-    reports = Reports(frozenset({"free", "tracked"}), (report,), untracked=True)
+    report = reported(0, 0, 0, task_report("read_stream"))
+    reports = BatchReports(frozenset({"free", "tracked"}), (report,), has_untracked=True)
     assert BatchEnd(made, BatchLane("q", 1)).stream(reports) is made.streams["tracked"]
 
 

@@ -15,13 +15,13 @@ from acker.wire.events import SourceRun
 from spout.planning.order import LineUp
 from spout.planning.plan import BatchPlan, ReadTask
 from spout.publishing.blob import decode, encode
-from spout.publishing.fold import Evaluated, TaskReport
+from spout.publishing.fold import TaskReport
 from spout.publishing.publish import BatchLane, not_acked, publication_of
 from spout.publishing.settle import settle
 from spout.streaming import read_task
 from spout.streaming.consume import Share
 from spout.streaming.options import SourceOptions
-from tests.support.reports import failures_in
+from tests.support.reports import failures_in, reported
 from tests.support.worlds.topology_world import SOURCE, TOPICS
 
 RECORDS = 12
@@ -102,10 +102,10 @@ def test_records_around_a_damaged_batch_are_handed_out_and_its_own_fail(
     assert roots_of(report, DAMAGED) == [4, 5, 6, 7]
     [(cause, _)] = failures_in(report)
     assert (cause.operator, cause.message) == ("", f"offsets 4 to 8 of lines/0 cannot be read: {WHY}")
-    assert [(run.start, run.end) for run in report.absent] == [(3, 4)], "the marker alone"
-    outcome = settle([Evaluated(1, 0, 0, report)], (), lambda _stage: 1)
+    assert [(run.start, run.end) for run in report.missing.absent] == [(3, 4)], "the marker alone"
+    outcome = settle([reported(1, 0, 0, report)], (), lambda _stage: 1)
     assert outcome.stops_for_damage
-    assert [run[1:4] for run in outcome.damaged] == [(0, 4, 8)]
+    assert [run[1:4] for run in outcome.missing.damaged] == [(0, 4, 8)]
     published = publication_of(outcome, BatchLane("q/s", 0))
     [acks], [fails] = published.acks, published.fails
     assert [(run.start, run.end) for run in acks.runs] == [(0, 3), (8, 12)]
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_for_another_reason_fails_by_its_name(
     _, report = read(monkeypatch)
     assert report is not None
     assert (roots_of(report, error), roots_of(report, DAMAGED)) == ([4, 5, 6, 7], [])
-    assert settle([Evaluated(1, 0, 0, decode(encode(report)))], (), lambda _stage: 1).stops_for_damage
+    assert settle([reported(1, 0, 0, decode(encode(report)))], (), lambda _stage: 1).stops_for_damage
 
 
 def test_with_on_data_loss_skip_they_are_absent_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,10 +132,10 @@ def test_with_on_data_loss_skip_they_are_absent_and_counted(monkeypatch: pytest.
     handed_out, report = read(monkeypatch, fails=False)
     assert report is not None
     assert (handed_out, failures_in(report)) == ([0, 1, 2, 8, 9, 10, 11], ())
-    assert [(run.start, run.end) for run in report.absent] == [(3, 8)], "the marker before it as well"
-    outcome = settle([Evaluated(1, 0, 0, decode(encode(report)))], (), lambda _stage: 1)
+    assert [(run.start, run.end) for run in report.missing.absent] == [(3, 8)], "the marker before it as well"
+    outcome = settle([reported(1, 0, 0, decode(encode(report)))], (), lambda _stage: 1)
     assert not outcome.stops_for_damage
-    assert [run[2:4] for run in outcome.damaged] == [(4, 8)]
+    assert [run[2:4] for run in outcome.missing.damaged] == [(4, 8)]
 
 
 def test_nothing_passes_a_damaged_batch_of_an_ordered_partition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_nothing_passes_a_damaged_batch_of_an_ordered_partition(monkeypatch: pyt
         assert report is not None
         assert handed_out == [0, 1, 2]
         assert (roots_of(report, DAMAGED), roots_of(report, HELD)) == ([4, 5, 6, 7], [8, 9, 10, 11])
-        outcome = settle([Evaluated(1, 0, 0, report)], (), lambda _stage: 1)
+        outcome = settle([reported(1, 0, 0, report)], (), lambda _stage: 1)
         assert not_acked(outcome) is None, "the next batch waits for all verdicts"
         handed_out, report = read(monkeypatch, order={SOURCE: LineUp(by)}, fails=False)
         assert handed_out == [0, 1, 2, 8, 9, 10, 11], "with skip they are absent, and nothing waits for them"

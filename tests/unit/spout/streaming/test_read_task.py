@@ -567,7 +567,7 @@ def test_the_highest_time_is_reported_with_the_record_that_has_it(monkeypatch: p
     """O1503: so that a watermark that drops others can be traced to it."""
     monkeypatch.setattr(Log, "times", {1: 9_000, 3: 1_924_992_000_000, 4: 8})
     found = decode(encode(read(monkeypatch, b"a", b"b", b"c", b"d", b"e").report))
-    assert found.newest == (HighestTime("timestamp", 1_924_992_000_000, SourceRun(SOURCE, 3, 4)),)
+    assert found.highest_times == (HighestTime("timestamp", 1_924_992_000_000, SourceRun(SOURCE, 3, 4)),)
     assert read(monkeypatch, b"a", b"b", tracked=False).reports == [None]
 
 
@@ -578,8 +578,8 @@ def test_behind_bolts_the_highest_time_is_known_of_a_chunk_of_records(
     narrow = Chain((Step("timed", Timed(), Timed.output),), arrives=Carry.PACKED, carry=Carry.NONE).stage
     values = (b"7", b"9", b"8", b"", b"6")
     found = read(monkeypatch, *values, sealed_stage=SealedStage(narrow)).report
-    assert found.newest == (HighestTime("at", 9_000, SourceRun(SOURCE, 0, 2)),)
-    assert read(monkeypatch, b"", sealed_stage=SealedStage(narrow)).report.newest == ()
+    assert found.highest_times == (HighestTime("at", 9_000, SourceRun(SOURCE, 0, 2)),)
+    assert read(monkeypatch, b"", sealed_stage=SealedStage(narrow)).report.highest_times == ()
 
 
 def test_tracked_when_is_not_asked_where_nothing_is_tracked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ def named(*places: tuple[int, int] | None) -> pa.StructArray:
 def test_roots_are_named_by_source_and_position_in_any_order_and_as_often_as_asked() -> None:
     """Roots of several inputs and blocks, the root with index 0, and rows without a root."""
     origins = Origins()
-    origins.learn(np.array([0, 7, -1]), named((65_536, 40), (65_537, 41), None))
-    origins.learn(np.array([7, 3]), named((65_537, 41), (131_072, 0)))
+    origins.add_roots(np.array([0, 7, -1]), named((65_536, 40), (65_537, 41), None))
+    origins.add_roots(np.array([7, 3]), named((65_537, 41), (131_072, 0)))
     found = origins.column(np.array([3, -1, 0, 7, 0]))
     assert found.type == ROOT_TYPE
     assert found.equals(named((131_072, 0), None, (65_536, 40), (65_537, 41), (65_536, 40)))
@@ -28,17 +28,17 @@ def test_roots_are_named_by_source_and_position_in_any_order_and_as_often_as_ask
 
 def test_no_rows_have_no_roots() -> None:
     origins = Origins()
-    origins.learn(np.array([], np.int64), named())
+    origins.add_roots(np.array([], np.int64), named())
     assert origins.column(np.array([], np.int64)).to_pylist() == []
 
 
 def test_a_root_that_did_not_come_with_the_input_is_refused() -> None:
     origins = Origins()
-    origins.learn(np.array([-1, 4]), named(None, (1, 2)))
+    origins.add_roots(np.array([-1, 4]), named(None, (1, 2)))
     with pytest.raises(KeyError):
         origins.column(np.array([4, 5]))
 
 
 def test_each_root_has_its_own_name() -> None:
     with pytest.raises(ValueError, match="zip"):
-        Origins().learn(np.array([1, 2]), named((1, 2)))
+        Origins().add_roots(np.array([1, 2]), named((1, 2)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spout.tuples.counts import TIME_BOUNDS_NS, Counted, Measure, Tally, What, added, count_of
+from spout.tuples.counts import TIME_BOUNDS_NS, Counted, Measure, Tally, What, count_of, sum_of_counts
 from spout.tuples.tuple import StreamId
 
 LINES, WORDS = StreamId("lines"), StreamId("split", "words")
@@ -34,14 +34,14 @@ HISTOGRAMS = [(), ((0, 2),), ((3, 1),), ((0, 5), (3, 4), (7, 1))]
 def test_histograms_are_added_class_by_class_and_one_that_is_empty_adds_nothing(
     times: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]
 ) -> None:
-    found = added([{RUN: Measure(3, 30, times)}, {RUN: Measure(4, 400, other)}])[RUN]
+    found = sum_of_counts([{RUN: Measure(3, 30, times)}, {RUN: Measure(4, 400, other)}])[RUN]
     model = {number: dict(times).get(number, 0) + dict(other).get(number, 0) for number in range(9)}
     assert found == Measure(7, 430, tuple((number, count) for number, count in model.items() if count))
 
 
 def test_counts_are_sorted_whatever_the_order_of_the_tasks() -> None:
     one, other = {RUN: Measure(1, 5)}, {SENT: Measure(2)}
-    assert list(added([one, other])) == list(added([other, one])) == [SENT, RUN]
+    assert list(sum_of_counts([one, other])) == list(sum_of_counts([other, one])) == [SENT, RUN]
 
 
 @pytest.mark.parametrize(

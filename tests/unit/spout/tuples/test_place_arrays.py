@@ -27,14 +27,14 @@ from spout.tuples.places import (
     Deliveries,
     Descendants,
     Places,
-    alike,
     children_of,
     column_of,
-    number_of,
-    numbered,
     only_roots,
+    ordinals_for_children,
     ordinals_of,
+    place_number,
     places_of,
+    uniform_places,
 )
 from spout.tuples.tuple import Delivery
 
@@ -88,7 +88,7 @@ def test_arrays_of_places_are_what_the_list_is(hops: list[tuple[int, I64 | int]]
     assert [fast[row] for row in range(len(fast))] == list(slow)
     assert list(fast[1:]) == list(slow[1:])
     assert list(fast.take(np.array([2, 2, 0]))) == [slow[2], slow[2], slow[0]]
-    assert fast.numbers().tolist() == [number_of(delivery) for (delivery,) in slow]
+    assert fast.numbers().tolist() == [place_number(delivery) for (delivery,) in slow]
     assert column_of(fast).equals(hops_column(slow))
     assert column_of(slow).equals(hops_column(slow))
     assert fast.fingerprint() == fingerprint_of(Carry.HOPS, hops_column(slow))
@@ -99,28 +99,28 @@ def test_arrays_of_places_are_what_the_list_is(hops: list[tuple[int, I64 | int]]
 
 
 def test_the_number_of_a_place_mixes_what_is_before_each_hop() -> None:
-    assert number_of(Delivery(7, ())) == 7
-    assert number_of(Delivery(7, ((3, 5),))) == (mix64(7) + (3 << 32 | 5)) & WORD
+    assert place_number(Delivery(7, ())) == 7
+    assert place_number(Delivery(7, ((3, 5),))) == (mix64(7) + (3 << 32 | 5)) & WORD
     two_hops = Delivery(7, ((HIGH_KEY, 5), (2, 0)))
-    assert number_of(two_hops) == (mix64((mix64(7) + (HIGH_KEY << 32 | 5)) & WORD) + (2 << 32)) & WORD
+    assert place_number(two_hops) == (mix64((mix64(7) + (HIGH_KEY << 32 | 5)) & WORD) + (2 << 32)) & WORD
 
 
 @pytest.mark.parametrize("keys", [(1, 2, 3), (3, 3, HIGH_KEY), (HIGH_KEY, 1, 1)])
 def test_rows_of_several_subscriptions_arrive_as_arrays(keys: tuple[int, ...]) -> None:
     """As many hops each, of other subscriptions: each row has its own."""
     sent = [place(root, (9, 1), (key, root + 4)) for root, key in enumerate(keys)]
-    arrived = alike(hops_column(sent))
+    arrived = uniform_places(hops_column(sent))
     assert arrived is not None
     assert list(arrived) == sent
     assert arrived[0] == sent[0]
     assert column_of(arrived).equals(hops_column(sent))
-    assert arrived.numbers().tolist() == [number_of(delivery) for (delivery,) in sent]
+    assert arrived.numbers().tolist() == [place_number(delivery) for (delivery,) in sent]
     assert arrived.fingerprint() == fingerprint_of(Carry.HOPS, hops_column(sent))
 
 
 @pytest.mark.parametrize("path", [(), ((3, 5),), ((3, 5), (HIGH_KEY, 0))])
 def test_a_single_row_arrives_as_arrays(path: tuple[tuple[int, int], ...]) -> None:
-    arrived = alike(hops_column([place(7, *path)]))
+    arrived = uniform_places(hops_column([place(7, *path)]))
     assert arrived is not None
     assert list(arrived) == [place(7, *path)]
 
@@ -146,7 +146,7 @@ DEEP = Delivery(4, ((1, 2), (3, 0)))
 )
 def test_rows_that_are_not_alike_arrive_as_a_list(rows: list[Deliveries]) -> None:
     column = hops_column(rows)
-    assert alike(column) is None
+    assert uniform_places(column) is None
     arrived = places_of(Anchors(Carry.HOPS, column))
     assert isinstance(arrived, list)
     assert arrived == rows
@@ -183,7 +183,7 @@ def test_narrow_columns_have_the_root_and_the_ordinal_of_each_row(
     ]
     assert list(places_of(anchors)) == list(anchors.deliveries()) == expected
     assert column.type == carry.type
-    again = anchors.again(np.array([1, 0]), np.array([8, 9]))
+    again = anchors.descendants_column(np.array([1, 0]), np.array([8, 9]))
     if carry is Carry.PACKED:
         assert again.to_pylist() == [8, 9]
         return
@@ -236,7 +236,7 @@ def test_descendants_have_the_places_of_their_rows_until_they_leave(parents: lis
 
 def test_what_descends_from_descendants_descends_from_the_rows_that_arrived() -> None:
     before = descendants(Carry.HOPS, [1, 0, 1])
-    found = children_of(before, np.array([2, 2, 1]), 9, numbered(before, np.array([2, 2, 1]), 3))
+    found = children_of(before, np.array([2, 2, 1]), 9, ordinals_for_children(before, np.array([2, 2, 1]), 3))
     assert isinstance(found, Descendants)
     assert found.parents.tolist() == [1, 1, 0]
     assert column_of(found).equals(
@@ -261,10 +261,10 @@ def test_rows_are_numbered_among_those_of_their_parent_in_order(parents: tuple[i
     assert ordinals_of(given, 4).tolist() == expected
     arrays, listed = Places(np.arange(4)), [place(root) for root in range(4)]
     for places in (arrays, listed):
-        numbers = numbered(places, given, 4)
+        numbers = ordinals_for_children(places, given, 4)
         assert not isinstance(numbers, int)
         assert numbers.tolist() == expected
-    assert numbered(descendants(Carry.PACKED, [0, 1]), given, 4) == 0
+    assert ordinals_for_children(descendants(Carry.PACKED, [0, 1]), given, 4) == 0
 
 
 # -- fingerprints

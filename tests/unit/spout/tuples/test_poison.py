@@ -134,8 +134,8 @@ def test_a_search_finds_just_the_poison_from_the_last_one_on_in_few_children(
         children += 1
         assert search.withheld <= suspects
         if not poison <= search.withheld:
-            assert search.died()
-        elif search.survived():
+            assert search.record_death()
+        elif search.record_survival():
             break
     assert search.poison == sorted(poison, reverse=True)
     assert search.withheld == poison
@@ -143,8 +143,8 @@ def test_a_search_finds_just_the_poison_from_the_last_one_on_in_few_children(
 
 
 def test_a_search_ends_where_the_child_dies_though_all_suspects_are_withheld() -> None:
-    assert not PoisonSearch([]).died()
-    assert not PoisonSearch([1, 2]).died()
+    assert not PoisonSearch([]).record_death()
+    assert not PoisonSearch([1, 2]).record_death()
 
 
 @pytest.mark.parametrize("suspects", [[4], [4, 5], [4, 5, 6]])
@@ -154,12 +154,12 @@ def test_a_search_ends_where_all_suspects_are_poison_and_the_child_dies_all_the_
     search = PoisonSearch(suspects)
     while len(search.poison) < len(suspects):
         if set(suspects) <= search.withheld:
-            assert not search.survived()
+            assert not search.record_survival()
         else:
-            assert search.died()
+            assert search.record_death()
     assert search.withheld == set(suspects)
-    assert not search.died()
+    assert not search.record_death()
 
 
 def test_without_suspects_a_child_that_survives_is_the_end() -> None:
-    assert PoisonSearch([]).survived()
+    assert PoisonSearch([]).record_survival()

@@ -30,7 +30,7 @@ from spout.isolation.task_runs import no_garbage_collection
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.publish import BatchLane, merge_causes
-from spout.publishing.report_accumulator import LedgerParam, Reports, TracebackLog, add, is_local
+from spout.publishing.report_accumulator import BatchReports, LedgerParam, TracebackLog, add, is_local
 from spout.runtime.logs import RECURRING_EVERY_S
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Stream
@@ -189,7 +189,7 @@ def in_topology(bolt: AnyBolt) -> TaskReport:
     builder.set_spout("lines", topology_world.TOPICS, "lines")
     builder.set_bolt("it", bolt).shuffle_grouping("lines")
     [read] = topology_world.run(builder, LINES, tasks=1).evaluated
-    return read.report
+    return read
 
 
 @pytest.mark.parametrize("bolt", [Basic, Rich, Catches, Batched, Whole])
@@ -403,7 +403,7 @@ def test_a_kind_of_traceback_is_logged_once_a_minute(caplog: pytest.LogCaptureFi
                         (RECURRING_EVERY_S + 1, "a.py:1")):  # fmt: skip
         now_s[0] = at_s
         caplog.clear()
-        log.tell([raised(place=place, text="Traceback (most recent call last):\n  x")], 7)
+        log.warn([raised(place=place, text="Traceback (most recent call last):\n  x")], 7)
         seen.append([record.getMessage() for record in caplog.records])
     assert [len(each) for each in seen] == [1, 0, 1, 0, 1]
     assert seen[0][0].startswith("bolt_raised operator=it error=ValueError place=a.py:1 batch=7: ")
@@ -411,7 +411,7 @@ def test_a_kind_of_traceback_is_logged_once_a_minute(caplog: pytest.LogCaptureFi
 
 
 def test_the_log_names_the_class_as_the_failures_and_the_rules_do(caplog: pytest.LogCaptureFixture) -> None:
-    TracebackLog().tell([Raised("it", "TupleError(WindhoverError)", "", "x")], 7)
+    TracebackLog().warn([Raised("it", "TupleError(WindhoverError)", "", "x")], 7)
     assert "bolt_raised operator=it error=TupleError place=none batch=7: " in caplog.text
 
 
@@ -454,12 +454,12 @@ def test_the_driver_logs_what_the_tasks_of_a_batch_raised(caplog: pytest.LogCapt
     builder.set_spout("lines", topology_world.TOPICS, "lines")
     builder.set_bolt("it", Basic()).shuffle_grouping("lines")
     ran = topology_world.run(builder, LINES, tasks=3)
-    assert [len(each.report.raised) for each in ran.evaluated] == [1, 1, 1]
+    assert [len(report.raised) for report in ran.evaluated] == [1, 1, 1]
     stream = Stream("stream", "g", True, 4, cast("Any", None), cast("Any", None))
     application = SimpleNamespace(tasks_of=lambda stage: None)
     for batch in (7, 8):
         end = BatchEnd(cast("Any", application), BatchLane("query", batch))
-        end.settle(stream, Reports(frozenset({"stream"}), tuple(ran.evaluated), untracked=False))
+        end.settle(stream, BatchReports(frozenset({"stream"}), tuple(ran.evaluated), has_untracked=False))
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert record.name == "windhover.spout"

@@ -285,5 +285,5 @@ def test_a_tuple_of_a_task_is_open_at_its_places() -> None:
     line = AnchoredTuple(rows, 1, places, "split", since_ns=7)
     assert (line.state, line.receiver, line.since_ns, line["word"]) == (TupleState.OPEN, "split", 7, "b")
     assert list(line.children) == []
-    assert [line.bear(9), line.bear(9), line.bear(8)] == [0, 1, 0]
+    assert [line.count_child(9), line.count_child(9), line.count_child(8)] == [0, 1, 0]
     assert list(line.children) == [Delivery(3, ((9, 0),)), Delivery(3, ((9, 1),)), Delivery(3, ((8, 0),))]

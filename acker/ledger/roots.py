@@ -250,7 +250,7 @@ class Roots:
         return root_edges(self.source, indices + self.start)
 
     def _require_missing(self) -> U64:
-        """Return `_missing`; make it first if there is none, of the root edges."""
+        """Return `_missing`, what each root misses; make it of the root edges if there is none."""
         if self._missing is None:
             indices: Hits = range(self.size)
             if self._sparse_indices is not None:

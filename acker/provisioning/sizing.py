@@ -6,7 +6,10 @@ an `Init`, its `Acks`, and in one transaction each the verdicts, the State, and 
 trees that are acked across batches, and records that are lost, are written one by one.
 
 Requests follow the same writes. Each write is a request, a transaction is two more, and a follower's fetch is
-answered at the first of several writes, and again for the rest of them.
+answered at the first of several writes, and again for the rest of them. Writes that one batch, or one tick,
+makes at once to several acker partitions are a *burst*.
+
+Names end in their unit: `_s` is a rate by the second, except for a time in `Load`; `_bytes_s` is bytes/s.
 
 The sums below are for names of usual lengths: a group and a topic of 10 letters, and the ids that Spark and
 Windhover draw. ``python -m benchmarks size`` measures all of it on a real broker.
@@ -109,19 +112,19 @@ NEAR_COPIES_S: Final = 7_900
 FAR_COPIES_S: Final = 130
 """The same where lost records are far apart: each of them is sought."""
 NEAR: Final = 0.01
-SHARE: Final = 0.5
-"""Plan processes for half of what they can do: one of two may be away."""
+PLANNED_PART: Final = 0.5
+"""Processes are planned for half of what they can do: one of two may be away."""
 PROCESSES_MIN: Final = 2
 PARTITIONS_MIN: Final = 4
 GROWTH: Final = 4
 """Acker partitions are fixed for life: so many times the processes of today can share them."""
 PARTITIONS_MAX: Final = 1_024
 
-FETCHES_S: Final = 1 / 0.6
+IDLE_FETCHES_S: Final = 1 / 0.6
 """Fetches/s of a reader that waits: the broker answers an empty one after 600 ms."""
-ANSWERS: Final = 2
-"""Writes to several partitions at once answer a fetch at the first of them, and another one with the rest."""
-CUT_SHORT: Final = 0.5
+FETCHES_OF_BURST_MAX: Final = 2
+"""A burst to several partitions of a reader answers a fetch at its first write, and another with the rest."""
+FETCH_CUT_SHORT: Final = 0.5
 """Of a fetch that waits, so much is over, on average, when a write answers it: that much the less follow."""
 MEMBER_REQUESTS_S: Final = 1.0
 """A member's heartbeats; its commits of offsets come once a second at most besides."""
@@ -173,7 +176,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What it needs.
+    """What an installation needs for a load.
 
     Attributes:
         pending: open roots in a steady state; `pending_max` where nothing is acked until the timeout.
@@ -247,7 +250,10 @@ def _blocks(load: Load, bits: int) -> float:
 
 
 def _cells_hit(thrown: float, cells: float) -> float:
-    """Return how many of `cells` are hit by things that are thrown at random, on average."""
+    """Return how many of `cells` are hit, on average, if `thrown` things are thrown at them at random.
+
+    Example: 2 things into 2 cells hit 1.5 of them. So it is with batches and acker partitions.
+    """
     if cells <= 1.0:
         return min(1.0, thrown)
     missed_share = (1.0 - 1.0 / cells) ** thrown
@@ -256,7 +262,7 @@ def _cells_hit(thrown: float, cells: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Writes:
-    """How many there are each second; a write goes to one acker partition.
+    """How many writes and the like there are each second; a write goes to one acker partition.
 
     Attributes:
         batches: micro-batches.
@@ -286,7 +292,7 @@ class _Writes:
 
 
 def _writes(load: Load, partitions: int) -> _Writes:
-    """Return the rates of all writes for a load over so many acker partitions."""
+    """Return the rates of all writes for a load, over `partitions` acker partitions."""
     batches = 1.0 / load.batch_s
     partitions_touched = _cells_hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
     inits = partitions_touched * batches
@@ -378,31 +384,35 @@ def _waiting_stack_bytes_s(load: Load, writes: _Writes) -> float:
 
 
 def _fetches_s(bursts_s: float, partitions: float) -> float:
-    """Return the fetches/s of one reader that follows so many partitions, which are written to at once.
+    """Return the fetches/s of one reader, of whose partitions a burst writes to `partitions` on average.
 
-    Of a burst it gets nothing if none of them is its own (`partitions` below 1 is how often one is).
+    Below 1 it is the part of the bursts that write to one of its partitions: 0.25 is every fourth.
     """
-    share_of_bursts = min(1.0, partitions)
-    answers_of_burst = min(ANSWERS, max(1.0, partitions))
-    return FETCHES_S + bursts_s * share_of_bursts * (answers_of_burst - CUT_SHORT)
+    part_of_bursts = min(1.0, partitions)
+    fetches_of_burst = min(FETCHES_OF_BURST_MAX, max(1.0, partitions))
+    return IDLE_FETCHES_S + bursts_s * part_of_bursts * (fetches_of_burst - FETCH_CUT_SHORT)
 
 
 def _acker_requests_s(writes: _Writes, ackers: int) -> float:
-    """Return the requests/s of all ackers: fetches, ends, group and transactions."""
-    partitions = writes.partitions_touched / ackers  # of one acker, by one batch
-    share_of_bursts = min(1.0, partitions)
-    steps_s = share_of_bursts * min(ANSWERS, max(1.0, partitions)) * writes.batches
+    """Return the requests/s of all ackers: fetches, ends of topics, group and transactions."""
+    # the partitions of one acker to which a burst writes; below 1: the part of the bursts that write to one
+    partitions = writes.partitions_touched / ackers
+    part_of_bursts = min(1.0, partitions)
+    # each answer to a fetch of contributions begins a step
+    steps_s = part_of_bursts * min(FETCHES_OF_BURST_MAX, max(1.0, partitions)) * writes.batches
     init_fetches_s = _fetches_s(writes.batches + writes.tick_rounds, partitions)
     ack_fetches_s = _fetches_s(writes.batches, partitions)
-    ends_s = ENDS_REQUESTS * steps_s + share_of_bursts * writes.tick_rounds
+    # a tick needs its barrier, which is one question more
+    ends_s = ENDS_REQUESTS * steps_s + part_of_bursts * writes.tick_rounds
     member_s = MEMBER_REQUESTS_S + min(1.0, writes.states / ackers)
+    # each transaction writes State, and some write verdicts
     transactions_s = TRANSACTION_REQUESTS * writes.states + writes.states + writes.verdicts
     return ackers * (init_fetches_s + ack_fetches_s + ends_s + member_s) + transactions_s
 
 
 def _replay_requests_s(writes: _Writes, replays: int) -> float:
     """Return the requests/s of all replay workers: fetches, group and transactions."""
-    partitions = writes.partitions_touched / replays  # of one worker, by one batch
+    partitions = writes.partitions_touched / replays  # those of one worker to which a burst writes
     member_s = MEMBER_REQUESTS_S + min(1.0, (writes.progress + writes.copies) / replays)
     progress_s = (TRANSACTION_REQUESTS + 1) * writes.progress
     copies_s = (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copies
@@ -417,5 +427,5 @@ def _query_requests_s(writes: _Writes) -> float:
 
 
 def _processes(needed_s: float, process_s: float) -> int:
-    """Return how many processes a rate needs, of which one alone can do `process_s`."""
-    return max(PROCESSES_MIN, math.ceil(needed_s / (SHARE * process_s)))
+    """Return how many processes the rate `needed_s` needs, if one of them can do `process_s`."""
+    return max(PROCESSES_MIN, math.ceil(needed_s / (PLANNED_PART * process_s)))

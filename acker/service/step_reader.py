@@ -227,7 +227,7 @@ class StepReader:
             self._read_control(now_ms)
         if self._had_contributions and is_drained:
             self._paid_until_ms = max(self._paid_until_ms, now_ms) + self._limits.pace_ms
-        return self._standing_watch.look(self._read_positions(), now_ms, is_drained=is_drained)
+        return self._standing_watch.check_positions(self._read_positions(), now_ms, is_drained=is_drained)
 
     def take_ready(self, partition: int) -> StepRecords:
         """Remove and return what may be applied to a partition now; call it after a `fetch` without error.

@@ -179,7 +179,7 @@ OPEN_DIFFERENCES = {
     "acker/clock_watch.py:broker_ms": "never below nothing; the broker's time, for reports",
     "acker/clock_watch.py:polled": "it compares clocks: a jump is what it looks for",
     "acker/clocks.py:clocks_differ": "the other clock's time, for people",
-    "acker/kafka/cluster.py:note_progress": "by the clock of its client, which nobody can set",
+    "acker/kafka/cluster.py:log_progress": "by the clock of its client, which nobody can set",
     "acker/kafka/standing.py:look": "a look counts for a second at most, and never backwards",
     "acker/kafka/standing.py:standing": "by the time that its own looks have counted",
     "acker/ledger/tally.py:_add_copies": "how long roots took, for metrics",

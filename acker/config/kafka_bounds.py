@@ -161,6 +161,7 @@ def _number(settings: Mapping[str, str], name: str, unset: int) -> float:
 
 
 def _session_above_poll_interval(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw if a member would leave its group before its session is over."""
     if "max.poll.interval.ms" not in settings:
         return
     session_ms = _number(settings, "session.timeout.ms", SESSION_MS)
@@ -171,6 +172,7 @@ def _session_above_poll_interval(settings: Mapping[str, str]) -> _Flaws:
 
 
 def _answer_below_fetch(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw if an answer of the broker may be larger than the client takes."""
     if not {"fetch.max.bytes", "receive.message.max.bytes"} <= settings.keys():
         return
     needed_bytes = float(settings["fetch.max.bytes"]) + HEAD_BYTES
@@ -182,6 +184,7 @@ def _answer_below_fetch(settings: Mapping[str, str]) -> _Flaws:
 
 
 def _too_small_to_read(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw for each limit below which no batch could be read."""
     for name, lowest_bytes in (
         ("fetch.max.bytes", LOWEST_BYTES),
         ("receive.message.max.bytes", LOWEST_BYTES + HEAD_BYTES),
@@ -191,6 +194,7 @@ def _too_small_to_read(settings: Mapping[str, str]) -> _Flaws:
 
 
 def _backoff_above_its_maximum(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw if the first pause before a connection is longer than the longest one."""
     if not {"reconnect.backoff.ms", "reconnect.backoff.max.ms"} <= settings.keys():
         return
     if float(settings["reconnect.backoff.max.ms"]) < float(settings["reconnect.backoff.ms"]):
@@ -199,6 +203,7 @@ def _backoff_above_its_maximum(settings: Mapping[str, str]) -> _Flaws:
 
 
 def _linger_above_delivery(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw if records would wait for others longer than they may take in all."""
     if "linger.ms" not in settings:
         return
     unset_ms = _DEFAULTS["transaction.timeout.ms"]  # ours: a record waits for its transaction at most

@@ -291,7 +291,7 @@ class KafkaLog:
         # by partition, the number of the broker that leads it; -1: none does
         self._leader_by_place: dict[TopicPartition, int] = {}
         self._leaders_read_s = clock()
-        self._text_by_place: dict[TopicPartition, _TroubleText] = {}
+        self._text_by_place: dict[TopicPartition, _TroubleText] = {}  # why partitions do not answer
 
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
@@ -337,6 +337,7 @@ class KafkaLog:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
+        """Return the first offsets at a time or later, or the ends where there are none."""
         # In this order: an end that is asked for afterwards may lie behind a
         # record that came meanwhile.
         ends = self.ends(partitions)
@@ -366,6 +367,7 @@ class KafkaLog:
         return answer_of(future, timeout_s, Use(Operation.DESCRIBE)).cluster_id or ""
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
+        """Return those of the named topics that exist, by name; see `acker.kafka.port.Log`."""
         requested = list(dict.fromkeys(names))
         if not requested:
             return {}
@@ -376,6 +378,7 @@ class KafkaLog:
         )
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
+        """Return brokers with copies of topics that are missing or silent; see `acker.kafka.port.Log`."""
         needed = frozenset(names)
 
         def ask(timeout_s: float) -> list[MissingBroker]:
@@ -393,6 +396,7 @@ class KafkaLog:
     def committed_epochs(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
+        """Return the leader epochs beside committed offsets; see `acker.kafka.port.Log`."""
         epochs: dict[TopicPartition, int] = {}
         for commit in self._read_commits(group, partitions):
             if commit.leader_epoch is not None:
@@ -406,6 +410,7 @@ class KafkaLog:
         metadata: str = "",
         epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
+        """Commit offsets of a group without members; see `acker.kafka.port.Log`."""
         if not offsets:
             return
         requested = [
@@ -429,6 +434,7 @@ class KafkaLog:
         return {TopicPartition(commit.topic, commit.partition): commit.metadata or "" for commit in commits}
 
     def members(self, group: str) -> Sequence[GroupMember]:
+        """Return the members of a group, none where it does not exist; see `acker.kafka.port.Log`."""
         use = Use(Operation.DESCRIBE, group=group)
 
         def make() -> AdminClient:
@@ -445,6 +451,7 @@ class KafkaLog:
         return self._ask_until_answered(f"members of group {group}", ask, use, by_one_broker=True)
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
+        """Delete records below offsets, and return troubles; see `acker.kafka.port.Log`."""
         if not offsets:
             return {}
         requested = [client_partition(place, offset) for place, offset in offsets.items()]
@@ -472,7 +479,7 @@ class KafkaLog:
         ):  # nothing was read in between: another read
             self._long_read.over()
         self._progress_recorded_ms = now_ms
-        waited_ms = self._long_read.look("read", now_ms)
+        waited_ms = self._long_read.record_wait("read", now_ms)
         if waited_ms is not None:
             progress = {"partition": f"{place.topic}/{place.partition}", "offset": position, "end": end}
             _log.warning("a long read goes on", extra={"waited_s": waited_ms // 1000, **progress})

@@ -214,7 +214,7 @@ class KafkaMembership:
 
     def _log_long_wait(self) -> None:
         """Log each minute that the group has not let this member in, not even without a partition."""
-        waited_ms = self._long_wait.look("group", int(self._client.clock() * 1000))
+        waited_ms = self._long_wait.record_wait("group", int(self._client.clock() * 1000))
         if waited_ms is not None:
             _log.warning(
                 "group %s has not let this member in for %d s; a member that hangs holds up all: see"

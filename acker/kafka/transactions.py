@@ -99,6 +99,7 @@ class KafkaTransactions(KafkaWriter):
         self._writes_to_repeat: list[Callable[[], None]] | None = None
 
     def init(self, timeout_ms: int) -> None:
+        """End a predecessor's transaction and fence it; see `acker.kafka.port.Transactions`."""
         deadline = self._client.deadline(timeout_ms)
         self._connect(timeout_ms)
         self._call_until_done(

@@ -77,9 +77,8 @@ class KafkaWriter:
         self._background = Background(client.clock)
         self._has_tried_to_connect = False  # it tries once; then each call waits by itself
         self._first_refusal: WindhoverError | None = None  # the first refused record, until it was raised
-        self._written_places: set[TopicPartition] = (
-            set()
-        )  # where the records go that are not known to be durable
+        # partitions with records that are not known to be durable
+        self._written_places: set[TopicPartition] = set()
         settings = {**FORCED, **SILENT, **forced}
         self._producer: confluent_kafka.Producer = client.make_client(
             confluent_kafka.Producer, DEFAULTS, settings, self._background

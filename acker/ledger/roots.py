@@ -270,6 +270,7 @@ class Roots:
         return rows[is_open], is_open
 
     def _remove_sparse(self, rows: I64) -> None:
+        """Remove the rows of settled roots from the sparse arrays, and count the open ones anew."""
         if self._sparse_indices is None or not len(rows):
             return
         self._sparse_indices = np.delete(self._sparse_indices, rows)

@@ -76,6 +76,7 @@ class TickQueue(OrderedDict[QueuedTick, None]):
         self.append(tick)
 
     def popleft(self) -> QueuedTick:
+        """Remove and return what has waited longest."""
         queued, _ = self.popitem(last=False)
         alike = self._alike[queued.session, queued.is_take]
         alike.popleft()
@@ -321,9 +322,9 @@ class Sessions:
         """
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
-        before_ms: int | None = None
+        before_ms: int | None = None  # a restart of the same session
         overtaken: Iterable[QueuedTick] = ()
-        if group is None:
+        if group is None:  # nobody owned it
             before_ms = 0
             group = self.groups[take.group] = Group(session)
         elif group.owner != session:
@@ -331,13 +332,13 @@ class Sessions:
             overtaken = self.queue.withdraw_takes(group.owner)
             group.owner = session
         else:
-            # Perhaps a process that has just begun, beside one that still lives.
+            # The same session again: perhaps by a process that has just begun, beside one that still lives.
             clock = group.clocks[session]
             clock.shared_until_ms = clock.read_ms + SIBLING_MS
         group.clocks.setdefault(session, Clock(take.now, take.now))
         for source in take.sources:
             self.add_source(take.group, source)
-        self.queue.append(QueuedTick(session, 0, is_take=True, before_ms=before_ms))
+        self.queue.append(QueuedTick(session, now_ms=0, is_take=True, before_ms=before_ms))
         return overtaken
 
     def record_tick(self, session: Session, now_ms: int) -> None:

@@ -167,6 +167,7 @@ class VerdictTally:
                 self._add_lost(cause, source, count)
 
     def _add_lost(self, cause: LossCause, source: int, count: int) -> None:
+        """Count lost roots of one cause at their input."""
         tally = self._of(source)
         if cause.error == HELD:
             tally.verdicts[BLOCKED] += count
@@ -188,6 +189,7 @@ class VerdictTally:
             self.too_late[group] = self.too_late.get(group, LateCounts()).plus(note)
 
     def _add_copies(self, emission: InitEmission, source: int, copy_positions: I64, now_ms: int) -> None:
+        """Count acked copies, and how long it took since their records were emitted first."""
         tally = self._of(source)
         tally.verdicts[Verdict.ACKED] += len(copy_positions)
         emitted_ms = self._emission_times.take(source, copy_positions, emission.wall_ms)
@@ -212,4 +214,5 @@ class VerdictTally:
         return copied
 
     def _of(self, source: int) -> InputTally:
+        """Return the tally of a source's input; begin one if there is none."""
         return self.inputs.setdefault(input_id_of(source), InputTally())

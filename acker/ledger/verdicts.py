@@ -109,6 +109,7 @@ class VerdictSet:
         return bool(self.acked or self.absent or self._lost)
 
     def ack(self, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
+        """Add roots that were completed: `hits` are indices, of which 0 is the position `start`."""
         if len(hits):
             self.acked.add(source, start, hits)
             if is_replay(source):

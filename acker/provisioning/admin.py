@@ -225,6 +225,7 @@ class KafkaAdmin:
             time.sleep(RETRY_PAUSE_S)
 
     def _ask(self, doing: str, question: Callable[[], T]) -> T:
+        """Ask once, and raise the client's error as one of ours; `doing` is the subject of its message."""
         try:
             return question()
         except Refused as error:
@@ -239,6 +240,7 @@ class KafkaAdmin:
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:
+    """Return a topic as the client makes it; without a number it gets one partition."""
     return NewTopic(
         spec.name,
         num_partitions=spec.partitions or 1,

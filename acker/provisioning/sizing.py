@@ -338,12 +338,14 @@ def _topic_bytes_s(load: Load, writes: _Writes) -> dict[str, float]:
 
 
 def _init_bytes_s(writes: _Writes, run_bytes_s: float) -> float:
+    """Return the bytes/s of `_ack_init`: inits and ticks."""
     inits_bytes_s = writes.inits * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
     ticks_bytes_s = writes.ticks * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES)
     return inits_bytes_s + run_bytes_s + ticks_bytes_s + writes.tick_rounds * CLOCK_BYTES
 
 
 def _ack_bytes_s(load: Load, writes: _Writes) -> float:
+    """Return the bytes/s of `_ack_ack`: contributions."""
     records_s = max(writes.inits, _blocks(load, WIRE_BLOCK_BITS) * writes.batches)
     first_records_bytes_s = writes.inits * (BATCH_BYTES + ACKS_BYTES)
     more_records_bytes_s = (records_s - writes.inits) * MORE_ACKS_BYTES
@@ -354,17 +356,20 @@ def _ack_bytes_s(load: Load, writes: _Writes) -> float:
 
 
 def _verdict_bytes_s(writes: _Writes, run_bytes_s: float, stack_bytes: float) -> float:
+    """Return the bytes/s of `_ack_verdict`: acked runs, lost roots and their causes."""
     verdicts_bytes_s = writes.verdicts * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
     causes_bytes_s = writes.fails * (LOST_CAUSE_BYTES + stack_bytes)
     return verdicts_bytes_s + run_bytes_s + causes_bytes_s + writes.lost * POSITION_BYTES
 
 
 def _state_bytes_s(load: Load, writes: _Writes) -> float:
+    """Return the bytes/s of `_ack_state`."""
     state_bytes = STATE_BYTES + CLOCK_BYTES + STATE_OF_SOURCE_BYTES * load.sources
     return writes.states * (BATCH_BYTES + state_bytes + MARKER_BYTES)
 
 
 def _due_bytes_s(load: Load, writes: _Writes) -> float:
+    """Return the bytes/s of `_ack_due`: progress, and roots that wait, until their tombstones."""
     progress_bytes_s = writes.progress * (BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES)
     copies_bytes_s = writes.copies * (BATCH_BYTES + MARKER_BYTES)
     roots_bytes_s = writes.lost * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)

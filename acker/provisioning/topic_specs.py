@@ -233,10 +233,12 @@ def plan(specs: list[TopicSpec], infos: Mapping[str, TopicInfo]) -> Plan:
 
 
 def _too_few(spec: TopicSpec, info: TopicInfo | None) -> bool:
+    """Return whether a topic exists with fewer partitions than it needs."""
     return info is not None and spec.partitions is not None and info.partitions < spec.partitions
 
 
 def missing(spec: TopicSpec) -> Finding:
+    """Return the error of a topic that does not exist, with who makes it."""
     if spec.partitions is not None:
         text = "does not exist; run `windhover topics create`"
     elif spec.role is TopicRole.SOURCE:

@@ -121,6 +121,7 @@ def short_retention(topics: Topics, infos: Mapping[str, TopicInfo]) -> Iterator[
 
 
 def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:
+    """Return the warning of a topic that deletes records which an input may still need."""
     has = f"has {RETENTION}={kept_ms} ({duration_text(kept_ms)}), and input {source.name}"
     if need_ms is None:
         return f"{has} has timeout: 0: an open record is needed without end; set {RETENTION}=-1, or a timeout"

@@ -485,6 +485,7 @@ class StepReader:
                 records_of_partition.inits.append(record)
 
     def _places(self, partition: int) -> _Places:
+        """Return the partitions of the three ack topics that belong to an acker partition."""
         topics = self._topics
         return _Places(
             init=TopicPartition(topics.init, partition),

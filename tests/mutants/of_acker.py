@@ -889,7 +889,7 @@ MUTANTS = (
     Mutant(
         "two-inputs-have-two-ids",
         "acker/config/topics.py",
-        "    yield from _ids(inputs)\n",
+        "    yield from _repeated_ids(inputs)\n",
         "",
         "tests/unit/acker/config/test_topics_refusals.py"
         "::test_two_inputs_that_cannot_be_together_are_refused_at_the_later",

@@ -280,7 +280,7 @@ class KafkaLog:
         self._background = Background(clock)
         self._clock = clock
         self._admin: AdminClient | None = None
-        self._admin_made_s = 0.0
+        self._admin_since_s = 0.0
         self._cluster_id: str | None = None
         # the consumer that asks what a group has committed, and that group
         self._commit_asker: Consumer | None = None
@@ -646,7 +646,7 @@ class KafkaLog:
         # A client whose request timed out may not meet that broker again
         # (`FIRST_PATIENCE_MS`). One that has found no leader for long is
         # replaced, too: it may go on finding none when there is one.
-        client_age_s = now_s - self._admin_made_s
+        client_age_s = now_s - self._admin_since_s
         if silent or (answer.errors and client_age_s >= SILENT_AGAIN_S):
             self._give_up_admin()
 
@@ -789,7 +789,7 @@ class KafkaLog:
                 return question(max(patience_s, deadline.wait_min_s, 0.1))
             except KafkaException as error:
                 code = error.args[0].code()
-                admin_age_s = self._clock() - self._admin_made_s
+                admin_age_s = self._clock() - self._admin_since_s
                 finds_no_leader = code == KafkaError.LEADER_NOT_AVAILABLE and admin_age_s >= LEADERLESS_S
                 if code in _STALE_CLIENT or finds_no_leader:
                     self._give_up_admin()  # the next attempt makes another one
@@ -808,7 +808,7 @@ class KafkaLog:
     def _admin_client(self) -> AdminClient:
         """Return the admin client; make it first if there is none."""
         if self._admin is None:
-            self._admin_made_s = self._clock()
+            self._admin_since_s = self._clock()
             self._admin = self._client.make_client(self._make_admin, {}, LOGGED, self._background)
         return self._admin
 

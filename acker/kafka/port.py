@@ -511,8 +511,8 @@ class Log(Protocol):
     def begin(self, call: Callable[[], T]) -> UnderWay[T]:
         """Begin a call that waits for the broker, beside the caller where the client can.
 
-        It has a deadline, and writers and readers of its own. Until it is over nobody else may use or
-        close these.
+        It has a deadline, and writers and readers of its own. Until it is over nobody else may use
+        or close these.
         """
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:

@@ -256,8 +256,9 @@ class KafkaReader:
         with uncollected():
             messages, events = self._take_fetched(message, max_records)
             records = [record_of(message) for message in messages]
-            # by (topic, partition) the last offset: offsets ascend, so a partition's last record is the one
-            # that stays. By index, since an attribute costs more, and this is done for each record.
+            # by (topic, partition) the last offset: offsets ascend, so a partition's last record is
+            # the one that stays. By index, since an attribute costs more, and this is done for each
+            # record.
             last_offsets = {(record[0], record[1]): record[2] for record in records}
         self._move_positions(last_offsets)
         return _Taken(records, self._apply_events(events))
@@ -336,7 +337,8 @@ class KafkaReader:
         """
         if not self._unfetched:
             return
-        # a topic is asked for its number of partitions again only for a partition above the number known
+        # a topic is asked for its number of partitions again only for a partition above the number
+        # known
         topics_to_ask: set[str] = set()
         for place in self._unfetched:
             if place.partition >= self._partition_counts.get(place.topic, 0):
@@ -513,8 +515,8 @@ class KafkaPicker(KafkaReader):
 
     def _by_partition(self, messages: list[Message]) -> dict[TopicPartition, list[Message]]:
         """Return messages by their partition."""
-        # The usual case: one partition is read, so there is nothing to group. Messages of one that was read
-        # before may still come: then the first or the last is of another.
+        # The usual case: one partition is read, so there is nothing to group. Messages of one that
+        # was read before may still come: then the first or the last is of another.
         if messages and len(self._positions) == 1:
             place = _place_of(messages[0])
             if place in self._positions and _place_of(messages[-1]) == place:

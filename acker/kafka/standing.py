@@ -125,11 +125,11 @@ class _Progress:
         unmoved_ms: for how long its position has not moved.
         stood_ms: for how long it has not moved although there is more to
             read.
-        unmoved_ms_when_asked: what `unmoved_ms` was when its end was asked
+        unmoved_at_request_ms: what `unmoved_ms` was when its end was asked
             last; negative: it was not since the position moved.
         end: how far its log goes; None: unknown.
         why: why its end cannot be asked; else empty.
-        stood_ms_when_reported: what `stood_ms` was when it was last reported;
+        stood_at_report_ms: what `stood_ms` was when it was last reported;
             negative: it is not reported.
     """
 
@@ -137,10 +137,10 @@ class _Progress:
     read_count: int
     unmoved_ms: int = 0
     stood_ms: int = 0
-    unmoved_ms_when_asked: int = -1
+    unmoved_at_request_ms: int = -1
     end: int | None = None
     why: str = ""
-    stood_ms_when_reported: int = -1
+    stood_at_report_ms: int = -1
 
     @property
     def is_behind(self) -> bool:
@@ -150,7 +150,7 @@ class _Progress:
     @property
     def is_reported(self) -> bool:
         """Whether it was reported that it stands."""
-        return self.stood_ms_when_reported >= 0
+        return self.stood_at_report_ms >= 0
 
 
 class StandingPartitions:
@@ -207,7 +207,7 @@ class StandingPartitions:
         places: list[TopicPartition] = []
         for place, progress in self._progress_by_place.items():
             # since its end was asked; or since it moved, if it was not
-            since_ms = progress.unmoved_ms - max(0, progress.unmoved_ms_when_asked)
+            since_ms = progress.unmoved_ms - max(0, progress.unmoved_at_request_ms)
             if since_ms >= wait_ms:
                 places.append(place)
         return places
@@ -217,14 +217,14 @@ class StandingPartitions:
         for place, progress in self._progress_by_place.items():
             if place not in answers.offsets and place not in answers.troubles:
                 continue
-            progress.unmoved_ms_when_asked = progress.unmoved_ms
+            progress.unmoved_at_request_ms = progress.unmoved_ms
             progress.end = answers.offsets.get(place)
             progress.why = answers.troubles.get(place, "")
             if not progress.is_behind:
                 progress.stood_ms = 0
                 if progress.is_reported:
                     self._unreported_recoveries.append(place)
-                progress.stood_ms_when_reported = -1
+                progress.stood_at_report_ms = -1
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return the partitions that stand as of the last positions, in the order of their names."""
@@ -249,10 +249,10 @@ class StandingPartitions:
         stand: list[StandingPartition] = []
         for partition in self.standing():
             progress = self._progress_by_place[partition.place]
-            is_new = progress.stood_ms_when_reported < 0
-            is_again_due = partition.stood_ms - progress.stood_ms_when_reported >= REPEAT_MS
+            is_new = progress.stood_at_report_ms < 0
+            is_again_due = partition.stood_ms - progress.stood_at_report_ms >= REPEAT_MS
             if is_new or is_again_due:
-                progress.stood_ms_when_reported = partition.stood_ms
+                progress.stood_at_report_ms = partition.stood_ms
                 stand.append(partition)
         go_on, self._unreported_recoveries = self._unreported_recoveries, []
         return StandingNews(stand, go_on)

@@ -1,12 +1,13 @@
 """Verdicts counted by input, reason and cause, and how long acked roots took: for an acker's metrics.
 
-Whatever fails, the tally stays small: of one input it counts at most `CAUSES_MAX` pairs of operator and error
-class apart, and all others together. It has no message and no key. Of a root only the place is kept, of the
-last one that took so long, as an example.
+Whatever fails, the tally stays small: of one input it counts at most `CAUSES_MAX` pairs of operator
+and error class apart, and all others together. It has no message and no key. Of a root only the
+place is kept, of the last one that took so long, as an example.
 
-A time is from the first emission of a record to the step that gave the verdict, over all attempts. When a
-copy's record was emitted first is in the copy's headers: who acks the copy passes it on, in a header of the
-record on ``_ack_ack``. Where an acker has not read it, the time of a copy begins with its own `Init`.
+A time is from the first emission of a record to the step that gave the verdict, over all attempts.
+When a copy's record was emitted first is in the copy's headers: who acks the copy passes it on, in
+a header of the record on ``_ack_ack``. Where an acker has not read it, the time of a copy begins
+with its own `Init`.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ class VerdictTally:
     def record_headers(self, records: Sequence[Record]) -> None:
         """Keep what records of ``_ack_ack`` say of copies: when their records were emitted first.
 
-        It is called before the records are applied, so that the verdicts of this step have their times.
+        It is called before the records are applied, so that the verdicts of this step have their
+        times.
         """
         for record in records:
             for name, value in record.headers:

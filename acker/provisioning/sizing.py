@@ -1,18 +1,19 @@
 """How large an installation must be for a load: ``windhover size``. A pure model, in one file.
 
-What the ack topics take does not depend on how many records there are, but on how many micro-batches: what
-neighbouring records have in common is written once. A batch writes, for each acker partition that it touches,
-an `Init`, its `Acks`, and in one transaction each the verdicts, the State, and what replay workers note. Only
-trees that are acked across batches, and records that are lost, are written one by one.
+What the ack topics take does not depend on how many records there are, but on how many
+micro-batches: what neighbouring records have in common is written once. A batch writes, for each
+acker partition that it touches, an `Init`, its `Acks`, and in one transaction each the verdicts,
+the State, and what replay workers note. Only trees that are acked across batches, and records that
+are lost, are written one by one.
 
-Requests follow the same writes. Each write is a request, a transaction is two more, and a follower's fetch is
-answered at the first of several writes, and again for the rest of them. Writes that one batch, or one tick,
-makes at once to several acker partitions are a *burst*.
+Requests follow the same writes. Each write is a request, a transaction is two more, and a
+follower's fetch is answered at the first of several writes, and again for the rest of them. Writes
+that one batch, or one tick, makes at once to several acker partitions are a *burst*.
 
 Names end in their unit: `_s` is a rate by the second, except for a time in `Load`; `_bytes_s` is bytes/s.
 
-The sums below are for names of usual lengths: a group and a topic of 10 letters, and the ids that Spark and
-Windhover draw. ``python -m benchmarks size`` measures all of it on a real broker.
+The sums below are for names of usual lengths: a group and a topic of 10 letters, and the ids that
+Spark and Windhover draw. ``python -m benchmarks size`` measures all of it on a real broker.
 
 Source: docs/operate/sizing.md; docs/design/protocol.md, section 4.
 """
@@ -239,7 +240,8 @@ def size_of(load: Load) -> Size:
 def _open_s(load: Load) -> float:
     """Return how long a record is open that is acked, from the plan of its batch to its verdict.
 
-    It is planned after Spark has begun its batch, and acked while Spark ends it: as long as a batch takes.
+    It is planned after Spark has begun its batch, and acked while Spark ends it: as long as a batch
+    takes.
     """
     return min(load.timeout_s, load.work_s or load.batch_s)
 
@@ -296,8 +298,9 @@ def _writes(load: Load, partitions: int) -> _Writes:
     batches = 1.0 / load.batch_s
     partitions_touched = _cells_hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
     inits = partitions_touched * batches
-    # A session ticks while it has open roots, which it has for `open_s` of each batch: half a tick more than
-    # fits, since the first one comes at once. For the rest of the batch it gives signs of life.
+    # A session ticks while it has open roots, which it has for `open_s` of each batch: half a tick
+    # more than fits, since the first one comes at once. For the rest of the batch it gives signs of
+    # life.
     open_s = min(load.batch_s, _open_s(load))
     rounds_of_batch = min(load.batch_s / TICK_S, open_s / TICK_S + 0.5)
     tick_rounds = rounds_of_batch * batches
@@ -305,7 +308,8 @@ def _writes(load: Load, partitions: int) -> _Writes:
     lost = load.records_s * load.lost
     fails = _cells_hit(lost * load.batch_s, partitions_touched) * batches
     early_fails = EARLY_FAILS * fails
-    # beside the State with its verdicts, a batch has one each time that a step was put off for long enough
+    # beside the State with its verdicts, a batch has one each time that a step was put off for long
+    # enough
     put_off_of_batch = max(0.0, open_s - STATE_PUT_OFF_S) / (STATE_PUT_OFF_S + TICK_S)
     progress_of_partition = min(2 * batches, 1 / PROGRESS_S)
     return _Writes(
@@ -379,8 +383,8 @@ def _due_bytes_s(load: Load, writes: _Writes) -> float:
 def _waiting_stack_bytes_s(load: Load, writes: _Writes) -> float:
     """Return the bytes/s of the stacks in `_ack_due`: each root that waits has its own, cut to a limit.
 
-    What fails in one batch is taken over in one transaction of each partition: the first stack there is
-    compressed, and the others are alike.
+    What fails in one batch is taken over in one transaction of each partition: the first stack
+    there is compressed, and the others are alike.
     """
     if not load.stack_bytes:
         return 0.0
@@ -400,7 +404,8 @@ def _fetches_s(bursts_s: float, partitions: float) -> float:
 
 def _acker_requests_s(writes: _Writes, ackers: int) -> float:
     """Return the requests/s of all ackers: fetches, ends of topics, group and transactions."""
-    # the partitions of one acker to which a burst writes; below 1: the part of the bursts that write to one
+    # the partitions of one acker to which a burst writes; below 1: the part of the bursts that
+    # write to one
     partitions = writes.partitions_touched / ackers
     part_of_bursts = min(1.0, partitions)
     # each answer to a fetch of contributions begins a step

@@ -1,11 +1,13 @@
 """Tables of runs as bytes.
 
-A source's runs are close to each other, though positions are large: so what is written of a run is how far it
-begins behind the one before it, and how long it is. All numbers are little-endian and without a sign:
+A source's runs are close to each other, though positions are large: so what is written of a run is
+how far it begins behind the one before it, and how long it is. All numbers are little-endian and
+without a sign:
 
     1 byte     how many bytes each step takes: 1, 2, 4 or 8
     4 bytes    how many sources there are
-    then, for each source, 4 bytes each: the sources; 4 bytes each: how many runs it has; 8 bytes each: where
+    then, for each source, 4 bytes each: the sources; 4 bytes each: how many runs it has; 8 bytes
+    each: where
                its first run begins
     then, for each run: two steps, to its start (0 for the first one of a source), and from there to its end
 
@@ -29,7 +31,8 @@ _SOURCE_BYTES: Final = 16
 def packed_table(table: I64) -> bytes:
     """Return the bytes of a canonical table."""
     sources, first_rows, run_counts = np.unique(table[:, 0], return_index=True, return_counts=True)
-    # the borders of [100, 103) and [107, 109) are 100, 103, 107, 109: the steps to them are 100, 3, 4 and 2
+    # the borders of [100, 103) and [107, 109) are 100, 103, 107, 109: the steps to them are 100, 3,
+    # 4 and 2
     borders = table[:, 1:].ravel()
     steps = np.diff(borders, prepend=0)
     steps[2 * first_rows] = 0  # where a source begins has a field of its own
@@ -69,8 +72,8 @@ def unpacked_table(packed: bytes) -> I64:
         raise ValueError(f"{len(packed_steps):,} bytes are not the {run_count:,} runs of a packed table")
     steps = np.frombuffer(packed_steps, f"<u{width}").astype(np.int64)
     borders = np.cumsum(steps).reshape(-1, 2)  # (runs, 2): start and end
-    # Here each source goes on where the one before it ended, and has to begin at its own first position: if
-    # that is 100, and its first row has 9, all of its rows are moved by 91.
+    # Here each source goes on where the one before it ended, and has to begin at its own first
+    # position: if that is 100, and its first row has 9, all of its rows are moved by 91.
     first_rows = np.cumsum(run_counts) - run_counts
     moves = first_starts - borders[first_rows, 0]
     borders += np.repeat(moves, run_counts)[:, np.newaxis]

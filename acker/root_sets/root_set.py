@@ -153,8 +153,8 @@ class RootSet:
 
     def runs(self) -> list[SourceRun]:
         """Return the runs, ascending; of one source none touches another."""
-        # A set has no `__iter__`: `list` would ask its length, and make room for as many runs as there are
-        # roots. `tuple.__new__` makes a named tuple in a third of the time.
+        # A set has no `__iter__`: `list` would ask its length, and make room for as many runs as
+        # there are roots. `tuple.__new__` makes a named tuple in a third of the time.
         return list(map(partial(tuple.__new__, SourceRun), self.table.tolist()))
 
     def __repr__(self) -> str:
@@ -186,7 +186,8 @@ class RootSet:
     def by_block(self) -> dict[tuple[int, int], RootSet]:
         """Return the roots of each wire block of 32,768 positions, by source and number of the block.
 
-        Blocks without a root are missing; the others ascend. A run costs a row for each of its blocks.
+        Blocks without a root are missing; the others ascend. A run costs a row for each of its
+        blocks.
         """
         parts, blocks = self._cut_by_wire_block()
         return {block: _of_canonical(parts[rows]) for block, rows in blocks.items()}
@@ -205,8 +206,8 @@ class RootSet:
     def by_acker_partition(self, partitions: int) -> dict[int, RootSet]:
         """Return the roots that each of N acker partitions keeps, by number; those without any are missing.
 
-        Positions of one block of 65,536 have one acker partition. So a run is cut at block borders, and costs
-        a row for each of its blocks.
+        Positions of one block of 65,536 have one acker partition. So a run is cut at block borders,
+        and costs a row for each of its blocks.
         """
         if not self:
             return {}

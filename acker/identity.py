@@ -195,10 +195,12 @@ def root_edges_of_run(source: int, start: int, end: int) -> U64:
 
 
 def child_edges(parents: U64, subscription: int, ordinals: npt.NDArray[np.integer]) -> U64:
-    """Return the edge of each delivery as uint64; delivery i has ``parents[i]`` and ``ordinals[i]``, or the
-    one ordinal that there is.
+    """Return the edge of each delivery of one subscription, as uint64.
+
+    Delivery i has the parent edge ``parents[i]``. ``ordinals[i]`` counts the earlier deliveries of the same
+    parent there; if `ordinals` has one element, it is that of all deliveries.
     """
     edges = ordinals.astype(np.uint64)
-    edges |= np.uint64(subscription << 32)
+    edges |= np.uint64(subscription << 32)  # as in `child_edge`: an ordinal has 32 bits
     mix64_in_place(edges)
     return _mixed_to_edges(edges + parents)

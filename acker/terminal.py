@@ -61,6 +61,7 @@ def _replace_in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def _sign_in_ascii(sign: str) -> str:
+    """Return what is written for a sign that cannot be encoded: our own spelling, or its bytes as %XX."""
     spelling = OWN_SIGNS.get(sign)
     if spelling is not None:
         return spelling

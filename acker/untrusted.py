@@ -135,6 +135,7 @@ def shell_word(text: str) -> str:
 
 
 def _shell_character(character: str) -> str:
+    """Return a character as it stands in $'...' of a shell; what is not visible as its bytes."""
     if character in "'\\":
         return f"\\{character}"
     if character == "\n":

@@ -1,8 +1,8 @@
 """Decides when a wait is long enough: for a line in the log, for the next one, or to end it; pure.
 
-A process that waits calls `LongWait.look` each time that it looks whether its
-wait is over, and `over` when it is. Where `look` returns a time, the process
-logs one line: for how long it has waited, for what, and what helps. So a wait
+A process that waits calls `LongWait.record_wait` each time that it looks
+whether its wait is over, and `over` when it is. Where `record_wait` returns a
+time, the process logs one line: for how long it has waited, for what, and what helps. So a wait
 of an hour has sixty lines, and one of a second has none.
 
 Where a wait ends by itself, with an error say, no wall clock measures it: one
@@ -39,10 +39,10 @@ class LongWait:
         self._every_ms = every_ms
         self._reason: Hashable = None
         self._began_ms: int | None = None
-        self._next_line_ms = 0
+        self._next_line_ms = 0  # when a line of the log is due
 
-    def look(self, reason: Hashable, now_ms: int) -> int | None:
-        """Take a look at the wait for a `reason`; return for how long it is, ms, if it is time for a line.
+    def record_wait(self, reason: Hashable, now_ms: int) -> int | None:
+        """Record that the wait for a `reason` goes on; return how long it is, ms, if it is time for a line.
 
         Args:
             reason: what it waits for, and how far that has come: another
@@ -99,7 +99,7 @@ class PassedTime:
         self._between_ms_max = between_ms_max
 
     def read(self, now_ms: int) -> int:
-        """Take a reading of the clock; return how much time has passed since the beginning, ms."""
+        """Count the time since the last reading of the clock; return how much has passed in all, ms."""
         if self._read_ms is not None:
             self.ms += min(self._between_ms_max, max(0, now_ms - self._read_ms))
         self._read_ms = now_ms

@@ -95,15 +95,17 @@ def reconciled(
     for name, used_name in _OTHER_NAMES.items():
         if name in settings:
             settings[used_name] = settings.pop(name)
-    pinned = {_OTHER_NAMES.get(name, name) for name in users} - forced.keys()
+    # settings that must stay as they are
+    fixed = {_OTHER_NAMES.get(name, name) for name in users} - forced.keys()
     for bound in _BOUNDS:
+        # only clients with the setting `client_of` have the bound: it is that of consumers, say
         is_of_client = not bound.client_of or bound.client_of in settings
         # where neither is set, librdkafka's own defaults agree
         is_touched = bound.low in settings or bound.high in settings
         if is_of_client and is_touched:
-            moved = _moved(bound, settings, pinned)
+            moved = _moved(bound, settings, fixed)
             settings |= moved
-            pinned |= moved.keys()  # else the next bound would move it back
+            fixed |= moved.keys()  # else the next bound would move it back
     return settings
 
 
@@ -120,19 +122,22 @@ def needs_trial(settings: Mapping[str, str]) -> bool:
     return False
 
 
-def _moved(bound: _Bound, settings: Mapping[str, Any], pinned: set[str]) -> dict[str, int]:
-    """Return the setting that keeps a bound, and its new value; nothing where it is kept."""
+def _moved(bound: _Bound, settings: Mapping[str, Any], fixed: set[str]) -> dict[str, int]:
+    """Return the setting that must be moved to keep a bound, with its new value; empty where it is kept.
+
+    It is the higher one, or the lower one if the higher one is `fixed`.
+    """
     low_value = float(settings.get(bound.low, _DEFAULTS[bound.low]))
     high_value = float(settings.get(bound.high, _DEFAULTS[bound.high]))
     if low_value + bound.room <= high_value:
         return {}
-    if bound.gives_way == bound.low or bound.high in pinned:
+    if bound.gives_way == bound.low or bound.high in fixed:
         return {bound.low: max(0, int(high_value) - bound.room)}
     return {bound.high: int(low_value) + bound.room}
 
 
 def contradictions(users: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield what settings of a user cannot have together, or with what Windhover needs."""
+    """Yield a problem for each setting of a user's that contradicts another one, or what Windhover needs."""
     settings = {_OTHER_NAMES.get(name, name): value for name, value in users.items()}
     names_in_file = {_OTHER_NAMES.get(name, name): name for name in users}
     contradictory = (
@@ -156,6 +161,7 @@ def _number(settings: Mapping[str, str], name: str, unset: int) -> float:
 
 
 def _session_above_poll_interval(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw if a member would leave its group before its session is over."""
     if "max.poll.interval.ms" not in settings:
         return
     session_ms = _number(settings, "session.timeout.ms", SESSION_MS)
@@ -166,6 +172,7 @@ def _session_above_poll_interval(settings: Mapping[str, str]) -> _Flaws:
 
 
 def _answer_below_fetch(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw if an answer of the broker may be larger than the client takes."""
     if not {"fetch.max.bytes", "receive.message.max.bytes"} <= settings.keys():
         return
     needed_bytes = float(settings["fetch.max.bytes"]) + HEAD_BYTES
@@ -177,6 +184,7 @@ def _answer_below_fetch(settings: Mapping[str, str]) -> _Flaws:
 
 
 def _too_small_to_read(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw for each limit below which no batch could be read."""
     for name, lowest_bytes in (
         ("fetch.max.bytes", LOWEST_BYTES),
         ("receive.message.max.bytes", LOWEST_BYTES + HEAD_BYTES),
@@ -186,6 +194,7 @@ def _too_small_to_read(settings: Mapping[str, str]) -> _Flaws:
 
 
 def _backoff_above_its_maximum(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw if the first pause before a connection is longer than the longest one."""
     if not {"reconnect.backoff.ms", "reconnect.backoff.max.ms"} <= settings.keys():
         return
     if float(settings["reconnect.backoff.max.ms"]) < float(settings["reconnect.backoff.ms"]):
@@ -194,6 +203,7 @@ def _backoff_above_its_maximum(settings: Mapping[str, str]) -> _Flaws:
 
 
 def _linger_above_delivery(settings: Mapping[str, str]) -> _Flaws:
+    """Yield a flaw if records would wait for others longer than they may take in all."""
     if "linger.ms" not in settings:
         return
     unset_ms = _DEFAULTS["transaction.timeout.ms"]  # ours: a record waits for its transaction at most

@@ -154,6 +154,7 @@ def kafka_settings(data: Mapping[str, object]) -> tuple[KafkaSettings, list[Prob
 
 
 def _wrong(name: str, value: object) -> str:
+    """Return what is wrong with one setting, in words that follow its name; empty: nothing is."""
     if name in REFUSED:
         return f"may not be set: {REFUSED[name]}; remove it"
     if name == TOKEN_FUNCTION:
@@ -198,6 +199,7 @@ def _login_problems(values: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _gives_token(name: str, value: str) -> bool:
+    """Return whether a setting says where the client gets its tokens from."""
     if name == "sasl.oauthbearer.method":
         return value.strip().lower() == "oidc"
     if name == "enable.sasl.oauthbearer.unsecure.jwt":

@@ -101,6 +101,7 @@ def _truth_of_variable(value: object) -> object:
 
 
 def _duration(value: object, info: ValidationInfo) -> object:
+    """Return a duration in ms; a text has a unit. Raises `ValueError`: it is none."""
     if isinstance(value, VariableText) and value == "0":  # the one duration that needs no unit
         return 0
     if isinstance(value, str):
@@ -113,12 +114,14 @@ def _duration(value: object, info: ValidationInfo) -> object:
 
 
 def _timeout(value: int) -> int:
+    """Return a timeout in ms; raise `ValueError` if it is too low; 0 is none."""
     if 0 < value < TIMEOUT_MS_MIN:
         raise ValueError("is too low")
     return value
 
 
 def _topic(value: str) -> str:
+    """Return the name of a topic; raise `ValueError` if Kafka does not allow it."""
     if value in (".", "..") or not _TOPIC.fullmatch(value):
         raise ValueError("is no name of a topic")
     if len(value) > TOPIC_CHARACTERS_MAX:
@@ -127,6 +130,7 @@ def _topic(value: str) -> str:
 
 
 def _group(value: str) -> str:
+    """Return the name of a consumer group; raise `ValueError` if it is none."""
     if not value.strip() or not value.isprintable() or len(value) > GROUP_CHARACTERS_MAX:
         raise ValueError("is no name of a consumer group")
     return value
@@ -138,6 +142,7 @@ def _empty_if_none(value: object) -> object:
 
 
 def _why(value: str) -> str:
+    """Return a reason without spaces around it; raise `ValueError` if it is no short text of one line."""
     if len(value) > WHY_CHARACTERS_MAX:
         raise ValueError(f"is longer than {WHY_CHARACTERS_MAX} characters")
     if not value.isprintable():
@@ -146,6 +151,8 @@ def _why(value: str) -> str:
 
 
 def _name(pattern: str, wrong: str) -> AfterValidator:
+    """Return a validator that raises `ValueError` with the text `wrong` for what does not fit a pattern."""
+
     def checked(value: str) -> str:
         if not re.fullmatch(pattern, value) or len(value) > NAME_CHARACTERS_MAX:
             raise ValueError(wrong)
@@ -155,6 +162,7 @@ def _name(pattern: str, wrong: str) -> AfterValidator:
 
 
 def _start(value: object, info: ValidationInfo) -> object:
+    """Return where a group starts: a word, or a time in ms. Raises `ValueError`: it is neither."""
     if value in ("committed", "earliest", "latest"):
         return value
     if isinstance(value, str):

@@ -46,15 +46,16 @@ class Problem:
     value: str | None = None
 
     def line(self, file: str, lines: Mapping[Path, int], hide: Callable[[str], str] = cut) -> str:
-        """Write the problem in one line; `lines` has the line number of each key path, where it is known.
+        """Return the problem as one line of text.
 
-        `hide` takes the secrets out of what is said of the value.
+        `lines` leads from key paths to the lines of the file where they stand. `hide` takes secrets out of
+        value and text.
         """
-        number = line_of(self.path, lines)
-        where = f"{file}:{number}" if number else file
+        line_number = line_of(self.path, lines)  # 0: it is not known
+        where = f"{file}:{line_number}" if line_number else file
         key = ".".join(str(UntrustedName(part)) for part in self.path)
         value = "" if self.value is None else hide(self.value)
-        if len(value) > VALUE_CHARACTERS_MAX:  # not before: a part of a secret would not be found
+        if len(value) > VALUE_CHARACTERS_MAX:  # cut after `hide`: it would not find a part of a secret
             value = value[: VALUE_CHARACTERS_MAX - 1] + "…"
         shown = f" = {Untrusted(value)}" if value else ""
         text = hide(self.text)

@@ -51,6 +51,7 @@ _NO_FAILURES: Final[Mapping[str, str]] = {
 
 
 def _error(value: str) -> str:
+    """Return the class of an error; raise `ValueError` if no failed record can have it."""
     if value in _NO_FAILURES:
         raise ValueError(_NO_FAILURES[value])
     if not value.isidentifier():
@@ -118,6 +119,7 @@ class CauseRule(Section):
 
     @model_validator(mode="after")
     def _schedules_what_it_retries(self) -> CauseRule:
+        """Raise `ValueError` if a rule has a schedule and replays nothing."""
         keys_set = [name.removesuffix("_ms") for name in _SCHEDULE if getattr(self, name) is not None]
         if keys_set and self.then != "retry":
             raise ValueError(
@@ -205,6 +207,7 @@ class Retry(Section):
     @validates("causes")
     @classmethod
     def _each_rule_once(cls, value: tuple[CauseRule, ...]) -> tuple[CauseRule, ...]:
+        """Raise `ValueError` if there are too many rules, or two for one error and operator."""
         if len(value) > RULES_MAX:
             raise ValueError(f"has {len(value)} rules")
         numbers: dict[tuple[str | None, str | None], int] = {}
@@ -222,6 +225,7 @@ class Retry(Section):
 
     @model_validator(mode="after")
     def _schedules_agree(self) -> Retry:
+        """Raise `ValueError` if the schedule of a rule contradicts itself or the input's."""
         for number, rule in enumerate(self.causes):
             wrong = _disagreement(rule, self.schedule_of(rule))
             if wrong:

@@ -230,6 +230,7 @@ class Input(Section):
     @validates("dead_letter", mode="before")
     @classmethod
     def _name_dead_letters(cls, value: object, info: ValidationInfo) -> object:
+        """Return the section with the name of its topic, where the file does not give it."""
         if not isinstance(value, dict):
             return value
         if "topic" not in info.data or "group" not in info.data:
@@ -239,6 +240,7 @@ class Input(Section):
     @validates("ordering")
     @classmethod
     def _is_tracked(cls, value: str, info: ValidationInfo) -> str:
+        """Raise `ValueError` if an input that is not tracked has an ordering."""
         if value != "none" and info.data.get("ackers") == 0:
             raise ValueError(
                 "needs tracking, and ackers is 0: nothing is replayed, so nothing waits; set ackers: 1"

@@ -81,7 +81,8 @@ class Topics(Section):
     """Inputs by name."""
 
     @model_validator(mode="after")
-    def _agrees(self) -> Topics:
+    def _require_no_conflict(self) -> Topics:
+        """Return the topics; raise `ValueError` with all that their sections contradict each other in."""
         refused: list[Problem] = []
         for name, source in self.inputs.items():
             if source.name != name:
@@ -237,13 +238,13 @@ _TOPIC_KEYS = ("topic", "replay_topic", "dead_letter.topic")
 
 
 def conflicts(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
-    """Yield each problem at the key of the later of the two sections."""
-    yield from _ids(inputs)
-    yield from _groups(acker, inputs)
-    yield from _readers(inputs)
-    yield from _roles(acker, inputs)
+    """Yield what sections contradict each other in, each at the key of the later of the two."""
+    yield from _repeated_ids(inputs)
+    yield from _groups_of_services(acker, inputs)
+    yield from _topics_read_twice(inputs)
+    yield from _topics_with_two_roles(acker, inputs)
     yield from _circles(inputs)
-    yield from _collisions(acker, inputs)
+    yield from _names_alike(acker, inputs)
 
 
 def _repeated(inputs: Inputs, *keys: str) -> Iterator[tuple[Input, Input]]:
@@ -255,34 +256,37 @@ def _repeated(inputs: Inputs, *keys: str) -> Iterator[tuple[Input, Input]]:
             yield earlier, source
 
 
-def _at(source: Input, key: str, text: str) -> Problem:
+def _problem_of(source: Input, key: str, text: str) -> Problem:
     """Return a problem at a key of an input, such as ``dead_letter.topic``, with the value that it has."""
     return Problem(("inputs", source.name, *key.split(".")), text, repr(attrgetter(key)(source)))
 
 
-def _ids(inputs: Inputs) -> Iterator[Problem]:
+def _repeated_ids(inputs: Inputs) -> Iterator[Problem]:
+    """Yield a problem for each input whose id an earlier one has."""
     for earlier, later in _repeated(inputs, "id"):
         unused_id = max(source.id for source in inputs.values()) + 1
         cure = f"give an id that was never used, such as {unused_id}"
-        yield _at(later, "id", f"is the id of {earlier.name} already; {cure}")
+        yield _problem_of(later, "id", f"is the id of {earlier.name} already; {cure}")
 
 
-def _groups(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
+def _groups_of_services(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
+    """Yield a problem for each group that ackers or replay workers have, and somebody else, too."""
     if acker.group == acker.replay_group:
         text = "is the group of the ackers already; give the replay workers their own"
         yield Problem(("acker", "replay_group"), text, repr(acker.replay_group))
     for source in inputs.values():
         if source.group in (acker.group, acker.replay_group):
-            yield _at(source, "group", "is a group of Windhover's own; give another")
+            yield _problem_of(source, "group", "is a group of Windhover's own; give another")
 
 
-def _readers(inputs: Inputs) -> Iterator[Problem]:
+def _topics_read_twice(inputs: Inputs) -> Iterator[Problem]:
+    """Yield the inputs that read a topic as an earlier one does, in one group, or with other partitions."""
     for earlier, later in _repeated(inputs, "group", "topic"):
         text = (
             f"is read by group {later.group} as input {earlier.name} already; remove one, or give another"
             " group"
         )
-        yield _at(later, "topic", text)
+        yield _problem_of(later, "topic", text)
     # an input without a count takes what the topic has, so it cannot contradict another one
     partitioned = {name: source for name, source in inputs.items() if source.partitions is not None}
     for earlier, later in _repeated(partitioned, "topic"):
@@ -290,32 +294,33 @@ def _readers(inputs: Inputs) -> Iterator[Problem]:
             text = (
                 f"differs from inputs.{earlier.name}.partitions of the same topic; give {earlier.partitions}"
             )
-            yield _at(later, "partitions", text)
+            yield _problem_of(later, "partitions", text)
 
 
-def _roles(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
+def _topics_with_two_roles(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
     """Find topics that would have two roles: ack topic, source, replay topic or dead letters."""
     ack_topics = acker.topics.names()
-    readers = {source.topic: source.name for source in inputs.values()}
-    replayed = {source.replay_topic: source.name for source in inputs.values()}
+    input_by_topic = {source.topic: source.name for source in inputs.values()}
+    input_by_replay_topic = {source.replay_topic: source.name for source in inputs.values()}
     for source in inputs.values():
         for topic_key in _TOPIC_KEYS:
             if attrgetter(topic_key)(source) in ack_topics:
                 text = "is an ack topic; give another topic, or another acker.topic_prefix"
-                yield _at(source, topic_key, text)
-        if source.replay_topic in readers:
-            reader = readers[source.replay_topic]
+                yield _problem_of(source, topic_key, text)
+        if source.replay_topic in input_by_topic:
+            reader = input_by_topic[source.replay_topic]
             text = f"is the topic that {reader} reads; give one that only holds copies"
-            yield _at(source, "replay_topic", text)
-        if source.dead_letter.topic in replayed:
-            text = f"is the replay topic of {replayed[source.dead_letter.topic]}; give another topic"
-            yield _at(source, "dead_letter.topic", text)
+            yield _problem_of(source, "replay_topic", text)
+        if source.dead_letter.topic in input_by_replay_topic:
+            name = input_by_replay_topic[source.dead_letter.topic]
+            text = f"is the replay topic of {name}; give another topic"
+            yield _problem_of(source, "dead_letter.topic", text)
     for earlier, later in _repeated(inputs, "replay_topic"):
         text = f"is the replay topic of {earlier.name} already; give each input its own"
-        yield _at(later, "replay_topic", text)
+        yield _problem_of(later, "replay_topic", text)
     for earlier, later in _repeated(inputs, "dead_letter.topic"):
         text = f"is the dead-letter topic of {earlier.name} already; give each input its own"
-        yield _at(later, "dead_letter.topic", text)
+        yield _problem_of(later, "dead_letter.topic", text)
 
 
 def _circles(inputs: Inputs) -> Iterator[Problem]:
@@ -330,16 +335,17 @@ def _circles(inputs: Inputs) -> Iterator[Problem]:
             newly_reached = {reader.dead_letter.topic for reader in readers} - reached
         if source.topic in reached:
             text = "leads its dead letters back to the topic they come from; give a topic that no input reads"
-            yield _at(source, "dead_letter.topic", text)
+            yield _problem_of(source, "dead_letter.topic", text)
 
 
-def _collisions(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
+def _names_alike(acker: AckerSettings, inputs: Inputs) -> Iterator[Problem]:
     """Find names that Kafka takes for one in its metrics: it creates only the first of them."""
-    seen = {name.replace(".", "_"): name for name in acker.topics.names()}
+    # by the name that Kafka's metrics have, the topic that has it
+    topic_by_metric_name = {name.replace(".", "_"): name for name in acker.topics.names()}
     for source in inputs.values():
         for topic_key in _TOPIC_KEYS:
             topic = attrgetter(topic_key)(source)
-            earlier = seen.setdefault(topic.replace(".", "_"), topic)
+            earlier = topic_by_metric_name.setdefault(topic.replace(".", "_"), topic)
             if earlier != topic:
                 text = f"differs from {earlier} only in dots and underscores, which Kafka refuses; rename one"
-                yield _at(source, topic_key, text)
+                yield _problem_of(source, topic_key, text)

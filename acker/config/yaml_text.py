@@ -147,6 +147,7 @@ class _BoundedLoader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node as PyYAML does, and count its depth."""
         if self.depth > DEPTH_MAX:
             raise _Refused(f"is nested deeper than {DEPTH_MAX} levels; topics.yaml needs four")
         self.depth += 1
@@ -202,6 +203,7 @@ class _Builder:
         return self._refuse(path, "has a tag; only plain values are read, so leave the ! out")
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        """Return a mapping with its values built; record the line of each key, and refuse what is no key."""
         values: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         for key, value in node.value:
@@ -229,6 +231,7 @@ class _Builder:
                 merged.setdefault(key, value)
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        """Return the value of a scalar: text, number, truth or None. What is none of these is refused."""
         text = self._substitute(node.value, path)
         kind = node.tag.removeprefix(_TAG)
         if isinstance(text, VariableText) or kind in ("str", "merge"):

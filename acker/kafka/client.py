@@ -24,7 +24,7 @@ ends with it. That a right is missing comes as the answer to a request, which
 knows what the request was for: its `Use`.
 
 No message holds the value of a setting other than the bootstrap servers.
-Waits are cut in pieces of `PIECE_MS`: between them Python's signal handlers
+Waits are cut in pieces of `WAIT_MS_MAX`: between them Python's signal handlers
 run, and the log says that the broker does not answer.
 """
 
@@ -86,7 +86,7 @@ RETRY_PAUSE_S: Final = 0.05
 PROPAGATION_MS: Final = 1000
 """How long a topic may be unknown to the broker that is asked after another one has created it."""
 
-PIECE_MS: Final = 3_000
+WAIT_MS_MAX: Final = 3_000
 """How long one call into librdkafka waits; then it is called again, until its deadline."""
 
 LEADERS_S: Final = 2.0
@@ -95,12 +95,12 @@ LEADERS_S: Final = 2.0
 MARKERS_S: Final = 0.1
 """How long a coordinator may take to end an aborted transaction in its partitions, before these are asked."""
 
-ONCE_S: Final = 1.5
+SINGLE_TRY_S: Final = 1.5
 """How long the one attempt waits of calls that share a deadline, once a
 broker is known to be silent. A view has some ten questions, and of three
 brokers the silent one coordinates a third of the groups."""
 
-TRIED_AGAIN: Final = 2 / 3
+RETRIED_PART: Final = 2 / 3
 """Calls that share a deadline are tried again in so large a part of it: an
 election fits in. In the rest each is tried once, so that one silent broker
 leaves time for what the others answer."""
@@ -406,16 +406,16 @@ class Deadline:
 
     Attributes:
         timeout_ms: the timeout that it was made from; it began at that moment.
-        least_s: how long one attempt may last at least, also when the moment is past.
+        wait_min_s: how long one attempt may last at least, also when the moment is past.
     """
 
-    __slots__ = ("_clock", "_ends_s", "least_s", "timeout_ms")
+    __slots__ = ("_clock", "_ends_s", "timeout_ms", "wait_min_s")
 
-    def __init__(self, clock: Clock, timeout_ms: int, least_s: float = 0.001) -> None:
+    def __init__(self, clock: Clock, timeout_ms: int, wait_min_s: float = 0.001) -> None:
         self._clock = clock
         self._ends_s = clock() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
-        self.least_s = least_s
+        self.wait_min_s = wait_min_s
 
     @property
     def left_s(self) -> float:
@@ -423,12 +423,12 @@ class Deadline:
         return max(0.0, self._ends_s - self._clock())
 
     @property
-    def piece_s(self) -> float:
+    def next_wait_s(self) -> float:
         """Seconds that the next call may wait; never 0, which some calls take for "without end"."""
-        return min(max(self.left_s, self.least_s), PIECE_MS / 1000)
+        return min(max(self.left_s, self.wait_min_s), WAIT_MS_MAX / 1000)
 
     @property
-    def past_ms(self) -> float:
+    def elapsed_ms(self) -> float:
         """Milliseconds since the timeout began."""
         return (self._clock() - self._ends_s) * 1000 + self.timeout_ms
 
@@ -450,26 +450,29 @@ class Background:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._down_since_s: float | None = None
+        self._all_down_since_s: float | None = None
         self._has_answered = False
-        self._lost_at_s: float | None = None
+        self._connection_lost_s: float | None = None
         self.last: KafkaError | None = None
         self.refused: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Keep an error for a caller that can raise it; confluent-kafka itself raises a fatal one."""
+        """Keep an error that one of the client's threads reports, for a caller that can raise it.
+
+        A fatal one is raised by confluent-kafka itself.
+        """
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._note_down(error.str())
+            self._record_all_down(error.str())
             return
         self.last = error
         if error.code() == KafkaError._TRANSPORT:
-            self._lost_at_s = self._clock()
+            self._connection_lost_s = self._clock()
         if error.code() in UNAUTHENTICATED:
             self.refused = error
         _librdkafka.warning("kafka client: %s", error.str())
 
-    def _note_down(self, text: str) -> None:
-        """Remember since when no connection is up; librdkafka's `text` is "2/2 brokers are down".
+    def _record_all_down(self, text: str) -> None:
+        """Record since when no connection is up; librdkafka's `text` is "2/2 brokers are down".
 
         It says so, too, of each client that is idle, once its brokers have
         closed its connections (`connections.max.idle.ms`). So it is no
@@ -480,19 +483,19 @@ class Background:
         at once, at times before this text is made: then it is "0/2", and may
         be all that is ever said of an outage.
         """
-        if self._down_since_s is None:
-            self._down_since_s = self._clock()
+        if self._all_down_since_s is None:
+            self._all_down_since_s = self._clock()
         _librdkafka.debug("kafka client: %s", text)
 
-    def answered(self) -> None:
-        """Take note that a broker has answered: none is down, and we are let in."""
-        self._down_since_s = None
+    def record_answer(self) -> None:
+        """Record that a broker has answered: not all are down, and we are let in."""
+        self._all_down_since_s = None
         self.refused = None
         self._has_answered = True
 
     def lost_within(self, seconds: float) -> bool:
         """Return whether the connection to a broker was lost, or refused, in the last `seconds`."""
-        return self._lost_at_s is not None and self._clock() - self._lost_at_s < seconds
+        return self._connection_lost_s is not None and self._clock() - self._connection_lost_s < seconds
 
     @property
     def is_hopeless(self) -> bool:
@@ -501,9 +504,9 @@ class Background:
 
     def silent_ms(self) -> float:
         """Return the milliseconds since all brokers went down, 0 while one answers."""
-        if self._down_since_s is None:
+        if self._all_down_since_s is None:
             return 0.0
-        return (self._clock() - self._down_since_s) * 1000
+        return (self._clock() - self._all_down_since_s) * 1000
 
 
 class Outage:
@@ -519,17 +522,20 @@ class Outage:
         self._bootstrap = bootstrap
         self._throttling = throttling
         self._began_s: float | None = None  # None: there is no outage
-        self._began_text = ""
+        self._began_iso_text = ""  # the same, as wall time
         self._last_wait_s = 0.0
         self._logged_at_s = 0.0
         self._lock = Lock()  # calls side by side wait for one broker
 
-    def waits(self, doing: str, past_ms: float, why: str) -> None:
-        """Take note that something (`doing`) has waited for an answer for `past_ms`, and goes on waiting."""
+    def record_wait(self, doing: str, past_ms: float, why: str) -> None:
+        """Record that something (`doing`) has waited `past_ms` for an answer; log it if a line is due.
+
+        It waits on. `why` is the error of the last attempt.
+        """
         with self._lock:
             now_s = self._clock()
             if self._began_s is None:
-                if past_ms < PIECE_MS:  # too short a wait to be called an outage
+                if past_ms < WAIT_MS_MAX:  # too short a wait to be called an outage
                     return
                 self._begin(now_s, past_ms)
                 is_log_due = True
@@ -540,29 +546,29 @@ class Outage:
                 self._logged_at_s = now_s
                 is_throttled = self._throttling is not None and self._throttling.is_recent
                 event = "the broker throttles" if is_throttled else "the broker does not answer"
-                self._write(event, now_s, waits=doing, error=why)
+                self._log_event(event, now_s, waits=doing, error=why)
 
-    def answered(self) -> None:
-        """Take note of an answer, and end the outage if nothing has waited for `OUTAGE_OVER_MS`."""
+    def record_answer(self) -> None:
+        """Record an answer: it ends the outage, and logs that, if nothing has waited for `OUTAGE_OVER_MS`."""
         with self._lock:
             if self._began_s is None:
                 return
             if (self._clock() - self._last_wait_s) * 1000 >= OUTAGE_OVER_MS:
-                self._write("the broker answers again", self._last_wait_s)
+                self._log_event("the broker answers again", self._last_wait_s)
                 self._began_s = None
 
     def _begin(self, now_s: float, past_ms: float) -> None:
-        """Remember when the outage began: `past_ms` ago, by the clock and as text of wall time."""
+        """Record when the outage began: `past_ms` ago, by the clock and as text of wall time."""
         self._began_s = now_s - past_ms / 1000
         began = datetime.fromtimestamp(time.time() - past_ms / 1000, UTC)
-        self._began_text = began.isoformat(timespec="seconds")
+        self._began_iso_text = began.isoformat(timespec="seconds")
 
-    def _write(self, event: str, ends_s: float, **fields: str) -> None:
+    def _log_event(self, event: str, ends_s: float, **fields: str) -> None:
         """Log an event of an outage that has lasted until `ends_s` by the clock."""
         began_s = ends_s if self._began_s is None else self._began_s
         outage = {
             "kafka": self._bootstrap,
-            "since": self._began_text,
+            "since": self._began_iso_text,
             "seconds": round(ends_s - began_s, 1),
         }
         _log.warning(event, extra={**outage, **fields})
@@ -609,7 +615,7 @@ class Throttling:
             is_log_due = self._logged_at_s is None or now_s - self._logged_at_s >= THROTTLED_LOGGED_EVERY_S
             if is_log_due and self._throttled_s >= THROTTLED_LOGGED_FROM_S:
                 self._logged_at_s = now_s
-                self._write("the broker throttles", broker=answer.broker_name, next_step=THROTTLED_CURE)
+                self._log_event("the broker throttles", broker=answer.broker_name, next_step=THROTTLED_CURE)
 
     @property
     def is_recent(self) -> bool:
@@ -618,18 +624,18 @@ class Throttling:
             return False
         return self._clock() - self._ends_s < THROTTLED_RECENT_S
 
-    def answered(self) -> None:
-        """Log that throttling is over, if it was logged and nothing was throttled for a minute."""
+    def record_answer(self) -> None:
+        """Record an answer; log that throttling is over if it was logged and a minute is past."""
         # looked at without the lock, since this is called for each answer of the broker
         if self._logged_at_s is None or self._ends_s is None:
             return
         with self._lock:
             if self._logged_at_s is not None and self._clock() - self._ends_s >= THROTTLED_LOGGED_EVERY_S:
                 self._logged_at_s = None
-                self._write("the broker throttles no more")
+                self._log_event("the broker throttles no more")
 
-    def _write(self, event: str, **fields: str) -> None:
-        """Log an event with the sums of this minute."""
+    def _log_event(self, event: str, **fields: str) -> None:
+        """Log an event with how long answers were held back within this minute, and how many."""
         minute = {
             "kafka": self._bootstrap,
             "throttled_s": round(self._throttled_s, 1),
@@ -674,8 +680,8 @@ class KafkaClient:
         self._sleep = sleep
         self.throttling = Throttling(clock, self.bootstrap)
         self.outage = Outage(clock, self.bootstrap, self.throttling)
-        # how long the calls that share a deadline have waited; None: each has
-        # a deadline of its own
+        # how long the calls so far have waited, ms, that together have the
+        # time of one; None: each call has a deadline of its own
         self._shared_wait_ms: float | None = None
         self.passed_over: dict[DamagedRun, None] = {}
 
@@ -684,13 +690,13 @@ class KafkaClient:
         """The bootstrap servers, for messages; "?" where no setting names them."""
         return self.settings.get("bootstrap.servers") or self.settings.get("metadata.broker.list", "?")
 
-    def answered(self, background: Background) -> None:
-        """Take note that a broker has answered the client that `background` belongs to."""
-        background.answered()
-        self.outage.answered()
-        self.throttling.answered()
+    def record_answer(self, background: Background) -> None:
+        """Record that a broker has answered the client that `background` belongs to."""
+        background.record_answer()
+        self.outage.record_answer()
+        self.throttling.record_answer()
 
-    def make(
+    def make_client(
         self,
         kind: Callable[[dict[str, Any]], T],
         defaults: Mapping[str, Any],
@@ -728,7 +734,7 @@ class KafkaClient:
         except KafkaException as error:
             raise ConfigError(refused_setting(error.args[0].str(), self.settings)) from None
 
-    def note_passed_over(self, run: DamagedRun) -> None:
+    def record_passed_over(self, run: DamagedRun) -> None:
         """Keep a run that a reader left out, for `Log.passed_over`; of very many the first ones."""
         if run.start < run.end and len(self.passed_over) < PASSED_OVER_MAX:
             self.passed_over[run] = None
@@ -751,43 +757,44 @@ class KafkaClient:
             return Deadline(self.clock, timeout_ms)
         if self._shared_wait_ms is None:
             return Deadline(self.clock, limit_ms)
-        if is_one_silent:
-            return Deadline(self.clock, 0, least_s=min(ONCE_S, limit_ms / 1000))
+        if is_one_silent:  # a deadline of 0: one attempt
+            return Deadline(self.clock, 0, wait_min_s=min(SINGLE_TRY_S, limit_ms / 1000))
         # Of 30 s, calls are tried again in the first 20 s, and once each in
-        # the last 10 s.
-        tried_again_ms = limit_ms * TRIED_AGAIN - self._shared_wait_ms
+        # the last 10 s: then `retried_ms` is 0 or less.
+        retried_ms = limit_ms * RETRIED_PART - self._shared_wait_ms
         left_ms = limit_ms - self._shared_wait_ms
-        least_ms = max(1.0, min(PIECE_MS, left_ms))
-        return Deadline(self.clock, max(0, int(tried_again_ms)), least_s=least_ms / 1000)
+        single_try_ms = max(1.0, min(WAIT_MS_MAX, left_ms))
+        return Deadline(self.clock, max(0, int(retried_ms)), wait_min_s=single_try_ms / 1000)
 
     def retry(
         self, doing: str, deadline: Deadline, call: Callable[[], T], background: Background, use: Use
     ) -> T:
-        """Call until it succeeds, fails for good, or the deadline is over; errors are those of the table.
+        """Call until it succeeds, fails for good, or the deadline is over; log waits as an outage.
 
-        `doing` is the subject of messages, as "reading sentences/3". `use` is
-        what the request uses; an error that says it more precisely,
-        `Refused`, overrules it.
+        `doing` is the subject of messages, as "reading sentences/3".
+        `background` is of the client that is called. `use` is what the
+        request uses; an error that says it more precisely, `Refused`,
+        overrules it. Errors are those of the table of this module.
         """
         if self._shared_wait_ms is not None and self._shared_wait_ms >= self.operation_timeout_ms:
             raise Unreachable(
                 f"{doing}: not asked, since Kafka at {self.bootstrap} left other questions without an answer"
                 f" for {self.operation_timeout_ms} ms; start it, or wait"
             )
-        counted_ms = 0.0  # so much of this call's wait is part of the shared one already
+        shared_already_ms = 0.0  # how much of this call's wait was added to the shared one already
         while True:
             try:
                 answer = call()
             except KafkaException as error:
                 if self._shared_wait_ms is not None:
-                    self._shared_wait_ms += deadline.past_ms - counted_ms
-                    counted_ms = deadline.past_ms
+                    self._shared_wait_ms += deadline.elapsed_ms - shared_already_ms
+                    shared_already_ms = deadline.elapsed_ms
                 cause: KafkaError = error.args[0]
                 if background.is_hopeless or not self._may_pass(cause, deadline):
                     raise self._final_error(error, doing, deadline, background, use) from error
-                self.outage.waits(doing, deadline.past_ms, self._text(cause))
+                self.outage.record_wait(doing, deadline.elapsed_ms, self._text(cause))
             else:
-                self.answered(background)
+                self.record_answer(background)
                 return answer
             self._sleep(min(RETRY_PAUSE_S, deadline.left_s))
 
@@ -801,7 +808,7 @@ class KafkaClient:
             use = error.use
         return self.error(error.args[0], doing, deadline.timeout_ms, background, use)
 
-    def partitions_of(self, asker: Consumer, topic: str, background: Background) -> int:
+    def partition_count(self, asker: Consumer, topic: str, background: Background) -> int:
         """Return how many partitions a topic has; `background` is that of the client `asker`."""
         return len(self.metadata_of(asker, topic, background).topics[topic].partitions)
 
@@ -813,7 +820,7 @@ class KafkaClient:
         deadline = self.deadline()
 
         def ask() -> ClusterMetadata:
-            metadata: ClusterMetadata = asker.list_topics(topic, deadline.piece_s)
+            metadata: ClusterMetadata = asker.list_topics(topic, deadline.next_wait_s)
             error = metadata.topics[topic].error
             if error is not None:
                 raise KafkaException(error)
@@ -842,15 +849,16 @@ class KafkaClient:
                     texts[place] = text
         return texts
 
-    def check_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
-        """Log that all brokers are down; raise `Unreachable` once it is as long as an operation may take.
+    def require_answers(self, asker: Consumer, topic: str, doing: str, background: Background) -> None:
+        """Ask whether a broker answers, if all are said to be down; log it if none does.
 
         `asker` is a consumer that got nothing; it asks the brokers for
-        `topic`, or for all topics if that is empty.
+        `topic`, or for all topics if that is empty. Raises `Unreachable`:
+        none has answered for as long as an operation may take.
         """
         silent_ms = background.silent_ms()
         limit_ms = self.operation_timeout_ms
-        if silent_ms < min(PIECE_MS, limit_ms):
+        if silent_ms < min(WAIT_MS_MAX, limit_ms):
             return
         try:  # asked, since librdkafka does not report that a broker is back
             asker.list_topics(topic, 1.0)
@@ -858,9 +866,9 @@ class KafkaClient:
             text = self._text(error.args[0])
             if silent_ms >= limit_ms:
                 raise self.unreachable(doing, limit_ms, text, background) from error
-            self.outage.waits(doing, silent_ms, text)
+            self.outage.record_wait(doing, silent_ms, text)
         else:
-            self.answered(background)
+            self.record_answer(background)
 
     def error(
         self,
@@ -929,7 +937,7 @@ class KafkaClient:
         specs_by_partition = {confluent_kafka.TopicPartition(*place): newest for place in places}
         if not specs_by_partition:
             return None
-        admin = self.make(AdminClient, {}, SILENT, Background(self.clock))
+        admin = self.make_client(AdminClient, {}, SILENT, Background(self.clock))
         self._sleep(MARKERS_S)
         try:
             futures = admin.list_offsets(specs_by_partition, request_timeout=LEADERS_S)
@@ -981,7 +989,7 @@ class KafkaClient:
         if deadline.is_over or cause.fatal() or cause.txn_requires_abort():
             return False
         if cause.code() in NO_SUCH_TOPIC:
-            return deadline.past_ms < PROPAGATION_MS
+            return deadline.elapsed_ms < PROPAGATION_MS
         return cause.retriable() or cause.code() in TRANSIENT or cause.code() in SILENCE
 
     def _text(self, cause: KafkaError) -> str:

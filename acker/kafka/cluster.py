@@ -164,7 +164,7 @@ LATE_SHARE: Final = 0.9
 """An answer that takes this part of its time, or more, has waited for a silent leader."""
 
 TEXT_S: Final = 10.0
-"""The trouble text of a partition, which names its leader, is made anew so often."""
+"""The trouble text of a partition, which names its leader, is asked for anew so often."""
 
 LEADERLESS_S: Final = 1.0
 """A client that finds no leader is replaced at this age: it may go on finding
@@ -172,7 +172,7 @@ none when there is one. Not sooner, since there may be none for ten seconds,
 and each try takes some ms.
 """
 
-_ASKER: Mapping[str, Any] = MappingProxyType({**FORCED, **SILENT, "isolation.level": "read_committed"})
+_COMMIT_ASKER: Mapping[str, Any] = MappingProxyType({**FORCED, **SILENT, "isolation.level": "read_committed"})
 """Settings of the consumer that asks for offsets. With this isolation
 librdkafka asks for stable ones: what was committed in a transaction counts as
 soon as the commit was answered. Nobody polls it, so no line of its log may
@@ -190,7 +190,7 @@ _PASSING_ERRORS: Final = TRANSIENT | SILENCE | {KafkaError._NOENT}
 
 
 class _Answer(NamedTuple, Generic[T]):
-    """What one request got, by partition: a value, or an error that may be gone at a next attempt."""
+    """What one request got: by partition a value, or an error that may be gone at a next attempt."""
 
     values: dict[TopicPartition, T]
     errors: dict[TopicPartition, KafkaError]
@@ -202,7 +202,7 @@ class _Answer(NamedTuple, Generic[T]):
 
 
 class _OffsetsAnswer(NamedTuple):
-    """The answer about some offsets, and the epochs of the leaders that gave it, where they said so."""
+    """The answer about some offsets; and by partition the epoch of the leader that gave it, if it said so."""
 
     answer: _Answer[int]
     epochs: dict[TopicPartition, int]
@@ -274,7 +274,7 @@ class KafkaLog:
         """
         self._client = KafkaClient(settings, client_id, operation_timeout_ms, clock, sleep)
         self._long_read = LongWait()
-        self._progress_ms = 0
+        self._progress_recorded_ms = 0  # when `log_progress` was called last
         self._member_id = f"{client_id}-{process}" if process else client_id
         self._make_admin = make_admin
         self._background = Background(clock)
@@ -282,14 +282,16 @@ class KafkaLog:
         self._admin: AdminClient | None = None
         self._admin_since_s = 0.0
         self._cluster_id: str | None = None
-        # the consumer that asks what a group has committed, and the group
-        self._asker: Consumer | None = None
-        self._asker_group = ""
-        self._silences: dict[TopicPartition, _Silence] = {}
-        self._silent_brokers: dict[int, _Silence] = {}
-        self._leaders: dict[TopicPartition, int] = {}
+        # the consumer that asks what a group has committed, and that group
+        self._commit_asker: Consumer | None = None
+        self._commit_asker_group = ""
+        # leaders that did not answer a moment ago: by partition, and by the broker's number
+        self._silence_by_place: dict[TopicPartition, _Silence] = {}
+        self._silence_by_broker: dict[int, _Silence] = {}
+        # by partition, the number of the broker that leads it; -1: none does
+        self._leader_by_place: dict[TopicPartition, int] = {}
         self._leaders_read_s = clock()
-        self._trouble_texts: dict[TopicPartition, _TroubleText] = {}
+        self._text_by_place: dict[TopicPartition, _TroubleText] = {}  # why partitions do not answer
 
     def __repr__(self) -> str:
         return f"KafkaLog({self._client.bootstrap})"
@@ -315,7 +317,7 @@ class KafkaLog:
         return KafkaProducer(self._client)
 
     def transactions(self, transactional_id: str) -> Transactions:
-        return KafkaTransactions(self._client, transactional_id, self._forbidden)
+        return KafkaTransactions(self._client, transactional_id, self._forbidden_topics)
 
     def begin(self, call: Callable[[], T]) -> UnderWay[T]:
         return ThreadCall(call)
@@ -335,19 +337,21 @@ class KafkaLog:
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> Mapping[TopicPartition, int]:
+        """Return the first offsets at a time or later, or the ends where there are none."""
         # In this order: an end that is asked for afterwards may lie behind a
         # record that came meanwhile.
         ends = self.ends(partitions)
         return _or_end(self._offsets(timestamp_ms, ends), ends)
 
     def bounds(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
+        """Ask for what can be answered now; `bound` is an end of the log, or a wall time in ms."""
         places = tuple(dict.fromkeys(partitions))
         if isinstance(bound, Bound):
             return self._bounds(bound, places)
-        ends = self._bounds(Bound.END, places)  # first, as in `offsets_at`
-        times = self._bounds(bound, ends.offsets)
-        offsets = _or_end(times.offsets, ends.offsets)
-        return OffsetAnswers(offsets, troubles={**ends.troubles, **times.troubles})
+        ends = self._bounds(Bound.END, places)  # before the times, as in `offsets_at`
+        first_later = self._bounds(bound, ends.offsets)
+        offsets = _or_end(first_later.offsets, ends.offsets)
+        return OffsetAnswers(offsets, troubles={**ends.troubles, **first_later.troubles})
 
     def intact_to(self, read: Mapping[TopicPartition, ReadTo]) -> Mapping[TopicPartition, int]:
         return intact_to(self._client, read) if read else {}
@@ -355,43 +359,46 @@ class KafkaLog:
     def cluster_id(self) -> str:
         if self._cluster_id is None:
             use = Use(Operation.DESCRIBE)
-            self._cluster_id = self._ask("id of the cluster", self._ask_for_cluster_id, use)
+            self._cluster_id = self._ask_until_answered("id of the cluster", self._ask_for_cluster_id, use)
         return self._cluster_id
 
     def _ask_for_cluster_id(self, timeout_s: float) -> str:
-        future = self._connected().describe_cluster(request_timeout=timeout_s)
-        return settled(future, timeout_s, Use(Operation.DESCRIBE)).cluster_id or ""
+        future = self._admin_client().describe_cluster(request_timeout=timeout_s)
+        return answer_of(future, timeout_s, Use(Operation.DESCRIBE)).cluster_id or ""
 
     def topics(self, names: Iterable[str], *, settings: bool = False) -> Mapping[str, TopicInfo]:
+        """Return those of the named topics that exist, by name; see `acker.kafka.port.Log`."""
         requested = list(dict.fromkeys(names))
         if not requested:
             return {}
-        return self._ask(
+        return self._ask_until_answered(
             f"describing {', '.join(requested)}",
-            lambda timeout_s: describe_topics(self._connected(), requested, timeout_s, settings=settings),
+            lambda timeout_s: describe_topics(self._admin_client(), requested, timeout_s, settings=settings),
             Use(Operation.DESCRIBE, topic=", ".join(requested)),
         )
 
     def missing_brokers(self, names: Iterable[str]) -> Sequence[MissingBroker]:
+        """Return brokers with copies of topics that are missing or silent; see `acker.kafka.port.Log`."""
         needed = frozenset(names)
 
         def ask(timeout_s: float) -> list[MissingBroker]:
-            metadata = self._connected().list_topics(timeout=timeout_s)
+            metadata = self._admin_client().list_topics(timeout=timeout_s)
             self._forget_silent_brokers()
-            return missing_in(metadata, needed, self._silent_brokers)
+            return missing_in(metadata, needed, self._silence_by_broker)
 
-        return self._ask("asking which brokers there are", ask, Use(Operation.DESCRIBE))
+        return self._ask_until_answered("asking which brokers there are", ask, Use(Operation.DESCRIBE))
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the offsets that a group has committed; it waits for an open transaction of the group."""
-        commits = self._committed(group, partitions)
+        commits = self._read_commits(group, partitions)
         return {TopicPartition(commit.topic, commit.partition): commit.offset for commit in commits}
 
     def committed_epochs(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
+        """Return the leader epochs beside committed offsets; see `acker.kafka.port.Log`."""
         epochs: dict[TopicPartition, int] = {}
-        for commit in self._committed(group, partitions):
+        for commit in self._read_commits(group, partitions):
             if commit.leader_epoch is not None:
                 epochs[TopicPartition(commit.topic, commit.partition)] = commit.leader_epoch
         return epochs
@@ -403,6 +410,7 @@ class KafkaLog:
         metadata: str = "",
         epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
+        """Commit offsets of a group without members; see `acker.kafka.port.Log`."""
         if not offsets:
             return
         requested = [
@@ -413,23 +421,24 @@ class KafkaLog:
         use = Use(Operation.READ, group=group)
 
         def ask(timeout_s: float) -> None:
-            futures = self._connected().alter_consumer_group_offsets([request], request_timeout=timeout_s)
-            answer = settled(futures[group], timeout_s, use)
+            futures = self._admin_client().alter_consumer_group_offsets([request], request_timeout=timeout_s)
+            answer = answer_of(futures[group], timeout_s, use)
             _require_no_errors(answer.topic_partitions, Operation.READ)
 
-        self._ask(f"committing offsets of group {group}", ask, use)
+        self._ask_until_answered(f"committing offsets of group {group}", ask, use)
 
     def commit_metadata(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, str]:
-        commits = self._committed(group, partitions)
+        commits = self._read_commits(group, partitions)
         return {TopicPartition(commit.topic, commit.partition): commit.metadata or "" for commit in commits}
 
     def members(self, group: str) -> Sequence[GroupMember]:
+        """Return the members of a group, none where it does not exist; see `acker.kafka.port.Log`."""
         use = Use(Operation.DESCRIBE, group=group)
 
         def make() -> AdminClient:
-            return self._client.make(self._make_admin, {}, LOGGED, self._background)
+            return self._client.make_client(self._make_admin, {}, LOGGED, self._background)
 
         def ask(timeout_s: float) -> Sequence[GroupMember]:
             try:
@@ -439,35 +448,38 @@ class KafkaLog:
                     return ()
                 raise
 
-        return self._ask(f"members of group {group}", ask, use, by_one_broker=True)
+        return self._ask_until_answered(f"members of group {group}", ask, use, by_one_broker=True)
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
+        """Delete records below offsets, and return troubles; see `acker.kafka.port.Log`."""
         if not offsets:
             return {}
         requested = [client_partition(place, offset) for place, offset in offsets.items()]
 
         def ask(timeout_s: float) -> _Answer[object]:
-            futures = self._connected().delete_records(requested, request_timeout=timeout_s)
+            futures = self._admin_client().delete_records(requested, request_timeout=timeout_s)
             answer = self._wait_for(futures, timeout_s, Operation.DELETE)
             _require_an_answer(answer)
             return answer
 
         names = ", ".join(sorted({place.topic for place in offsets}))
         use = Use(Operation.DELETE, topic=names)
-        answer = self._ask(f"deleting records of {names}", ask, use)
+        answer = self._ask_until_answered(f"deleting records of {names}", ask, use)
         self._remember_silence(answer)
-        return self._make_texts(answer.errors)
+        return self._trouble_texts_of(answer.errors)
 
     def passed_over(self) -> Sequence[DamagedRun]:
         return list(self._client.passed_over)
 
-    def note_progress(self, place: TopicPartition, position: int, end: int) -> None:
+    def log_progress(self, place: TopicPartition, position: int, end: int) -> None:
         """Log each minute that a read of a partition goes on; see `acker.kafka.port.Log`."""
         now_ms = int(self._client.clock() * 1000)
-        if now_ms - self._progress_ms > PROGRESS_PAUSE_MS:  # nothing was read in between: another read
+        if (
+            now_ms - self._progress_recorded_ms > PROGRESS_PAUSE_MS
+        ):  # nothing was read in between: another read
             self._long_read.over()
-        self._progress_ms = now_ms
-        waited_ms = self._long_read.look("read", now_ms)
+        self._progress_recorded_ms = now_ms
+        waited_ms = self._long_read.record_wait("read", now_ms)
         if waited_ms is not None:
             progress = {"partition": f"{place.topic}/{place.partition}", "offset": position, "end": end}
             _log.warning("a long read goes on", extra={"waited_s": waited_ms // 1000, **progress})
@@ -475,7 +487,7 @@ class KafkaLog:
     def close(self) -> None:
         # the clients end with their last reference
         self._admin = None
-        self._asker = None
+        self._commit_asker = None
 
     def _offsets(self, bound: Bound | int, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ask until there is an answer for each partition.
@@ -493,39 +505,44 @@ class KafkaLog:
             _require_an_answer(answer)
             if answer.errors:
                 first_error = next(iter(answer.errors.values()))
-                raise Troubled(first_error, lambda: self._make_texts(answer.errors))
+                raise Troubled(first_error, lambda: self._trouble_texts_of(answer.errors))
             return answer.values
 
         doing, use = _doing(bound, places)
-        return self._ask(doing, ask, use)
+        return self._ask_until_answered(doing, ask, use)
 
     def _bounds(self, bound: Bound | int, places: Collection[TopicPartition]) -> OffsetAnswers:
-        """Ask for what can be answered now. Leaders that were silent a moment ago are not asked."""
+        """Ask for what can be answered now. Leaders that were silent a moment ago are not asked.
+
+        Records which leaders are silent, for the next questions.
+        """
         self._forget_silences()
-        self._spread_silence(places)
-        errors = {place: self._silences[place].error for place in places if place in self._silences}
+        self._extend_silences(places)
+        errors = {
+            place: self._silence_by_place[place].error for place in places if place in self._silence_by_place
+        }
         requested_places = [place for place in places if place not in errors]
         if not requested_places:
-            return OffsetAnswers({}, troubles=self._make_texts(errors))
+            return OffsetAnswers({}, troubles=self._trouble_texts_of(errors))
 
         def ask(timeout_s: float) -> _OffsetsAnswer:
-            self._learn_leaders(requested_places)
+            self._refresh_leaders(requested_places)
             offsets_answer = self._list_offsets(bound, requested_places, timeout_s)
             _require_an_answer(offsets_answer.answer)
             return offsets_answer
 
         doing, use = _doing(bound, requested_places)
-        answer, epochs = self._ask(doing, ask, use, by_one_broker=True)
+        answer, epochs = self._ask_until_answered(doing, ask, use, by_one_broker=True)
         self._remember_silence(answer)
         if bound is Bound.START:
-            epochs = {}  # of the first records, they say nothing of the leaders
+            epochs = {}  # these are epochs of the first records, and say nothing of the leaders
         errors |= answer.errors
-        return OffsetAnswers(answer.values, troubles=self._make_texts(errors), epochs=epochs)
+        return OffsetAnswers(answer.values, troubles=self._trouble_texts_of(errors), epochs=epochs)
 
     def _list_offsets(
         self, bound: Bound | int, places: Collection[TopicPartition], timeout_s: float
     ) -> _OffsetsAnswer:
-        """Ask once; `bound` is as in `Log.bounds`. Of a time after the last record the offset is -1.
+        """Ask for offsets once; of a wall time (`bound`) after the last record the offset is -1.
 
         Raises `KafkaException` for an error that concerns no single
         partition, or that will not pass.
@@ -535,7 +552,7 @@ class KafkaLog:
         spec = _SPECS[bound] if isinstance(bound, Bound) else OffsetSpec.for_timestamp(bound)
         specs_by_partition = {client_partition(place): spec for place in places}
         sent_s = self._clock()
-        futures = self._connected().list_offsets(
+        futures = self._admin_client().list_offsets(
             specs_by_partition, isolation_level=isolation, request_timeout=timeout_s
         )
         answer = self._wait_for(futures, timeout_s, Operation.DESCRIBE)
@@ -576,7 +593,7 @@ class KafkaLog:
         for requested, future in futures.items():
             place = TopicPartition(requested.topic, requested.partition)
             try:
-                values[place] = settled(future, timeout_s, Use(operation, topic=place.topic))
+                values[place] = answer_of(future, timeout_s, Use(operation, topic=place.topic))
             except KafkaException as error:
                 if error.args[0].code() not in _PASSING_ERRORS:
                     raise
@@ -592,7 +609,7 @@ class KafkaLog:
             # librdkafka remembers leaders for a quarter of an hour, even when
             # they refuse: make it ask
             for topic in {place.topic for place in errors}:
-                self._connected().list_topics(topic, timeout=timeout_s)
+                self._admin_client().list_topics(topic, timeout=timeout_s)
         return _Answer(values, errors)
 
     def _require_existing(self, places: Iterable[TopicPartition], timeout_s: float) -> None:
@@ -600,7 +617,7 @@ class KafkaLog:
         for place in places:
             # asked for by its name: among all topics, one that we have no
             # right to would just be missing
-            topic = self._connected().list_topics(place.topic, timeout_s).topics[place.topic]
+            topic = self._admin_client().list_topics(place.topic, timeout_s).topics[place.topic]
             if topic.error is not None and topic.error.code() in UNAUTHORIZED:
                 raise Refused(topic.error, Use(Operation.DESCRIBE, topic=place.topic))
             if place.partition not in topic.partitions:
@@ -617,14 +634,15 @@ class KafkaLog:
         now_s = self._clock()
         silent = {place: error for place, error in answer.errors.items() if error.code() in SILENCE}
         for place, error in silent.items():
-            self._silences[place] = _Silence(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))
+            leader = self._leader_by_place.get(place)
+            self._silence_by_place[place] = _Silence(error, now_s + SILENT_AGAIN_S, leader)
         # a broker that has answered for another partition of the same
         # question is not silent
-        answering_brokers = {self._leaders.get(place) for place in answer.values}
+        answering_brokers = {self._leader_by_place.get(place) for place in answer.values}
         for place in silent:
-            leader = self._leaders.get(place)
+            leader = self._leader_by_place.get(place)
             if leader is not None and leader >= 0 and leader not in answering_brokers:
-                self._silent_brokers[leader] = self._silences[place]
+                self._silence_by_broker[leader] = self._silence_by_place[place]
         # A client whose request timed out may not meet that broker again
         # (`FIRST_PATIENCE_MS`). One that has found no leader for long is
         # replaced, too: it may go on finding none when there is one.
@@ -635,7 +653,9 @@ class KafkaLog:
     def _forget_silences(self) -> None:
         """Forget leaders that were silent long ago, and partitions that have another leader by now."""
         now_s = self._clock()
-        silences = {place: silence for place, silence in self._silences.items() if now_s < silence.until_s}
+        silences = {
+            place: silence for place, silence in self._silence_by_place.items() if now_s < silence.until_s
+        }
         if silences and now_s - self._leaders_read_s >= LEADERS_EVERY_S:
             leaders = self._ask_leaders(silences)
             silences = {
@@ -643,38 +663,42 @@ class KafkaLog:
                 for place, silence in silences.items()
                 if leaders.get(place, silence.leader) == silence.leader
             }
-        self._silences = silences
+        self._silence_by_place = silences
 
     def _forget_silent_brokers(self) -> None:
         """Forget brokers that were silent long ago."""
         now_s = self._clock()
-        for number, silence in list(self._silent_brokers.items()):
+        for number, silence in list(self._silence_by_broker.items()):
             if now_s >= silence.until_s:
-                self._silent_brokers.pop(number, None)  # another thread may have done it
+                self._silence_by_broker.pop(number, None)  # another thread may have done it
 
-    def _spread_silence(self, places: Iterable[TopicPartition]) -> None:
-        """Count those of `places` as silent, too, that are led by a broker known to be silent.
+    def _extend_silences(self, places: Iterable[TopicPartition]) -> None:
+        """Record as silent, too, the leaders of those of `places` that a silent broker leads.
 
         Each question that met the broker with other partitions waited
         `FIRST_PATIENCE_MS` for it: a view of five such questions took 15 s.
         """
         self._forget_silent_brokers()
-        uncounted = [place for place in places if place not in self._silences]
-        if not self._silent_brokers or not uncounted:
+        uncounted = [place for place in places if place not in self._silence_by_place]
+        if not self._silence_by_broker or not uncounted:
             return
         leaders = self._ask_leaders(uncounted)
-        self._leaders |= leaders
+        self._leader_by_place |= leaders
         for place, leader in leaders.items():
-            if leader in self._silent_brokers:
-                self._silences[place] = self._silent_brokers[leader]
+            if leader in self._silence_by_broker:
+                self._silence_by_place[place] = self._silence_by_broker[leader]
 
-    def _learn_leaders(self, places: Collection[TopicPartition]) -> None:
-        """Ask who leads partitions, if it is not known, and anew if a broker was lost a moment ago."""
+    def _refresh_leaders(self, places: Collection[TopicPartition]) -> None:
+        """Ask who leads partitions if it is not known, or if the connection to a broker was lost lately.
+
+        librdkafka then sends questions about them to these leaders.
+        """
         if self._admin is not None:
             self._admin.poll(0)  # what its threads have reported goes to `Background`
+        is_unknown = not self._leader_by_place.keys() >= set(places)
         is_due = self._clock() - self._leaders_read_s >= LEADERS_EVERY_S
-        if not self._leaders.keys() >= set(places) or (is_due and self._background.lost_within(LOST_S)):
-            self._leaders |= self._ask_leaders(places)
+        if is_unknown or (is_due and self._background.lost_within(LOST_S)):
+            self._leader_by_place |= self._ask_leaders(places)
 
     def _ask_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the ids of the brokers that lead partitions, -1 for none, asked for now.
@@ -687,13 +711,13 @@ class KafkaLog:
         leaders: dict[TopicPartition, int] = {}
         for topic, topic_places in by_topic(places).items():
             with suppress(KafkaException):  # whoever leads them, they are asked again in `SILENT_AGAIN_S`
-                partitions = self._connected().list_topics(topic, LEADERS_S).topics[topic].partitions
+                partitions = self._admin_client().list_topics(topic, LEADERS_S).topics[topic].partitions
                 for place in topic_places:
                     if place.partition in partitions:
                         leaders[place] = partitions[place.partition].leader
         return leaders
 
-    def _make_texts(self, errors: Mapping[TopicPartition, KafkaError]) -> dict[TopicPartition, str]:
+    def _trouble_texts_of(self, errors: Mapping[TopicPartition, KafkaError]) -> dict[TopicPartition, str]:
         """Return the trouble texts of partitions without an answer.
 
         They name the leader that should have answered, or where the replicas
@@ -701,35 +725,35 @@ class KafkaLog:
         topic.
         """
         now_s = self._clock()
-        texts = {place: text for place, text in self._trouble_texts.items() if now_s - text.since_s < TEXT_S}
+        texts = {place: text for place, text in self._text_by_place.items() if now_s - text.since_s < TEXT_S}
         for topic in {place.topic for place in errors.keys() - texts.keys()}:
             with suppress(KafkaException):  # the text then says less
-                metadata = self._connected().list_topics(topic, FIRST_PATIENCE_MS / 1000)
+                metadata = self._admin_client().list_topics(topic, FIRST_PATIENCE_MS / 1000)
                 for place, error in errors.items():
                     if place.topic == topic:
                         text = trouble_text(metadata, place, error.name())
                         texts[place] = _TroubleText(text, now_s)
-        self._trouble_texts = texts
+        self._text_by_place = texts
         unknown = _TroubleText("has no answer from its leader", now_s)
         return {place: texts.get(place, unknown).text for place in errors}
 
-    def _committed(
+    def _read_commits(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
-        """Return what a group has committed, as the client has it; without partitions of no commit."""
+        """Return the commits of a group in the client's form; a partition without one is missing."""
         requested = [client_partition(place) for place in partitions]
         if not requested:
             return []
         use = Use(Operation.DESCRIBE, group=group)
 
         def ask(timeout_s: float) -> list[confluent_kafka.TopicPartition]:
-            asker = self._asker_of(group)
+            asker = self._commit_asker_of(group)
             try:
                 commits = asker.committed(requested, timeout_s)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return []  # as some brokers say of a group that has committed nothing; Kafka's own do not
-                self._asker = None
+                self._commit_asker = None
                 event = asker.poll(0)  # only the consumer's own thread knows that we have no right to ask
                 refused = None if event is None else event.error()
                 if refused is not None and refused.code() in UNAUTHORIZED:
@@ -739,12 +763,14 @@ class KafkaLog:
             _require_no_errors(of_group, Operation.DESCRIBE)
             return [commit for commit in of_group if commit.offset >= 0]  # negative: there is none
 
-        return self._ask(f"offsets of group {group}", ask, use, by_one_broker=True)
+        return self._ask_until_answered(f"offsets of group {group}", ask, use, by_one_broker=True)
 
-    def _ask(self, doing: str, question: Callable[[float], T], use: Use, *, by_one_broker: bool = False) -> T:
+    def _ask_until_answered(
+        self, doing: str, question: Callable[[float], T], use: Use, *, by_one_broker: bool = False
+    ) -> T:
         """Ask until there is an answer, each time with more patience; errors are those of `Log`.
 
-        `question` gets the seconds that it may take, and raises `KafkaException`.
+        `question` is called with the seconds that it may take, and raises `KafkaException`.
 
         `by_one_broker`: only one broker can answer, a leader or a
         coordinator. If the question shares a deadline with others, it is
@@ -753,60 +779,71 @@ class KafkaLog:
         missing, or what is on it would be called gone.
         """
         self._forget_silent_brokers()
-        deadline = self._client.deadline(is_one_silent=by_one_broker and bool(self._silent_brokers))
+        deadline = self._client.deadline(is_one_silent=by_one_broker and bool(self._silence_by_broker))
         patiences_s = _patiences_s()
 
         def ask() -> T:
             patience_s = min(next(patiences_s), deadline.left_s)
             try:
-                return question(max(patience_s, deadline.least_s, 0.1))
+                # 0.1: a request that may take nothing is never answered
+                return question(max(patience_s, deadline.wait_min_s, 0.1))
             except KafkaException as error:
                 code = error.args[0].code()
-                age_s = self._clock() - self._admin_since_s
-                is_leaderless = code == KafkaError.LEADER_NOT_AVAILABLE and age_s >= LEADERLESS_S
-                if code in _STALE_CLIENT or is_leaderless:
-                    self._give_up_admin()
+                admin_age_s = self._clock() - self._admin_since_s
+                finds_no_leader = code == KafkaError.LEADER_NOT_AVAILABLE and admin_age_s >= LEADERLESS_S
+                if code in _STALE_CLIENT or finds_no_leader:
+                    self._give_up_admin()  # the next attempt makes another one
                 raise
 
         return self._client.retry(doing, deadline, ask, self._background, use)
 
     def _give_up_admin(self) -> None:
-        """Have the next question make a new admin client, and forget what this one knew."""
+        """Drop the admin client, and forget what it knew; the next question makes another one."""
         if self._admin is not None:
             self._admin.poll(0)  # what its threads have reported goes to `Background`
             self._admin = None
             self._cluster_id = None  # the next client may find another cluster behind the same name
-            self._leaders = {}
+            self._leader_by_place = {}
 
-    def _connected(self) -> AdminClient:
+    def _admin_client(self) -> AdminClient:
         """Return the admin client; make it first if there is none."""
         if self._admin is None:
             self._admin_since_s = self._clock()
-            self._admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
+            self._admin = self._client.make_client(self._make_admin, {}, LOGGED, self._background)
         return self._admin
 
-    def _asker_of(self, group: str) -> Consumer:
+    def _commit_asker_of(self, group: str) -> Consumer:
         """Return the consumer that asks what a group has committed; there is one, of the last group asked."""
-        if self._asker is None or self._asker_group != group:
-            self._asker = None  # it ends before the next one begins
-            self._asker = self._client.make(Consumer, {}, {**_ASKER, "group.id": group}, self._background)
-            self._asker_group = group
-        return self._asker
+        if self._commit_asker is None or self._commit_asker_group != group:
+            self._commit_asker = None  # it ends before the next one begins
+            self._commit_asker = self._client.make_client(
+                Consumer, {}, {**_COMMIT_ASKER, "group.id": group}, self._background
+            )
+            self._commit_asker_group = group
+        return self._commit_asker
 
-    def _forbidden(self, operation: Operation, names: Collection[str]) -> list[str]:
-        """Return the topics that we may not use so; a writer asks it, in whatever thread it works."""
-        requested, deadline = AclOperation[operation.name], self._client.deadline()
+    def _forbidden_topics(self, operation: Operation, names: Collection[str]) -> list[str]:
+        """Return those of some topics for which we have no right to `operation`.
+
+        A writer calls it from whatever thread it works in.
+        """
+        requested = AclOperation[operation.name]
+        deadline = self._client.deadline()
         use = Use(Operation.DESCRIBE, topic=", ".join(names))
 
         def ask() -> list[str]:
             # The log's own client is for one thread at a time. One that got no answer is given up.
-            admin = self._client.make(self._make_admin, {}, LOGGED, self._background)
-            timeout_s = max(deadline.piece_s, 0.1)
+            admin = self._client.make_client(self._make_admin, {}, LOGGED, self._background)
+            timeout_s = max(deadline.next_wait_s, 0.1)
             futures = admin.describe_topics(
                 TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
             )
-            allowed = {name: settled(f, timeout_s, use).authorized_operations for name, f in futures.items()}
-            return [name for name, rights in allowed.items() if requested not in (rights or ())]
+            forbidden_names: list[str] = []
+            for name, future in futures.items():
+                rights = answer_of(future, timeout_s, use).authorized_operations
+                if requested not in (rights or ()):
+                    forbidden_names.append(name)
+            return forbidden_names
 
         doing = f"asking for rights to {use.topic}"
         return self._client.retry(doing, deadline, ask, self._background, use)
@@ -974,7 +1011,7 @@ def describe_group(
         futures = admin.describe_consumer_groups(
             [group], include_authorized_operations=rights, request_timeout=timeout_s
         )
-        description: ConsumerGroupDescription = settled(
+        description: ConsumerGroupDescription = answer_of(
             futures[group], timeout_s, Use(Operation.DESCRIBE, group=group)
         )
         return description
@@ -987,7 +1024,7 @@ def _existing(futures: Mapping[str, Future[T]], timeout_s: float, operation: Ope
     answers: dict[str, T] = {}
     for name, future in futures.items():
         try:
-            answers[name] = settled(future, timeout_s, Use(operation, topic=name))
+            answers[name] = answer_of(future, timeout_s, Use(operation, topic=name))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
@@ -1006,7 +1043,7 @@ def _settings(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dic
     return settings_by_topic
 
 
-def settled(future: Future[T], timeout_s: float, use: Use) -> T:
+def answer_of(future: Future[T], timeout_s: float, use: Use) -> T:
     """Wait for an answer, or a part of one, and return it.
 
     Raises `KafkaException`; of these `Refused` if we have no right to this `use`.

@@ -185,7 +185,7 @@ class _Trials:
         self._consumer = self._new_consumer()
 
     def _new_consumer(self) -> Consumer:
-        return self._client.make(Consumer, {}, FORCED, self._background)
+        return self._client.make_client(Consumer, {}, FORCED, self._background)
 
     def _next_answer(self) -> Message | None:
         """Wait for a record or an event of the partition; None: nothing came within `SILENT_MS`."""

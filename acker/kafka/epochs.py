@@ -70,7 +70,7 @@ def intact_to(client: KafkaClient, read: Mapping[TopicPartition, ReadTo]) -> dic
     # all records: an open transaction would keep back what follows it, and so
     # the answer
     forced = {**FORCED, "isolation.level": "read_uncommitted"}
-    consumer: Consumer = client.make(Consumer, _ASKING, forced, background)
+    consumer: Consumer = client.make_client(Consumer, _ASKING, forced, background)
     try:
         # to be assigned an offset with an epoch is what makes the consumer ask
         positions = [

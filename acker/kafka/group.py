@@ -107,15 +107,15 @@ class KafkaMembership:
         self._client = client
         self._group = group
         self._topics = tuple(topics)
-        self._owned: frozenset[int] = frozenset()
+        self._owned_partitions: frozenset[int] = frozenset()
         self.is_out = False
         self._has_checked_topics = False
-        # next offsets of the group: what it should have, what the request
-        # under way commits, what it has
-        self._to_commit: dict[TopicPartition, int] = {}
-        self._under_way: dict[TopicPartition, int] = {}
-        self._committed: dict[TopicPartition, int] = {}
-        self._sent_at_s: float | None = None
+        # by partition, the offset from which the group goes on: as it should
+        # be committed, as the commit under way has it, as it is committed
+        self._offsets_to_commit: dict[TopicPartition, int] = {}
+        self._offsets_under_way: dict[TopicPartition, int] = {}
+        self._committed_offsets: dict[TopicPartition, int] = {}
+        self._commit_sent_s: float | None = None
         self._background = Background(client.clock)
         self._has_joined = False
         self._long_wait = LongWait()
@@ -124,7 +124,7 @@ class KafkaMembership:
         if pause_ms is not None:
             session_ms = int(client.settings.get("session.timeout.ms") or DEFAULTS["session.timeout.ms"])
             defaults["max.poll.interval.ms"] = max(pause_ms, session_ms)
-        self._consumer: Consumer = client.make(Consumer, defaults, forced, self._background)
+        self._consumer: Consumer = client.make_client(Consumer, defaults, forced, self._background)
         self._consumer.subscribe(
             list(topics),
             on_assign=self._on_assign,
@@ -133,7 +133,10 @@ class KafkaMembership:
         )
 
     def poll(self, timeout_ms: int) -> frozenset[int]:
-        """Keep the place, and send a commit that is due; see `acker.kafka.port.Membership`."""
+        """Stay in the group, send a commit that is due, and return the owned partitions' numbers.
+
+        The client calls `_on_assign` and `_on_lost` meanwhile. See `acker.kafka.port.Membership`.
+        """
         self._check_topics()
         doing = f"in group {self._group} of {', '.join(self._topics)}"
         try:
@@ -146,20 +149,20 @@ class KafkaMembership:
             raise self._client.error(cause, doing, use=use)
         if event is None:
             doing = f"in group {self._group}"
-            self._client.check_answers(self._consumer, self._topics[0], doing, self._background)
+            self._client.require_answers(self._consumer, self._topics[0], doing, self._background)
         self._send_commit(COMMIT_EVERY_S)
         if not self._has_joined:
-            self._log_that_it_waits()
-        return self._owned
+            self._log_long_wait()
+        return self._owned_partitions
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._to_commit.update(offsets)
+        self._offsets_to_commit.update(offsets)
         self._send_commit(COMMIT_EVERY_S)
 
     def close(self) -> None:
         """Leave the group at once; librdkafka waits for the answer to a last commit."""
         self._send_commit(0)
-        self._owned = frozenset()
+        self._owned_partitions = frozenset()
         self._consumer.close()
 
     def _send_commit(self, every_s: float) -> None:
@@ -171,39 +174,47 @@ class KafkaMembership:
         if self.is_out:  # other members may have our partitions, and know newer offsets
             return
         now_s = self._client.clock()
-        past_s = math.inf if self._sent_at_s is None else now_s - self._sent_at_s
-        pause_s = COMMIT_PATIENCE_S if self._under_way else every_s
+        past_s = math.inf if self._commit_sent_s is None else now_s - self._commit_sent_s
+        pause_s = COMMIT_PATIENCE_S if self._offsets_under_way else every_s
         if past_s < pause_s:
             return
+        self._forget_gone_offsets()
         changed = self._changed_offsets()
         if not changed:
             return
-        self._sent_at_s = now_s
-        self._under_way = {}  # the answer to an earlier one is lost
+        self._commit_sent_s = now_s
+        self._offsets_under_way = {}  # an earlier commit that is still here was never answered
         requested = [confluent_kafka.TopicPartition(*place, offset) for place, offset in changed.items()]
         with suppress(KafkaException):  # a later poll sends it again
             self._consumer.commit(offsets=requested, asynchronous=True)
-            self._under_way = changed
+            self._offsets_under_way = changed
 
     def _changed_offsets(self) -> dict[TopicPartition, int]:
-        """Return the offsets that the group does not have yet; forget those of partitions that have gone."""
-        for place in [place for place in self._to_commit if place.partition not in self._owned]:
-            del self._to_commit[place]
-        for place in [place for place in self._committed if place not in self._to_commit]:
-            del self._committed[place]
+        """Return the offsets that the group does not have yet."""
         return {
-            place: offset for place, offset in self._to_commit.items() if self._committed.get(place) != offset
+            place: offset
+            for place, offset in self._offsets_to_commit.items()
+            if self._committed_offsets.get(place) != offset
         }
 
-    def _on_commit(self, error: KafkaError | None, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        """Take the answer to the commit under way; offsets that were refused are sent again."""
-        sent, self._under_way = self._under_way, {}
-        if error is None and all(partition.error is None for partition in partitions):
-            self._committed |= sent
+    def _forget_gone_offsets(self) -> None:
+        """Forget the offsets of partitions that this member does not own any more."""
+        for place in list(self._offsets_to_commit):
+            if place.partition not in self._owned_partitions:
+                del self._offsets_to_commit[place]
+        for place in list(self._committed_offsets):
+            if place not in self._offsets_to_commit:
+                del self._committed_offsets[place]
 
-    def _log_that_it_waits(self) -> None:
+    def _on_commit(self, error: KafkaError | None, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        """Record the answer to the commit under way; offsets that were refused are sent again."""
+        sent, self._offsets_under_way = self._offsets_under_way, {}
+        if error is None and all(partition.error is None for partition in partitions):
+            self._committed_offsets |= sent
+
+    def _log_long_wait(self) -> None:
         """Log each minute that the group has not let this member in, not even without a partition."""
-        waited_ms = self._long_wait.look("group", int(self._client.clock() * 1000))
+        waited_ms = self._long_wait.record_wait("group", int(self._client.clock() * 1000))
         if waited_ms is not None:
             _log.warning(
                 "group %s has not let this member in for %d s; a member that hangs holds up all: see"
@@ -218,7 +229,7 @@ class KafkaMembership:
         if self._has_checked_topics:
             return
         counts_by_topic = {
-            topic: self._client.partitions_of(self._consumer, topic, self._background)
+            topic: self._client.partition_count(self._consumer, topic, self._background)
             for topic in self._topics
         }
         if len(set(counts_by_topic.values())) != 1:
@@ -232,7 +243,7 @@ class KafkaMembership:
         for partition in partitions:
             numbers_by_topic.setdefault(partition.topic, set()).add(partition.partition)
         numbers = [numbers_by_topic.get(topic, set()) for topic in self._topics]
-        self._owned = frozenset(set.intersection(*numbers))
+        self._owned_partitions = frozenset(set.intersection(*numbers))
         self._has_joined = True
         self.is_out = False
         consumer.assign([])

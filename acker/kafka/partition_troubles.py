@@ -79,12 +79,12 @@ class TroubleTimes:
     def __init__(self) -> None:
         self._began_ms: dict[tuple[TroubleKind, TopicPartition], int] = {}
 
-    def began_ms(
+    def record_troubles(
         self, troubles: Collection[tuple[TroubleKind, TopicPartition]], now_ms: int
     ) -> dict[tuple[TroubleKind, TopicPartition], int]:
-        """Take the troubles of one look, at a wall time; return for each the time of its first look.
+        """Record the troubles that there are at a wall time; return for each since when it lasts, wall time.
 
-        A trouble that a look does not have is over: if it comes again, it begins anew.
+        A trouble that is not among them is over: if it comes again, it begins anew.
         """
         began_ms: dict[tuple[TroubleKind, TopicPartition], int] = {}
         for trouble in troubles:

@@ -335,11 +335,11 @@ class Picker(Assigned, Protocol):
     def pick(
         self, timeout_ms: int, offsets: Mapping[TopicPartition, Container[int]], max_records: int = 1000
     ) -> Picked:
-        """Read at most `max_records` records, and return those at `offsets`; raise as `Reader.poll` does.
+        """Read at most `max_records` records, and return those of them that lie at `offsets`.
 
-        `offsets` are those of the records to return, by partition; of a
-        partition that is missing there none is returned. A record that is
-        only passed counts, too.
+        `offsets` are by partition; of a partition that is missing there none
+        is returned. A record that is not returned counts to `max_records`,
+        too. Raises as `Reader.poll` does.
         """
 
 
@@ -397,18 +397,19 @@ class Transactions(Protocol):
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
         """Queue a record into the open transaction.
 
-        `placed` gets its offset before `commit` returns; of one partition in
-        the order of sending.
+        `placed` is called with the record's offset before `commit` returns;
+        of one partition in the order of sending.
         """
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
         """Queue records whose offsets nobody wants to know; of one partition in the order given."""
 
     def flush(self, timeout_ms: int) -> None:
-        """Wait until what was sent is in the log, before anything that is sent later; it is not visible yet.
+        """Wait until the log has what was sent, so that it comes before whatever is sent later.
 
-        A record that was refused is for `commit` to tell. Those with `placed`
-        are sent afterwards.
+        Nobody can read it before `commit`. A record that was refused does not
+        raise here, but in `commit`. Records with `placed` may be sent only
+        afterwards.
 
         Raises:
             Aborted, Fenced: as `commit`.
@@ -510,8 +511,8 @@ class Log(Protocol):
     def begin(self, call: Callable[[], T]) -> UnderWay[T]:
         """Begin a call that waits for the broker, beside the caller where the client can.
 
-        It has a deadline, and writers and readers of its own. Until it is over nobody else may use or
-        close these.
+        It has a deadline, and writers and readers of its own. Until it is over nobody else may use
+        or close these.
         """
 
     def join(self, group: str, topics: Sequence[str], *, pause_ms: int | None = None) -> Membership:
@@ -550,13 +551,14 @@ class Log(Protocol):
         """Return up to which offset each log still has what was read of it.
 
         After an unclean leader election a log is shorter than it was, and
-        grows again with other records. The leader says how far its log is
-        that of an epoch (KIP-320). The answer is `ReadTo.offset` if all is as
-        it was, and else the first lost offset. A partition without an answer
-        is missing: ask again.
+        grows again with other records. The leader of today says where the
+        records end that were written in the epoch that we read (KIP-320).
+        Example: we read up to 900 in epoch 5. If epoch 5 ends at 880 now, the
+        records from 880 on are lost, and 880 is returned; else 900. A
+        partition without an answer is missing: ask again.
 
-        Raises `Disagreement`: a leader knows no epoch so low or so high, so
-        nobody can say what was lost.
+        Raises `Disagreement`: a leader does not know our epoch, since all of
+        its epochs are higher or lower. So nobody can say what was lost.
         """
 
     def cluster_id(self) -> str:
@@ -606,13 +608,16 @@ class Log(Protocol):
         """Return the members that a consumer group has now, by name; none where there is no such group."""
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
-        """Have the broker drop the records below `offsets`; return troubles as in `OffsetAnswers`."""
+        """Make the broker delete the records below `offsets`; return troubles as in `OffsetAnswers`.
+
+        A partition with a trouble keeps its records.
+        """
 
     def passed_over(self) -> Sequence[DamagedRun]:
         """Return what readers of this view have passed over since it was made, each run once."""
 
-    def note_progress(self, place: TopicPartition, position: int, end: int) -> None:
-        """Take the position of a read of a partition to `end`; log a read that takes minutes."""
+    def log_progress(self, place: TopicPartition, position: int, end: int) -> None:
+        """Record how far a read of a partition to `end` has come; log each minute that it goes on."""
 
     def close(self) -> None:
         """Release what the log itself holds; readers and writers are closed on their own."""

@@ -85,7 +85,7 @@ def read_piece(
         position = start
         while position < end:
             alive()
-            log.note_progress(partition, position, end)
+            log.log_progress(partition, position, end)
             records = poll_past_damage(reader, poll_ms, PIECE_RECORDS, on_damage)
             if records and records[-1].offset >= end:  # written after `end` was asked for
                 records = [record for record in records if record.offset < end]
@@ -151,9 +151,10 @@ class Follower:
         patience_ms: int = PATIENCE_MS,
         on_damage: OnDamage = raise_damage,
     ) -> None:
-        """Begin at the log starts, or at the offsets `first`, where it has one.
+        """Ask for the log starts, and read the partitions from there.
 
         Args:
+            first: the offsets from which partitions are read instead, by partition.
             committed: whether to read nothing behind an open transaction.
             patience_ms: see `PATIENCE_MS`.
             on_damage: what to do at a batch that cannot be read.
@@ -163,14 +164,18 @@ class Follower:
         self._read_max = read_max
         self._patience_ms = patience_ms
         self._bound = Bound.STABLE_END if committed else Bound.END
+        # by partition that is read, where it was begun
         self._first_offsets: dict[TopicPartition, int] = {} if first is None else dict(first)
-        self._unbegun = set(places) - self._first_offsets.keys()  # nobody has said where they begin
+        # partitions whose log start nobody could say yet
+        self._unbegun = set(places) - self._first_offsets.keys()
         starts = log.bounds(Bound.START, self._unbegun) if self._unbegun else OffsetAnswers({}, {})
-        self._reader = log.reader(committed=committed)  # last: nobody closes it if a question fails
+        # made after the question: if that fails, nobody would close it
+        self._reader = log.reader(committed=committed)
         self._reader.assign(self._first_offsets)
         self._begin(starts)
         self.answers = OffsetAnswers({}, starts.troubles)
-        self._stuck: Mapping[TopicPartition, int] = {}  # ends that the last call gave up to reach
+        # by partition, the end that the last call of `read` did not reach in `patience_ms`
+        self._stuck: Mapping[TopicPartition, int] = {}
         self.is_whole = False
 
     def follow(self, places: Sequence[TopicPartition]) -> None:
@@ -180,14 +185,14 @@ class Follower:
             self._begin(self._log.bounds(Bound.START, self._unbegun))
 
     def _begin(self, starts: OffsetAnswers) -> None:
-        """Read partitions from their log starts; those whose start is not known follow later."""
+        """Begin to read partitions at their log starts; one without an answer is tried again later."""
         if starts.offsets:
             self._reader.assign({**self._positions(), **starts.offsets})
             self._first_offsets |= starts.offsets
             self._unbegun -= starts.offsets.keys()
 
     def _positions(self) -> dict[TopicPartition, int]:
-        """Return how far each partition is read."""
+        """Return by partition the offset up to which it is read."""
         return {place: self._reader.position(place) for place in self._first_offsets}
 
     def read(self) -> Iterator[Record]:
@@ -210,7 +215,7 @@ class Follower:
         unreached = self._unreached(self._ends_of_begun())
         while unreached:
             place = min(unreached)
-            self._log.note_progress(place, self._reader.position(place), unreached[place])
+            self._log.log_progress(place, self._reader.position(place), unreached[place])
             if left_count <= 0:
                 return
             if idle_ms >= self._patience_ms:
@@ -218,7 +223,7 @@ class Follower:
                 return
             try:
                 records = poll_past_damage(self._reader, poll_ms, min(left_count, 1_000), self._on_damage)
-            except OutOfRange:
+            except OutOfRange:  # what was to be read next was deleted meanwhile
                 self._skip_deleted()
                 records = ()
             left_count -= len(records)
@@ -269,5 +274,5 @@ class Follower:
         return (total_count - unread_count) / total_count
 
     def close(self) -> None:
-        """Leave; the follower cannot be used any more."""
+        """Close the reader; the follower cannot be used any more."""
         self._reader.close()

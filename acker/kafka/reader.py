@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import confluent_kafka
 import numpy as np
@@ -86,6 +86,14 @@ LOOKING: Mapping[str, Any] = MappingProxyType(
 
 T = TypeVar("T", list[Record], dict[TopicPartition, list[Message]])
 
+
+class _Taken(NamedTuple, Generic[T]):
+    """What a poll took from the client: records, and whether a position moved without one."""
+
+    records: T
+    has_moved: bool
+
+
 TAKEN_BYTES_MAX: Final = 16 << 20
 """A poll takes no further record once it has so many bytes of values: each is copied into Python."""
 
@@ -135,22 +143,23 @@ class KafkaReader:
         self._consumer = self._new_consumer()
         self._positions: dict[TopicPartition, int] = {}
         self._unfetched: set[TopicPartition] = set()  # assigned to this reader, and not to the client yet
-        self._errors: dict[TopicPartition, WindhoverError] = {}
-        self._damaged: dict[TopicPartition, Damaged] = {}  # taken from the client
-        self._unraised: list[Damaged] = []  # damage that no poll has raised yet
+        self._error_by_place: dict[TopicPartition, WindhoverError] = {}
+        # why partitions cannot be read on; the client does not read them any more
+        self._damage_by_place: dict[TopicPartition, Damaged] = {}
+        self._unraised_damage: list[Damaged] = []  # damage that no poll has raised yet
         self._partition_counts: dict[str, int] = {}  # by topic
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions, each from its position; see `acker.kafka.port.Assigned`."""
-        if self._damaged.keys() & positions.keys():
+        if self._damage_by_place.keys() & positions.keys():
             self._replace_consumer()
         former = self._positions
         # a partition that stays where it is keeps what was fetched, unless it failed
         gone = {place for place in former if positions.get(place) != former[place]}
         new = {place for place in positions if former.get(place) != positions[place]}
-        gone |= self._errors.keys() & former.keys()
-        new |= self._errors.keys() & positions.keys()
-        fetched = gone - self._unfetched - self._damaged.keys()
+        gone |= self._error_by_place.keys() & former.keys()
+        new |= self._error_by_place.keys() & positions.keys()
+        fetched = gone - self._unfetched - self._damage_by_place.keys()
         if fetched:
             self._consumer.incremental_unassign([client_partition(place) for place in fetched])
         self._unfetched = (self._unfetched | new) & positions.keys()
@@ -159,24 +168,25 @@ class KafkaReader:
 
     def _forget_errors(self) -> None:
         """Forget why partitions stopped: all are assigned anew."""
-        self._errors = {}
-        self._damaged = {}
-        self._unraised = []
+        self._error_by_place = {}
+        self._damage_by_place = {}
+        self._unraised_damage = []
 
     def poll(self, timeout_ms: int, max_records: int = 1000) -> Sequence[Record]:
-        return self._wait(timeout_ms, lambda message: self._records(message, max_records)) or ()
+        return self._poll_until(timeout_ms, lambda message: self._take_records(message, max_records)) or ()
 
     def poll_messages(self, timeout_ms: int, max_records: int) -> Mapping[TopicPartition, list[Message]]:
-        """Do as `poll` does, and leave the records in the client's own form: making ours costs a third."""
-        return self._wait(timeout_ms, lambda message: self._messages(message, max_records)) or {}
+        """Poll as `poll` does, and return the client's own messages: to make records costs a third."""
+        return self._poll_until(timeout_ms, lambda message: self._take_messages(message, max_records)) or {}
 
-    def _wait(self, timeout_ms: int, take: Callable[[Message], tuple[T, bool]]) -> T | None:
-        """Wait for a first message and return what `take` makes of it; None when there is nothing.
+    def _poll_until(self, timeout_ms: int, take: Callable[[Message], _Taken[T]]) -> T | None:
+        """Wait for a message, and return the records that `take` makes of it and of what is fetched behind.
 
-        `take` returns records, and whether a position moved without one.
+        None: there was nothing until the timeout, or a position moved without
+        a record. Raises why a partition cannot be read on.
         """
-        self._raise_news()
-        self._begin()
+        self._raise_new_error()
+        self._begin_fetching()
         deadline = self._client.deadline(timeout_ms)
         while True:
             try:
@@ -184,7 +194,7 @@ class KafkaReader:
             except KafkaException as error:  # only what is fatal for the whole client
                 raise self._client.error(error.args[0], "reading") from error
             if message is None:
-                self._client.check_answers(self._consumer, "", "reading", self._background)
+                self._client.require_answers(self._consumer, "", "reading", self._background)
                 if deadline.is_over:
                     self._raise_damage()
                     return None
@@ -192,23 +202,23 @@ class KafkaReader:
             records, has_moved = take(message)
             if records:
                 return records
-            self._raise_news()
+            self._raise_new_error()
             if deadline.is_over:
                 self._raise_damage()
             if has_moved or deadline.is_over:
                 return None
 
-    def _raise_news(self) -> None:
-        """Raise why a partition cannot be read on; damage only once, as soon as it was met."""
-        if self._errors:
-            raise next(iter(self._errors.values()))
-        if self._unraised:
-            raise self._unraised.pop(0)
+    def _raise_new_error(self) -> None:
+        """Raise why a partition cannot be read on; damage is raised here only once, as soon as it was met."""
+        if self._error_by_place:
+            raise next(iter(self._error_by_place.values()))
+        if self._unraised_damage:
+            raise self._unraised_damage.pop(0)
 
     def _raise_damage(self) -> None:
-        """Raise damage again: for a call that has nothing else to return."""
-        if self._damaged:
-            raise next(iter(self._damaged.values()))
+        """Raise the damage of a partition again: for a call that has nothing else to return."""
+        if self._damage_by_place:
+            raise next(iter(self._damage_by_place.values()))
 
     def position(self, partition: TopicPartition) -> int:
         try:
@@ -220,19 +230,19 @@ class KafkaReader:
         """Go on behind the damage at the position of a partition; see `acker.kafka.port.Assigned`."""
         start = self.position(partition)
         end = first_behind_damage(self._client, partition, start)
-        damaged = self._damaged.get(partition)
+        damaged = self._damage_by_place.get(partition)
         why = "nothing of it can be read" if damaged is None else damaged.why
         self._replace_consumer()
         self._positions[partition] = end
         run = DamagedRun(*partition, start, end, why)
-        self._client.note_passed_over(run)
+        self._client.record_passed_over(run)
         return run
 
     def close(self) -> None:
         self._consumer.close()
 
     def _new_consumer(self) -> Consumer:
-        return self._client.make(Consumer, self._defaults, self._forced, self._background)
+        return self._client.make_client(Consumer, self._defaults, self._forced, self._background)
 
     def _replace_consumer(self) -> None:
         """Read all partitions by a new client, from their positions on; what this one has fetched is lost."""
@@ -241,32 +251,34 @@ class KafkaReader:
         self._unfetched = set(self._positions)
         self._forget_errors()
 
-    def _records(self, message: Message, max_records: int) -> tuple[list[Record], bool]:
-        """Return a message and what is fetched behind it, as records, and move the positions.
-
-        The second value is whether a position moved without a record.
-        """
+    def _take_records(self, message: Message, max_records: int) -> _Taken[list[Record]]:
+        """Return a message and what is fetched behind it, as records, and move the positions behind them."""
         with uncollected():
             messages, events = self._take_fetched(message, max_records)
             records = [record_of(message) for message in messages]
-            # offsets ascend in a partition, so its last record is the one that stays
+            # by (topic, partition) the last offset: offsets ascend, so a partition's last record is
+            # the one that stays. By index, since an attribute costs more, and this is done for each
+            # record.
             last_offsets = {(record[0], record[1]): record[2] for record in records}
-        self._advance(last_offsets)
-        return records, self._take_events(events)
+        self._move_positions(last_offsets)
+        return _Taken(records, self._apply_events(events))
 
-    def _messages(
+    def _take_messages(
         self, message: Message, max_records: int
-    ) -> tuple[dict[TopicPartition, list[Message]], bool]:
-        """Do as `_records` does, with messages by their partition in place of records."""
+    ) -> _Taken[dict[TopicPartition, list[Message]]]:
+        """Take messages as `_take_records` does, and return them by their partition, not as records."""
         with uncollected():
             messages, events = self._take_fetched(message, max_records)
             messages_by_place = by_partition(messages)
-        self._advance({place: group[-1].offset() or 0 for place, group in messages_by_place.items()})
-        return messages_by_place, self._take_events(events)
+        self._move_positions(_last_offsets(messages_by_place))
+        return _Taken(messages_by_place, self._apply_events(events))
 
     def _take_fetched(self, message: Message, max_records: int) -> tuple[list[Message], list[Message]]:
-        """Take what the client has fetched behind a message; return messages with a record, and events."""
-        self._client.answered(self._background)
+        """Take what the client has fetched behind a message; return messages with a record, and events.
+
+        Events are messages with an error, or with the end of a partition.
+        """
+        self._client.record_answer(self._background)
         messages = [message]
         if max_records > 1 and message.error() is None:
             messages = ready_messages(self._consumer, message, max_records, TAKEN_BYTES_MAX)
@@ -278,14 +290,16 @@ class KafkaReader:
             events = list(filter(Message.error, messages))
         return [message for message in messages if not message.error()], events
 
-    def _advance(self, last_offsets: Mapping[tuple[str, int], int]) -> None:
+    def _move_positions(
+        self, last_offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
+    ) -> None:
         """Move positions behind the last records that are returned, never backwards."""
         for name, offset in last_offsets.items():
             partition = TopicPartition(*name)
             self._positions[partition] = max(self._positions[partition], offset + 1)
 
-    def _take_events(self, events: list[Message]) -> bool:
-        """Keep the errors of partitions; return whether a position moved to a partition's end."""
+    def _apply_events(self, events: list[Message]) -> bool:
+        """Keep the errors of partitions, to be raised; return whether a position moved to an end."""
         has_moved = False
         for event in events:
             error = cast("KafkaError", event.error())
@@ -295,26 +309,26 @@ class KafkaReader:
                 if offset is not None and offset > self._positions.get(partition, offset):
                     self._positions[partition] = offset
                     has_moved = True
-            elif partition in self._damaged:
-                continue  # what the client takes bytes within the batch for
+            elif partition in self._damage_by_place:
+                continue  # behind damage the client takes bytes within the batch for batches, and errs
             elif partition in self._positions and is_damage(event):
                 self._stop_at_damage(partition, error)
             elif partition in self._positions:
                 doing = f"reading {partition.topic}/{partition.partition} at {self._positions[partition]}"
                 use = Use(Operation.READ, topic=partition.topic)
-                self._errors[partition] = self._client.error(error, doing, use=use)
+                self._error_by_place[partition] = self._client.error(error, doing, use=use)
             elif error.fatal():
                 raise self._client.error(error, "reading")
         return has_moved
 
     def _stop_at_damage(self, partition: TopicPartition, error: KafkaError) -> None:
-        """Take a damaged partition from the client, and keep its error to be raised."""
+        """Make the client stop reading a damaged partition, and keep the error to be raised."""
         damaged = self._client.damage(error, partition, self._positions[partition])
-        self._damaged[partition] = damaged
-        self._unraised.append(damaged)
+        self._damage_by_place[partition] = damaged
+        self._unraised_damage.append(damaged)
         self._consumer.incremental_unassign([client_partition(partition)])
 
-    def _begin(self) -> None:
+    def _begin_fetching(self) -> None:
         """Begin to fetch new partitions, once it is certain that they exist; else raise `TopicError`.
 
         In this order: a broker answers the requests of a connection one after
@@ -323,18 +337,18 @@ class KafkaReader:
         """
         if not self._unfetched:
             return
-        counts = self._partition_counts
-        # a topic whose number is known already is asked again only for a
-        # partition above it
-        unknown_topics: set[str] = set()
+        # a topic is asked for its number of partitions again only for a partition above the number
+        # known
+        topics_to_ask: set[str] = set()
         for place in self._unfetched:
-            if place.partition >= counts.get(place.topic, 0):
-                unknown_topics.add(place.topic)
-        for topic in sorted(unknown_topics):
-            counts[topic] = self._client.partitions_of(self._consumer, topic, self._background)
+            if place.partition >= self._partition_counts.get(place.topic, 0):
+                topics_to_ask.add(place.topic)
+        for topic in sorted(topics_to_ask):
+            count = self._client.partition_count(self._consumer, topic, self._background)
+            self._partition_counts[topic] = count
             highest = max(place.partition for place in self._positions if place.topic == topic)
-            if highest >= counts[topic]:
-                raise TopicError(f"reading {topic}/{highest}: it has {counts[topic]} partitions")
+            if highest >= count:
+                raise TopicError(f"reading {topic}/{highest}: it has {count} partitions")
         new = [client_partition(place, self._positions[place]) for place in self._unfetched]
         self._consumer.incremental_assign(new)
         self._unfetched = set()
@@ -406,6 +420,11 @@ def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]
     return messages_by_place
 
 
+def _last_offsets(messages_by_place: Mapping[TopicPartition, list[Message]]) -> dict[TopicPartition, int]:
+    """Return by partition the offset of its last message."""
+    return {place: messages[-1].offset() or 0 for place, messages in messages_by_place.items()}
+
+
 def is_damage(event: Message) -> bool:
     """Return whether a message is the event of a batch that cannot be read."""
     error = event.error()
@@ -466,44 +485,49 @@ class KafkaPicker(KafkaReader):
     def __init__(self, client: KafkaClient) -> None:
         super().__init__(client, committed=True, defaults=PICKING)
         # of the call of `pick` under way: the offsets to return, and what it has passed
-        self._picked_offsets: _Offsets = {}
+        self._offsets_to_return: _Offsets = {}
         self._passed_count = 0
         self._passed_bytes = 0
 
     def pick(self, timeout_ms: int, offsets: _Offsets, max_records: int = 1000) -> Picked:
-        self._picked_offsets = offsets
+        self._offsets_to_return = offsets
         self._passed_count = 0
         self._passed_bytes = 0
         records = self.poll(timeout_ms, max_records)
         return Picked(records, self._passed_count, self._passed_bytes)
 
-    def _records(self, message: Message, max_records: int) -> tuple[list[Record], bool]:
-        """Do as `KafkaReader` does, with the picked records only; passed ones count as a move."""
+    def _take_records(self, message: Message, max_records: int) -> _Taken[list[Record]]:
+        """Take messages as `KafkaReader` does, and return only those asked for, as records.
+
+        A message that is not returned is a move of a position without a record.
+        """
         with uncollected():
             messages, events = self._take_fetched(message, max_records)
-            messages_by_place = self._grouped(messages)
-            picked = self._picked(messages_by_place)
+            messages_by_place = self._by_partition(messages)
+            picked = self._messages_to_return(messages_by_place)
             records = [record_of(message) for message in picked]
             # a message's length is that of its value
             self._passed_bytes += sum(map(len, messages)) - sum(map(len, picked))
         self._passed_count += len(messages) - len(picked)
-        self._advance({place: group[-1].offset() or 0 for place, group in messages_by_place.items()})
-        return records, self._take_events(events) or bool(messages)
+        self._move_positions(_last_offsets(messages_by_place))
+        has_moved = self._apply_events(events) or bool(messages)
+        return _Taken(records, has_moved)
 
-    def _grouped(self, messages: list[Message]) -> dict[TopicPartition, list[Message]]:
+    def _by_partition(self, messages: list[Message]) -> dict[TopicPartition, list[Message]]:
         """Return messages by their partition."""
-        # the usual case: one partition is read, so there is nothing to group
+        # The usual case: one partition is read, so there is nothing to group. Messages of one that
+        # was read before may still come: then the first or the last is of another.
         if messages and len(self._positions) == 1:
             place = _place_of(messages[0])
             if place in self._positions and _place_of(messages[-1]) == place:
                 return {place: messages}
         return by_partition(messages)
 
-    def _picked(self, messages_by_place: Mapping[TopicPartition, list[Message]]) -> list[Message]:
+    def _messages_to_return(self, messages_by_place: Mapping[TopicPartition, list[Message]]) -> list[Message]:
         """Return the messages at the offsets that this call of `pick` was asked for."""
         picked: list[Message] = []
         for place, messages in messages_by_place.items():
-            offsets = self._picked_offsets.get(place, ())
+            offsets = self._offsets_to_return.get(place, ())
             picked += [message for message in messages if message.offset() in offsets]
         return picked
 
@@ -522,4 +546,4 @@ class KafkaOffsetReader(KafkaReader):
 
     @property
     def troubled(self) -> Collection[TopicPartition]:
-        return self._errors.keys()
+        return self._error_by_place.keys()

@@ -9,14 +9,15 @@ A reader of several partitions that gets nothing of one of them looks healthy: t
   other partitions that were fetched before: a slow reader of 100,000 records of one may get those of another
   an hour later.
 
-A partition that is left unread on purpose is not given to `look`, and so does
-not stand: a limit is reached, an input is paused. How far a log goes is the
+A partition that is left unread on purpose is not among the positions that are
+recorded, and so does not stand: a limit is reached, an input is paused. How far a log goes is the
 high watermark for a reader of all records, and the last stable offset for a
 reader of committed ones: behind an open transaction there is nothing that it
 could read.
 
-Time is what is counted between two looks, at most `LOOK_MS_MAX`: a process
-that was stopped, or a clock that was set, makes nothing stand.
+Time is what is counted between two records of positions, at most
+`INTERVAL_MS_MAX`: a process that was stopped, or a clock that was set, makes
+nothing stand.
 
 `StandingPartitions` is pure. `StandingWatch` asks for the ends that it needs.
 """
@@ -39,7 +40,7 @@ REPEAT_MS: Final = 60_000
 """So often it is reported that a partition still stands."""
 
 INTERVAL_MS_MAX: Final = 5_000
-"""The time between two looks counts as so much at most."""
+"""The time between two records of positions counts as so much at most."""
 
 QUEUED_MAX: Final = 200_000
 """Twice as many records as a client fetches ahead. Once the reader has
@@ -121,25 +122,25 @@ class _Progress:
     Attributes:
         read_count: how many records the reader had read of all partitions
             when it moved.
-        still_ms: for how long it has not moved.
+        unmoved_ms: for how long its position has not moved.
         stood_ms: for how long it has not moved although there is more to
             read.
-        requested_at_ms: what `still_ms` was when its end was asked; negative:
-            it was not.
+        unmoved_at_request_ms: what `unmoved_ms` was when its end was asked
+            last; negative: it was not since the position moved.
         end: how far its log goes; None: unknown.
         why: why its end cannot be asked; else empty.
-        reported_at_ms: what `stood_ms` was when it was last reported;
-            negative: it was not.
+        stood_at_report_ms: what `stood_ms` was when it was last reported;
+            negative: it is not reported.
     """
 
     position: int
     read_count: int
-    still_ms: int = 0
+    unmoved_ms: int = 0
     stood_ms: int = 0
-    requested_at_ms: int = -1
+    unmoved_at_request_ms: int = -1
     end: int | None = None
     why: str = ""
-    reported_at_ms: int = -1
+    stood_at_report_ms: int = -1
 
     @property
     def is_behind(self) -> bool:
@@ -149,7 +150,7 @@ class _Progress:
     @property
     def is_reported(self) -> bool:
         """Whether it was reported that it stands."""
-        return self.reported_at_ms >= 0
+        return self.stood_at_report_ms >= 0
 
 
 class StandingPartitions:
@@ -158,41 +159,45 @@ class StandingPartitions:
     def __init__(self, limit_ms: int = STANDS_MS) -> None:
         """Begin with no partition; one stands after `limit_ms`."""
         self._limit_ms = limit_ms
-        self._progress: dict[TopicPartition, _Progress] = {}
-        self._looked_ms: int | None = None
+        self._progress_by_place: dict[TopicPartition, _Progress] = {}
+        self._recorded_at_ms: int | None = None
         self._read_count = 0  # records of all partitions
-        self._gone_on: list[TopicPartition] = []  # for the next news
+        self._unreported_recoveries: list[TopicPartition] = []  # they go on: for the next news
 
-    def look(self, positions: Mapping[TopicPartition, int], now_ms: int, *, is_drained: bool = True) -> None:
-        """Take the positions of all partitions that are read now, at a wall time.
+    def record_positions(
+        self, positions: Mapping[TopicPartition, int], now_ms: int, *, is_drained: bool = True
+    ) -> None:
+        """Record the positions of all partitions that are read now, at a wall time.
 
         `is_drained`: the reader had nothing else to return. A partition that
         is missing is forgotten.
         """
         past_ms = 0
-        if self._looked_ms is not None:
+        if self._recorded_at_ms is not None:
             # not how long this process was stopped, nor by how much its clock was set
-            past_ms = min(max(0, now_ms - self._looked_ms), INTERVAL_MS_MAX)
-        self._looked_ms = now_ms
-        former, self._progress = self._progress, {}
-        # All are counted first: `read_count` is of the moment of this look
-        # for whichever has moved.
+            past_ms = min(max(0, now_ms - self._recorded_at_ms), INTERVAL_MS_MAX)
+        self._recorded_at_ms = now_ms
+        former, self._progress_by_place = self._progress_by_place, {}
+        # All are counted first: a partition that has moved gets the number of
+        # records that were read by now, of all partitions.
         for place, position in positions.items():
             if place in former:
                 self._read_count += max(0, position - former[place].position)
         for place, position in positions.items():
             progress = former.get(place)
             if progress is None or progress.position != position:
-                self._progress[place] = _Progress(position, self._read_count)
+                self._progress_by_place[place] = _Progress(position, self._read_count)
                 if progress is not None and progress.is_reported:
-                    self._gone_on.append(place)
+                    self._unreported_recoveries.append(place)
                 continue
-            self._progress[place] = progress
-            progress.still_ms += past_ms
-            if progress.is_behind and (is_drained or self._read_count - progress.read_count > QUEUED_MAX):
+            self._progress_by_place[place] = progress
+            progress.unmoved_ms += past_ms
+            # else its records may wait in the client behind those of others
+            would_have_come = is_drained or self._read_count - progress.read_count > QUEUED_MAX
+            if progress.is_behind and would_have_come:
                 progress.stood_ms += past_ms
 
-    def to_ask(self) -> Collection[TopicPartition]:
+    def places_to_ask(self) -> Collection[TopicPartition]:
         """Return the partitions whose ends should be asked now: those that have not moved for a while.
 
         With a limit of 30 s those are asked that have not moved for 10 s, and
@@ -200,55 +205,56 @@ class StandingPartitions:
         """
         wait_ms = self._limit_ms // ASKS_PER_LIMIT
         places: list[TopicPartition] = []
-        for place, progress in self._progress.items():
+        for place, progress in self._progress_by_place.items():
             # since its end was asked; or since it moved, if it was not
-            since_ms = progress.still_ms - max(0, progress.requested_at_ms)
+            since_ms = progress.unmoved_ms - max(0, progress.unmoved_at_request_ms)
             if since_ms >= wait_ms:
                 places.append(place)
         return places
 
-    def learn(self, answers: OffsetAnswers) -> None:
-        """Take the ends of partitions, or why there are none."""
-        for place, progress in self._progress.items():
+    def record_ends(self, answers: OffsetAnswers) -> None:
+        """Record the ends of partitions, or why they could not be asked; others stay as they are."""
+        for place, progress in self._progress_by_place.items():
             if place not in answers.offsets and place not in answers.troubles:
                 continue
-            progress.requested_at_ms = progress.still_ms
+            progress.unmoved_at_request_ms = progress.unmoved_ms
             progress.end = answers.offsets.get(place)
             progress.why = answers.troubles.get(place, "")
             if not progress.is_behind:
                 progress.stood_ms = 0
                 if progress.is_reported:
-                    self._gone_on.append(place)
-                progress.reported_at_ms = -1
+                    self._unreported_recoveries.append(place)
+                progress.stood_at_report_ms = -1
 
     def standing(self) -> tuple[StandingPartition, ...]:
-        """Return the partitions that stand as of the last look, by their names."""
-        now_ms = self._looked_ms or 0
+        """Return the partitions that stand as of the last positions, in the order of their names."""
+        now_ms = self._recorded_at_ms or 0
         standing: list[StandingPartition] = []
-        for place, progress in sorted(self._progress.items()):
+        for place, progress in sorted(self._progress_by_place.items()):
             if progress.is_behind and progress.stood_ms >= self._limit_ms:
                 since_ms = now_ms - progress.stood_ms
-                standing.append(
-                    StandingPartition(
-                        place,
-                        progress.position,
-                        since_ms,
-                        progress.stood_ms,
-                        end=progress.end,
-                        why=progress.why,
-                    )
+                partition = StandingPartition(
+                    place,
+                    progress.position,
+                    since_ms,
+                    progress.stood_ms,
+                    end=progress.end,
+                    why=progress.why,
                 )
+                standing.append(partition)
         return tuple(standing)
 
     def take_news(self) -> StandingNews:
         """Return what is to be reported now; it counts as reported from now on."""
         stand: list[StandingPartition] = []
         for partition in self.standing():
-            progress = self._progress[partition.place]
-            if progress.reported_at_ms < 0 or partition.stood_ms - progress.reported_at_ms >= REPEAT_MS:
-                progress.reported_at_ms = partition.stood_ms
+            progress = self._progress_by_place[partition.place]
+            is_new = progress.stood_at_report_ms < 0
+            is_again_due = partition.stood_ms - progress.stood_at_report_ms >= REPEAT_MS
+            if is_new or is_again_due:
+                progress.stood_at_report_ms = partition.stood_ms
                 stand.append(partition)
-        go_on, self._gone_on = self._gone_on, []
+        go_on, self._unreported_recoveries = self._unreported_recoveries, []
         return StandingNews(stand, go_on)
 
 
@@ -263,24 +269,24 @@ class LateReaders:
     """Knows which readers stand, from outside: only from the positions up to which they have read; pure.
 
     A reader that has not read what was written long ago stands, or catches
-    up. One look shows no difference: both are called standing. A second look
-    shows which position has not moved for as long as the limit.
+    up. The first call shows no difference: both are called standing. Later
+    calls show which position has not moved for as long as the limit.
     """
 
     def __init__(self, limit_ms: int = STANDS_MS) -> None:
         """Begin; a reader is late if it has not read a record that is older than `limit_ms`."""
         self._limit_ms = limit_ms
         self._began_ms: int | None = None
-        self._seen: dict[TopicPartition, _SeenPosition] = {}
+        self._seen_by_place: dict[TopicPartition, _SeenPosition] = {}
 
-    def look(
+    def find_standing(
         self,
         positions: Mapping[TopicPartition, int],
         young: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
         now_ms: int,
     ) -> list[StandingPartition]:
-        """Return the readers that stand, at a wall time.
+        """Record positions at a wall time, and return the readers that stand.
 
         Args:
             positions: up to where each partition is read.
@@ -288,11 +294,11 @@ class LateReaders:
                 limit; missing: unknown.
             ends: how far each log goes; missing: unknown.
         """
-        # a clock that was set back makes this look the first one again
+        # a clock that was set back makes this call the first one again
         begins_anew = self._began_ms is None or now_ms < self._began_ms
         if begins_anew:
             self._began_ms = now_ms
-        former, self._seen = self._seen, {}
+        former, self._seen_by_place = self._seen_by_place, {}
         standing: list[StandingPartition] = []
         for place, position in sorted(positions.items()):
             if position >= young.get(place, position):
@@ -302,8 +308,9 @@ class LateReaders:
             # would be named an hour later
             since_ms = min(seen.since_ms, now_ms)
             if seen.position != position:
+                # at the first call it counts as standing already, see above
                 since_ms = now_ms - self._limit_ms if begins_anew else now_ms
-            self._seen[place] = _SeenPosition(position, since_ms)
+            self._seen_by_place[place] = _SeenPosition(position, since_ms)
             stood_ms = now_ms - since_ms
             if stood_ms >= self._limit_ms:
                 standing.append(StandingPartition(place, position, since_ms, stood_ms, end=ends.get(place)))
@@ -319,19 +326,21 @@ class StandingWatch:
         self._bound = bound
         self._partitions = StandingPartitions(limit_ms)
 
-    def look(
+    def check_positions(
         self, positions: Mapping[TopicPartition, int], now_ms: int, *, is_drained: bool = True
     ) -> StandingNews:
-        """Look at the positions as `StandingPartitions.look` does; return what is to be reported.
+        """Record positions, ask for the ends that are needed, and return what is to be reported now.
+
+        The arguments are those of `StandingPartitions.record_positions`.
 
         Raises `Unreachable`: Kafka does not answer at all.
         """
-        self._partitions.look(positions, now_ms, is_drained=is_drained)
-        places = self._partitions.to_ask()
+        self._partitions.record_positions(positions, now_ms, is_drained=is_drained)
+        places = self._partitions.places_to_ask()
         if places:
-            self._partitions.learn(self._log.bounds(self._bound, places))
+            self._partitions.record_ends(self._log.bounds(self._bound, places))
         return self._partitions.take_news()
 
     def standing(self) -> tuple[StandingPartition, ...]:
-        """Return the partitions that stand as of the last look."""
+        """Return the partitions that stand as of the last positions."""
         return self._partitions.standing()

@@ -81,7 +81,7 @@ class Tokens:
         """Return a token, as `TokenFunction` does; one that has ended where the function gives none."""
         first_token, self._first_token = self._first_token, None
         if first_token is not None:
-            _, ends_s, *_ = first_token
+            _, ends_s, *_ = first_token  # the token, and when it ends by wall time
             if ends_s > self._now():
                 return first_token
         try:

@@ -91,30 +91,33 @@ class KafkaTransactions(KafkaWriter):
         self._forbidden = forbidden
         self._in_transaction = False
         self._fatal_error: Fenced | Unreachable | None = None  # what killed the producer
-        self._reports = _Reports()
+        self._offset_reports = _Reports()
         self._unserved_count = 0  # records since the last poll for callbacks
-        self._was_undone = False  # no transaction has committed since one was undone
-        # what was written in the open transaction, to be written once more;
-        # None: it need not be
-        self._kept_writes: list[Callable[[], None]] | None = None
+        self._was_aborted = False  # whether a transaction was aborted since the last one that committed
+        # what was written in the open transaction, as calls that write it
+        # again if it is aborted; None: it is not written again
+        self._writes_to_repeat: list[Callable[[], None]] | None = None
 
     def init(self, timeout_ms: int) -> None:
+        """End a predecessor's transaction and fence it; see `acker.kafka.port.Transactions`."""
         deadline = self._client.deadline(timeout_ms)
         self._connect(timeout_ms)
-        self._call("taking over", deadline, lambda: self._producer.init_transactions(deadline.piece_s))
+        self._call_until_done(
+            "taking over", deadline, lambda: self._producer.init_transactions(deadline.next_wait_s)
+        )
 
     def begin(self) -> None:
-        """Open a transaction; its writes are kept if the one before was undone."""
+        """Open a transaction; its writes are kept, to be repeated, if the one before was aborted."""
         self._begin()
-        self._kept_writes = [] if self._was_undone else None
+        self._writes_to_repeat = [] if self._was_aborted else None
 
     def _begin(self) -> None:
         """Open a transaction, without records and reports."""
-        self._call("beginning", self._client.deadline(0), self._producer.begin_transaction)
+        self._call_until_done("beginning", self._client.deadline(0), self._producer.begin_transaction)
         self._in_transaction = True
-        self._refused = None
-        self._reports = _Reports()
-        self._written.clear()
+        self._first_refusal = None
+        self._offset_reports = _Reports()
+        self._written_places.clear()
 
     def send(self, record: Outgoing, placed: Callable[[int], None] | None = None) -> None:
         """Queue a record; one that the client refuses is for `commit` to raise.
@@ -124,59 +127,59 @@ class KafkaTransactions(KafkaWriter):
         # one check for each record: only if it fails it is looked why
         if self._fatal_error is not None or not self._in_transaction:
             self._require_open()
-        if self._kept_writes is not None:  # in case this transaction is undone and written again
-            self._kept_writes.append(lambda: self.send(record, placed))
+        if self._writes_to_repeat is not None:  # in case this transaction is undone and written again
+            self._writes_to_repeat.append(lambda: self.send(record, placed))
         try:
-            self._produce(record, self._expect_report(placed) if placed is not None else None)
+            self._enqueue(record, self._count_expected_report(placed) if placed is not None else None)
         except KafkaException as error:
-            self._refuse(error.args[0], doing(record), record.topic)
+            self._remember_refusal(error.args[0], doing(record), record.topic)
         self._unserved_count += 1
         if self._unserved_count >= SERVED_EVERY:
             self._unserved_count = 0
-            self._serve(record.topic)
+            self._run_callbacks(record.topic)
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
         """Queue records; those that the client refuses are for `commit` to raise."""
         self._require_open()
-        if self._kept_writes is not None:
+        if self._writes_to_repeat is not None:
             records = tuple(records)  # read twice: now, and when they are written once more
-            self._kept_writes.append(partial(self.send_all, records))
-        produce = self._produce
+            self._writes_to_repeat.append(partial(self.send_all, records))
+        produce = self._enqueue
         for number, record in enumerate(records, 1):
             try:
                 produce(record)
             except KafkaException as error:
-                self._refuse(error.args[0], doing(record), record.topic)
+                self._remember_refusal(error.args[0], doing(record), record.topic)
             if not number % SERVED_EVERY:
-                self._serve(record.topic)
+                self._run_callbacks(record.topic)
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until all records are in the log; see `acker.kafka.port.Transactions`."""
         self._require_open()
-        if self._reports.missing_count:  # their callbacks would run with a fatal error's exception set
+        if self._offset_reports.missing_count:  # their callbacks would run with a fatal error's exception set
             raise LogError(f"transactional id {self._id}: flush before records whose offsets are asked for")
-        if not self._written:
+        if not self._written_places:
             return
-        self._do_or_rewrite(self._flush, self._client.deadline(timeout_ms))
-        if self._kept_writes is not None:
-            self._kept_writes.append(lambda: self._flush(self._client.deadline(timeout_ms)))
+        self._do_or_write_again(self._flush_queue, self._client.deadline(timeout_ms))
+        if self._writes_to_repeat is not None:
+            self._writes_to_repeat.append(lambda: self._flush_queue(self._client.deadline(timeout_ms)))
 
-    def _flush(self, deadline: Deadline) -> None:
-        """Wait until no record is queued, or the transaction is undone; see `flush` for what it raises."""
+    def _flush_queue(self, deadline: Deadline) -> None:
+        """Wait until no record is queued, or the transaction must be aborted; raises as `flush` does."""
         doing = f"writing a transaction of {self._id}"
         while True:
             queued_count = 0
             with suppress(KafkaException):  # what killed the producer is raised below
-                queued_count = self._producer.flush(min(FLUSH_PIECE_S, deadline.piece_s))
+                queued_count = self._producer.flush(min(FLUSH_PIECE_S, deadline.next_wait_s))
             # if a partition was refused to the transaction, its records fail
             # or stay in the queue
-            self._call("writing", deadline, self._require_sound)
+            self._call_until_done("writing", deadline, self._require_sound)
             if not queued_count:
                 return
             if deadline.is_over:
                 raise self._unacknowledged(doing, deadline.timeout_ms, queued_count)
             why = f"{queued_count} records are not acknowledged"
-            self._client.outage.waits(doing, deadline.past_ms, why)
+            self._client.outage.record_wait(doing, deadline.elapsed_ms, why)
 
     def _require_sound(self) -> None:
         """Raise `KafkaException` if the open transaction must be aborted, or the producer is dead.
@@ -194,37 +197,37 @@ class KafkaTransactions(KafkaWriter):
     def commit(self, timeout_ms: int) -> None:
         """Commit the open transaction, or abort it if a record of it was refused."""
         self._require_open()
-        self._do_or_rewrite(self._commit, self._client.deadline(timeout_ms))
-        self._was_undone = False
+        self._do_or_write_again(self._commit, self._client.deadline(timeout_ms))
+        self._was_aborted = False
 
-    def _do_or_rewrite(self, step: Callable[[Deadline], None], deadline: Deadline) -> None:
-        """Flush or commit; if the transaction is aborted, make its kept writes once more, and try again."""
+    def _do_or_write_again(self, step: Callable[[Deadline], None], deadline: Deadline) -> None:
+        """Call `step` (flush or commit); if the transaction is aborted, repeat its writes and the step."""
         try:
             step(deadline)
         except RecordRefused:
             raise  # the record would be refused again
         except Aborted:
-            kept_writes, self._kept_writes = self._kept_writes, None
-            if kept_writes is None:
+            writes_to_repeat, self._writes_to_repeat = self._writes_to_repeat, None
+            if writes_to_repeat is None:
                 raise
             self._begin()
-            for write in kept_writes:
+            for write in writes_to_repeat:
                 write()
             step(deadline)
 
     def _commit(self, deadline: Deadline) -> None:
         """Commit, or abort and raise if a record was refused; then hand out the offsets of the records."""
-        if self._refused is None:
+        if self._first_refusal is None:
             self._commit_sound(deadline)
         else:
-            self._abort_refused(self._refused, deadline)
+            self._abort_refused(self._first_refusal, deadline)
         self._in_transaction = False
         self._await_reports(deadline)
 
     def _abort_refused(self, refused: WindhoverError, deadline: Deadline) -> NoReturn:
         """Abort the open transaction, and raise why: one of its records was refused."""
         try:
-            self._undo(deadline)
+            self._abort_open(deadline)
         finally:
             if isinstance(refused, NotAuthorized):  # an error of the abort may not hide it
                 raise refused
@@ -236,9 +239,11 @@ class KafkaTransactions(KafkaWriter):
     def _commit_sound(self, deadline: Deadline) -> None:
         """Commit; raise `PartitionStands` if a record is for a partition without a leader."""
         try:
-            self._call("committing", deadline, lambda: self._producer.commit_transaction(deadline.piece_s))
+            self._call_until_done(
+                "committing", deadline, lambda: self._producer.commit_transaction(deadline.next_wait_s)
+            )
         except Unreachable as error:
-            leaderless = self._client.leaderless(self._producer, self._written)
+            leaderless = self._client.leaderless(self._producer, self._written_places)
             if not leaderless:
                 raise
             doing = f"committing a transaction of {self._id} within {deadline.timeout_ms} ms"
@@ -246,11 +251,14 @@ class KafkaTransactions(KafkaWriter):
 
     def abort(self, timeout_ms: int) -> None:
         if self._in_transaction:
-            self._undo(self._client.deadline(timeout_ms))
+            self._abort_open(self._client.deadline(timeout_ms))
 
-    def _expect_report(self, placed: Callable[[int], None]) -> Delivered:
-        """Count a report as missing; return the function that takes it, for `placed`."""
-        reports = self._reports  # those of this transaction, also if a report comes in the next one
+    def _count_expected_report(self, placed: Callable[[int], None]) -> Delivered:
+        """Count the delivery report of a record as missing; return the callback that gets it.
+
+        `placed` is called with the record's offset after the commit.
+        """
+        reports = self._offset_reports  # those of this transaction, also if a report comes in the next one
         reports.missing_count += 1
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -263,7 +271,7 @@ class KafkaTransactions(KafkaWriter):
 
     def _await_reports(self, deadline: Deadline) -> None:
         """Wait for the reports of a transaction that has committed, and hand out the offsets."""
-        reports = self._reports
+        reports = self._offset_reports
         while reports.missing_count:
             if deadline.is_over:
                 doing = f"committing a transaction of {self._id}"
@@ -273,11 +281,13 @@ class KafkaTransactions(KafkaWriter):
         for placed, offset in reports.offsets:
             placed(offset)
 
-    def _undo(self, deadline: Deadline) -> None:
+    def _abort_open(self, deadline: Deadline) -> None:
         """Abort the open transaction; raise `Unreachable` if the producer dies of it: end 4 above."""
-        self._was_undone = True
+        self._was_aborted = True
         try:
-            self._call("aborting", deadline, lambda: self._producer.abort_transaction(deadline.piece_s))
+            self._call_until_done(
+                "aborting", deadline, lambda: self._producer.abort_transaction(deadline.next_wait_s)
+            )
         except LogError as error:
             if _code_of(error) != KafkaError.INVALID_TXN_STATE:
                 raise
@@ -288,12 +298,16 @@ class KafkaTransactions(KafkaWriter):
             raise self._fatal_error from error
         self._in_transaction = False
 
-    def _call(self, what: str, deadline: Deadline, call: Callable[[], None]) -> None:
+    def _call_until_done(self, what: str, deadline: Deadline, call: Callable[[], None]) -> None:
         """Call the client until it succeeds, and raise its error as one of ours.
 
         `what` is done to the transaction, for messages, as "committing". If
         the transaction cannot go on, it is aborted before the error is
         raised, except by a call that is "aborting" itself.
+
+        The error is the most exact one: where a right to a topic is missing,
+        `NotAuthorized` names the topic; where the time of a record was
+        refused, it says how far the clocks are apart.
         """
         self._require_alive()
         use = Use(Operation.WRITE, transactional_id=self._id)
@@ -313,7 +327,7 @@ class KafkaTransactions(KafkaWriter):
         except Aborted as aborted:
             try:
                 if what != "aborting":
-                    self._undo(self._client.deadline())
+                    self._abort_open(self._client.deadline())
             finally:
                 if _code_of(aborted) in _UNEXPLAINED:
                     self._raise_forbidden(doing)
@@ -324,12 +338,12 @@ class KafkaTransactions(KafkaWriter):
         """Raise how far the clocks are apart, if the time of a record was refused; after the abort."""
         error = aborted.__cause__
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.INVALID_TIMESTAMP:
-            ahead_ms = self._client.ahead_of_broker_ms(self._written)
+            ahead_ms = self._client.ahead_of_broker_ms(self._written_places)
             raise self._client.refused_time(doing, error.args[0], ahead_ms) from error
 
     def _raise_forbidden(self, doing: str) -> None:
         """Raise `NotAuthorized` with a topic of the transaction that we may not write to, if there is one."""
-        topics = {place.topic for place in self._written}
+        topics = {place.topic for place in self._written_places}
         if not topics:
             return
         for name in self._forbidden(Operation.WRITE, topics):
@@ -337,7 +351,7 @@ class KafkaTransactions(KafkaWriter):
             raise NotAuthorized(unauthorized(doing, right, self._client.bootstrap, "it was refused"))
 
     def _raise_cause(self, call: Callable[[], None]) -> None:
-        """Call; raise what killed or silenced the producer, in place of the error that it is so."""
+        """Call; if the producer is dead or silent, raise why, and not the error that only says that it is."""
         try:
             call()
         except KafkaException as error:

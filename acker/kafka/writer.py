@@ -75,36 +75,39 @@ class KafkaWriter:
         """Make the client's producer with these `forced` settings; nothing is connected yet."""
         self._client = client
         self._background = Background(client.clock)
-        self._connected = False
-        self._refused: WindhoverError | None = None  # the first refused record, until it was raised
-        self._written: set[TopicPartition] = set()  # where the records go that are not known to be durable
+        self._has_tried_to_connect = False  # it tries once; then each call waits by itself
+        self._first_refusal: WindhoverError | None = None  # the first refused record, until it was raised
+        # partitions with records that are not known to be durable
+        self._written_places: set[TopicPartition] = set()
         settings = {**FORCED, **SILENT, **forced}
-        self._producer: confluent_kafka.Producer = client.make(
+        self._producer: confluent_kafka.Producer = client.make_client(
             confluent_kafka.Producer, DEFAULTS, settings, self._background
         )
 
     def _connect(self, timeout_ms: float) -> None:
-        """Wait a moment for a broker, at the first call; raise `NotAuthenticated` if it does not let us in.
+        """Wait a moment for a broker, at the first call only.
+
+        Raises `NotAuthenticated`: the broker does not let us in.
 
         librdkafka asks for its producer id as soon as it is needed; if no
         broker is connected just then, it looks again after half a second.
         """
-        if self._connected:
+        if self._has_tried_to_connect:
             return
-        self._connected = True
+        self._has_tried_to_connect = True
         with suppress(KafkaException):  # no broker is there yet; the call that follows has a deadline
             if self._producer.cluster_id(min(timeout_ms, CONNECT_MS) / 1000):
-                self._background.answered()
+                self._background.record_answer()
         with suppress(KafkaException):  # what kills the producer is raised by the call that follows
-            self._producer.poll(0)
-        self._require_hope()
+            self._producer.poll(0)  # so that `background` gets what its threads have reported
+        self._require_login()
 
-    def _require_hope(self) -> None:
+    def _require_login(self) -> None:
         """Raise `NotAuthenticated` if the only answer so far is that the broker does not let us in."""
         if self._background.is_hopeless:
             raise self._client.unreachable("connecting", CONNECT_MS, "no answer", self._background)
 
-    def _produce(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
+    def _enqueue(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
         """Queue one record; while the queue is full, wait, at most as long as an operation may take.
 
         Raises:
@@ -112,7 +115,7 @@ class KafkaWriter:
             Unreachable: the queue stays full.
         """
         topic, partition, value, key, headers, timestamp_ms = record
-        self._written.add(_place((topic, partition)))
+        self._written_places.add(_place((topic, partition)))
         deadline: Deadline | None = None
         while True:
             try:
@@ -134,28 +137,31 @@ class KafkaWriter:
             else:
                 return
 
-    def _serve(self, topic: str, timeout_s: float = 0) -> None:
-        """Run callbacks for delivery reports; an error counts as one of writing to `topic`."""
+    def _run_callbacks(self, topic: str, timeout_s: float = 0) -> None:
+        """Poll the client, so that it calls back for delivery reports.
+
+        An error that it raises counts as one of writing to `topic`.
+        """
         try:
             self._producer.poll(timeout_s)
         except KafkaException as error:
-            self._refuse(error.args[0], f"writing to {topic}", topic)
+            self._remember_refusal(error.args[0], f"writing to {topic}", topic)
 
-    def _refuse(self, cause: KafkaError, doing: str, topic: str = "") -> None:
-        """Remember the error of a refused record, until the caller waits; the first one counts."""
-        if self._refused is None:
-            self._refused = self._client.error(cause, doing, use=Use(Operation.WRITE, topic=topic))
+    def _remember_refusal(self, cause: KafkaError, doing: str, topic: str = "") -> None:
+        """Remember the error of a refused record, to be raised when the caller waits; only the first one."""
+        if self._first_refusal is None:
+            self._first_refusal = self._client.error(cause, doing, use=Use(Operation.WRITE, topic=topic))
 
     def _unacknowledged(self, doing: str, timeout_ms: int, record_count: int) -> WindhoverError:
         """Return the error of records that are not durable in time; partitions without a leader are named."""
-        leaderless = self._client.leaderless(self._producer, self._written)
+        leaderless = self._client.leaderless(self._producer, self._written_places)
         if leaderless:
             return self._client.stands(f"{doing} within {timeout_ms} ms", leaderless)
         text = f"{record_count} records are not acknowledged"
         return self._client.unreachable(doing, timeout_ms, text, self._background)
 
     def close(self) -> None:
-        """Leave; what was not delivered is dropped, an open transaction stays as it is."""
+        """Drop the client, with what was not delivered; an open transaction stays as it is."""
         # the client ends with its last reference; its own close() would abort, and wait
         vars(self).pop("_producer", None)
 
@@ -169,14 +175,14 @@ class KafkaProducer(KafkaWriter):
 
     def send(self, record: Outgoing) -> None:
         """Queue a record; one that the client refuses is raised by the next `flush`."""
-        if not self._connected:
+        if not self._has_tried_to_connect:
             self._first_topic = record.topic
         self._connect(self._client.operation_timeout_ms)
         try:
-            self._produce(record)
+            self._enqueue(record)
         except KafkaException as error:
-            self._refuse(error.args[0], doing(record), record.topic)
-        self._serve(record.topic)
+            self._remember_refusal(error.args[0], doing(record), record.topic)
+        self._run_callbacks(record.topic)
 
     def _await_first(self, topic: str) -> None:
         """Wait a moment until the first records are durable, or the broker does not let us in.
@@ -186,9 +192,9 @@ class KafkaProducer(KafkaWriter):
         the exception set, which Python does not survive.
         """
         deadline = self._client.deadline(CONNECT_MS)
-        while len(self._producer) and self._refused is None and not deadline.is_over:
-            self._serve(topic, FIRST_POLL_S)
-            self._require_hope()
+        while len(self._producer) and self._first_refusal is None and not deadline.is_over:
+            self._run_callbacks(topic, FIRST_POLL_S)
+            self._require_login()
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until all is durable, and raise the first record that was refused."""
@@ -198,32 +204,32 @@ class KafkaProducer(KafkaWriter):
             self._await_first(topic)
         queued_count = self._flush_until(deadline)
         if not queued_count:
-            self._client.outage.answered()
+            self._client.outage.record_answer()
         # a refused record goes first: no longer wait would have written it
-        refused, self._refused = self._refused, None
+        refused, self._first_refusal = self._first_refusal, None
         if refused is not None:
             raise refused
         if queued_count:
             raise self._unacknowledged("writing", timeout_ms, queued_count)
-        self._written.clear()
+        self._written_places.clear()
 
     def _flush_until(self, deadline: Deadline) -> int:
         """Wait until no record is queued, or the deadline is over; return how many are queued then."""
         try:
             while True:
-                queued_count = self._producer.flush(deadline.piece_s)
+                queued_count = self._producer.flush(deadline.next_wait_s)
                 if not queued_count or deadline.is_over:
                     return queued_count
                 why = f"{queued_count} records are not acknowledged"
-                self._client.outage.waits("writing", deadline.past_ms, why)
+                self._client.outage.record_wait("writing", deadline.elapsed_ms, why)
         except KafkaException as error:
             raise self._client.error(error.args[0], "writing") from error
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        """Take a delivery report, of which only those with an error are asked for."""
+        """Remember the error of a delivery report; only reports with an error are asked for."""
         if error is not None:
             topic = message.topic() or ""
-            self._refuse(error, f"writing {topic}/{message.partition()}", topic)
+            self._remember_refusal(error, f"writing {topic}/{message.partition()}", topic)
 
 
 def _writable(record: Outgoing) -> list[tuple[str, str | bytes | None]]:

@@ -7,10 +7,10 @@ again; positions from the watermark on have no root yet. So a root passes once t
 
     at or above the watermark ──init──► open, in a cohort ──verdict──► settled, in no cohort
 
-A contribution or fail for a root that is not open, or that belongs to another session, is counted and changes
-nothing else. In one step the caller applies inits, then `Ledger.fail`, then `Ledger.absent`, then
-`Ledger.fold`, then `Ledger.expire` and `Ledger.abandon`. By this order FAILED goes before ABSENT, and ABSENT
-before ACKED.
+A contribution or fail for a root that is not open, or that belongs to another session, is counted
+and changes nothing else. In one step the caller applies inits, then `Ledger.fail`, then
+`Ledger.absent`, then `Ledger.fold`, then `Ledger.expire` and `Ledger.abandon`. By this order FAILED
+goes before ABSENT, and ABSENT before ACKED.
 
 Source: docs/design/protocol.md, section 3 (rules 1 to 4 and 8) and section 5.3.
 """
@@ -50,10 +50,12 @@ class Ledger:
         self._serial = 0
         self._watermarks: dict[int, int] = {}
         self._register = Register()
-        # Cohorts that have a pin, the oldest pin first. Those that need it no more leave when they are first.
+        # Cohorts that have a pin, the oldest pin first. Those that need it no more leave when they
+        # are first.
         self._ack_pins: deque[RootCohort] = deque()
         self._verdict_pins: list[tuple[int, int, RootCohort]] = []  # a heap by offset, then serial
-        # verdicts that a restart read before the inits of their roots; by source, see `settle_logged`
+        # verdicts that a restart read before the inits of their roots; by source, see
+        # `settle_logged`
         self._runs_ahead: dict[int, list[SourceRun]] = {}
         self.ahead_pin: Pin | None = None
         self._changed_bins: set[int] = set()
@@ -218,8 +220,9 @@ class Ledger:
     def settle_logged(self, verdicts: Verdicts, pin: Pin) -> None:
         """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at `pin`.
 
-        A verdict above the watermark was committed without the State that has the root's init. It is kept:
-        when the init is read again, `init` settles the root. `ahead_pin` is the place of the first of these.
+        A verdict above the watermark was committed without the State that has the root's init. It
+        is kept: when the init is read again, `init` settles the root. `ahead_pin` is the place of
+        the first of these.
         """
         for run in verdicts.done_runs():
             self._keep_ahead(run, pin)
@@ -282,8 +285,8 @@ class Ledger:
     ) -> None:
         """Count contributions or fails that met no open root of their session.
 
-        `runs` and the `scattered` positions are all that the record has. Those of it that are not below the
-        watermark have no root yet, so they are among the missed ones.
+        `runs` and the `scattered` positions are all that the record has. Those of it that are not
+        below the watermark have no root yet, so they are among the missed ones.
         """
         if missed_count <= 0:
             return
@@ -412,8 +415,8 @@ class Register:
             only = cohorts_of_block[0]
             does_overlap = only.start < end and only.end > start
             return (only,) if does_overlap and only.emission.session == session else ()
-        # Cohorts of a block ascend and do not overlap. So all begin in [start, end), but the one before them,
-        # which may reach into it.
+        # Cohorts of a block ascend and do not overlap. So all begin in [start, end), but the one
+        # before them, which may reach into it.
         first_index = max(0, bisect_right(cohorts_of_block, start, key=_start_of) - 1)
         end_index = bisect_right(cohorts_of_block, end - 1, key=_start_of)
         return [
@@ -434,7 +437,8 @@ class Register:
         blocks = self._blocks.get(run.source, {})
         first_block, last_block = run.start >> WIRE_BLOCK_BITS, (run.end - 1) >> WIRE_BLOCK_BITS
         candidates: Iterable[int] = range(first_block, last_block + 1)
-        # a run of a verdict may span millions of blocks: then the few that have cohorts are looked through
+        # a run of a verdict may span millions of blocks: then the few that have cohorts are looked
+        # through
         if last_block - first_block >= len(blocks):
             candidates = [block for block in blocks if first_block <= block <= last_block]
         for block in candidates:

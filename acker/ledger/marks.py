@@ -1,9 +1,9 @@
 """Marks: they make a record count once, however often it is written or read.
 
-A mark keeps for each lane (one query of one session) the highest `seq` and, for that `seq`, which (source,
-block) pairs were applied, each with the CRC-32 of its record. A restart reads contributions again from the
-safe position on, and for this it needs the marks *as they were at that position*. So `TrailingMarks` keeps
-both.
+A mark keeps for each lane (one query of one session) the highest `seq` and, for that `seq`, which
+(source, block) pairs were applied, each with the CRC-32 of its record. A restart reads
+contributions again from the safe position on, and for this it needs the marks *as they were at that
+position*. So `TrailingMarks` keeps both.
 
 Source: docs/design/protocol.md, section 4, "Exactly once into the acker".
 """

@@ -10,10 +10,10 @@ dense       some root waits for further contributions           8 + 1 bytes for 
 sparse      at most one root in sixteen is still open           4 + 8 bytes for an open one
 ==========  ==================================================  ==========================
 
-The value of a root is *what is missing*: the XOR of its root edge and all its contributions. So the root is
-complete when the value is 0, and its edge is computed once, not at every contribution. A root without a
-contribution misses exactly its edge, which needs no array. A run contributes to each of its roots exactly the
-root edge, so it completes such roots without computing any edge.
+The value of a root is *what is missing*: the XOR of its root edge and all its contributions. So the
+root is complete when the value is 0, and its edge is computed once, not at every contribution. A
+root without a contribution misses exactly its edge, which needs no array. A run contributes to each
+of its roots exactly the root edge, so it completes such roots without computing any edge.
 
 A root is addressed by its index: the distance of its position from the start of the run. Index arrays are
 ascending and distinct if the text does not allow others. Methods return the roots that they settled as
@@ -36,8 +36,8 @@ from acker.identity import I64, U64, root_edges, root_edges_of_run
 SPARSE_SHARE: Final = 16
 """A run becomes sparse when at most 1/16 of its roots are open.
 
-Dense takes up to 9 bytes for each root of the run, sparse up to 12 for each open one. So sparse is smaller
-long before; but each time that it settles roots, it copies its arrays.
+Dense takes up to 9 bytes for each root of the run, sparse up to 12 for each open one. So sparse is
+smaller long before; but each time that it settles roots, it copies its arrays.
 """
 
 OWN_PAGES_BYTES: Final = 65_536
@@ -53,9 +53,10 @@ _NO_HITS: Final = range(0)
 class Roots:
     """The open roots of the positions [start, start + size) of one source.
 
-    The form is shown by the arrays that exist: none, or only `_settled_mask` (untouched); `_missing` with or
-    without `_settled_mask` (dense); `_sparse_indices` with or without `_missing` (sparse). In the sparse form
-    `_missing` has a value for each of `_sparse_indices`, else for each root of the run.
+    The form is shown by the arrays that exist: none, or only `_settled_mask` (untouched);
+    `_missing` with or without `_settled_mask` (dense); `_sparse_indices` with or without `_missing`
+    (sparse). In the sparse form `_missing` has a value for each of `_sparse_indices`, else for each
+    root of the run.
     """
 
     __slots__ = ("_missing", "_settled_mask", "_sparse_indices", "open", "size", "source", "start")
@@ -74,8 +75,8 @@ class Roots:
     def fold(self, indices: Hits, values: U64, *, is_distinct: bool = True) -> tuple[int, Hits]:
         """Fold contributions: uint64, one for each root of `indices`.
 
-        Without `is_distinct` the indices may be in any order, and repeat roots. Returns how many counted (not
-        those to settled roots), and the roots settled now.
+        Without `is_distinct` the indices may be in any order, and repeat roots. Returns how many
+        counted (not those to settled roots), and the roots settled now.
         """
         if not self.open:
             return 0, _NO_HITS
@@ -250,7 +251,7 @@ class Roots:
         return root_edges(self.source, indices + self.start)
 
     def _require_missing(self) -> U64:
-        """Return `_missing`; make it first if there is none, of the root edges."""
+        """Return `_missing`, what each root misses; make it of the root edges if there is none."""
         if self._missing is None:
             indices: Hits = range(self.size)
             if self._sparse_indices is not None:
@@ -261,7 +262,8 @@ class Roots:
     def _find_sparse(self, indices: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
         """Return the rows of the sparse arrays with the open roots of `indices`, and which of these are open.
 
-        Of the open roots 3, 8 and 9 the indices 3, 5 and 9 have the rows 0 and 2: True, False, True.
+        Of the open roots 3, 8 and 9 the indices 3, 5 and 9 have the rows 0 and 2: True, False,
+        True.
         """
         open_indices = self._sparse_indices if self._sparse_indices is not None else np.zeros(0, np.int32)
         rows = np.searchsorted(open_indices, indices)
@@ -270,6 +272,7 @@ class Roots:
         return rows[is_open], is_open
 
     def _remove_sparse(self, rows: I64) -> None:
+        """Remove the rows of settled roots from the sparse arrays, and count the open ones anew."""
         if self._sparse_indices is None or not len(rows):
             return
         self._sparse_indices = np.delete(self._sparse_indices, rows)

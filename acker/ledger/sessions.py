@@ -8,8 +8,9 @@ then takes and ticks wait in one queue, in the order of the log::
 
     take, tick ──read──► queued, no barrier ──ends fetched──► queued, barrier ──both ends applied──► counts
 
-An acker that was down for long reads a day's ticks of every group at once. So no operation of the queue may
-become slower when more items wait: whatever is added, counted or dropped is found without a search.
+An acker that was down for long reads a day's ticks of every group at once. So no operation of the
+queue may become slower when more items wait: whatever is added, counted or dropped is found without
+a search.
 
 The clock of a session has two values: `counted_ms` expires roots, `read_ms` goes into answers.
 
@@ -76,6 +77,7 @@ class TickQueue(OrderedDict[QueuedTick, None]):
         self.append(tick)
 
     def popleft(self) -> QueuedTick:
+        """Remove and return what has waited longest."""
         queued, _ = self.popitem(last=False)
         alike = self._alike[queued.session, queued.is_take]
         alike.popleft()
@@ -128,7 +130,8 @@ class SessionRank(Enum):
 class Clock:
     """The clock of a session: the latest time that counts, and the latest that was read.
 
-    Until it shows `shared_until_ms`, two processes of the session may live; None: it never had a second one.
+    Until it shows `shared_until_ms`, two processes of the session may live; None: it never had a
+    second one.
     """
 
     counted_ms: int
@@ -177,8 +180,8 @@ class Sessions:
         self.groups: dict[str, Group] = {}
         self.sources: dict[int, SourceGeneration] = {}
         self.queue = TickQueue()
-        # By the upper half of a source: an input's own topic and its replay topic are two. Of each the first
-        # source that named it counts.
+        # By the upper half of a source: an input's own topic and its replay topic are two. Of each
+        # the first source that named it counts.
         self._topics_by_wire_id: dict[int, str] = {}
         self._groups_by_input_id: dict[int, str] = {}
 
@@ -187,8 +190,8 @@ class Sessions:
     def rank(self, session: Session, written_ms: int | None = None) -> SessionRank:
         """Compare a session with the owner of its group.
 
-        `written_ms` is the time of its take's record; None: it is no take. An owner whose epoch no session
-        can have by then is not real, and any take is higher.
+        `written_ms` is the time of its take's record; None: it is no take. An owner whose epoch no
+        session can have by then is not real, and any take is higher.
         """
         group = self.groups.get(session.group)
         if group is None:
@@ -233,8 +236,8 @@ class Sessions:
     def add_source(self, group: str, source: TakeSource) -> None:
         """Keep the description of a source if it is the first of its generation; else ignore it.
 
-        One that was freed goes on in the generation that was kept for it, at the same offset: below it some
-        positions may be initialised.
+        One that was freed goes on in the generation that was kept for it, at the same offset: below
+        it some positions may be initialised.
         """
         stored = self.sources.get(source.source)
         was_freed = stored is not None and stored.group == FREE
@@ -281,7 +284,8 @@ class Sessions:
     def objection_to(self, take: Take) -> str:
         """Return why a take is refused whoever sends it; empty if it is not.
 
-        Its sources contradict earlier records or each other, or jump over generations; or there is no room.
+        Its sources contradict earlier records or each other, or jump over generations; or there is
+        no room.
         """
         topics_by_wire_id: dict[int, str] = {}
         new_sources = 0
@@ -316,14 +320,14 @@ class Sessions:
     def record_take(self, take: Take) -> Iterable[QueuedTick]:
         """Make a session the owner of its group, and queue its take.
 
-        The caller has found that it is not lower than the owner. Only the owner's takes wait: those of its
-        predecessor leave the queue here, and are returned, to be refused.
+        The caller has found that it is not lower than the owner. Only the owner's takes wait: those
+        of its predecessor leave the queue here, and are returned, to be refused.
         """
         session = Session(take.group, take.epoch, take.session)
         group = self.groups.get(take.group)
-        before_ms: int | None = None
+        before_ms: int | None = None  # a restart of the same session
         overtaken: Iterable[QueuedTick] = ()
-        if group is None:
+        if group is None:  # nobody owned it
             before_ms = 0
             group = self.groups[take.group] = Group(session)
         elif group.owner != session:
@@ -331,13 +335,14 @@ class Sessions:
             overtaken = self.queue.withdraw_takes(group.owner)
             group.owner = session
         else:
-            # Perhaps a process that has just begun, beside one that still lives.
+            # The same session again: perhaps by a process that has just begun, beside one that
+            # still lives.
             clock = group.clocks[session]
             clock.shared_until_ms = clock.read_ms + SIBLING_MS
         group.clocks.setdefault(session, Clock(take.now, take.now))
         for source in take.sources:
             self.add_source(take.group, source)
-        self.queue.append(QueuedTick(session, 0, is_take=True, before_ms=before_ms))
+        self.queue.append(QueuedTick(session, now_ms=0, is_take=True, before_ms=before_ms))
         return overtaken
 
     def record_tick(self, session: Session, now_ms: int) -> None:
@@ -349,17 +354,18 @@ class Sessions:
     def record_emission(self, session: Session, now_ms: int) -> int:
         """Read the owner's clock from an init; return how many ms to add to the timeout of its roots.
 
-        For some seconds two processes of one session may run at once, with different clocks, and the higher
-        one expires the roots of both. So what one process emits must get its whole timeout by the clock of
-        the other, which stands at most `UNSENT_MS_MAX` above the highest clock that was read before. Example:
-        one process sent 5,000; the other emits at 5,200. The first one's next tick may say 6,000 a moment
-        later, so the root gets 800 ms more.
+        For some seconds two processes of one session may run at once, with different clocks, and
+        the higher one expires the roots of both. So what one process emits must get its whole
+        timeout by the clock of the other, which stands at most `UNSENT_MS_MAX` above the highest
+        clock that was read before. Example: one process sent 5,000; the other emits at 5,200. The
+        first one's next tick may say 6,000 a moment later, so the root gets 800 ms more.
 
-        `read_ms` moves on as well, so that the next process of the session does not start with a clock from
-        before the last emission.
+        `read_ms` moves on as well, so that the next process of the session does not start with a
+        clock from before the last emission.
         """
         clock = self.groups[session.group].clocks[session]
-        # A clock below the highest one that was read is that of another process, with or without a take.
+        # A clock below the highest one that was read is that of another process, with or without a
+        # take.
         has_another = clock.is_shared or now_ms < clock.read_ms
         grace_ms = max(0, clock.read_ms + UNSENT_MS_MAX - now_ms) if has_another else 0
         clock.read_ms = max(clock.read_ms, now_ms)

@@ -1,12 +1,13 @@
 """Verdicts counted by input, reason and cause, and how long acked roots took: for an acker's metrics.
 
-Whatever fails, the tally stays small: of one input it counts at most `CAUSES_MAX` pairs of operator and error
-class apart, and all others together. It has no message and no key. Of a root only the place is kept, of the
-last one that took so long, as an example.
+Whatever fails, the tally stays small: of one input it counts at most `CAUSES_MAX` pairs of operator
+and error class apart, and all others together. It has no message and no key. Of a root only the
+place is kept, of the last one that took so long, as an example.
 
-A time is from the first emission of a record to the step that gave the verdict, over all attempts. When a
-copy's record was emitted first is in the copy's headers: who acks the copy passes it on, in a header of the
-record on ``_ack_ack``. Where an acker has not read it, the time of a copy begins with its own `Init`.
+A time is from the first emission of a record to the step that gave the verdict, over all attempts.
+When a copy's record was emitted first is in the copy's headers: who acks the copy passes it on, in
+a header of the record on ``_ack_ack``. Where an acker has not read it, the time of a copy begins
+with its own `Init`.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ class VerdictTally:
     def record_headers(self, records: Sequence[Record]) -> None:
         """Keep what records of ``_ack_ack`` say of copies: when their records were emitted first.
 
-        It is called before the records are applied, so that the verdicts of this step have their times.
+        It is called before the records are applied, so that the verdicts of this step have their
+        times.
         """
         for record in records:
             for name, value in record.headers:
@@ -167,6 +169,7 @@ class VerdictTally:
                 self._add_lost(cause, source, count)
 
     def _add_lost(self, cause: LossCause, source: int, count: int) -> None:
+        """Count lost roots of one cause at their input."""
         tally = self._of(source)
         if cause.error == HELD:
             tally.verdicts[BLOCKED] += count
@@ -188,6 +191,7 @@ class VerdictTally:
             self.too_late[group] = self.too_late.get(group, LateCounts()).plus(note)
 
     def _add_copies(self, emission: InitEmission, source: int, copy_positions: I64, now_ms: int) -> None:
+        """Count acked copies, and how long it took since their records were emitted first."""
         tally = self._of(source)
         tally.verdicts[Verdict.ACKED] += len(copy_positions)
         emitted_ms = self._emission_times.take(source, copy_positions, emission.wall_ms)
@@ -212,4 +216,5 @@ class VerdictTally:
         return copied
 
     def _of(self, source: int) -> InputTally:
+        """Return the tally of a source's input; begin one if there is none."""
         return self.inputs.setdefault(input_id_of(source), InputTally())

@@ -1,7 +1,7 @@
 """Collects the verdicts of a step and writes them in one canonical form: runs merged, everything ascending.
 
-Lost roots are ordered by verdict (FAILED, TIMED_OUT, ABANDONED), then by emission time, source and position.
-So a reader gets the oldest of each verdict first.
+Lost roots are ordered by verdict (FAILED, TIMED_OUT, ABANDONED), then by emission time, source and
+position. So a reader gets the oldest of each verdict first.
 
 Source: docs/design/protocol.md, rules 2 and 9, section 4.
 """
@@ -109,6 +109,7 @@ class VerdictSet:
         return bool(self.acked or self.absent or self._lost)
 
     def ack(self, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
+        """Add roots that were completed: `hits` are indices, of which 0 is the position `start`."""
         if len(hits):
             self.acked.add(source, start, hits)
             if is_replay(source):
@@ -171,8 +172,8 @@ def _lost_bytes(lost: Lost) -> int:
 def in_records(lists: int, rows: Iterable[tuple[int, Any, int]]) -> list[tuple[tuple[Any, ...], ...]]:
     """Distribute rows over records of at most `RECORD_BUDGET_BYTES`, in order.
 
-    A row is the number of the record's list that it belongs to, the value, and its size in bytes. Returns of
-    each record its `lists` lists, as tuples.
+    A row is the number of the record's list that it belongs to, the value, and its size in bytes.
+    Returns of each record its `lists` lists, as tuples.
     """
     records: list[list[list[Any]]] = []
     used_bytes = RECORD_BUDGET_BYTES  # as if there were a full one: so the first row begins a record

@@ -29,7 +29,7 @@ from acker.kafka.client import (
     Refused,
     Use,
 )
-from acker.kafka.cluster import describe_topics, settled
+from acker.kafka.cluster import answer_of, describe_topics
 from acker.kafka.port import Operation, TopicInfo
 from acker.provisioning.refused_settings import defaults_of_brokers, defaults_of_topics
 from acker.provisioning.topic_specs import TopicSpec
@@ -58,7 +58,7 @@ class KafkaAdmin:
         """Make the client; the broker is asked on first use. `ConfigError`: librdkafka refuses a setting."""
         self._client = KafkaClient(settings, "windhover-admin", deadline_ms, time.monotonic)
         self._background = Background(time.monotonic)
-        self._admin = self._client.make(AdminClient, {}, SILENT, self._background)
+        self._admin = self._client.make_client(AdminClient, {}, SILENT, self._background)
         self._wait_s = deadline_ms / 1000
         self._partitions_ordered = 0
 
@@ -77,7 +77,7 @@ class KafkaAdmin:
         ends = {}
         for part, future in futures.items():
             use = Use(Operation.DESCRIBE, topic=part.topic)
-            ends[part] = self._ask("listing offsets", partial(settled, future, self._wait_s, use)).offset
+            ends[part] = self._ask("listing offsets", partial(answer_of, future, self._wait_s, use)).offset
         return sorted({part.topic for part, end in ends.items() if end > 0})
 
     def make(self, specs: Iterable[TopicSpec]) -> None:
@@ -225,6 +225,7 @@ class KafkaAdmin:
             time.sleep(RETRY_PAUSE_S)
 
     def _ask(self, doing: str, question: Callable[[], T]) -> T:
+        """Ask once, and raise the client's error as one of ours; `doing` is the subject of its message."""
         try:
             return question()
         except Refused as error:
@@ -239,6 +240,7 @@ class KafkaAdmin:
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:
+    """Return a topic as the client makes it; without a number it gets one partition."""
     return NewTopic(
         spec.name,
         num_partitions=spec.partitions or 1,

@@ -40,6 +40,7 @@ def settings_table(specs: Sequence[TopicSpec]) -> list[str]:
 
 
 def _topics_by_setting(specs: Iterable[TopicSpec]) -> Mapping[tuple[str, str], list[str]]:
+    """Return by (name, value) of a setting the topics that need it."""
     topics: dict[tuple[str, str], list[str]] = {}
     for spec in specs:
         for setting in spec.settings.items():

@@ -79,6 +79,7 @@ def _in_order(processes: Iterable[Process]) -> str:
 
 
 def _kafka_changes(former: Mapping[str, str], newer: Mapping[str, str]) -> Iterator[Change]:
+    """Yield the settings of `kafka` that differ, without their values."""
     for name in sorted(former.keys() | newer.keys()):
         if former.get(name) == newer.get(name):
             continue

@@ -33,6 +33,7 @@ def describe(topics: Topics) -> Iterator[str]:
 
 
 def _keys(section: BaseModel, indent: str) -> Iterator[str]:
+    """Yield a line for each key of a section with its value, and for those of its sections, indented."""
     names = {field.alias or name: name for name, field in type(section).model_fields.items()}
     for key, field in section_keys(type(section)).items():
         value = getattr(section, names[key])

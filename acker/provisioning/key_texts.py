@@ -165,6 +165,7 @@ def _no_such_key(name: str, pattern: str, paths: Iterable[str]) -> str:
 
 
 def _of_section(model: type[BaseModel], above: str) -> Iterator[KeyText]:
+    """Yield the texts of all keys of a section, and of sections in it; `above` begins their paths."""
     docstrings = _docstrings(model)
     names = {field.alias or name: name for name, field in model.model_fields.items()}
     for key, field in section_keys(model).items():
@@ -178,6 +179,7 @@ def _of_section(model: type[BaseModel], above: str) -> Iterator[KeyText]:
 
 
 def _key_text(path: str, field: FieldInfo, text: str) -> KeyText:
+    """Return the text of one key, of its docstring `text` and of what its field says."""
     extra = field.json_schema_extra
     facts = {name: str(value) for name, value in extra.items()} if isinstance(extra, dict) else {}
     return KeyText(
@@ -193,6 +195,7 @@ def _key_text(path: str, field: FieldInfo, text: str) -> KeyText:
 
 
 def _default_text(path: str, field: FieldInfo) -> str:
+    """Return a key's default, as a page shows it."""
     if path in COMPUTED_DEFAULTS:
         return COMPUTED_DEFAULTS[path]
     if field.is_required():

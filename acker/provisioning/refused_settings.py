@@ -155,7 +155,9 @@ def require_settings(names: Iterable[str]) -> None:
 def without_settings(
     specs: Sequence[TopicSpec], names: Collection[str], cluster: TrialCluster
 ) -> tuple[list[TopicSpec], list[LeftOut]]:
-    """Return topics without settings that somebody can do without, and what was left out; nothing is made.
+    """Return topics without the settings `names`, which somebody can do without, and what was left out.
+
+    Nothing is made yet.
 
     Raises:
         TopicError: without one of them a topic would lose what must not be lost, since the cluster's default
@@ -168,13 +170,11 @@ def without_settings(
     kept_specs: list[TopicSpec] = []
     left_out: list[LeftOut] = []
     for spec in specs:
-        kept_specs.append(
-            replace(
-                spec, settings={name: value for name, value in spec.settings.items() if name not in names}
-            )
-        )
+        kept_settings = {name: value for name, value in spec.settings.items() if name not in names}
+        kept_specs.append(replace(spec, settings=kept_settings))
         for name in sorted(spec.settings.keys() & set(names)):
-            value, why = spec.settings[name], MUST_BE.get((spec.role, name))
+            value = spec.settings[name]
+            why = MUST_BE.get((spec.role, name))  # None: nothing is lost by another value
             if why is not None and defaults.get(name) != value:
                 default = Untrusted(defaults.get(name, "unknown"))
                 harmful.append(f"{spec.name}: {name} must be {value}, and the default is {default}: {why}")
@@ -263,6 +263,7 @@ def _lines(refused: Sequence[_Refused], defaults: Mapping[str, str] | None) -> l
 
 
 def _together(spec: TopicSpec, words: str) -> str:
+    """Return the line for a topic of which the cluster refuses only all settings together."""
     settings = ", ".join(f"{name}={value}" for name, value in spec.settings.items())
     return (
         f"{spec.name}: the cluster takes each of its settings alone, but not together ({settings}):"

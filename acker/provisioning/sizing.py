@@ -1,15 +1,19 @@
 """How large an installation must be for a load: ``windhover size``. A pure model, in one file.
 
-What the ack topics take does not depend on how many records there are, but on how many micro-batches: what
-neighbouring records have in common is written once. A batch writes, for each acker partition that it touches,
-an `Init`, its `Acks`, and in one transaction each the verdicts, the State, and what replay workers note. Only
-trees that are acked across batches, and records that are lost, are written one by one.
+What the ack topics take does not depend on how many records there are, but on how many
+micro-batches: what neighbouring records have in common is written once. A batch writes, for each
+acker partition that it touches, an `Init`, its `Acks`, and in one transaction each the verdicts,
+the State, and what replay workers note. Only trees that are acked across batches, and records that
+are lost, are written one by one.
 
-Requests follow the same writes. Each write is a request, a transaction is two more, and a follower's fetch is
-answered at the first of several writes, and again for the rest of them.
+Requests follow the same writes. Each write is a request, a transaction is two more, and a
+follower's fetch is answered at the first of several writes, and again for the rest of them. Writes
+that one batch, or one tick, makes at once to several acker partitions are a *burst*.
 
-The sums below are for names of usual lengths: a group and a topic of 10 letters, and the ids that Spark and
-Windhover draw. ``python -m benchmarks size`` measures all of it on a real broker.
+Names end in their unit: `_s` is a rate by the second, except for a time in `Load`; `_bytes_s` is bytes/s.
+
+The sums below are for names of usual lengths: a group and a topic of 10 letters, and the ids that
+Spark and Windhover draw. ``python -m benchmarks size`` measures all of it on a real broker.
 
 Source: docs/operate/sizing.md; docs/design/protocol.md, section 4.
 """
@@ -109,19 +113,19 @@ NEAR_COPIES_S: Final = 7_900
 FAR_COPIES_S: Final = 130
 """The same where lost records are far apart: each of them is sought."""
 NEAR: Final = 0.01
-SHARE: Final = 0.5
-"""Plan processes for half of what they can do: one of two may be away."""
+PLANNED_PART: Final = 0.5
+"""Processes are planned for half of what they can do: one of two may be away."""
 PROCESSES_MIN: Final = 2
 PARTITIONS_MIN: Final = 4
 GROWTH: Final = 4
 """Acker partitions are fixed for life: so many times the processes of today can share them."""
 PARTITIONS_MAX: Final = 1_024
 
-FETCHES_S: Final = 1 / 0.6
+IDLE_FETCHES_S: Final = 1 / 0.6
 """Fetches/s of a reader that waits: the broker answers an empty one after 600 ms."""
-ANSWERS: Final = 2
-"""Writes to several partitions at once answer a fetch at the first of them, and another one with the rest."""
-CUT_SHORT: Final = 0.5
+FETCHES_OF_BURST_MAX: Final = 2
+"""A burst to several partitions of a reader answers a fetch at its first write, and another with the rest."""
+FETCH_CUT_SHORT: Final = 0.5
 """Of a fetch that waits, so much is over, on average, when a write answers it: that much the less follow."""
 MEMBER_REQUESTS_S: Final = 1.0
 """A member's heartbeats; its commits of offsets come once a second at most besides."""
@@ -173,7 +177,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What it needs.
+    """What an installation needs for a load.
 
     Attributes:
         pending: open roots in a steady state; `pending_max` where nothing is acked until the timeout.
@@ -236,7 +240,8 @@ def size_of(load: Load) -> Size:
 def _open_s(load: Load) -> float:
     """Return how long a record is open that is acked, from the plan of its batch to its verdict.
 
-    It is planned after Spark has begun its batch, and acked while Spark ends it: as long as a batch takes.
+    It is planned after Spark has begun its batch, and acked while Spark ends it: as long as a batch
+    takes.
     """
     return min(load.timeout_s, load.work_s or load.batch_s)
 
@@ -247,7 +252,10 @@ def _blocks(load: Load, bits: int) -> float:
 
 
 def _cells_hit(thrown: float, cells: float) -> float:
-    """Return how many of `cells` are hit by things that are thrown at random, on average."""
+    """Return how many of `cells` are hit, on average, if `thrown` things are thrown at them at random.
+
+    Example: 2 things into 2 cells hit 1.5 of them. So it is with batches and acker partitions.
+    """
     if cells <= 1.0:
         return min(1.0, thrown)
     missed_share = (1.0 - 1.0 / cells) ** thrown
@@ -256,7 +264,7 @@ def _cells_hit(thrown: float, cells: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Writes:
-    """How many there are each second; a write goes to one acker partition.
+    """How many writes and the like there are each second; a write goes to one acker partition.
 
     Attributes:
         batches: micro-batches.
@@ -286,12 +294,13 @@ class _Writes:
 
 
 def _writes(load: Load, partitions: int) -> _Writes:
-    """Return the rates of all writes for a load over so many acker partitions."""
+    """Return the rates of all writes for a load, over `partitions` acker partitions."""
     batches = 1.0 / load.batch_s
     partitions_touched = _cells_hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
     inits = partitions_touched * batches
-    # A session ticks while it has open roots, which it has for `open_s` of each batch: half a tick more than
-    # fits, since the first one comes at once. For the rest of the batch it gives signs of life.
+    # A session ticks while it has open roots, which it has for `open_s` of each batch: half a tick
+    # more than fits, since the first one comes at once. For the rest of the batch it gives signs of
+    # life.
     open_s = min(load.batch_s, _open_s(load))
     rounds_of_batch = min(load.batch_s / TICK_S, open_s / TICK_S + 0.5)
     tick_rounds = rounds_of_batch * batches
@@ -299,7 +308,8 @@ def _writes(load: Load, partitions: int) -> _Writes:
     lost = load.records_s * load.lost
     fails = _cells_hit(lost * load.batch_s, partitions_touched) * batches
     early_fails = EARLY_FAILS * fails
-    # beside the State with its verdicts, a batch has one each time that a step was put off for long enough
+    # beside the State with its verdicts, a batch has one each time that a step was put off for long
+    # enough
     put_off_of_batch = max(0.0, open_s - STATE_PUT_OFF_S) / (STATE_PUT_OFF_S + TICK_S)
     progress_of_partition = min(2 * batches, 1 / PROGRESS_S)
     return _Writes(
@@ -332,12 +342,14 @@ def _topic_bytes_s(load: Load, writes: _Writes) -> dict[str, float]:
 
 
 def _init_bytes_s(writes: _Writes, run_bytes_s: float) -> float:
+    """Return the bytes/s of `_ack_init`: inits and ticks."""
     inits_bytes_s = writes.inits * (BATCH_BYTES + SIGN_BYTES + INIT_BYTES)
     ticks_bytes_s = writes.ticks * (BATCH_BYTES + SIGN_BYTES + TICK_BYTES)
     return inits_bytes_s + run_bytes_s + ticks_bytes_s + writes.tick_rounds * CLOCK_BYTES
 
 
 def _ack_bytes_s(load: Load, writes: _Writes) -> float:
+    """Return the bytes/s of `_ack_ack`: contributions."""
     records_s = max(writes.inits, _blocks(load, WIRE_BLOCK_BITS) * writes.batches)
     first_records_bytes_s = writes.inits * (BATCH_BYTES + ACKS_BYTES)
     more_records_bytes_s = (records_s - writes.inits) * MORE_ACKS_BYTES
@@ -348,17 +360,20 @@ def _ack_bytes_s(load: Load, writes: _Writes) -> float:
 
 
 def _verdict_bytes_s(writes: _Writes, run_bytes_s: float, stack_bytes: float) -> float:
+    """Return the bytes/s of `_ack_verdict`: acked runs, lost roots and their causes."""
     verdicts_bytes_s = writes.verdicts * (BATCH_BYTES + VERDICTS_BYTES + MARKER_BYTES)
     causes_bytes_s = writes.fails * (LOST_CAUSE_BYTES + stack_bytes)
     return verdicts_bytes_s + run_bytes_s + causes_bytes_s + writes.lost * POSITION_BYTES
 
 
 def _state_bytes_s(load: Load, writes: _Writes) -> float:
+    """Return the bytes/s of `_ack_state`."""
     state_bytes = STATE_BYTES + CLOCK_BYTES + STATE_OF_SOURCE_BYTES * load.sources
     return writes.states * (BATCH_BYTES + state_bytes + MARKER_BYTES)
 
 
 def _due_bytes_s(load: Load, writes: _Writes) -> float:
+    """Return the bytes/s of `_ack_due`: progress, and roots that wait, until their tombstones."""
     progress_bytes_s = writes.progress * (BATCH_BYTES + PROGRESS_BYTES + CLOCK_BYTES + MARKER_BYTES)
     copies_bytes_s = writes.copies * (BATCH_BYTES + MARKER_BYTES)
     roots_bytes_s = writes.lost * (DUE_BYTES + TOMBSTONE_BYTES + RECORD_BYTES)
@@ -368,8 +383,8 @@ def _due_bytes_s(load: Load, writes: _Writes) -> float:
 def _waiting_stack_bytes_s(load: Load, writes: _Writes) -> float:
     """Return the bytes/s of the stacks in `_ack_due`: each root that waits has its own, cut to a limit.
 
-    What fails in one batch is taken over in one transaction of each partition: the first stack there is
-    compressed, and the others are alike.
+    What fails in one batch is taken over in one transaction of each partition: the first stack
+    there is compressed, and the others are alike.
     """
     if not load.stack_bytes:
         return 0.0
@@ -378,31 +393,36 @@ def _waiting_stack_bytes_s(load: Load, writes: _Writes) -> float:
 
 
 def _fetches_s(bursts_s: float, partitions: float) -> float:
-    """Return the fetches/s of one reader that follows so many partitions, which are written to at once.
+    """Return the fetches/s of one reader, of whose partitions a burst writes to `partitions` on average.
 
-    Of a burst it gets nothing if none of them is its own (`partitions` below 1 is how often one is).
+    Below 1 it is the part of the bursts that write to one of its partitions: 0.25 is every fourth.
     """
-    share_of_bursts = min(1.0, partitions)
-    answers_of_burst = min(ANSWERS, max(1.0, partitions))
-    return FETCHES_S + bursts_s * share_of_bursts * (answers_of_burst - CUT_SHORT)
+    part_of_bursts = min(1.0, partitions)
+    fetches_of_burst = min(FETCHES_OF_BURST_MAX, max(1.0, partitions))
+    return IDLE_FETCHES_S + bursts_s * part_of_bursts * (fetches_of_burst - FETCH_CUT_SHORT)
 
 
 def _acker_requests_s(writes: _Writes, ackers: int) -> float:
-    """Return the requests/s of all ackers: fetches, ends, group and transactions."""
-    partitions = writes.partitions_touched / ackers  # of one acker, by one batch
-    share_of_bursts = min(1.0, partitions)
-    steps_s = share_of_bursts * min(ANSWERS, max(1.0, partitions)) * writes.batches
+    """Return the requests/s of all ackers: fetches, ends of topics, group and transactions."""
+    # the partitions of one acker to which a burst writes; below 1: the part of the bursts that
+    # write to one
+    partitions = writes.partitions_touched / ackers
+    part_of_bursts = min(1.0, partitions)
+    # each answer to a fetch of contributions begins a step
+    steps_s = part_of_bursts * min(FETCHES_OF_BURST_MAX, max(1.0, partitions)) * writes.batches
     init_fetches_s = _fetches_s(writes.batches + writes.tick_rounds, partitions)
     ack_fetches_s = _fetches_s(writes.batches, partitions)
-    ends_s = ENDS_REQUESTS * steps_s + share_of_bursts * writes.tick_rounds
+    # a tick needs its barrier, which is one question more
+    ends_s = ENDS_REQUESTS * steps_s + part_of_bursts * writes.tick_rounds
     member_s = MEMBER_REQUESTS_S + min(1.0, writes.states / ackers)
+    # each transaction writes State, and some write verdicts
     transactions_s = TRANSACTION_REQUESTS * writes.states + writes.states + writes.verdicts
     return ackers * (init_fetches_s + ack_fetches_s + ends_s + member_s) + transactions_s
 
 
 def _replay_requests_s(writes: _Writes, replays: int) -> float:
     """Return the requests/s of all replay workers: fetches, group and transactions."""
-    partitions = writes.partitions_touched / replays  # of one worker, by one batch
+    partitions = writes.partitions_touched / replays  # those of one worker to which a burst writes
     member_s = MEMBER_REQUESTS_S + min(1.0, (writes.progress + writes.copies) / replays)
     progress_s = (TRANSACTION_REQUESTS + 1) * writes.progress
     copies_s = (TRANSACTION_REQUESTS + 2 + COPY_REQUESTS) * writes.copies
@@ -417,5 +437,5 @@ def _query_requests_s(writes: _Writes) -> float:
 
 
 def _processes(needed_s: float, process_s: float) -> int:
-    """Return how many processes a rate needs, of which one alone can do `process_s`."""
-    return max(PROCESSES_MIN, math.ceil(needed_s / (SHARE * process_s)))
+    """Return how many processes the rate `needed_s` needs, if one of them can do `process_s`."""
+    return max(PROCESSES_MIN, math.ceil(needed_s / (PLANNED_PART * process_s)))

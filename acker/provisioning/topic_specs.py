@@ -245,10 +245,12 @@ def plan(specs: list[TopicSpec], infos: Mapping[str, TopicInfo]) -> Plan:
 
 
 def _too_few(spec: TopicSpec, info: TopicInfo | None) -> bool:
+    """Return whether a topic exists with fewer partitions than it needs."""
     return info is not None and spec.partitions is not None and info.partitions < spec.partitions
 
 
 def missing(spec: TopicSpec) -> Finding:
+    """Return the finding of a topic that does not exist, with who makes it or who needs it."""
     if spec.only_for:
         text = f"does not exist: {spec.only_for} need it; run `windhover topics create`"
         return Finding(spec.name, Level.WARNING, text)

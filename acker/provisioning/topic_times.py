@@ -121,6 +121,7 @@ def short_retention(topics: Topics, infos: Mapping[str, TopicInfo]) -> Iterator[
 
 
 def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:
+    """Return the warning of a topic that deletes records which an input may still need."""
     has = f"has {RETENTION}={kept_ms} ({duration_text(kept_ms)}), and input {source.name}"
     if need_ms is None:
         return f"{has} has timeout: 0: an open record is needed without end; set {RETENTION}=-1, or a timeout"
@@ -131,12 +132,16 @@ def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:
 
 
 def _need(source: Input, need_ms: int | None) -> str:
+    """Return for how long an input may need a record, and why, in words that follow its name."""
     if need_ms is None:
         return "may need a record without end (timeout: 0)"
     retry, timeout_text = source.retry, duration_text(source.timeout_ms)
+    # takeovers that count as attempts are among these
     takeovers = 0 if retry.count_abandoned else retry.max_abandoned
-    beside = f", {takeovers} takeover{'s' * (takeovers > 1)}" if takeovers else ""
+    takeovers_text = ""
+    if takeovers:
+        takeovers_text = f", {takeovers} takeover" if takeovers == 1 else f", {takeovers} takeovers"
     return (
         f"may need a record for {duration_text(in_seconds_ms(need_ms))} ({retry.attempts_max} attempts of"
-        f" {timeout_text}{beside} and their back-off)"
+        f" {timeout_text}{takeovers_text} and their back-off)"
     )

@@ -1,11 +1,13 @@
 """Tables of runs as bytes.
 
-A source's runs are close to each other, though positions are large: so what is written of a run is how far it
-begins behind the one before it, and how long it is. All numbers are little-endian and without a sign:
+A source's runs are close to each other, though positions are large: so what is written of a run is
+how far it begins behind the one before it, and how long it is. All numbers are little-endian and
+without a sign:
 
     1 byte     how many bytes each step takes: 1, 2, 4 or 8
     4 bytes    how many sources there are
-    then, for each source, 4 bytes each: the sources; 4 bytes each: how many runs it has; 8 bytes each: where
+    then, for each source, 4 bytes each: the sources; 4 bytes each: how many runs it has; 8 bytes
+    each: where
                its first run begins
     then, for each run: two steps, to its start (0 for the first one of a source), and from there to its end
 
@@ -23,14 +25,16 @@ from acker.identity import I64
 _WIDTHS: Final = (1, 2, 4, 8)
 _HEAD_BYTES: Final = 5
 _SOURCE_BYTES: Final = 16
+"""Of each source: its number (4 bytes), how many runs it has (4), and where the first one begins (8)."""
 
 
 def packed_table(table: I64) -> bytes:
     """Return the bytes of a canonical table."""
     sources, first_rows, run_counts = np.unique(table[:, 0], return_index=True, return_counts=True)
-    # the edges of [100, 103) and [107, 109) are 100, 103, 107, 109: the steps to them are 100, 3, 4 and 2
-    edges = table[:, 1:].ravel()
-    steps = np.diff(edges, prepend=0)
+    # the borders of [100, 103) and [107, 109) are 100, 103, 107, 109: the steps to them are 100, 3,
+    # 4 and 2
+    borders = table[:, 1:].ravel()
+    steps = np.diff(borders, prepend=0)
     steps[2 * first_rows] = 0  # where a source begins has a field of its own
     width = _width_of(int(steps.max()) if len(steps) else 0)
     arrays = (
@@ -57,20 +61,23 @@ def unpacked_table(packed: bytes) -> I64:
     packed_steps = body[source_count * _SOURCE_BYTES :]
     if len(packed_sources) < source_count * _SOURCE_BYTES:
         raise ValueError(f"a packed table of runs of {source_count:,} sources has only {len(packed):,} bytes")
-    sources = np.frombuffer(packed_sources[: 4 * source_count], "<u4").astype(np.int64)
-    run_counts = np.frombuffer(packed_sources[4 * source_count : 8 * source_count], "<u4").astype(np.int64)
-    first_starts = np.frombuffer(packed_sources[8 * source_count :], "<u8").astype(np.int64)
+    # three columns, each with an entry for each source
+    counts_at = 4 * source_count
+    starts_at = 8 * source_count
+    sources = np.frombuffer(packed_sources[:counts_at], "<u4").astype(np.int64)
+    run_counts = np.frombuffer(packed_sources[counts_at:starts_at], "<u4").astype(np.int64)
+    first_starts = np.frombuffer(packed_sources[starts_at:], "<u8").astype(np.int64)
     run_count = int(run_counts.sum())
     if len(packed_steps) != run_count * 2 * width or not run_counts.all():
         raise ValueError(f"{len(packed_steps):,} bytes are not the {run_count:,} runs of a packed table")
     steps = np.frombuffer(packed_steps, f"<u{width}").astype(np.int64)
-    edges = np.cumsum(steps).reshape(-1, 2)
-    # Here each source goes on where the one before it ended, and has to begin at its own first position: if
-    # that is 100, and its first row has 9, all of its rows are moved by 91.
+    borders = np.cumsum(steps).reshape(-1, 2)  # (runs, 2): start and end
+    # Here each source goes on where the one before it ended, and has to begin at its own first
+    # position: if that is 100, and its first row has 9, all of its rows are moved by 91.
     first_rows = np.cumsum(run_counts) - run_counts
-    moves = first_starts - edges[first_rows, 0]
-    edges += np.repeat(moves, run_counts)[:, np.newaxis]
-    return np.column_stack([np.repeat(sources, run_counts), edges])
+    moves = first_starts - borders[first_rows, 0]
+    borders += np.repeat(moves, run_counts)[:, np.newaxis]
+    return np.column_stack([np.repeat(sources, run_counts), borders])
 
 
 def _width_of(step_max: int) -> int:

@@ -153,8 +153,8 @@ class RootSet:
 
     def runs(self) -> list[SourceRun]:
         """Return the runs, ascending; of one source none touches another."""
-        # A set has no `__iter__`: `list` would ask its length, and make room for as many runs as there are
-        # roots. `tuple.__new__` makes a named tuple in a third of the time.
+        # A set has no `__iter__`: `list` would ask its length, and make room for as many runs as
+        # there are roots. `tuple.__new__` makes a named tuple in a third of the time.
         return list(map(partial(tuple.__new__, SourceRun), self.table.tolist()))
 
     def __repr__(self) -> str:
@@ -186,7 +186,8 @@ class RootSet:
     def by_block(self) -> dict[tuple[int, int], RootSet]:
         """Return the roots of each wire block of 32,768 positions, by source and number of the block.
 
-        Blocks without a root are missing; the others ascend. A run costs a row for each of its blocks.
+        Blocks without a root are missing; the others ascend. A run costs a row for each of its
+        blocks.
         """
         parts, blocks = self._cut_by_wire_block()
         return {block: _of_canonical(parts[rows]) for block, rows in blocks.items()}
@@ -203,23 +204,25 @@ class RootSet:
         return parts, rows_by_block(parts[:, 0], parts[:, 1], WIRE_BLOCK_BITS)
 
     def by_acker_partition(self, partitions: int) -> dict[int, RootSet]:
-        """Return the roots that each of N acker partitions keeps; those without any are missing.
+        """Return the roots that each of N acker partitions keeps, by number; those without any are missing.
 
-        A run costs a row for each of its blocks of 65,536 positions, which share an acker partition.
+        Positions of one block of 65,536 have one acker partition. So a run is cut at block borders,
+        and costs a row for each of its blocks.
         """
         if not self:
             return {}
-        parts = cut_by_block(self.table, ACKER_BLOCK_BITS)
-        owners = acker_partitions(parts[:, 0], parts[:, 1], partitions)
-        if (owners == owners[0]).all():  # as of a few neighbouring roots
-            return {int(owners[0]): self}
-        order = np.argsort(owners, kind="stable")
-        numbers, firsts = np.unique(owners[order], return_index=True)
-        shares = np.split(parts[order], firsts[1:])
+        rows = cut_by_block(self.table, ACKER_BLOCK_BITS)
+        partition_of_rows = acker_partitions(rows[:, 0], rows[:, 1], partitions)
+        if (partition_of_rows == partition_of_rows[0]).all():  # as of a few neighbouring roots
+            return {int(partition_of_rows[0]): self}
+        # sorted by acker partition, so that `split` may cut them where the next one begins
+        order = np.argsort(partition_of_rows, kind="stable")
+        numbers, first_rows = np.unique(partition_of_rows[order], return_index=True)
+        rows_of_partitions = np.split(rows[order], first_rows[1:])
         # neighbouring blocks of one acker partition become one run again
         return {
-            number: _of_canonical(canonical(share))
-            for number, share in zip(numbers.tolist(), shares, strict=True)
+            number: _of_canonical(canonical(rows_of_partition))
+            for number, rows_of_partition in zip(numbers.tolist(), rows_of_partitions, strict=True)
         }
 
 

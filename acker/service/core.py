@@ -403,7 +403,8 @@ class PartitionCore:
 
     def mark_acks(self, record: Record, session: Session, acks: Acks) -> Seen:
         """Compare a record of contributions with the marks, and mark it if it is new."""
-        # a session that has ended, or never began here, leaves no mark: the ledger passes its roots over
+        # a session that has ended, or never began here, leaves no mark: the ledger passes its roots
+        # over
         if not self.sessions.has_clock(session):
             return Seen.NEW
         content = Content(acks.seq, acks.source, acks.block, isal_zlib.crc32(record.value or b""))
@@ -555,7 +556,8 @@ class PartitionCore:
         """
         owned_group = self.sessions.groups.get(group)
         owner = owned_group.owner if owned_group else Session(group, epoch=0, id="")
-        # each part fits into a record and has one list, the sources; a group without any has no part
+        # each part fits into a record and has one list, the sources; a group without any has no
+        # part
         parts = in_records(1, self._source_rows(group)) or [((),)]
         (sources,) = parts[0]
         clock_ms = self.sessions.clock(owner).read_ms

@@ -1,15 +1,16 @@
 """One acker partition in the hands of its owner, which writes the output of steps in transactions.
 
-All that a step produces is written in one transaction: verdicts and answers, State, and quarantined records.
-Steps that only read inits and ticks share one transaction. State contains the positions up to which the three
-topics are read. Each transaction writes State, and a fenced owner cannot commit any; the offsets that the
-consumer group commits (`read_offsets`) only follow. If it does not commit, the partition is restored, which
-reads the same records and gives the same verdicts.
+All that a step produces is written in one transaction: verdicts and answers, State, and quarantined
+records. Steps that only read inits and ticks share one transaction. State contains the positions up
+to which the three topics are read. Each transaction writes State, and a fenced owner cannot commit
+any; the offsets that the consumer group commits (`read_offsets`) only follow. If it does not
+commit, the partition is restored, which reads the same records and gives the same verdicts.
 
-A transaction is not always whole. A request to commit that was delayed on its way, and sent again, may come
-while the next transaction is open, and commits what that has written so far: librdkafka uses one epoch for
-all transactions (https://cwiki.apache.org/confluence/display/KAFKA/KIP-890, part 2). So the verdicts are in
-the log before State is sent, a restore reads the verdicts behind State, too, and nothing is written again.
+A transaction is not always whole. A request to commit that was delayed on its way, and sent again,
+may come while the next transaction is open, and commits what that has written so far: librdkafka
+uses one epoch for all transactions (https://cwiki.apache.org/confluence/display/KAFKA/KIP-890, part
+2). So the verdicts are in the log before State is sent, a restore reads the verdicts behind State,
+too, and nothing is written again.
 """
 
 from __future__ import annotations
@@ -183,10 +184,11 @@ class PartitionAcker:
 
         Nothing may be applied to the core in between.
 
-        Where State is larger than what can be read again, nothing is written, and the output is kept: State
-        and verdicts are of one transaction. What is read from then on makes room, since acks, timeouts and
-        takes close ranges, and sessions without verdicts stop to emit at `max_spout_pending`.
-        State has `now_ms`, wall time, as the time of this machine's clock; None: it has none.
+        Where State is larger than what can be read again, nothing is written, and the output is
+        kept: State and verdicts are of one transaction. What is read from then on makes room, since
+        acks, timeouts and takes close ranges, and sessions without verdicts stop to emit at
+        `max_spout_pending`. State has `now_ms`, wall time, as the time of this machine's clock;
+        None: it has none.
         """
         core = self.core
         carry_old_cohorts(core)
@@ -262,7 +264,8 @@ class PartitionAcker:
             text = f"State is small enough again: {size}"
             events.append(AckerEvent(AckerEventKind.GOES_ON, self.core.partition, text))
         was_filling = self._is_filling
-        # a State about half full goes up and down: it is reported again only when it was clearly below
+        # a State about half full goes up and down: it is reported again only when it was clearly
+        # below
         filling_from = EMPTIER_SHARE if was_filling else FILLING_SHARE
         self._is_filling = size.share >= filling_from
         if self._is_filling and not was_filling:

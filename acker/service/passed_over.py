@@ -106,6 +106,7 @@ def damage_passed_over(log: Log, wait_ms: int = WAIT_MS) -> OnDamage:
     """
 
     def marked_end(error: Damaged) -> int | None:
+        """Return where the mark of a damaged batch ends; raise the damage if there is no mark."""
         place = TopicPartition(error.topic, error.partition)
         until = _marked_to(log, place, error.first, wait_ms)
         if until is None:

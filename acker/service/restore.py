@@ -13,8 +13,8 @@ wrote its verdicts.
 The order of 2 and 3 does not change the result; in this one fewer
 contributions are folded.
 
-A *pin* is the place of a record in a log, by its offset and by the bytes before it: a ledger keeps with each
-range of roots the first record that the next restart needs for it.
+A *pin* is the place of a record in a log, by its offset and by the bytes before it: a ledger keeps
+with each range of roots the first record that the next restart needs for it.
 
 Source: docs/design/protocol.md, section 5.3, "Restore".
 """

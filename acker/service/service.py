@@ -1,6 +1,7 @@
 """The acker: shares the acker partitions with other ackers, and gives the verdicts of those that it owns.
 
-The caller runs the loop around `AckerService.step`, and provides the clock and the signals. One step:
+The caller runs the loop around `AckerService.step`, and provides the clock and the signals. One
+step:
 
 1. asks the consumer group which partitions this process owns; gives up lost ones, restores one new one.
    The transactions of a partition's former owner are ended first: it is *fenced*;
@@ -55,7 +56,8 @@ from acker.wire.codec import wire_codec
 class Retention:
     """Deletes, every `interval_ms`, records below those that are still needed.
 
-    Verdicts younger than `keep_ms` or above the commit of the `replay_group` stay; without a commit all.
+    Verdicts younger than `keep_ms` or above the commit of the `replay_group` stay; without a commit
+    all.
     """
 
     log: Log
@@ -117,7 +119,8 @@ _OwnError = Fenced | Unreachable | Damaged
 
 LEFT_ALONE_MS: Final = 3_000
 """A partition that did not come up is left alone so long, at first. Where its broker is cut off,
-others lead in its place after some ten seconds. A try holds up the others while one question is asked.
+others lead in its place after some ten seconds. A try holds up the others while one question is
+asked.
 """
 
 PATIENCE_MS: Final = 2_000
@@ -231,8 +234,8 @@ class AckerService:
     def close(self) -> None:
         """Commit what steps have put off, end what is under way, and leave the group.
 
-        What an error has cut short is not written: contributions may be read and not folded, or verdicts
-        given that were in the transaction that failed. A restart reads it all again.
+        What an error has cut short is not written: contributions may be read and not folded, or
+        verdicts given that were in the transaction that failed. A restart reads it all again.
         """
         try:
             self._write_last()
@@ -388,8 +391,8 @@ class AckerService:
     def _set_barriers(self, ready: Iterable[PartitionAcker]) -> None:
         """Give ticks and takes that were read their barrier: where contributions and fails end now.
 
-        Contributions and fails below it are applied before the tick or take counts. One request asks for the
-        barriers of all partitions.
+        Contributions and fails below it are applied before the tick or take counts. One request
+        asks for the barriers of all partitions.
         """
         waiting = _partitions_of(acker for acker in ready if acker.core.sessions.waits_for_ends())
         if waiting:
@@ -478,8 +481,8 @@ class AckerService:
     def _follow_assignment(self, now_ms: int) -> bool:
         """Give up what the group took back, and restore one partition that it assigned.
 
-        Returns whether a partition was given up or tried. Raises `Unreachable`: the partition does not come
-        up, and no other one works.
+        Returns whether a partition was given up or tried. Raises `Unreachable`: the partition does
+        not come up, and no other one works.
         """
         ours = self._membership.poll(0 if self._owned_ackers else self._limits.poll_ms)
         self._partition_counts.require(ours)
@@ -523,7 +526,8 @@ class AckerService:
     def _try_to_own(self, partition: int, now_ms: int) -> None:
         """Fence a partition's former owner and restore it; leave it alone for a while if that fails.
 
-        The fencing waits for the former owner's transaction. If that takes long, a later step goes on.
+        The fencing waits for the former owner's transaction. If that takes long, a later step goes
+        on.
 
         Raises `Unreachable` if no other one works, and `Damaged` if none can be read.
         """
@@ -587,9 +591,9 @@ class AckerService:
     def _give_up_shortened(self, error: OutOfRange, now_ms: int) -> None:
         """Give up partitions whose logs begin above what we have read of them.
 
-        Mostly a later owner has shortened these logs: this process stood still, and the group has assigned
-        its partitions to others. If it was no owner who deleted the records, the next restore says so
-        (`DataLoss`). Raises `error` again if no log begins above what we have read.
+        Mostly a later owner has shortened these logs: this process stood still, and the group has
+        assigned its partitions to others. If it was no owner who deleted the records, the next
+        restore says so (`DataLoss`). Raises `error` again if no log begins above what we have read.
         """
         read_offsets: dict[TopicPartition, int] = {}
         for acker in self._ready():
@@ -651,7 +655,8 @@ class AckerService:
     def _require_leaders(self, partition: int) -> None:
         """Raise `PartitionStands` if a log that a partition reads or writes has no leader.
 
-        It takes some seconds to find that out here; a restore would wait for the leader until its deadline.
+        It takes some seconds to find that out here; a restore would wait for the leader until its
+        deadline.
         """
         topics = self._topics
         names = [topics.init, topics.fail, topics.ack, topics.verdict, topics.state]

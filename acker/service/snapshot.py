@@ -1,8 +1,8 @@
 """Makes State from an acker partition, and an acker partition from State.
 
-A *range* of State is a *cohort* of the ledger: the roots of one init in one block. It is *carried* if a *bin*
-of State has the values of its roots. Else it is *pinned*: a restart needs the contributions and verdicts of
-its roots, and reads the logs again from the oldest of them on.
+A *range* of State is a *cohort* of the ledger: the roots of one init in one block. It is *carried*
+if a *bin* of State has the values of its roots. Else it is *pinned*: a restart needs the
+contributions and verdicts of its roots, and reads the logs again from the oldest of them on.
 """
 
 from __future__ import annotations

@@ -630,8 +630,8 @@ def _read_parts(
     """Read the state log once, pass over what `marked_offsets` names, and add the marks that come."""
     latest: dict[int, Record] = {}
     complete: dict[int, Record] = {}
-    # of the State whose first piece came last: the number of the piece that must follow, and how many
-    # pieces it has; -1: it is unknown, so it never becomes complete
+    # of the State whose first piece came last: the number of the piece that must follow, and how
+    # many pieces it has; -1: it is unknown, so it never becomes complete
     next_piece, piece_count = 0, -1
     for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
         part = part_of_key(place.partition, record.key)

@@ -2,16 +2,17 @@
 
 Contributions are fetched first. Then it fetches the ends of ``_ack_fail``, after them the ends of
 ``_ack_init``, and reads both topics up to these ends. So the init of each root in a contribution or fail is
-applied before it, and so is every fail that was flushed before a contribution. An acker that was away for
-long finds a day's ticks there: it reads and applies them in several fetches, and what was fetched of
-contributions and fails waits.
+applied before it, and so is every fail that was flushed before a contribution. An acker that was
+away for long finds a day's ticks there: it reads and applies them in several fetches, and what was
+fetched of contributions and fails waits.
 
-A partition is *stalled* while its control topics cannot be read up to their ends: one of them has no
-leader, or nothing of it arrives. What was fetched of its contributions and fails waits, and no more is
-fetched; its inits are applied as they come. The others go on without it. It is active again when both topics
-were read up to their ends, as they were when it stalled.
+A partition is *stalled* while its control topics cannot be read up to their ends: one of them has
+no leader, or nothing of it arrives. What was fetched of its contributions and fails waits, and no
+more is fetched; its inits are applied as they come. The others go on without it. It is active again
+when both topics were read up to their ends, as they were when it stalled.
 
-A partition is *paused* while its transaction takes long: it is not read, and what was fetched waits.
+A partition is *paused* while its transaction takes long: it is not read, and what was fetched
+waits.
 
 Source: docs/design/protocol.md, section 4, "Order between the three topics" (a).
 """
@@ -93,8 +94,8 @@ class _StalledPartition:
 class StepReader:
     """The readers of a process, and by partition the records that they fetched.
 
-    Partitions are acker partitions, by their number. Two Kafka clients read: one ``_ack_ack``, the other one
-    the two control topics.
+    Partitions are acker partitions, by their number. Two Kafka clients read: one ``_ack_ack``, the
+    other one the two control topics.
 
     Attributes:
         records: by partition, what was fetched and not taken.
@@ -124,7 +125,8 @@ class StepReader:
         self._must_reassign = False
         self._now_ms = 0  # of the present fetch, wall time
         self._fetched_at_ms = 0  # of the last fetch of contributions
-        # when the fetches so far may be followed by another one, if each took `pace_ms`; see `_rest_ms`
+        # when the fetches so far may be followed by another one, if each took `pace_ms`; see
+        # `_rest_ms`
         self._paid_until_ms = 0
         # whether the last fetch left contributions or fails to apply
         self._had_contributions = False
@@ -175,12 +177,13 @@ class StepReader:
     def fetch(self, now_ms: int, *, is_quiet: bool = False) -> StandingNews:
         """Fetch contributions and what must be applied before them into `records`.
 
-        It waits up to `poll_ms` when there is nothing. While all is quiet, since no root is open and nothing
-        waits to be written, it waits up to `quiet_ms`, and for what comes first then: an init or a take.
+        It waits up to `poll_ms` when there is nothing. While all is quiet, since no root is open
+        and nothing waits to be written, it waits up to `quiet_ms`, and for what comes first then:
+        an init or a take.
 
-        Contributions may come a few at a time, in one fetch after the other. Then for a while only the
-        control topics are polled, so that more contributions share a transaction: each transaction costs the
-        broker several requests.
+        Contributions may come a few at a time, in one fetch after the other. Then for a while only
+        the control topics are polled, so that more contributions share a transaction: each
+        transaction costs the broker several requests.
 
         Returns which partitions of the three topics stand, or go on again; sets `clock_news`.
 
@@ -191,7 +194,8 @@ class StepReader:
         """
         if self._must_reassign:
             self._reassign()
-        # an error leaves the clients behind other records than were kept: then they are assigned anew
+        # an error leaves the clients behind other records than were kept: then they are assigned
+        # anew
         self._must_reassign = True
         self._now_ms, self.clock_news = now_ms, ""
         news = StandingNews()
@@ -227,7 +231,7 @@ class StepReader:
             self._read_control(now_ms)
         if self._had_contributions and is_drained:
             self._paid_until_ms = max(self._paid_until_ms, now_ms) + self._limits.pace_ms
-        return self._standing_watch.look(self._read_positions(), now_ms, is_drained=is_drained)
+        return self._standing_watch.check_positions(self._read_positions(), now_ms, is_drained=is_drained)
 
     def take_ready(self, partition: int) -> StepRecords:
         """Remove and return what may be applied to a partition now; call it after a `fetch` without error.
@@ -282,8 +286,8 @@ class StepReader:
     def _poll_control(self, timeout_ms: int) -> int:
         """Poll the control topics once, keep what comes, and compare clocks; return how many records came."""
         records = poll_past_damage(self._control_reader, timeout_ms, _POLL_RECORDS, self._on_damage)
-        # Only here: ticks come each second. Contributions may have waited in the client, so they say nothing
-        # of the time.
+        # Only here: ticks come each second. Contributions may have waited in the client, so they
+        # say nothing of the time.
         self.clock_news = self._clock_watch.polled(records, self._now_ms) or self.clock_news
         self._keep(records)
         return len(records)
@@ -411,8 +415,8 @@ class StepReader:
         partitions_to_ask: list[int] = []
         for partition, stalled in self._stalled.items():
             # a clock that was set back makes a question due, too
-            was_just_asked = 0 <= now_ms - stalled.requested_ms < STALLED_ASK_MS
-            if partition not in self._paused and not stalled.ends and not was_just_asked:
+            was_just_requested = 0 <= now_ms - stalled.requested_ms < STALLED_ASK_MS
+            if partition not in self._paused and not stalled.ends and not was_just_requested:
                 partitions_to_ask.append(partition)
         ends = self._control_ends(partitions_to_ask) if partitions_to_ask else {}
         for partition in partitions_to_ask:
@@ -435,8 +439,9 @@ class StepReader:
     def _reassign(self) -> None:
         """Assign to the readers the three topics of each partition, each from its next offset.
 
-        Of a stalled partition only the control topics, and its fails only up to the end that it waits for:
-        contributions and fails behind it would fill the memory. A paused one is left out.
+        Of a stalled partition only the control topics, and its fails only up to the end that it
+        waits for: contributions and fails behind it would fill the memory. A paused one is left
+        out.
         """
         ack_offsets: dict[TopicPartition, int] = {}
         control_offsets: dict[TopicPartition, int] = {}
@@ -485,6 +490,7 @@ class StepReader:
                 records_of_partition.inits.append(record)
 
     def _places(self, partition: int) -> _Places:
+        """Return the partitions of the three ack topics that belong to an acker partition."""
         topics = self._topics
         return _Places(
             init=TopicPartition(topics.init, partition),

@@ -74,8 +74,9 @@ class Cause(NamedTuple):
 
 
 def cut_text(text: str) -> str:
-    """Cut a text to `TEXT_BYTES_MAX` of UTF-8, never inside a character; a place at its end stays.
+    """Cut a text to `TEXT_BYTES_MAX` bytes of UTF-8, never inside a character.
 
+    A place at its end stays, such as `` (split.py:12)``: the file and line where an exception was raised.
     What is no character becomes a question mark: a file's name may have some, and no record of the wire can.
     """
     encoded = text.encode("utf-8", "replace")

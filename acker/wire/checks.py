@@ -243,6 +243,7 @@ def _wrong_head(record: Acks | Fails, partition: int, partitions: int) -> str:
 
 
 def _wrong_runs(block: int, runs: Iterable[PositionRun]) -> str:
+    """Return what is wrong with runs that must lie in one wire block; empty: nothing."""
     block_start, block_end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
     for run in runs:
         if run.end < run.start:
@@ -253,6 +254,7 @@ def _wrong_runs(block: int, runs: Iterable[PositionRun]) -> str:
 
 
 def _wrong_total(acks: Acks) -> str:
+    """Return a text if the runs of a record name too many positions; else empty."""
     # few runs cannot name too many: each one stays in its block
     if (len(acks.runs) + len(acks.absent)) << WIRE_BLOCK_BITS <= NAMED_MAX:
         return ""
@@ -261,6 +263,7 @@ def _wrong_total(acks: Acks) -> str:
 
 
 def _wrong_packed(block: int, columns: Iterable[bytes]) -> str:
+    """Return what is wrong with packed positions that must lie in one wire block; empty: nothing."""
     block_start, block_end = block << WIRE_BLOCK_BITS, (block + 1) << WIRE_BLOCK_BITS
     for column in columns:
         if len(column) % _POSITION_BYTES:
@@ -291,6 +294,7 @@ def wrong_verdicts(verdicts: Verdicts) -> str:
 
 
 def _wrong_lost(lost: Lost) -> str:
+    """Return what is wrong with the lost roots of one cause; empty: nothing."""
     flaw = wrong_source(lost.source) or wrong_numbers(lost.emitted_at, lost.emitted_wall, lost.decided_at)
     if flaw:
         return flaw
@@ -319,6 +323,7 @@ def wrong_taken(taken: Taken) -> str:
 
 
 def _wrong_source_runs(runs: Iterable[SourceRun]) -> str:
+    """Return what is wrong with runs of any sources; empty: nothing."""
     for source, start, end in runs:
         flaw = wrong_source(source)
         if flaw:

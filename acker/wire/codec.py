@@ -87,6 +87,7 @@ def _enum_members(kind: Any) -> tuple[Enum, ...] | None:
 
 
 def _member_reader(members: Iterable[Enum]) -> _Convert:
+    """Return a function from the value of an enum's member to the member."""
     by_value = {member.value: member for member in members}
 
     def member_of(value: Any) -> Enum:

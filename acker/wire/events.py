@@ -181,6 +181,7 @@ class Verdicts:
             yield from runs
 
     def _runs_of(self, verdict: DoneVerdict) -> tuple[SourceRun, ...]:
+        """Return the runs of roots with a verdict that is not a loss."""
         match verdict:
             case Verdict.ACKED:
                 return self.acked

@@ -55,6 +55,7 @@ class _Walk:
             raise TypeError(f"{self._name}: {kind} is no type of our schemas")
 
     def _skip_array(self, items: Any) -> None:
+        """Pass over an array, and count its items; raise `CodecError` if they are too many."""
         # an array comes in blocks, each with its number of items; the last one has none
         while count := self._long():
             if count < 0:  # of such a block its size follows

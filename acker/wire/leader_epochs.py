@@ -100,6 +100,7 @@ class LeaderEpochs:
         return epochs_header(sorted(steps))
 
     def _steps_of(self, lost: Lost) -> Iterator[EpochStep]:
+        """Yield the steps in which lost roots of one source and cause were emitted."""
         steps = self._steps.get(lost.source)
         if not steps:
             return

@@ -354,7 +354,7 @@ class SubmittedTopology:
         while not condition() and time.monotonic() < deadline_s:
             time.sleep(POLL_SECONDS)
             now_s = time.monotonic()
-            waited_ms = wait.look("end", int(now_s * 1000))
+            waited_ms = wait.record_wait("end", int(now_s * 1000))
             if waited_ms is not None:
                 status = read_status(self._frame.status_path)
                 waited_s = waited_ms // 1000

@@ -24,7 +24,7 @@ from acker.config.topics import Topics
 from acker.errors import Disagreement, NotAuthenticated, TopicError, WindhoverError
 from acker.kafka import port as kafka_port
 from acker.kafka.client import LOGGED, Background, KafkaClient, Refused, Use
-from acker.kafka.cluster import KafkaLog, copies_in_sync, describe_group, missing_in, settled
+from acker.kafka.cluster import KafkaLog, answer_of, copies_in_sync, describe_group, missing_in
 from acker.kafka.port import MissingBroker, Operation, Resource
 from acker.provisioning.admin import KafkaAdmin
 from acker.provisioning.provision import check
@@ -95,7 +95,7 @@ class BrokerProbe:
         self._wall_ms = wall_ms
         self._client = KafkaClient(topics.kafka, "windhover-doctor", deadline_ms, time.monotonic)
         self._background = Background(time.monotonic)
-        self._admin = self._client.make(AdminClient, {}, LOGGED, self._background)
+        self._admin = self._client.make_client(AdminClient, {}, LOGGED, self._background)
 
     def facts(self, file: str) -> BrokerFacts:
         """Ask all questions; if the first one gets no answer, no other is asked.
@@ -228,7 +228,7 @@ class BrokerProbe:
         return self._reading(lambda: self._ask(f"describing group {group}", ask, use))
 
     def _new_admin(self) -> AdminClient:
-        return self._client.make(AdminClient, {}, LOGGED, self._background)
+        return self._client.make_client(AdminClient, {}, LOGGED, self._background)
 
     def _last_state(self, log: KafkaLog, partition: int) -> LastState | None:
         """Read the last State of an acker partition; None: nobody has written one."""
@@ -267,7 +267,7 @@ class BrokerProbe:
         logger = logging.Logger("doctor")
         logger.addHandler(request_versions)
         debug = {"debug": "feature", "log_level": 7, "logger": logger}
-        admin = self._client.make(AdminClient, {}, debug, self._background)
+        admin = self._client.make_client(AdminClient, {}, debug, self._background)
         try:
             admin.list_topics(timeout=PATIENCE_S)
         except KafkaException as error:
@@ -281,7 +281,7 @@ class BrokerProbe:
         future: Future[Any] = self._admin.describe_cluster(
             include_authorized_operations=True, request_timeout=PATIENCE_S
         )
-        description = settled(future, PATIENCE_S, Use(Operation.DESCRIBE))
+        description = answer_of(future, PATIENCE_S, Use(Operation.DESCRIBE))
         return frozenset(description.authorized_operations or ())
 
     def _topic_operations(self) -> dict[tuple[Resource, str], Reading[frozenset[Operation]]]:
@@ -299,7 +299,7 @@ class BrokerProbe:
     def _operations(self, future: Future[Any], use: Use) -> Reading[frozenset[Operation]]:
         """Return what we may do with a topic; a topic that we may not even see allows nothing."""
         try:
-            description = settled(future, PATIENCE_S, use)
+            description = answer_of(future, PATIENCE_S, use)
         except Refused:
             return Reading(frozenset())
         except KafkaException as error:
@@ -382,7 +382,7 @@ class BrokerProbe:
         latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's stubs
         futures = self._admin.list_offsets(dict.fromkeys(places or (), latest), request_timeout=PATIENCE_S)
         use = Use(Operation.DESCRIBE, topic=", ".join(sorted({place.topic for place in futures})))
-        return max(int(settled(future, PATIENCE_S, use).timestamp) for future in futures.values())
+        return max(int(answer_of(future, PATIENCE_S, use).timestamp) for future in futures.values())
 
     def _reading(self, question: Callable[[], T]) -> Reading[T]:
         """Ask a question; if it fails, its answer is unknown for that reason."""

@@ -84,7 +84,9 @@ def refused_by_clients(settings: Mapping[str, str]) -> list[str]:
     kinds_by_line: dict[str, list[str]] = {}
     for name, kind in KINDS.items():
         try:
-            new_client = connection.make(kind.make, kind.defaults, kind.forced, Background(time.monotonic))
+            new_client = connection.make_client(
+                kind.make, kind.defaults, kind.forced, Background(time.monotonic)
+            )
         except ConfigError as error:
             kinds_by_line.setdefault(str(error), []).append(name)
         else:

@@ -171,7 +171,7 @@ class StrangerWatch:
         """Report at once, and then each minute, who keeps our commits back."""
         names = members_text(self.strangers) or UNNAMED.format(shell_word(self._group))
         self._is_reported = True
-        since_ms = self._wait.look(names, now_ms)
+        since_ms = self._wait.record_wait(names, now_ms)
         if since_ms is None:
             return
         fields: dict[str, object] = {

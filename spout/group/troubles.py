@@ -64,9 +64,11 @@ class Troubles:
         # Of a partition in trouble the texts are news when they last. One that was reported is
         # watched until it has gone on, since that is news, too.
         watched = self._text_by_place.keys() | self._reported
-        self._standing_watch.look({place: positions.get(place, UNKNOWN) for place in watched}, now_ms)
+        self._standing_watch.record_positions(
+            {place: positions.get(place, UNKNOWN) for place in watched}, now_ms
+        )
         recovered = {place: positions.get(place, UNKNOWN) for place in watched - self._text_by_place.keys()}
-        self._standing_watch.learn(OffsetAnswers(recovered, self._text_by_place))
+        self._standing_watch.record_ends(OffsetAnswers(recovered, self._text_by_place))
         news = self._standing_watch.take_news()
         standing_now = {partition.place for partition in news.stand}
         self._reported = (self._reported & self._text_by_place.keys()) | standing_now

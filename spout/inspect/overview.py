@@ -670,7 +670,7 @@ class Overview:
             troubles.append(trouble(TroubleKind.FILLING, place, filling_text(view), None, None))
         # a trouble is as old as the first look that saw it
         names = {(trouble.kind, trouble.place) for trouble in troubles}
-        first_seen_ms = self._trouble_times.began_ms(names, now_ms)
+        first_seen_ms = self._trouble_times.record_troubles(names, now_ms)
         dated: list[PartitionTrouble] = []
         for trouble_now in troubles:
             seen_ms = first_seen_ms[trouble_now.kind, trouble_now.place]
@@ -801,7 +801,7 @@ class Overview:
         # from these offsets on records are young: a reader that lacks older ones stands
         young = self._bounds(ask, max(0, now_ms - STANDS_MS), list(ends_by_place))
         first_young = {place: offset.value for place, offset in young.items() if offset.value is not None}
-        return self._late_readers.look(positions, first_young, ends_by_place, now_ms)
+        return self._late_readers.find_standing(positions, first_young, ends_by_place, now_ms)
 
     def _late_text(self, partition: StandingPartition) -> str:
         number = partition.place.partition

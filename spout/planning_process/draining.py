@@ -125,7 +125,7 @@ class Draining:
             self._without_progress.over()
             return True
         wait_log = self._replay_wait if wait.event == REPLAYS else self._long_wait
-        waited_ms = wait_log.look(wait.event, now_ms)
+        waited_ms = wait_log.record_wait(wait.event, now_ms)
         if waited_ms is not None:
             group = self._context.spec.group
             fields = {"group": group, "waited_s": waited_ms // 1000, **wait.fields}
@@ -204,7 +204,7 @@ class Draining:
     def _wait_for_verdicts(self, now_ms: int) -> PendingWait:
         """Return the wait for verdicts; raise where no acker can be at work any more."""
         wait = verdict_wait(self._tenure, now_ms)
-        self._without_progress.look((wait.event, wait.progress), self._passed.ms)
+        self._without_progress.record_wait((wait.event, wait.progress), self._passed.ms)
         timeouts_ms = [input.timeout_ms for input in self._context.spec.inputs]
         limit_ms = max(timeouts_ms) + self._patience_ms
         # timeout 0: an input without a timeout waits for its acks however long that takes
@@ -224,7 +224,7 @@ class Draining:
         not_taken_over = due.not_taken_over(lost_below)
         taken_over_to = tuple(due.taken_over[partition] for partition in not_taken_over)
         progress = (due.changes, taken_over_to)
-        self._without_progress.look((REPLAYS, progress), self._passed.ms)
+        self._without_progress.record_wait((REPLAYS, progress), self._passed.ms)
         unchanged_ms = self._without_progress.waited_ms(self._passed.ms)
         if not unchanged_ms:  # the search goes through all roots, so only where one of them has changed
             self._next_due_ms = due.next_due_ms()

@@ -460,7 +460,7 @@ class Planner:
             self._long_wait.over()
             return
         wait = verdict_wait(owned.tenure, now_ms)
-        waited_ms = self._long_wait.look((wait.event, wait.progress), now_ms)
+        waited_ms = self._long_wait.record_wait((wait.event, wait.progress), now_ms)
         if waited_ms is not None:
             fields = {"group": self._spec.group, "waited_s": waited_ms // 1000, **wait.fields}
             self._context.report(wait.event, fields)

@@ -122,7 +122,7 @@ class VerdictReader:
         """
         self._counts.check_if_due(now_ms)
         positions = {place: self._reader.position(place) for place in self._first_offsets}
-        return self._watch.look(positions, now_ms, is_drained=self._is_drained)
+        return self._watch.check_positions(positions, now_ms, is_drained=self._is_drained)
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return which partitions stand: nothing settles the roots of these acker partitions here."""

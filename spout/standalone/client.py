@@ -278,7 +278,7 @@ class Client:
 
     def _log_long_wait(self, long_wait: LongWait, queues: Sequence[Queue]) -> None:
         """Write each minute why there is no item for this client, which waits for one."""
-        waited_ms = long_wait.look("items", self._runner.now_ms())
+        waited_ms = long_wait.record_wait("items", self._runner.now_ms())
         if waited_ms is None:
             return
         if self._queues.is_active:

@@ -212,7 +212,7 @@ class ReadAhead:
             return StandingNews()
         self._was_polled = False
         positions = {place: buffer.end for place, buffer in self._buffers.items()}
-        return self._watch.look(positions, now_ms, is_drained=self._is_drained)
+        return self._watch.check_positions(positions, now_ms, is_drained=self._is_drained)
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return the partitions that stand still."""

@@ -256,7 +256,7 @@ class Together:
         if self._consumer is not None:
             self._consumer.close()
         client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
-        consumer: Consumer = client.make(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
+        consumer: Consumer = client.make_client(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
         self._consumer = consumer
         self._settings = settings
         self._client_topics = set()
@@ -554,7 +554,7 @@ class RangeReader:
                     self._require_end(consumer)
                 has_ended = has_ended or end is not None
                 if messages:
-                    self._background.answered()
+                    self._background.record_answer()
                 elif idle_ms >= STALL_MS or self._background.is_hopeless:
                     raise self._stalled(consumer, idle_ms)
                 # A kept consumer may still deliver the EOF event of the batch before. When
@@ -593,7 +593,7 @@ class RangeReader:
         settings = dict(SETTINGS)
         if self._is_of_copies:
             settings["fetch.wait.max.ms"] = COPIES_WAIT_MS
-        consumer: Consumer = self._client.make(Consumer, settings, CHECKED, self._background)
+        consumer: Consumer = self._client.make_client(Consumer, settings, CHECKED, self._background)
         consumer.assign([TopicPartition(self._topic, self._partition, self._next)])
         return consumer
 

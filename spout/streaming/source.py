@@ -394,7 +394,7 @@ class Runner:
             return
         event = "waits_for_workers"
         wait = LongWait()
-        wait.look(event, self._clock_ms())
+        wait.record_wait(event, self._clock_ms())
         while wait.waited_ms(self._clock_ms()) < WORKERS_MS_MAX:
             changes_seen = self._driver.changes  # before the look: a message after it ends the wait below
             if self._driver.has_workers:
@@ -414,7 +414,7 @@ class Runner:
 
     def _warn_of_wait(self, wait: LongWait, event: str, text: str) -> None:
         """Count this look at a wait; log `text`, which has the cure, once in each minute of it."""
-        waited_ms = wait.look(event, self._clock_ms())
+        waited_ms = wait.record_wait(event, self._clock_ms())
         if waited_ms is not None:
             waited_s = waited_ms // 1000
             _LOGGER.warning("%s group=%s waited_s=%d: %s", event, self._options.group, waited_s, text)

@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         "no-broker-is-down-whatever-the-numbers",
         "acker/kafka/client.py",
-        "if self._down_since_s is None:\n            self._down_since_s = ",
-        'if not text.startswith("0/"):\n            self._down_since_s = ',
+        "if self._all_down_since_s is None:\n            self._all_down_since_s = ",
+        'if not text.startswith("0/"):\n            self._all_down_since_s = ',
         "tests/unit/acker/kafka/test_kafka_outage.py"
         "::test_who_waits_when_all_brokers_are_said_to_be_down_asks_whatever_the_numbers_are",
         "a reader would wait for a broker that is gone, in silence",
@@ -51,7 +51,7 @@ MUTANTS = (
         "who-is-put-out-keeps-its-share",
         "acker/kafka/group.py",
         "        self.is_out = True\n",
-        "        self.is_out, self._owned = True, frozenset()\n",
+        "        self.is_out, self._owned_partitions = True, frozenset()\n",
         "tests/unit/acker/kafka/test_memberships.py"
         "::test_a_member_that_was_put_out_goes_on_with_its_share_until_it_has_another",
         "verdicts would wait for a session after each silence of a coordinator",
@@ -793,7 +793,7 @@ MUTANTS = (
     Mutant(
         "a-refused-record-aborts-its-transaction",
         "acker/kafka/transactions.py",
-        "if self._refused is None:\n            self._commit_sound",
+        "if self._first_refusal is None:\n            self._commit_sound",
         "if True:\n            self._commit_sound",
         "tests/unit/acker/kafka/test_kafka_transactions.py"
         "::test_a_record_that_was_refused_at_once_is_told_whatever_becomes_of_the_abort",
@@ -819,7 +819,7 @@ MUTANTS = (
     Mutant(
         "the-leader-of-now-is-taken-for-the-silent-one",
         "acker/kafka/cluster.py",
-        "_Silence(error, now_s + SILENT_AGAIN_S, self._leaders.get(place))",
+        "_Silence(error, now_s + SILENT_AGAIN_S, leader)",
         "_Silence(error, now_s + SILENT_AGAIN_S, self._ask_leaders(silent).get(place))",
         "tests/unit/acker/kafka/test_kafka_offsets.py"
         "::test_a_leader_that_is_new_while_the_old_one_is_waited_for_is_asked_next",
@@ -889,7 +889,7 @@ MUTANTS = (
     Mutant(
         "two-inputs-have-two-ids",
         "acker/config/topics.py",
-        "    yield from _ids(inputs)\n",
+        "    yield from _repeated_ids(inputs)\n",
         "",
         "tests/unit/acker/config/test_topics_refusals.py"
         "::test_two_inputs_that_cannot_be_together_are_refused_at_the_later",
@@ -1075,15 +1075,15 @@ MUTANTS = (
     Mutant(
         "time-in-which-nobody-looked-makes-nothing-stand",
         "acker/kafka/standing.py",
-        "min(max(0, now_ms - self._looked_ms), INTERVAL_MS_MAX)",
-        "max(0, now_ms - self._looked_ms)",
+        "min(max(0, now_ms - self._recorded_at_ms), INTERVAL_MS_MAX)",
+        "max(0, now_ms - self._recorded_at_ms)",
         "tests/unit/acker/kafka/test_standing.py::test_time_in_which_nobody_looked_counts_little",
         "a process that was stopped for an hour would say that all its partitions stand",
     ),
     Mutant(
         "what-waits-behind-others-in-a-reader-does-not-stand",
         "acker/kafka/standing.py",
-        "(is_drained or self._read_count - progress.read_count > QUEUED_MAX)",
+        "is_drained or self._read_count - progress.read_count > QUEUED_MAX",
         "True",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_a_partition_behind_others_in_a_slow_reader_does_not_stand",
@@ -1127,8 +1127,8 @@ MUTANTS = (
     Mutant(
         "what-stands-is-said-once-a-minute",
         "acker/kafka/standing.py",
-        "progress.reported_at_ms < 0 or partition.stood_ms - progress.reported_at_ms >= REPEAT_MS",
-        "True",
+        "if is_new or is_again_due:",
+        "if True:",
         "tests/unit/acker/kafka/test_standing.py"
         "::test_a_partition_that_does_not_go_on_is_named_with_position_end_and_since",
         "the log would have a line about it with each look",
@@ -1145,8 +1145,8 @@ MUTANTS = (
     Mutant(
         "a-view-waits-for-a-silent-broker-again-and-again",
         "acker/kafka/client.py",
-        "        if is_one_silent:\n",
-        "        if False:\n",
+        "        if is_one_silent:  # a deadline of 0",
+        "        if False:  # a deadline of 0",
         "tests/unit/acker/kafka/test_kafka_outage.py"
         "::test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once",
         "who looks what is wrong would wait for the one broker that cannot say it",
@@ -1450,16 +1450,17 @@ MUTANTS = (
     Mutant(
         "a-refused-commit-of-a-group-is-over",
         "acker/kafka/group.py",
-        "        sent, self._under_way = self._under_way, {}\n",
-        "        sent = self._under_way\n        if error is None:\n            self._under_way = {}\n",
+        "        sent, self._offsets_under_way = self._offsets_under_way, {}\n",
+        "        sent = self._offsets_under_way\n"
+        "        if error is None:\n            self._offsets_under_way = {}\n",
         "tests/unit/acker/kafka/test_memberships.py::test_a_commit_goes_out_again_as_soon_as_the_end_of_the_one_before_lets_it",
         "after a refusal the next commit would go out a minute later",
     ),
     Mutant(
         "a-commit-whose-answer-is-lost-is-over",
         "acker/kafka/group.py",
-        "self._under_way = {}  # the answer to an earlier one is lost",
-        "pass",
+        "self._offsets_under_way = {}  # an earlier commit",
+        "pass  # an earlier commit",
         "tests/unit/acker/kafka/test_memberships.py::test_a_commit_goes_out_again_as_soon_as_the_end_of_the_one_before_lets_it",
         "where the next one cannot be sent, it would be tried again a minute later",
     ),

@@ -338,7 +338,7 @@ def test_a_delayed_abort_loses_no_copy(installation: Installation, kind: int, be
     class Client(KafkaLog):
         def transactions(self, transactional_id: str) -> KafkaTransactions:
             """Return transactions one of which is refused."""
-            return RefusedOnce(self._client, transactional_id, self._forbidden)
+            return RefusedOnce(self._client, transactional_id, self._forbidden_topics)
 
     replays = Replays(installation, [10] * 3, Client)
     replays.lose(0, 3)

@@ -78,8 +78,8 @@ def inputs_by_group() -> Replaced:
     alike = tests.simulation.world.layout.INPUT.replace("id: {id}", "id: 1")
     return [
         (tests.simulation.world.layout, "INPUT", alike),
-        (acker.config.topics, "_ids", lambda inputs: ()),
-        (acker.config.topics, "_readers", lambda inputs: ()),
+        (acker.config.topics, "_repeated_ids", lambda inputs: ()),
+        (acker.config.topics, "_topics_read_twice", lambda inputs: ()),
         (Sessions, "contradiction", lambda self, group, source, topic=None: ""),
     ]
 

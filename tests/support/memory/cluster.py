@@ -233,7 +233,7 @@ class MemoryLog:
         """Return what readers of this view have left out."""
         return list(self._passed_over)
 
-    def note_progress(self, place: TopicPartition, position: int, end: int) -> None:
+    def log_progress(self, place: TopicPartition, position: int, end: int) -> None:
         """Note nothing: no read takes long."""
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from acker.waits import LOGGED_EVERY_MS, READING_MS_MAX, LongWait, PassedTime
 
 def said(wait: LongWait, reason: str, times_ms: range) -> list[int]:
     """Return what `look` returned at these times, where it was something."""
-    return [waited for now_ms in times_ms if (waited := wait.look(reason, now_ms)) is not None]
+    return [waited for now_ms in times_ms if (waited := wait.record_wait(reason, now_ms)) is not None]
 
 
 def test_a_wait_is_said_after_a_minute_and_then_each_minute() -> None:
@@ -31,17 +31,17 @@ def test_a_wait_for_something_else_begins_anew() -> None:
 def test_a_wait_that_is_over_begins_anew() -> None:
     """Though it is for the same thing."""
     wait = LongWait()
-    wait.look("ackers", 0)
+    wait.record_wait("ackers", 0)
     wait.over()
     assert wait.waited_ms(70_000) == 0
-    assert wait.look("ackers", 70_000) is None
-    assert wait.look("ackers", 130_000) == 60_000
+    assert wait.record_wait("ackers", 70_000) is None
+    assert wait.record_wait("ackers", 130_000) == 60_000
 
 
 def test_a_clock_that_is_set_back_silences_no_wait() -> None:
     """The wait begins anew there."""
     wait = LongWait()
-    wait.look("ackers", 10_000_000)
+    wait.record_wait("ackers", 10_000_000)
     assert said(wait, "ackers", range(0, 61_000, 1_000)) == [60_000]
 
 

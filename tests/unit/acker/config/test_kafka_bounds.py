@@ -152,7 +152,7 @@ SILENCES_MS = {
 def test_each_kind_of_client_gives_a_silent_broker_up_soon(kind: ClientKind, users: dict[str, str]) -> None:
     """D1010. Else what is under way to it blocks its partition for a minute after another broker leads it."""
     connection = KafkaClient({"bootstrap.servers": "x:1", **users}, "c", 1000, lambda: 0.0)
-    settings = connection.make(lambda made: made, kind.defaults, kind.forced, Background(lambda: 0.0))
+    settings = connection.make_client(lambda made: made, kind.defaults, kind.forced, Background(lambda: 0.0))
     silent_ms = {name: int(settings[name]) for name in SILENCES_MS}
     of_kind = {"socket.timeout.ms": COORDINATOR_MS} if "session.timeout.ms" in kind.defaults else {}
     assert silent_ms == SILENCES_MS | of_kind | {name: int(value) for name, value in users.items()}
@@ -168,5 +168,5 @@ def test_a_producer_that_rests_learns_within_seconds_who_leads(forced: dict[str,
     """D1012: its next record went to the silent broker, and waited ten seconds, when others led for long."""
     connection = KafkaClient({"bootstrap.servers": "x:1"}, "c", 1000, lambda: 0.0)
     forced = {**writer.FORCED, **forced}
-    settings = connection.make(lambda made: made, writer.DEFAULTS, forced, Background(lambda: 0.0))
+    settings = connection.make_client(lambda made: made, writer.DEFAULTS, forced, Background(lambda: 0.0))
     assert settings["topic.metadata.refresh.interval.ms"] <= 3_000

@@ -42,7 +42,7 @@ class Marked:
         """Where it is."""
         return self._at[place]
 
-    def note_progress(self, *_: object) -> None:
+    def log_progress(self, *_: object) -> None:
         """Nothing takes long."""
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from acker.errors import Unreachable
-from acker.kafka.client import ONCE_S, OUTAGE_OVER_MS, PIECE_MS, Background, KafkaClient, Outage, Use
+from acker.kafka.client import OUTAGE_OVER_MS, SINGLE_TRY_S, WAIT_MS_MAX, Background, KafkaClient, Outage, Use
 from acker.kafka.cluster import PROGRESS_PAUSE_MS, KafkaLog, _Silence
 from acker.kafka.port import Operation, TopicPartition
 from tests.support.steady_clock import SteadyClock, client_lines
@@ -50,15 +50,15 @@ def test_the_first_line_comes_within_five_seconds_then_one_a_minute_and_one_at_t
     outage = Outage(clock, "b:9092")
     begun_s = clock.now_s
     while clock.now_s < begun_s + 80:
-        clock.now_s += PIECE_MS / 1000
-        outage.waits("committing", (clock.now_s - begun_s) * 1000, "timed out")
+        clock.now_s += WAIT_MS_MAX / 1000
+        outage.record_wait("committing", (clock.now_s - begun_s) * 1000, "timed out")
         if clock.now_s < begun_s + 5:
             assert client_lines(caplog) == ["the broker does not answer"]
-    outage.answered()
+    outage.record_answer()
     assert client_lines(caplog) == ["the broker does not answer"] * 2
     clock.now_s += OUTAGE_OVER_MS / 1000
-    outage.answered()
-    outage.answered()
+    outage.record_answer()
+    outage.record_answer()
 
     assert client_lines(caplog) == ["the broker does not answer"] * 2 + ["the broker answers again"]
     first, last = vars(caplog.records[0]), vars(caplog.records[-1])
@@ -71,9 +71,9 @@ def test_a_slow_answer_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     clock = SteadyClock()
     outage = Outage(clock, "b:9092")
 
-    outage.waits("committing", PIECE_MS - 1, "timed out")
+    outage.record_wait("committing", WAIT_MS_MAX - 1, "timed out")
     clock.now_s += 60
-    outage.answered()
+    outage.record_answer()
 
     assert client_lines(caplog) == []
 
@@ -83,10 +83,10 @@ def test_whoever_waits_for_the_broker_says_so(caplog: pytest.LogCaptureFixture) 
     client = KafkaClient(SETTINGS, "test", 30_000, clock, unhurried)
     asked, deadline = Asked(clock, clock.now_s + 7), client.deadline()
 
-    found = client.retry("asking", deadline, lambda: asked(deadline.piece_s), Background(clock), USE)
+    found = client.retry("asking", deadline, lambda: asked(deadline.next_wait_s), Background(clock), USE)
 
     assert found == "answer"
-    assert asked.waits == [PIECE_MS / 1000] * 4
+    assert asked.waits == [WAIT_MS_MAX / 1000] * 4
     assert client_lines(caplog) == ["the broker does not answer"]
 
 
@@ -98,7 +98,7 @@ def test_a_question_is_answered_five_seconds_after_it_can_be_at_the_latest(back_
     begun_s = clock.now_s
     asked = Asked(clock, begun_s + back_s)
 
-    assert log._ask("asking", asked, USE) == "answer"
+    assert log._ask_until_answered("asking", asked, USE) == "answer"
     assert clock.now_s - begun_s <= back_s + 5
 
 
@@ -107,7 +107,7 @@ def test_a_question_is_given_up_at_its_deadline() -> None:
     asked = Asked(clock, clock.now_s + 31)
 
     with pytest.raises(Unreachable):
-        KafkaLog(SETTINGS, clock=clock, sleep=unhurried)._ask("asking", asked, USE)
+        KafkaLog(SETTINGS, clock=clock, sleep=unhurried)._ask_until_answered("asking", asked, USE)
     assert sum(asked.waits) == pytest.approx(30, abs=0.2)
 
 
@@ -132,13 +132,13 @@ def test_questions_of_a_command_wait_together_no_longer_than_one_of_them_would()
     log.share_deadline()
     for _ in range(20):
         with pytest.raises(Unreachable):
-            log._ask("asking", silent, USE)
+            log._ask_until_answered("asking", silent, USE)
     assert clock.now_s - begun_s == pytest.approx(30, abs=1)
     with pytest.raises(Unreachable, match=r"not asked, since Kafka at .* without an answer for 30000 ms"):
-        log._ask("asking", silent, USE)
+        log._ask_until_answered("asking", silent, USE)
 
     log.share_deadline()
-    assert log._ask("asking", Asked(clock, 0), USE) == "answer"
+    assert log._ask_until_answered("asking", Asked(clock, 0), USE) == "answer"
 
 
 def test_who_shares_a_deadline_with_a_silent_broker_is_answered_by_the_others() -> None:
@@ -153,8 +153,8 @@ def test_who_shares_a_deadline_with_a_silent_broker_is_answered_by_the_others() 
     log.share_deadline()
     for _ in range(100):
         with pytest.raises(Unreachable, match=r"no answer from Kafka at 127\.0\.0\.1:1 "):
-            log._ask("asking", leaderless(clock, math.inf), USE)
-        assert log._ask("asking", Asked(clock, 0), USE) == "answer"
+            log._ask_until_answered("asking", leaderless(clock, math.inf), USE)
+        assert log._ask_until_answered("asking", Asked(clock, 0), USE) == "answer"
     assert clock.now_s - begun_s < 25
 
 
@@ -164,14 +164,14 @@ def test_once_a_broker_is_known_to_be_silent_a_view_asks_each_question_once(is_v
     clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     error = KafkaError(KafkaError._TIMED_OUT, "silent")
-    log._silent_brokers[2] = _Silence(error, clock.now_s + 1_000, 2)
+    log._silence_by_broker[2] = _Silence(error, clock.now_s + 1_000, 2)
     if is_view:
         log.share_deadline()
     begun_s, silent = clock.now_s, Asked(clock, math.inf)
     with pytest.raises(Unreachable, match="no answer from Kafka"):
-        log._ask("asking", silent, USE, by_one_broker=True)
-    assert clock.now_s - begun_s == pytest.approx(ONCE_S if is_view else 30, abs=0.2)
-    assert log._ask("asking", Asked(clock, 0), USE, by_one_broker=True) == "answer"
+        log._ask_until_answered("asking", silent, USE, by_one_broker=True)
+    assert clock.now_s - begun_s == pytest.approx(SINGLE_TRY_S if is_view else 30, abs=0.2)
+    assert log._ask_until_answered("asking", Asked(clock, 0), USE, by_one_broker=True) == "answer"
 
 
 def test_what_any_broker_can_answer_is_asked_on_while_one_is_silent() -> None:
@@ -179,9 +179,9 @@ def test_what_any_broker_can_answer_is_asked_on_while_one_is_silent() -> None:
     clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     error = KafkaError(KafkaError._TIMED_OUT, "silent")
-    log._silent_brokers[2] = _Silence(error, clock.now_s + 1_000, 2)
+    log._silence_by_broker[2] = _Silence(error, clock.now_s + 1_000, 2)
     log.share_deadline()
-    assert log._ask("asking", Asked(clock, clock.now_s + 11), USE) == "answer"
+    assert log._ask_until_answered("asking", Asked(clock, clock.now_s + 11), USE) == "answer"
 
 
 def test_a_silence_that_is_over_leaves_a_view_its_whole_time() -> None:
@@ -189,9 +189,11 @@ def test_a_silence_that_is_over_leaves_a_view_its_whole_time() -> None:
     clock = SteadyClock()
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     error = KafkaError(KafkaError._TIMED_OUT, "silent")
-    log._silent_brokers[2] = _Silence(error, clock.now_s - 1, 2)
+    log._silence_by_broker[2] = _Silence(error, clock.now_s - 1, 2)
     log.share_deadline()
-    assert log._ask("asking", Asked(clock, clock.now_s + 11), USE, by_one_broker=True) == "answer"
+    assert (
+        log._ask_until_answered("asking", Asked(clock, clock.now_s + 11), USE, by_one_broker=True) == "answer"
+    )
 
 
 def test_an_election_fits_into_a_shared_deadline() -> None:
@@ -200,8 +202,8 @@ def test_an_election_fits_into_a_shared_deadline() -> None:
     log = KafkaLog(SETTINGS, clock=clock, sleep=unhurried)
     log.share_deadline()
 
-    assert log._ask("asking", Asked(clock, clock.now_s + 11), USE) == "answer"
-    assert log._ask("asking", leaderless(clock, clock.now_s + 5), USE) == "answer"
+    assert log._ask_until_answered("asking", Asked(clock, clock.now_s + 11), USE) == "answer"
+    assert log._ask_until_answered("asking", leaderless(clock, clock.now_s + 5), USE) == "answer"
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR])
@@ -210,12 +212,12 @@ def test_a_client_that_asks_in_the_wrong_place_is_given_up(code: int) -> None:
     log, clients = KafkaLog(SETTINGS, clock=SteadyClock(), sleep=unhurried), []
 
     def ask(_patience_s: float) -> str:
-        clients.append(log._connected())
+        clients.append(log._admin_client())
         if len(clients) == 1:
             raise KafkaException(KafkaError(code, "moved"))
         return "answer"
 
-    assert log._ask("asking", ask, USE) == "answer"
+    assert log._ask_until_answered("asking", ask, USE) == "answer"
     assert clients[0] is not clients[1]
 
 
@@ -225,7 +227,7 @@ def test_a_read_of_minutes_says_each_minute_how_far_it_has_come(caplog: pytest.L
     log = KafkaLog(SETTINGS, clock=clock)
     place = TopicPartition("_ack_state", 3)
     for offset in range(0, 1_300, 10):
-        log.note_progress(place, offset, 5_000)
+        log.log_progress(place, offset, 5_000)
         clock.now_s += 1
     read = [vars(record) for record in caplog.records if record.getMessage() == "a long read goes on"]
     assert [(line["waited_s"], line["offset"]) for line in read] == [(60, 600), (120, 1_200)]
@@ -233,7 +235,7 @@ def test_a_read_of_minutes_says_each_minute_how_far_it_has_come(caplog: pytest.L
     caplog.clear()
     for _ in range(10):
         clock.now_s += PROGRESS_PAUSE_MS / 1000 + 1
-        log.note_progress(place, 0, 5_000)
+        log.log_progress(place, 0, 5_000)
     assert not caplog.records
 
 
@@ -264,10 +266,10 @@ def test_who_waits_when_all_brokers_are_said_to_be_down_asks_whatever_the_number
     background(KafkaError(KafkaError._ALL_BROKERS_DOWN, text))
     deaf = Deaf({**SETTINGS, "group.id": "g", "log_level": 0})
     clock.now_s += 9
-    client.check_answers(deaf, "", "reading", background)
+    client.require_answers(deaf, "", "reading", background)
     clock.now_s += 1
     with pytest.raises(Unreachable, match="reading: no answer from Kafka"):
-        client.check_answers(deaf, "", "reading", background)
+        client.require_answers(deaf, "", "reading", background)
 
 
 @pytest.mark.parametrize("text", DOWN_TEXTS)
@@ -278,7 +280,7 @@ def test_connections_that_brokers_close_are_no_warning(text: str, caplog: pytest
     background = Background(clock)
     background(KafkaError(KafkaError._ALL_BROKERS_DOWN, text))
     clock.now_s += 60
-    client.check_answers(Hearing({**SETTINGS, "group.id": "g", "log_level": 0}), "", "reading", background)
+    client.require_answers(Hearing({**SETTINGS, "group.id": "g", "log_level": 0}), "", "reading", background)
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
     assert background.silent_ms() == 0
     assert background.last is None

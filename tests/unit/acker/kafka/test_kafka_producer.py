@@ -80,7 +80,7 @@ class Client(KafkaClient):
         self._now_s += 1.0
         return self._now_s
 
-    def make(
+    def make_client(
         self,
         kind: Callable[[dict[str, Any]], T],
         defaults: Mapping[str, Any],

@@ -87,7 +87,7 @@ def test_a_client_that_was_never_let_in_does_not_wait_for_its_deadline(client: K
 
 def test_a_client_that_was_let_in_before_waits_for_the_broker_to_change_its_mind(client: KafkaClient) -> None:
     background = Background(Clock())
-    background.answered()
+    background.record_answer()
     answers = iter([REFUSED, REFUSED, None])
 
     def call() -> str:

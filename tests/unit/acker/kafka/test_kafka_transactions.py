@@ -47,7 +47,7 @@ class Client(KafkaClient):
         super().__init__({"bootstrap.servers": "kafka:9092"}, "test", 1000, lambda: 0.0)
         self._made: Any = producer
 
-    def make(
+    def make_client(
         self,
         kind: Callable[[dict[str, Any]], T],
         defaults: Mapping[str, Any],

@@ -97,9 +97,9 @@ def member_of(clock: SteadyClock) -> tuple[KafkaMembership, Consumer]:
     client: Any = SimpleNamespace(
         clock=clock,
         settings={},
-        make=make,
-        partitions_of=lambda *_: 2,
-        check_answers=lambda *_: None,
+        make_client=make,
+        partition_count=lambda *_: 2,
+        require_answers=lambda *_: None,
     )
     return KafkaMembership(client, "windhover-replay", [PLACE.topic], client_id="replay"), made[0]
 

@@ -55,6 +55,6 @@ def test_a_group_that_is_not_there_has_committed_nothing(
 ) -> None:
     """D2202. franz-go's kfake says so of a group that has no offsets."""
     log = KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
-    monkeypatch.setattr(KafkaClient, "make", lambda *_arguments: Asker(raises=raises))
+    monkeypatch.setattr(KafkaClient, "make_client", lambda *_arguments: Asker(raises=raises))
 
     assert log.committed("g", [TopicPartition("lines", 0)]) == {}

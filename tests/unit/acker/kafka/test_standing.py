@@ -42,9 +42,11 @@ class Look:
     def at(self, now_ms: int, *, is_drained: bool = True) -> None:
         """Look once at a time."""
         self.now_ms = now_ms
-        self.partitions.look(self.positions, now_ms, is_drained=is_drained)
-        asked = [place for place in self.partitions.to_ask() if place not in self.troubles]
-        self.partitions.learn(OffsetAnswers({place: self.ends[place] for place in asked}, self.troubles))
+        self.partitions.record_positions(self.positions, now_ms, is_drained=is_drained)
+        asked = [place for place in self.partitions.places_to_ask() if place not in self.troubles]
+        self.partitions.record_ends(
+            OffsetAnswers({place: self.ends[place] for place in asked}, self.troubles)
+        )
         news = self.partitions.take_news()
         self.told += [f"{each.name} stands" for each in news.stand]
         self.told += [f"{place.topic}/{place.partition} goes on" for place in news.go_on]
@@ -181,14 +183,14 @@ def test_an_open_transaction_holds_up_no_reader_of_committed_records(*, committe
     watch = StandingWatch(log, bound)
     for now_ms in range(0, 3 * NOTICED_MS, STEP_MS):
         reader.poll(0)
-        news = watch.look({A: reader.position(A)}, now_ms)
+        news = watch.check_positions({A: reader.position(A)}, now_ms)
         assert news.stand == []
     owner.commit(1_000)
     cluster.fall_silent("words", 0)
     stood = [
         each.position
         for now_ms in range(3 * NOTICED_MS, 6 * NOTICED_MS, STEP_MS)
-        for each in watch.look({A: 0}, now_ms).stand
+        for each in watch.check_positions({A: 0}, now_ms).stand
     ]
     assert stood, "what is committed must come"
 
@@ -199,10 +201,10 @@ def test_ends_are_asked_only_of_partitions_that_do_not_move_and_not_often() -> N
     asked: list[TopicPartition] = []
     seconds = 10 * STANDS_MS // STEP_MS
     for number in range(seconds):
-        partitions.look({A: number, B: 10}, number * STEP_MS)
-        places = partitions.to_ask()
+        partitions.record_positions({A: number, B: 10}, number * STEP_MS)
+        places = partitions.places_to_ask()
         asked += places
-        partitions.learn(OffsetAnswers(dict.fromkeys(places, 10), {}))
+        partitions.record_ends(OffsetAnswers(dict.fromkeys(places, 10), {}))
     assert set(asked) == {B}
     assert len(asked) <= 10 * ASKS_PER_LIMIT
 
@@ -235,13 +237,13 @@ def test_a_reader_that_catches_up_slowly_does_not_stand_for_who_looks_by_any_clo
     """D3003: who looks knows the positions alone; by a first look a late one may stand."""
     readers = LateReaders(STANDS_MS)
     positions, ends, now_ms = {A: 5}, {A: 1_000}, 10_000_000
-    readers.look({}, {}, {}, now_ms)
+    readers.find_standing({}, {}, {}, now_ms)
     named: list[bool] = []
     for number in range(40):
         now_ms += STANDS_MS // 4 + (step_ms if number == 20 else 0)
         if moves and not number % 3:
             positions[A] += 1
-        named.append(bool(readers.look(positions, {A: 900}, ends, now_ms)))
+        named.append(bool(readers.find_standing(positions, {A: 900}, ends, now_ms)))
     assert named[-1] is not moves
     if moves and step_ms <= 0:
         assert sum(named) <= 1, "the first look behind a step back may err"

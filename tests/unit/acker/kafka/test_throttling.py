@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from acker.kafka.client import (
-    PIECE_MS,
     THROTTLED_LOGGED_EVERY_S,
     THROTTLED_RECENT_S,
+    WAIT_MS_MAX,
     Background,
     KafkaClient,
     Outage,
@@ -38,14 +38,14 @@ def test_a_throttle_is_said_at_once_then_each_minute_and_when_it_is_over(
     for _ in range(130):
         throttling(Answer(2.0))
         clock.now_s += 1.0
-    throttling.answered()
+    throttling.record_answer()
     assert client_lines(caplog) == ["the broker throttles"] * 3
     line = vars(caplog.records[0])
     assert (line["broker"], line["throttled_s"]) == ("b:9092", 2.0)
     assert "producer_byte_rate" in line["next_step"]
     clock.now_s += THROTTLED_LOGGED_EVERY_S + 2
-    throttling.answered()
-    throttling.answered()
+    throttling.record_answer()
+    throttling.record_answer()
     assert client_lines(caplog)[3:] == ["the broker throttles no more"]
 
 
@@ -67,7 +67,7 @@ def test_a_wait_for_a_throttled_answer_is_no_outage(caplog: pytest.LogCaptureFix
     throttling = Throttling(clock, "b:9092")
     outage = Outage(clock, "b:9092", throttling)
     throttling(Answer(4.0))
-    outage.waits("writing", PIECE_MS, "40 records are not acknowledged")
+    outage.record_wait("writing", WAIT_MS_MAX, "40 records are not acknowledged")
     assert client_lines(caplog) == ["the broker throttles"] * 2
     assert vars(caplog.records[1])["waits"] == "writing"
 

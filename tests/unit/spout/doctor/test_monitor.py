@@ -235,10 +235,14 @@ def test_who_catches_up_is_not_taken_for_one_that_stands_by_who_looks_again(worl
     """The page knows that a position moves; a command that looks once does not."""
     late = LateReaders()
     place = TopicPartition("_ack_ack", 0)
-    first = [each.position for each in late.look({place: 0}, {place: 90}, {place: 100}, 0)]
+    first = [each.position for each in late.find_standing({place: 0}, {place: 90}, {place: 100}, 0)]
     moving = [
-        late.look({place: number}, {place: 90}, {place: 100}, number * 1_000) for number in range(1, 80)
+        late.find_standing({place: number}, {place: 90}, {place: 100}, number * 1_000)
+        for number in range(1, 80)
     ]
     assert (first, [each for each in moving if each]) == ([0], [])
-    stood = [late.look({place: 79}, {place: 90}, {place: 100}, number * 1_000) for number in range(80, 120)]
+    stood = [
+        late.find_standing({place: 79}, {place: 90}, {place: 100}, number * 1_000)
+        for number in range(80, 120)
+    ]
     assert [bool(each) for each in stood].index(True) == STANDS_MS // 1_000 - 1

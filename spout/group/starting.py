@@ -45,13 +45,14 @@ class Begun(NamedTuple):
 
 
 def _start_of(source: SourceSpec, spec: PlannerSpec, begun: Begun) -> str | int:
-    """Return where a group begins to read a source: ``earliest``, ``latest``, or a time, ms since 1970.
+    """Return where a group begins to read a source, as its input or the query says.
 
-    One that was left out and was to begin at ``latest`` begins `WRITERS_WAIT_MS` before it was left out.
+    That is ``earliest``, ``latest``, another word for the group's commit, or a time, ms since 1970. For a
+    source that was left out and was to begin at ``latest`` it is a time: nobody knows where it ended then.
     """
     start = spec.start if spec.start is not None else source.input.start
     if start == "latest" and source.source in begun.left_out:
-        # nobody knows where it ended when it was left out, and records may have come since
+        # a record that came since may be older than that, by as long as its producer could not write it
         left_out_ms = begun.left_out[source.source]
         return max(0, left_out_ms - WRITERS_WAIT_MS)
     return start
@@ -88,7 +89,7 @@ def starting_offsets(
             sources_by_start.setdefault(_start_of(source, spec, begun), []).append(source)
     for start, starting in sources_by_start.items():
         answers = _offsets(log, spec.group, start, [source.place for source in starting])
-        troubles.note(answers)
+        troubles.record_answers(answers)
         for source in starting:
             if source.place in answers.offsets:
                 first_offsets[source.source] = answers.offsets[source.place]
@@ -103,7 +104,7 @@ def _committed_by_spouts(
     ours = [place for place, text in metadata.items() if text == COMMITTED_BY]
     commits = log.committed(group, ours)
     answers = log.bounds(Bound.END, ours)
-    troubles.note(answers)
+    troubles.record_answers(answers)
     ends = answers.offsets
     return {place: offset for place, offset in commits.items() if place in ends and offset <= ends[place]}
 
@@ -194,9 +195,9 @@ def refused_by_acker(answers: Answers, name: SessionName, group: str) -> Disagre
     """Build the error for a `Take` that acker partitions refuse; it names the first of them."""
     partition, reason = next(iter(answers.refusals.items()))
     cure = "make topics.yaml agree with the ackers'"
-    if AHEAD in reason:
+    if AHEAD in reason:  # by this machine's clock the session would be one of the future
         cure = "set the clock of this machine"
-    elif CLAIMED in reason:
+    elif CLAIMED in reason:  # another group has the input's id
         cure += ", or free the id with `windhover acker free` where that group has no right to it"
     return Disagreement(
         f"acker partition {partition} refuses session {name} of group {group}: {Untrusted(reason)}; {cure}"

@@ -23,7 +23,7 @@ def held_offsets(
     batches: DamagedBatches, now_ms: int, topic: str = "sentences", partition: int = 3
 ) -> list[int]:
     """Return which of the first thirty offsets are not to be read."""
-    return [offset for offset in range(30) if batches.held_up_at(topic, partition, offset, now_ms) is not None]
+    return [offset for offset in range(30) if batches.held_up_at(topic, partition, offset, now_ms)]
 
 
 def test_exactly_the_offsets_of_a_damaged_batch_wait_in_its_partition_alone() -> None:

@@ -97,7 +97,8 @@ class Announcer:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Wait only once, at the end, for the last records of all calls of `send_init` and `send_take` in it.
+        """Wait only once, at the end, for the last records of all calls of `send_init` and
+        `send_take` in it.
 
         Until then do not give away anything that was initialised. Each call must have sources of its own.
         """
@@ -182,9 +183,9 @@ class Announcer:
     ) -> dict[tuple[int, int, str], list[SourceRun]]:
         """Return the runs of each part of an Init, by its wave, acker partition and topic.
 
-        Parts of one wave are sent together, and the next wave once they are durable. Of a source no two parts
-        are in one wave: its lowest acker partition is in wave 0, the next in wave 1. So of each source a
-        prefix of its parts is initialised, wherever the process dies.
+        Parts of one wave are sent together, and the next wave once they are durable. Of a source no
+        two parts are in one wave: its lowest acker partition is in wave 0, the next in wave 1. So
+        of each source a prefix of its parts is initialised, wherever the process dies.
         """
         parts: dict[tuple[int, int, str], list[SourceRun]] = {}
         # by source: how many acker partitions before this one have roots of it
@@ -218,8 +219,8 @@ class Announcer:
     def send_absent(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
         """Report to the ackers that the log has no record of roots: their verdict is ABSENT.
 
-        `lane` and `seq`: an acker takes each number of a lane once, and numbers rise. `now` is the session's
-        clock.
+        `lane` and `seq`: an acker takes each number of a lane once, and numbers rise. `now` is the
+        session's clock.
         """
         for (source, block), runs in roots.runs_by_block().items():
             self._send_acks(
@@ -231,7 +232,9 @@ class Announcer:
         self._flush()
 
     def reset_timeouts(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
-        """Begin the timeouts of roots anew at the session clock `now`; the others as in `send_absent`."""
+        """Begin the timeouts of roots anew at the session clock `now`; the others as in
+        `send_absent`.
+        """
         for (source, block), runs in roots.runs_by_block().items():
             touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in runs])
             self._send_acks(

@@ -105,14 +105,14 @@ def wrong_clocks(writers: Iterable[tuple[str, Sequence[WriterTime]]], now_ms: in
         # no append time: the topic keeps what the writer's clock said, and the broker dates nothing
         young = [time for time in times if time.appended_ms is None or now_ms - time.appended_ms <= YOUNG_MS]
         aheads_ms = [time.ahead_ms for time in young if time.ahead_ms is not None]
-        # the smallest one counts: a record that took a minute to its broker seems to come from a clock that
-        # is a minute behind
+        # the smallest one counts: a record that took a minute to its broker seems to come from a
+        # clock that is a minute behind
         ahead_ms = min(aheads_ms, key=abs, default=0)
         if abs(ahead_ms) > CLOCKS_APART_MS:
             text_by_writer[writer] = other_clock_text(writer, ahead_ms, BROKERS)
             continue
-        # without the broker's time only a clock that is ahead of this machine's shows: an old record may have
-        # been written long ago by a clock that is right
+        # without the broker's time only a clock that is ahead of this machine's shows: an old
+        # record may have been written long ago by a clock that is right
         written_ms = [time.written_ms for time in young if time.appended_ms is None]
         leads_ms = [time_ms - now_ms for time_ms in written_ms if time_ms is not None]
         longest_lead_ms = max(leads_ms, default=0)

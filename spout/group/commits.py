@@ -52,8 +52,8 @@ class Committer:
         self._cursors: Mapping[int, SourceCursor] = {}
         # by source, the generation of the last commit; below 0: the next commit is the first of a new one
         self._generations: dict[int, int] = {}
-        # wall times: of the last commit that was tried, of the last `_verify`, and of the last time that all
-        # was committed again; None: not yet
+        # wall times: of the last commit that was tried, of the last `_verify`, and of the last time
+        # that all was committed again; None: not yet
         self._tried_ms: int | None = None
         self._looked_ms: int | None = None
         self._renewed_ms: int | None = None
@@ -114,7 +114,8 @@ class Committer:
         return dict(self._committed_offsets)
 
     def _verify(self, now_ms: int) -> None:
-        """Find out what became of our commits; commit again what the broker has forgotten or soon would.
+        """Find out what became of our commits; commit again what the broker has forgotten or soon
+        would.
 
         1. Ask the broker which commits it has, and by whom.
         2. Record those that somebody else made.

@@ -35,8 +35,8 @@ class Growth:
         self._name = name
         self._looked_ms = now_ms  # when the broker was asked for the topics last, wall time
         self._sent_ms = now_ms  # when the `Take` was sent last, wall time
-        # the sources that join, from their `Take` until all acker partitions have answered it; and by source
-        # the position at which each begins
+        # the sources that join, from their `Take` until all acker partitions have answered it; and
+        # by source the position at which each begins
         self._joining: dict[int, SourceSpec] = {}
         self._first_positions: dict[int, int] = {}
         self._answers: Answers | None = None  # to that `Take`; None: none is under way
@@ -99,7 +99,10 @@ class Growth:
             context.log, context.spec, new_specs.values(), begun, context.troubles
         )
         self._first_positions = {source: position_at(0, offset) for source, offset in first_offsets.items()}
-        self._joining = {source: new_specs[source] for source in new_specs if source in first_offsets}
+        self._joining = {}
+        for source, spec in new_specs.items():
+            if source in first_offsets:  # of the others nobody knows where they begin
+                self._joining[source] = spec
         return self._take(now, now_ms) if self._joining else []
 
     def _take(self, now: int, now_ms: int) -> list[NewSource]:

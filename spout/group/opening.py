@@ -6,9 +6,10 @@
    emitted since, comes before the answer to the question.
 2. A fresh checkpoint does not take the group of an owner that lives. It waits until the owner gave no sign of
    life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
-3. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not answer. A
-   *round* is one `Take` with its answers. The epoch of a new session is the owner's plus one; to create it is
-   to *draw* it.
+3. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not
+   answer. A
+   *round* is one `Take` with its answers. The epoch of a new session is the owner's plus one; to
+   create it is to *draw* it.
 4. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
    whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
    A query that writes exactly once is always a new session, also with the journal of another one.
@@ -131,7 +132,9 @@ class _TakeRound:
             self.answered_at[partition] = offset
 
     def record_wait(self, now_ms: int) -> int:
-        """Record whether the first answer has come; return how long it has waited for all of them, ms."""
+        """Record whether the first answer has come; return how long it has waited for all of them,
+        ms.
+        """
         waited_ms = self._waited.read(now_ms)
         if self._first_answer_ms is None and len(self.answers.missing) < self._partitions:
             self._first_answer_ms = waited_ms
@@ -380,7 +383,8 @@ class Opening:
 
         1. A restart takes it as the session of its journal.
         2. Else nothing is done as long as the owner may live.
-        3. Then it is taken as a new session: commits that somebody moved are refused, and sources are rewound
+        3. Then it is taken as a new session: commits that somebody moved are refused, and sources
+           are rewound
            where that was asked for.
         """
         # 1. restart
@@ -432,8 +436,10 @@ class Opening:
     def _draw(self, owner: SessionName, takes: Mapping[int, TakeSource], now_ms: int) -> None:
         """Create a session above the owner's, and take the group with it.
 
-        Its clock begins no lower than any clock before it. An epoch that no session can have, and a clock
-        that is far ahead, were written by a stranger, or by a machine with a wrong clock. They are left
+        Its clock begins no lower than any clock before it. An epoch that no session can have, and a
+        clock that is far ahead, were written by a stranger, or by a machine with a wrong clock.
+        They are left
+        left
         behind: ackers let any session follow on such an owner.
         """
         group = self._spec.group
@@ -463,7 +469,8 @@ class Opening:
     def _rewound(self, takes: Mapping[int, TakeSource]) -> dict[int, TakeSource]:
         """Return how sources are taken where some are to be rewound: these begin a new generation.
 
-        With them begin the sources whose replay topic was created again. The others are as in `takes`.
+        With them begin the sources whose replay topic was created again. The others are as in
+        `takes`.
         """
         offset_by_source: dict[int, int] = {}  # at which the new generation begins
         if self._spec.rewind:
@@ -511,7 +518,9 @@ class Opening:
         )
 
     def _check_commits_of_journal(self, now_ms: int) -> None:
-        """Raise `Disagreement` if somebody moved the offsets of a source that the journal has emitted of."""
+        """Raise `Disagreement` if somebody moved the offsets of a source that the journal has
+        emitted of.
+        """
         begun: list[SourceSpec] = []
         emitted_to: dict[int, int] = {}  # by source, an offset
         for source, mark in self._journal.sources.items():

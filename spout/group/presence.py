@@ -66,7 +66,8 @@ READS_HEADER: Final = "windhover.reads"
 class Who(NamedTuple):
     """The process that gives a sign of life, which began at `since_ms`, wall time.
 
-    `space` is in which boot of which machine, and in which container, `pid` is valid; empty: unknown.
+    `space` is in which boot of which machine, and in which container, `pid` is valid; empty:
+    unknown.
     """
 
     host: str

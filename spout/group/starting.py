@@ -47,12 +47,15 @@ class Begun(NamedTuple):
 def _start_of(source: SourceSpec, spec: PlannerSpec, begun: Begun) -> str | int:
     """Return where a group begins to read a source, as its input or the query says.
 
-    That is ``earliest``, ``latest``, another word for the group's commit, or a time, ms since 1970. For a
-    source that was left out and was to begin at ``latest`` it is a time: nobody knows where it ended then.
+    That is ``earliest``, ``latest``, another word for the group's commit, or a time, ms since 1970.
+    For a source that was left out and was to begin at ``latest`` it is a time: nobody knows where
+    it ended then.
+    ended then.
     """
     start = spec.start if spec.start is not None else source.input.start
     if start == "latest" and source.source in begun.left_out:
-        # a record that came since may be older than that, by as long as its producer could not write it
+        # a record that came since may be older than that, by as long as its producer could not
+        # write it
         left_out_ms = begun.left_out[source.source]
         return max(0, left_out_ms - WRITERS_WAIT_MS)
     return start

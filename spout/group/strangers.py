@@ -137,7 +137,8 @@ class StrangerWatch:
         self._group = group
         self._report = report
         self._checked_ms: int | None = None  # when the broker was asked last, wall time
-        self._report_times = LongWait(first_ms=0)  # says when a report is due: at once, then each minute
+        # says when a report is due: at once, then each minute
+        self._report_times = LongWait(first_ms=0)
         self._is_reported = False
         self._was_refused = False  # whether the broker refused the last commit
 
@@ -169,7 +170,7 @@ class StrangerWatch:
             self._report("stranger_left_group", {"group": self._group, "why": "its commits go on"})
 
     def _report_strangers(self, refused: str, now_ms: int) -> None:
-        """Report at once, and then each minute, who keeps our commits back; `refused` as in `step`."""
+        """Report who keeps our commits back, at once and then each minute; see `step`."""
         names = members_text(self.strangers) or UNNAMED.format(shell_word(self._group))
         self._is_reported = True
         since_ms = self._report_times.look(names, now_ms)

@@ -176,12 +176,14 @@ class Tenure:
     def advance_clock(self, now_ms: int) -> int:
         """Move the session's clock on by this machine's, and return it, ms.
 
-        It stands while no root is pending here, unless the process before may live; and after `stop_clock`.
+        It stands while no root is pending here, unless the process before may live; and after
+        `stop_clock`.
         """
         is_idle = self.is_idle and self.sibling is None
         now = self.clock.advance(now_ms, idle=is_idle or self._clock_stands)
         if is_idle:
-            self.clock.record_sent()  # the tick that follows an Init adds at most a second to its clock
+            # the tick that follows an Init adds at most a second to its clock
+            self.clock.record_sent()
         return now
 
     def grace_ms(self, now_ms: int) -> int:
@@ -275,7 +277,8 @@ class Tenure:
         if cursor is None or not runs:  # this process does not read the source
             return 0
         settled_count = self.window.settle(source, runs, verdict)
-        if runs[-1].end > cursor.first_free:  # perhaps one of them is free here, and was emitted elsewhere
+        # perhaps one of them is free here, and was emitted elsewhere
+        if runs[-1].end > cursor.first_free:
             self._use_decided(source, cursor, runs)
         return settled_count
 

@@ -227,7 +227,8 @@ def cut_ranges(ranges: Sequence[SourceRun], pieces: int) -> list[tuple[SourceRun
 def _near_edge(ranges: Sequence[SourceRun], range_indices: Sequence[int], index: int, reach: float) -> int:
     """Return the index of the nearest end of a range or of a wire block; `index` if none is near.
 
-    An index counts the positions of all ranges: of [10, 15) and [40, 43) the index 6 is position 41.
+    An index counts the positions of all ranges: of [10, 15) and [40, 43) the index 6 is position
+    41.
 
     Args:
         range_indices: the indices at which ranges begin, and behind them the index behind the last one.

@@ -157,7 +157,9 @@ class ItemRecords:
         return runs
 
     def drop_records(self, runs: Iterable[tuple[int, int]]) -> None:
-        """Drop the records of settled items, and segments without another one; each item is dropped once."""
+        """Drop the records of settled items, and segments without another one; each item is dropped
+        once.
+        """
         emptied_indices: list[int] = []
         for piece in self._pieces(runs):
             count = piece.end - piece.start
@@ -228,7 +230,8 @@ class NextPublication:
         self._failed_runs.setdefault(cause, []).extend(runs)
 
     def take_outcome(self, records: ItemRecords, plan_without_ranges: BatchPlan) -> BatchOutcome:
-        """Return everything as the outcome of a batch, drop its `records`, and begin the next publication.
+        """Return everything as the outcome of a batch, drop its `records`, and begin the next
+        publication.
 
         The batch is one whose plan has exactly the positions that are settled
         here: what has no mark is acked.

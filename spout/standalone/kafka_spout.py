@@ -104,7 +104,8 @@ class KafkaSpout:
                 )
         self._runner = runner or _engine_for(topics, chosen_inputs, take_over=take_over)
         self._client_names: set[str] = set()
-        self._tuple_by_root: dict[Root, Item] = {}  # what `next_tuple` returned, as long as it is open
+        # what `next_tuple` returned, as long as it is open
+        self._tuple_by_root: dict[Root, Item] = {}
         self._client = self.client(TUPLES)
         self._is_open = False
 
@@ -256,7 +257,8 @@ class KafkaSpout:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or self._runner.behind is None:  # an error that ends a forked child is not hidden
+        # an error that ends a forked child is not hidden
+        if error is None or self._runner.behind is None:
             self.close()
 
     def _refuse_behind_fork(self) -> None:
@@ -287,7 +289,8 @@ class KafkaSpout:
         if item is not None:
             root = item.message_id.root
             if self._tuple_by_root.get(root) == item:
-                self._tuple_by_root.pop(root, None)  # another thread may have acked it in the meantime
+                # another thread may have acked it in the meantime
+                self._tuple_by_root.pop(root, None)
         return item
 
     def _forget_timed_out(self) -> None:
@@ -338,8 +341,10 @@ def spout_metrics(status: SpoutStatus, now_ms: int) -> Iterator[Metric]:
     group = status.group.group
     yield from root_metrics(_PREFIX, {(group,): status.group}, now_ms)
     open_by_input = {name: sum(open_by_client.values()) for name, open_by_client in status.open.items()}
-    yield _gauge_by_input("waiting_records", "records that are ready to be opened", status.waiting, group)
-    yield _gauge_by_input("open_records", "records that clients have open", open_by_input, group)
+    text = "records that are ready to be opened"
+    yield _gauge_by_input("waiting_records", text, status.waiting, group)
+    text = "records that clients have open"
+    yield _gauge_by_input("open_records", text, open_by_input, group)
     text = "records that were settled after their root had timed out"
     yield counter(f"{_PREFIX}_settled_late", text, {(group,): status.late}, ["group"])
 

@@ -138,7 +138,9 @@ class QueueCollection:
         return lacking
 
     def take_late_names(self) -> list[str]:
-        """Return the names of roots that were settled too late since the last call, with the reasons."""
+        """Return the names of roots that were settled too late since the last call, with the
+        reasons.
+        """
         late_names = self._late_names
         self._late_names = []
         return late_names

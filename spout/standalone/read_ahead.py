@@ -171,7 +171,8 @@ class ReadAhead:
         return buffer is None or buffer.generation != generation
 
     def poll(self, wait_ms: int, records_max: int) -> int:
-        """Read more records into the buffers and return how many came; none while there is a `doubt`.
+        """Read more records into the buffers and return how many came; none while there is a
+        `doubt`.
 
         What cannot be read is passed over; `take_run` returns it as unreadable.
         """
@@ -216,7 +217,8 @@ class ReadAhead:
             self.count += len(messages)
 
     def take_standing_news(self, now_ms: int) -> StandingNews:
-        """Find out which partitions stand still, and which go on again; return what is to be reported.
+        """Find out which partitions stand still, and which go on again; return what is to be
+        reported.
 
         A partition stands still if it has records that do not come. Without a
         `poll` since the last call nothing is reported: what is not read on
@@ -253,7 +255,10 @@ class ReadAhead:
     def show_only(self, sources: Iterable[int]) -> None:
         """Allow only these sources to be planned: for planning all others end at 0."""
         shown_sources = set(sources)
-        shown = [place for place, buffer in self._buffers.items() if buffer.spec.source in shown_sources]
+        shown: list[TopicPartition] = []
+        for place, buffer in self._buffers.items():
+            if buffer.spec.source in shown_sources:
+                shown.append(place)
         self._shown = frozenset(shown)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -365,7 +370,9 @@ class ReadAhead:
 
 
 def _unreadable_in(run: SourceRun, damaged_runs: Iterable[DamagedRun], shift: int) -> list[UnreadableRun]:
-    """Return what of a run lies in damaged offsets; `shift` is how much a position is above its offset."""
+    """Return what of a run lies in damaged offsets; `shift` is how much a position is above its
+    offset.
+    """
     unreadable: list[UnreadableRun] = []
     for damaged in damaged_runs:
         start = max(run.start, damaged.start + shift)

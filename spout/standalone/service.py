@@ -137,7 +137,7 @@ class SpoutService:
         self._input_ids = {input.name: input.id for input in inputs}
         # how many sources the planner had, and how many acker partitions had
         # answered, at the last `_read_new_sources`
-        self._known_counts = (0, 0)
+        self._source_counts = (0, 0)
         self._rotation_count = 0  # calls of `_rotated`
 
     @property
@@ -154,7 +154,8 @@ class SpoutService:
         self._planner.open(BEGINNING, now_ms)
 
     def read(self, now_ms: int, wait_ms: int) -> bool:
-        """Read what clients request, waiting at most `wait_ms`; return whether some is not read yet.
+        """Read what clients request, waiting at most `wait_ms`; return whether some is not read
+        yet.
 
         Report partitions that stand still: they have records that do not come.
         """
@@ -281,9 +282,9 @@ class SpoutService:
         """Add the planner's sources to the readers, once there are more, or more ackers have answered."""
         sources = self._planner.sources
         counts = (len(sources), self._planner.joined)
-        if counts == self._known_counts:  # the usual case: nothing is new
+        if counts == self._source_counts:  # the usual case: nothing is new
             return
-        self._known_counts = counts
+        self._source_counts = counts
         free = self._planner.free()
         for name, ahead in self._ahead_by_input.items():
             sources_of_input = {source: spec for source, spec in sources.items() if spec.input.name == name}

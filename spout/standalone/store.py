@@ -268,7 +268,8 @@ class PendingStore:
     def _put_deadline(self, lease: Lease) -> None:
         """Add the deadline of a lease to the heap, if it has one."""
         if lease.until_ms is not None:
-            heappush(self._deadlines, _Deadline(lease.until_ms, next(self._deadline_numbers), lease))
+            number = next(self._deadline_numbers)
+            heappush(self._deadlines, _Deadline(lease.until_ms, number, lease))
 
     def _drop_settled_deadlines(self) -> None:
         """Drop deadlines of leases without an open item, once most of them are of such.

@@ -280,7 +280,7 @@ class VerdictPartition:
         since_progress_ms = now_ms - self._progress_written_ms  # below 0 the clock was set back
         if not batch.roots and 0 <= since_progress_ms < worker.limits.position_interval_ms:
             return False
-        # what a cut transaction has written already is not accepted again
+        # roots that a cut transaction has accepted are not accepted again
         accepted = self._accepted_behind
         roots = [root for root in batch.roots if (root.lost.source, root.position) not in accepted]
         dues = dues_of(worker, roots, now_ms)

@@ -78,9 +78,16 @@ class Announcer:
         durable_ms: int = UNREACHABLE_MS,
         reads: Collection[int] = (),
     ) -> None:
-        """Open producers for N acker partitions; the query fails if a record takes over `durable_ms`.
+        """Open producers for N acker partitions.
 
-        `reads` are the ids of the inputs that the process reads.
+        Args:
+            log: the cluster.
+            topics: the names of the ack topics.
+            group: whose roots and sessions it writes about.
+            partitions: N.
+            who: the process, as its signs of life name it; None: they do not.
+            durable_ms: a call fails if a record takes longer to be durable.
+            reads: the ids of the inputs that the process reads.
         """
         self._durable_ms = durable_ms
         self._reads = tuple(sorted(reads))
@@ -225,7 +232,8 @@ class Announcer:
         for (source, block), runs in roots.runs_by_block().items():
             self._send_acks(
                 Acks(
-                    lane, seq, self._group, name.id, name.epoch, source, block,
+                    lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
+                    source=source, block=block,
                     runs=(), positions=b"", values=b"", absent=runs, touched=b"", touched_at=now,
                 )
             )  # fmt: skip
@@ -239,7 +247,8 @@ class Announcer:
             touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in runs])
             self._send_acks(
                 Acks(
-                    lane, seq, self._group, name.id, name.epoch, source, block,
+                    lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
+                    source=source, block=block,
                     runs=(), positions=b"", values=b"", absent=(), touched=pack_positions(touched),
                     touched_at=now,
                 )

@@ -178,21 +178,25 @@ class Presence:
     ) -> None:
         """Read the signs of the last `SILENT_MS_MAX`.
 
-        A `patient` one waits for a partition that has no leader as long as a question may, for who begins
-        when it has one. Else it raises `PartitionStands` at once.
+        1. Find from which offset on each partition has signs that count.
+        2. Read them from there.
+
+        `patient`: wait for a partition that has no leader, as long as a request to the broker may take. Else
+        raise `PartitionStands` at once.
         """
         self._topic = topic
         self._group = group
         self._unknown_text = f"whether the owner of group {group} lives"
         self._began_ms = now_ms
-        self._passed = PassedTime(now_ms)
-        self._looked_at_ms = 0
+        self._passed = PassedTime(now_ms)  # since the first read, by a clock that is never set
+        self._looked_at_ms = 0  # when new signs were read last, by `_passed`
         self._codec = wire_codec()
         self._signs_by_session: dict[SessionName, SignByProcess] = {}
         self._seen_since_first_read: set[SessionName] = set()
         # None: its process is of an older version, which does not say what it reads
         self._input_ids_by_session: dict[SessionName, frozenset[int] | None] = {}
         self._times_by_session: dict[SessionName, list[WriterTime]] = {}
+        # 1. from where
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         since_ms = max(0, now_ms - SILENT_MS_MAX)
         if patient:
@@ -207,6 +211,7 @@ class Presence:
         self._follower = Follower(
             log, places, first=first_offsets, committed=False, on_damage=damage_passed_over(log)
         )
+        # 2. read
         with ExitStack() as undo:
             undo.callback(self.close)
             for record in self._follower.read():

@@ -102,7 +102,10 @@ def starting_offsets(
 def _committed_by_spouts(
     log: Log, group: str, places: list[TopicPartition], troubles: Troubles
 ) -> Mapping[TopicPartition, int]:
-    """Return commits of spouts that are in the log; of one that was cut they say nothing."""
+    """Return the committed offsets that a spout wrote, by partition, and that are in the log.
+
+    One that is behind the end says nothing: the log was cut.
+    """
     metadata = log.commit_metadata(group, places)
     ours = [place for place, text in metadata.items() if text == COMMITTED_BY]
     commits = log.committed(group, ours)
@@ -113,15 +116,15 @@ def _committed_by_spouts(
 
 
 def _offsets(log: Log, group: str, start: str | int, places: list[TopicPartition]) -> OffsetAnswers:
-    """Return where partitions begin: by an end of the log, a time in ms, or the group's commits.
+    """Return the first offset of partitions, for a start as `_start_of` returns it.
 
-    One without a commit begins at the start of its log.
+    By the group's commits a partition without one begins at the start of its log.
     """
-    if isinstance(start, int):
+    if isinstance(start, int):  # a time
         return log.bounds(start, places)
     if start in ("latest", "earliest"):
         return log.bounds(Bound.STABLE_END if start == "latest" else Bound.START, places)
-    committed = log.committed(group, places)  # which no leader needs to say
+    committed = log.committed(group, places)  # known without the partition's leader
     earliest = log.bounds(Bound.START, [place for place in places if place not in committed])
     return OffsetAnswers({**earliest.offsets, **committed}, earliest.troubles)
 

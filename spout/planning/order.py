@@ -585,11 +585,17 @@ class Lined(NamedTuple):
 
 
 def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[tuple[Cause, I64]]:
-    """Return, by cause, the records that did not fail but come behind one
-    that failed or is open.
+    """Return the records that did not fail but come behind one of their line
+    that failed or is open: indices, by the cause that they get.
+
+    1. Leave out records that are best effort.
+    2. Find the head of each line: the lowest origin that failed or is open.
+    3. Of the others in these lines take those behind their head.
 
     Args:
-        lined: from each read task, the records in lines.
+        lined: from each read task, the records in lines; the columns of
+            `rows` are index, line and origin.
+        failed: indices of the records that failed.
         open_: indices of the roots that are not done when the batch ends:
             they may still fail, or time out.
         free: indices, ascending, of the records that are best effort.
@@ -600,16 +606,17 @@ def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[t
         return []
     indices_by_cause: list[tuple[Cause, I64]] = []
     for place, operator, rows in lined:
+        # 1. best effort
         rows = rows[~among(rows[:, 0], free)]
+        # 2. heads: sorted by line, then by origin, the first row of a line
+        # has it
         stopping = rows[among(rows[:, 0], stops)]
-        # Sorted by line, then by origin: the first row of a line has its
-        # head, the lowest origin that stops it.
         stopping = stopping[np.lexsort((stopping[:, 2], stopping[:, 1]))]
         lines, first_rows = np.unique(stopping[:, 1], return_index=True)
+        # 3. what is behind: where origin 3 of a line failed, 5 and 9 are; 2
+        # is not, and went before it
         rows = rows[among(rows[:, 1], lines) & ~among(rows[:, 0], failed)]
         heads = stopping[first_rows[rows_among(rows[:, 1], lines)], 2]
-        # where origin 3 of a line failed, 5 and 9 come behind it; 2 does not,
-        # and went before it
         is_behind = heads < rows[:, 2]
         indices_by_head: dict[int, list[int]] = {}
         for head, index in zip(heads[is_behind].tolist(), rows[is_behind, 0].tolist(), strict=True):

@@ -136,19 +136,21 @@ class BatchPace:
             return None
         if not self._last_by_size:
             return self._first_records() if self._is_first else PROBE_RECORDS
+        # 1. the line
         batches = list(self._last_by_size.values())
         newest = batches[-1]
         target_ms = self._timeout_ms / TIMEOUT_SHARE
         line = _line_through_newest(batches)
+        # 2. slow whatever its size
         is_slow_by_fixed_time = newest.took_ms > target_ms and not line.record_ms
         if line.fixed_ms >= self._timeout_ms or is_slow_by_fixed_time:
             return self._allowed_by_fixed_time(newest)
 
-        # `fitting` end within the target by the line, and `safe` ones do even
-        # if the line is wrong. With a target of 1,000 ms, 800 ms fixed and 1
-        # ms for a record, 500 fit, not 200: the records' own work may take
-        # half of the target even if the rest is fixed, since less of it would
-        # not help.
+        # 3. `fitting` end within the target by the line, and `safe` ones do
+        # even if the line is wrong. With a target of 1,000 ms, 800 ms fixed
+        # and 1 ms for a record, 500 fit, not 200: the records' own work may
+        # take half of the target even if the rest is fixed, since less of it
+        # would not help.
         work_ms = max(target_ms - line.fixed_ms, target_ms / 2)
         fitting = work_ms / line.record_ms if line.record_ms else math.inf
         doubled = 2.0 * newest.records
@@ -169,6 +171,7 @@ class BatchPace:
                 fitting = max(fitting, doubled)
         if self._is_probe:  # `safe` is `doubled` at least
             fitting = max(fitting, doubled)
+        # 4. no smaller than a tenth
         records_min = newest.records / SHRINK_MAX
         return max(1, math.ceil(max(min(fitting, safe), records_min)))
 

@@ -103,10 +103,10 @@ class Answers:
         that partition's answer.
         """
         if taken.group != self._group or taken.asked_by != self._asked_by:
-            return False
+            return False  # it answers another session
         if partition in self._whole_answers:
             return False
-        if taken.part == 0:
+        if taken.part == 0:  # an answer begins, or is repeated
             self._parts_so_far[partition] = []
         parts = self._parts_so_far.get(partition)
         # The parts 0 and 1 of 3 are here: only part 2 goes on. Any other one
@@ -116,6 +116,8 @@ class Answers:
         parts.append(taken)
         if len(parts) < taken.parts:
             return False
+        # one that accepts and does not name all sources answers an earlier
+        # `Take` of this session
         answered_sources = {entry.source for part in parts for entry in part.sources}
         if not taken.refused and not self._sources <= answered_sources:
             return False

@@ -139,7 +139,8 @@ class RedriveOutcomes:
     def _first_offsets(
         self, log: Log, topic: str, ends_by_redrive: Mapping[str, Sequence[int]]
     ) -> dict[TopicPartition, int]:
-        """Return from where to read each partition of a topic; record redrives of which something is gone.
+        """Return from where to read each partition of a topic; record redrives of which something
+        is gone.
 
         `ends_by_redrive` has, by redrive, where each partition ended when the
         redrive began, by the partition's number.
@@ -231,7 +232,9 @@ class RedriveOutcomes:
             follower.close()
 
     def _verdicts_on_copies(self, record: Record) -> Iterator[_SettledCopies]:
-        """Yield which copies of the input a verdict record settles without a loss, and by which outcome."""
+        """Yield which copies of the input a verdict record settles without a loss, and by which
+        outcome.
+        """
         event = read_verdicts(record.value)
         if event is None:  # the record has no verdicts
             return

@@ -78,7 +78,9 @@ class Breaker:
             self._bucket_of_now(now_ms).dead += count
 
     def allowed_letters(self, now_ms: int) -> int:
-        """Return how many more records may become dead letters now; if none, open it, and set `why`."""
+        """Return how many more records may become dead letters now; if none, open it, and set
+        `why`.
+        """
         self._forget_old(now_ms)
         allowed_in_a_row = self._allowed_in_a_row()
         allowed_in_window = self._allowed_in_window()
@@ -164,7 +166,9 @@ class Breaker:
 
 
 def _used_share(dead_count: int, allowed_count: int) -> float:
-    """Return which share of the allowed dead letters there were; `allowed_count` more are (none below 0)."""
+    """Return which share of the allowed dead letters there were; `allowed_count` more are (none
+    below 0).
+    """
     if not dead_count:
         return 0.0
     return dead_count / (dead_count + max(0, allowed_count))

@@ -46,8 +46,10 @@ class DamagedBatches:
     def __init__(self, retry_ms: int) -> None:
         """Begin with none; `retry_ms`: after so long what could not be read is tried again."""
         self._retry_ms = retry_ms
-        self._held_up_by_partition: dict[tuple[str, int], list[HeldUp]] = {}  # by topic and partition
-        self._reported_ms: dict[tuple[str, int, int], int] = {}  # by topic, partition and end of a run
+        # by topic and partition
+        self._held_up_by_partition: dict[tuple[str, int], list[HeldUp]] = {}
+        # by topic, partition and end of a run
+        self._reported_ms: dict[tuple[str, int, int], int] = {}
 
     def record(self, runs: Iterable[DamagedRun], now_ms: int) -> None:
         """Record the damaged runs that a fetch has passed over: they are not read for `retry_ms`.

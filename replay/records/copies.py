@@ -1,6 +1,7 @@
 """The copy of a lost record that goes to its input's replay topic, and what its headers say.
 
-Headers of roots that were lost together differ little: what they share is built once for many copies.
+Headers of roots that were lost together differ little: what they share is built once for many
+copies.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class _LostCounts(NamedTuple):
 def past_headers(due: Due, attempt: int, record: Record | None) -> Headers:
     """Return a lost root's past as headers: its emissions, and why the last one was lost.
 
-    `attempt` is the one that the headers name. `record` is that of the lost emission, None if it could not be
-    read.
+    `attempt` is the one that the headers name. `record` is that of the lost emission, None if it
+    could not be read.
     """
     id_text = "" if record is None else _record_id(due, record)
     id_header: Headers = ((RECORD_ID, id_text.encode()),) if id_text else ()
@@ -66,8 +67,8 @@ def _shared_headers(
 ) -> Headers:
     """Return the headers that roots lost together share, all but origin and history.
 
-    `last_loss` has the fields of a `Loss` but its root; None: the history is unknown. `first_emitted_ms` is
-    below 0 where it is unknown.
+    `last_loss` has the fields of a `Loss` but its root; None: the history is unknown.
+    `first_emitted_ms` is below 0 where it is unknown.
     """
     lineage = Lineage(
         origin="",

@@ -312,7 +312,9 @@ def left_out_by(loss: Loss) -> int:
 
 
 def left_out_entry(last_left_out: Loss, count: int) -> Loss:
-    """Return the entry that represents `count` left-out losses; it has attempt and time of the last one."""
+    """Return the entry that represents `count` left-out losses; it has attempt and time of the last
+    one.
+    """
     message = f"{_LEFT_OUT_TEXT}{count}"
     return last_left_out._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")
 
@@ -428,8 +430,9 @@ def _whole_number(value: Any) -> int:
 def was_read(verdict: LostVerdict, operator: str, error: str) -> bool:
     """Return whether a loss proves that somebody has read the record, so that it was no marker.
 
-    Only a failure with an operator does: a bolt has read it, or what keeps the order of its key. Roots that
-    time out, are abandoned, or fail in a batch that the sink skipped may never have been read.
+    Only a failure with an operator does: a bolt has read it, or what keeps the order of its key.
+    Roots that time out, are abandoned, or fail in a batch that the sink skipped may never have been
+    read.
     """
     match verdict:
         case Verdict.FAILED:
@@ -441,7 +444,8 @@ def was_read(verdict: LostVerdict, operator: str, error: str) -> bool:
 
 
 def was_a_record(due: Due) -> bool:
-    """Return whether it is proven that what waits was a record, and no marker and no aborted record.
+    """Return whether it is proven that what waits was a record, and no marker and no aborted
+    record.
 
     The log alone cannot tell: in a topic that was once compacted, a hole may be a record that is gone.
     Besides `was_read`, an earlier emission proves it, since only what was read is emitted again; so does a

@@ -120,7 +120,8 @@ def of_input(input_id: int) -> KeyFilter:
 def whole_entry(record: Record, root: Root | None) -> Due:
     """Decode an entry of `_ack_due`, and check all of it; a `ReadEntry`.
 
-    Raises `CodecError`: it is flawed, or under the key of another root (None: of none); `UnknownVersion`.
+    Raises `CodecError`: it is flawed, or under the key of another root (None: of none);
+    `UnknownVersion`.
     """
     stored = due_codec().decode(record.value)
     if not isinstance(stored, Due):

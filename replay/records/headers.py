@@ -173,7 +173,8 @@ def joined_headers(original: Headers, added: Headers, prefixes: tuple[str, ...] 
     the record: of ``windhover.cause`` and ``x``, which a record came with, it says 2.
 
     Args:
-        original: may have any names, among them those of ours from when the record was a dead letter before.
+        original: may have any names, among them those of ours from when the record was a dead
+            letter before.
         added: ours.
         prefixes: what the names of ours begin with.
     """
@@ -186,9 +187,9 @@ def parted_headers(headers: Headers, prefixes: tuple[str, ...] = (PREFIX,)) -> P
     """Part the headers of a copy or dead letter, which `joined_headers` joined.
 
     The header `OWN` says how many stand before it. The last one that is right counts: of
-    ``windhover.own=7, x, windhover.own=2`` the one behind two others. One that is wrong came with the record,
-    which was a copy or a dead letter before. If none is right, ours are those whose names begin with one of
-    the `prefixes`.
+    ``windhover.own=7, x, windhover.own=2`` the one behind two others. One that is wrong came with
+    the record, which was a copy or a dead letter before. If none is right, ours are those whose
+    names begin with one of the `prefixes`.
     """
     for index in range(len(headers) - 1, -1, -1):
         name, value = headers[index]

@@ -1,8 +1,8 @@
 """What a dead-letter topic holds: letters, and the marks of those that were handled.
 
-A letter is handled once somebody had it emitted again, or gave it up for good. A dead-letter topic is not
-compacted, so the mark is a further record of the same partition, with neither key nor value. It is written in
-the transaction that writes the copy.
+A letter is handled once somebody had it emitted again, or gave it up for good. A dead-letter topic
+is not compacted, so the mark is a further record of the same partition, with neither key nor value.
+It is written in the transaction that writes the copy.
 
 ==========================  ===================================================================
 windhover.handled           ``REPLAYED`` or ``DROPPED``
@@ -116,7 +116,9 @@ class Letter:
 
     @property
     def origin_partition(self) -> int:
-        """The partition of the record's first emission; that of the letter, if its origin is unknown."""
+        """The partition of the record's first emission; that of the letter, if its origin is
+        unknown.
+        """
         location = parse_location(self.lineage.origin)
         if location is None:
             return self.partition

@@ -1,9 +1,10 @@
-"""The audit records of redrives: who had which dead letters handled, why, how many, and how it ended.
+"""The audit records of redrives: who had which dead letters handled, why, how many, and how it
+ended.
 
-A redrive carries out one order, to replay or to drop letters, for one input. It writes two records into
-partition 0 of the input's dead-letter topic, with neither key nor value: one before its first letter, one at
-its end. Every copy and every mark that it writes has its id. So the log shows what a redrive did, even if it
-was killed.
+A redrive carries out one order, to replay or to drop letters, for one input. It writes two records
+into partition 0 of the input's dead-letter topic, with neither key nor value: one before its first
+letter, one at its end. Every copy and every mark that it writes has its id. So the log shows what a
+redrive did, even if it was killed.
 
 ==========================  ===================================================================
 windhover.redrive           the id; on the copies and marks of the redrive as well

@@ -277,7 +277,8 @@ def _input_of(root: LostRoot) -> int:
 
 
 def _aside(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
-    """Return the entry of a root that cannot be decided now; `_lost_root` makes the root of it again.
+    """Return the entry of a root that cannot be decided now; `_lost_root` makes the root of it
+    again.
 
     What the record of a copy says is unknown now: its origin is empty, and its
     attempt and counts are those of a first emission. They are read once the
@@ -396,7 +397,8 @@ def _read_pasts(
 
 
 def _past_of_copy(place: RecordPlace, record: Record | Absence, emitted_epoch: int) -> Past | None:
-    """Return the past of a copy, by its record or the reason why there is none; None: there never was one.
+    """Return the past of a copy, by its record or the reason why there is none; None: there never
+    was one.
 
     `emitted_epoch` is the leader's epoch in which the copy was emitted.
     """
@@ -430,7 +432,8 @@ def _epochs_now(worker: Worker, roots: Sequence[LostRoot]) -> dict[TopicPartitio
 
 
 def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
-    """Return a lost emission; its counts are those of its record's lineage, and one more for itself.
+    """Return a lost emission; its counts are those of its record's lineage, and one more for
+    itself.
 
     `lived_ms` is how long after the record's first emission it was lost.
     """
@@ -457,7 +460,8 @@ def _emission(lost: Lost, lineage: Lineage, lived_ms: int) -> LostEmission:
 
 
 def _due(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> Due:
-    """Return the entry of a lost root as its input's policy decides: a replay at a time, or a death now.
+    """Return the entry of a lost root as its input's policy decides: a replay at a time, or a death
+    now.
 
     The policy decides nothing if the past says that the record is missing.
     """

@@ -117,7 +117,8 @@ class CutCopies:
     def find_committed(
         self, log: Log, wait_ms: int, note_operation: Callable[[str], None]
     ) -> Mapping[Root, SentCopy]:
-        """Search the topics for the doubtful copies; return all that are known to be committed, by root.
+        """Search the topics for the doubtful copies; return all that are known to be committed, by
+        root.
 
         Their roots wait in `_ack_due` nevertheless. Afterwards no copy is in
         doubt any more: of a partition that cannot be read each root gets a

@@ -1,4 +1,5 @@
-"""What one transaction writes for due roots: copies, dead letters, and new entries of those that wait on.
+"""What one transaction writes for due roots: copies, dead letters, and new entries of those that
+wait on.
 
 A *firing* is all that one such transaction writes; `Firings` prepares it, and
 `replay.worker.partition` commits it. An *entry* is a record of `_ack_due`,
@@ -146,16 +147,16 @@ class Firings:
         worker = self._worker
         due_by_offset = self._read_entries(in_memory)
         asides: dict[int, Aside] = {}
-        others: dict[int, Due] = {}
+        decided: dict[int, Due] = {}
         for offset, due in due_by_offset.items():
             if isinstance(due, Aside):
                 asides[offset] = due
             elif due is not None:
-                others[offset] = due
+                decided[offset] = due
         decision_by_offset = self._decide(asides, now_ms)
-        outcomes = self._build_outcomes(others, now_ms)
+        outcomes = self._build_outcomes(decided, now_ms)
         if self._refusals.has_refused_lately:
-            outcomes, put_aside = self._part_refused(outcomes, others, now_ms)
+            outcomes, put_aside = self._part_refused(outcomes, decided, now_ms)
             decision_by_offset |= put_aside
         outcomes, inputs_to_pause = leave_out_by_breaker(worker, outcomes, now_ms)
         pauses = [Pause(input.id, now_ms, worker.breakers[input.id].why) for input in inputs_to_pause]
@@ -200,7 +201,7 @@ class Firings:
             return ()
         worker = self._worker
         why_refused_by_root: dict[Root, str] = {}
-        for offset, why in self._refusals.why_given_up.items():
+        for offset, why in self._refusals.final_refusal_by_offset.items():
             if offset in due_by_offset:
                 why_refused_by_root[_root_of(due_by_offset[offset])] = why
         outcomes = outcomes_of(worker, list(due_by_offset.values()), why_refused_by_root, now_ms)
@@ -231,7 +232,9 @@ class Firings:
         return written, put_aside
 
     def _refused_entry(self, outcome: RootOutcome, offset: int, now_ms: int) -> RefusedRoot | None:
-        """Return the new entry of a root that is put aside; None if its copy or dead letter is written."""
+        """Return the new entry of a root that is put aside; None if its copy or dead letter is
+        written.
+        """
         if not outcome.is_sent:
             return None
         refusals = self._refusals

@@ -43,7 +43,8 @@ class AtFault(Enum):
 
 
 class Narrowing:
-    """The search for refused copies of one input in one partition; it says what is to be tried next.
+    """The search for refused copies of one input in one partition; it says what is to be tried
+    next.
 
     The broker does not say which record it refused. So the due roots are tried
     by halves: of 8 that were refused together the first 4, then 2, then 1,
@@ -75,9 +76,11 @@ class Narrowing:
         self._refused_limit = refused_max
         self._refused_in_a_row = refused_in_a_row
         self._search_number = search_number
-        self._refused_together = 0  # among so many of those that are due first one at least is refused
+        # among so many of those that are due first one at least is refused
+        self._refused_together = 0
         self._try_count = 1  # so many are tried next
-        self._suspects_to_give_up = 0  # so many more may be given up, by the copies that were accepted
+        # so many more may be given up, by the copies that were accepted
+        self._suspects_to_give_up = 0
 
     @property
     def is_over(self) -> bool:

@@ -152,7 +152,9 @@ _DEAD_BY_ABSENCE: Final = {
     Absence.GONE: DeadReason.GONE,
     **{Absence[kind.name]: DeadReason[kind.name] for kind in UnreadableKind},
 }
-"""Why a root dies whose record is absent; `Absence.NEVER` is missing: there is nothing that could die."""
+"""Why a root dies whose record is absent; `Absence.NEVER` is missing: there is nothing that could
+die.
+"""
 
 
 def _fetch_records(

@@ -180,7 +180,8 @@ class VerdictPartition:
         return min(limits.intake_max, limits.waiting_max - len(self.waiting))
 
     def queue_lost_roots(self, record: Record, now_ms: int) -> None:
-        """Queue the lost roots of a record of the verdict topic, and count its acks for the breakers.
+        """Queue the lost roots of a record of the verdict topic, and count its acks for the
+        breakers.
 
         Answers to sessions are ignored, and so is what cannot be decoded, which
         is reported.
@@ -259,7 +260,8 @@ class VerdictPartition:
         self._transactions.close()
 
     def _accept(self, now_ms: int) -> bool:
-        """Run the first transaction: write lost roots to `_ack_due`; return whether there was anything.
+        """Run the first transaction: write lost roots to `_ack_due`; return whether there was
+        anything.
 
         1. Take as many roots as there is room for. Progress alone is written
            only now and then.
@@ -278,9 +280,9 @@ class VerdictPartition:
         since_progress_ms = now_ms - self._progress_written_ms  # below 0 the clock was set back
         if not batch.roots and 0 <= since_progress_ms < worker.limits.position_interval_ms:
             return False
-        # what a cut transaction has written already is not accepted again
-        behind = self._accepted_behind
-        roots = [root for root in batch.roots if (root.lost.source, root.position) not in behind]
+        # roots that a cut transaction has accepted are not accepted again
+        accepted = self._accepted_behind
+        roots = [root for root in batch.roots if (root.lost.source, root.position) not in accepted]
         dues = dues_of(worker, roots, now_ms)
         values = [worker.due_codec.encode(due) for due in dues]
         entries: list[Outgoing] = []
@@ -421,7 +423,8 @@ class VerdictPartition:
         return until_ms_by_offset
 
     def _record_strangers(self, due_by_offset: Mapping[int, Due | None], now_ms: int) -> Mapping[int, int]:
-        """Record roots that another group emitted; return by their offsets when they are tried again.
+        """Record roots that another group emitted; return by their offsets when they are tried
+        again.
 
         `due_by_offset` has the entries of roots that were due and are not
         done. Until they are tried again they take no place in a transaction.
@@ -503,7 +506,9 @@ class VerdictPartition:
         self._count_firing(firing, now_ms)
 
     def _remove_done(self, firing: Firing, done_offsets: Collection[int], now_ms: int) -> None:
-        """Remove the roots of a firing that are done; put its others back, some of them for a while."""
+        """Remove the roots of a firing that are done; put its others back, some of them for a
+        while.
+        """
         for root in firing.chosen_roots:
             self.held_up.pop(root.offset, None)
             self._input_by_stranger.pop(root.offset, None)
@@ -529,7 +534,7 @@ class VerdictPartition:
         self.waiting.put_back(remaining, {**held_up_until_ms, **strangers_until_ms})
 
     def _put_new_entries(self, firing: Firing, entry_offsets: Sequence[int]) -> None:
-        """Let the roots of a firing's new entries wait, under the offsets that these got."""
+        """Add the roots of new entries to those that wait, under the offsets that these got."""
         new_entries = [decision for decision in firing.decision_by_offset.values() if decision is not None]
         for (due, value), offset in zip(new_entries, entry_offsets, strict=True):
             self.waiting.put(due, offset, len(value))
@@ -537,7 +542,8 @@ class VerdictPartition:
                 self._refusals.aside.put(input_id_of(due.source), offset, due)
 
     def _abort_refused(self, firing: Firing, error: WindhoverError, now_ms: int) -> None:
-        """Abort a transaction that the broker refused, and record what it refused: an input, or a record.
+        """Abort a transaction that the broker refused, and record what it refused: an input, or a
+        record.
 
         A transaction of several inputs only shows that each of them must be
         tried alone.
@@ -565,7 +571,8 @@ class VerdictPartition:
         error: RecordRefused,
         now_ms: int,
     ) -> None:
-        """Record that a transaction of one input was refused, in which `sent` are the copies and letters.
+        """Record that a transaction of one input was refused, in which `sent` are the copies and
+        letters.
 
         1. Roots that were put aside were tried: they are left alone for
            longer.
@@ -605,7 +612,9 @@ class VerdictPartition:
             self._worker.report("put_aside", input=name, roots=1, root=outcome.due.origin, why=why)
 
     def _leave_alone_if_topic_refuses(self, input_id: int, at_fault: AtFault, now_ms: int) -> None:
-        """Leave an input alone for a while if the fault is its replay topic's, which takes no copies."""
+        """Leave an input alone for a while if the fault is its replay topic's, which takes no
+        copies.
+        """
         if at_fault is AtFault.TOPIC:
             why = self._refusals.why_no_copy(input_id)
             text = f"every copy that was tried is refused ({why}); see `windhover topics check`"
@@ -765,7 +774,9 @@ class VerdictPartition:
 
 
 def _tombstone(due_partition: TopicPartition, due: Due) -> Outgoing:
-    """Return the record of `_ack_due` that ends a root's wait. One that ends with a copy names no cluster."""
+    """Return the record of `_ack_due` that ends a root's wait. One that ends with a copy names no
+    cluster.
+    """
     topic, partition = due_partition
     value, headers, timestamp_ms = None, (), None
     return _outgoing((topic, partition, value, root_key(due), headers, timestamp_ms))

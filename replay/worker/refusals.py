@@ -75,19 +75,20 @@ class Refusals:
     copy was refused alone is its *suspect*.
 
     Attributes:
-        why_given_up: by the offset of a root that dies since its copy was
+        final_refusal_by_offset: by the offset of a root that dies since its copy was
             refused, the broker's words.
         aside: roots that wait, each for itself, until a topic takes them.
     """
 
     def __init__(self, limits: ReplayLimits, in_a_row: dict[int, RefusedInARow]) -> None:
         """Begin with nothing refused; `in_a_row` is by the input's id, and all partitions share it."""
-        self.why_given_up: dict[int, str] = {}
+        self.final_refusal_by_offset: dict[int, str] = {}
         self.aside = RefusedAside(limits.input_retry_ms, limits.fire_max)
         self._limits = limits
         self._in_a_row = in_a_row
         self._search_by_input: dict[int, Narrowing] = {}  # by an input's id
-        self._too_old: set[int] = set()  # offsets of suspects whose copies are older than their topic takes
+        # offsets of suspects whose copies are older than their topic takes
+        self._too_old: set[int] = set()
         # by a root's offset, the broker's words: roots whose copies wait until
         # their topic takes them, and roots whose dead letters were refused
         # alone
@@ -108,7 +109,7 @@ class Refusals:
             self._in_a_row
             or self._search_by_input
             or self.aside
-            or self.why_given_up
+            or self.final_refusal_by_offset
             or self._why_copy_waits
             or self._why_letter_waits
         )
@@ -205,14 +206,18 @@ class Refusals:
             search.record_refused_letter()
 
     def judge_last_suspects(self, input_id: int) -> AtFault:
-        """Decide about the suspects of an input of which nothing else is due; return where the fault lies."""
+        """Decide about the suspects of an input of which nothing else is due; return where the
+        fault lies.
+        """
         search = self._search_by_input[input_id]
         at_fault = search.fault_of_suspects()
         self._conclude(input_id, search, at_fault)
         return at_fault
 
     def why_no_copy(self, input_id: int) -> str:
-        """Return the broker's words on the last copy of an input that was refused alone; empty: none was."""
+        """Return the broker's words on the last copy of an input that was refused alone; empty:
+        none was.
+        """
         in_a_row = self._in_a_row.get(input_id)
         return "" if in_a_row is None else in_a_row.copy_why
 
@@ -222,11 +227,11 @@ class Refusals:
 
     def forget_done(self, offsets: Collection[int]) -> None:
         """Forget the roots of entries that are no more."""
-        if not (self.why_given_up or self._why_copy_waits or self._why_letter_waits or self.aside):
+        if not self.has_refused_lately:  # the usual case
             return
         self.aside.forget_done(offsets)
         for offset in offsets:
-            self.why_given_up.pop(offset, None)
+            self.final_refusal_by_offset.pop(offset, None)
             self._why_copy_waits.pop(offset, None)
             self._why_letter_waits.pop(offset, None)
 
@@ -260,7 +265,7 @@ class Refusals:
                 if offset in self._too_old:
                     self._why_copy_waits[offset] = why
                 else:
-                    self.why_given_up[offset] = why
+                    self.final_refusal_by_offset[offset] = why
                 self._too_old.discard(offset)
         if at_fault is AtFault.TOPIC or search.is_over:
             self._too_old.difference_update(search.suspects)

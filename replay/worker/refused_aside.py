@@ -17,7 +17,8 @@ from replay.records.due import RefusedRoot
 from replay.worker.waiting import DueRoot
 
 _FIRST_WAIT_DIVISOR: Final = 64
-"""The first wait is the longest one divided by this: with 64 s, 1 s, and then 2 s, 4 s and so on."""
+"""The first wait is the longest one divided by this: with 64 s, 1 s, and then 2 s, 4 s and so on.
+"""
 
 
 @dataclass(slots=True)
@@ -91,7 +92,9 @@ class RefusedAside:
         return now_ms + wait_ms
 
     def put(self, input_id: int, offset: int, refused: RefusedRoot) -> None:
-        """Record the entry of a root that is put aside, by this owner of the partition or one before."""
+        """Record the entry of a root that is put aside, by this owner of the partition or one
+        before.
+        """
         why = refused.letter_why or refused.copy_why
         first_of_input = _AsideRoots(set(), why, self._first_wait_ms)
         roots = self._roots_by_input.setdefault(input_id, first_of_input)

@@ -69,7 +69,8 @@ class ReplayService:
         self._topics = topics
         self._worker = self._make_worker(topics, limits=self._limits)
         self._membership: Membership | None = None
-        self._assigned_count = 0  # verdict partitions that the group has assigned to us, opened or not
+        # verdict partitions that the group has assigned to us, opened or not
+        self._assigned_count = 0
         # the reader of verdicts and the partitions that it reads; stale: they
         # are to be assigned again, from where `VerdictPartition.intake` goes on
         self._reader: Reader | None = None
@@ -110,7 +111,8 @@ class ReplayService:
         try:
             worked = self._round(now_ms)
         except Unreachable as error:
-            self._is_reader_stale = True  # read again what a failed poll has fetched and not returned
+            # read again what a failed poll has fetched and not returned
+            self._is_reader_stale = True
             if self._broker.record_failure():
                 self._worker.report("unreachable", error=str(error))
             if self._broker.silent_ms > self._limits.unreachable_ms:

@@ -180,7 +180,9 @@ class Schedule:
         return [DueRoot(due_ms, offset) for due_ms, offset in entries[:limit].tolist()]
 
     def _remove_due_recent(self, now_ms: int) -> I64:
-        """Remove and return the unsorted entries that are due, in any order; later ones stay unsorted."""
+        """Remove and return the unsorted entries that are due, in any order; later ones stay
+        unsorted.
+        """
         recent = self._remove_recent()
         is_due = recent[:, 0] <= now_ms  # column 0 is the due time
         later = recent[~is_due]
@@ -190,7 +192,9 @@ class Schedule:
         return recent[is_due]
 
     def _remove_recent(self) -> I64:
-        """Remove and return all unsorted entries: rows of due time and offset, in the order they came."""
+        """Remove and return all unsorted entries: rows of due time and offset, in the order they
+        came.
+        """
         entries = np.frombuffer(self._recent, np.int64).reshape(-1, 2).copy()
         self._recent = array("q")
         self._recent_due_ms = None
@@ -253,7 +257,9 @@ class _EntryInMemory(NamedTuple):
 
 
 class DueRoots:
-    """Lost roots that wait, each named by the offset of its entry in `_ack_due`, in a schedule by input."""
+    """Lost roots that wait, each named by the offset of its entry in `_ack_due`, in a schedule by
+    input.
+    """
 
     def __init__(self, entries: Mapping[int, I64], in_memory_bytes_max: int) -> None:
         """Start with restored roots, as `DueTable.by_input` returns them.

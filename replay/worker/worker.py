@@ -44,7 +44,9 @@ With 64 s that is after 1 s, and then after 2 s, 4 s and so on up to 64 s.
 """
 
 TopicVersion = tuple[str, str]
-"""A topic's name and the id that Kafka gave it when it was created; created again it has another id."""
+"""A topic's name and the id that Kafka gave it when it was created; created again it has another
+id.
+"""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -250,7 +252,8 @@ class Worker:
     def record_trouble(
         self, input_id: int, error: WindhoverError, now_ms: int, *, is_of_copies: bool = False
     ) -> None:
-        """Record an error that concerns one input: it is left alone for a while, twice as long each time.
+        """Record an error that concerns one input: it is left alone for a while, twice as long each
+        time.
 
         `is_of_copies`: its topic takes no copy; see `Trouble`.
 
@@ -271,7 +274,8 @@ class Worker:
         self.log.stable_ends([TopicPartition(self.names.due, 0)])
 
     def record_success(self, input_ids: Iterable[int], copied_input_ids: Collection[int]) -> None:
-        """Record that a transaction of some inputs was committed; report those whose trouble is over.
+        """Record that a transaction of some inputs was committed; report those whose trouble is
+        over.
 
         It had a copy of each of `copied_input_ids`.
         """
@@ -456,7 +460,8 @@ class Worker:
 
 
 def require_newer_passed_over(log: Log, record: Record, error: UnknownVersion) -> str:
-    """Raise the error for a record of an unknown version, unless an operator lets it be passed over.
+    """Raise the error for a record of an unknown version, unless an operator lets it be passed
+    over.
 
     Then return the error's text. A mark behind the record in the same topic
     lets it pass (`acker.service.passed_over`).

@@ -90,10 +90,10 @@ class FreeTurns(Turns):
             self._only_roots = only_roots(self._places).tolist()
         root = self._only_roots[row]
         if root >= 0:
-            return self._gate.holds(root)
+            return self._gate.why_blocked_now(root)
         # a row with several roots is blocked if one of them is; one without
         # any never is
-        return self._gate.holds_any(roots_at([self._places[row]]))
+        return self._gate.why_any_blocked_now(roots_at([self._places[row]]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,9 +78,16 @@ class Announcer:
         durable_ms: int = UNREACHABLE_MS,
         reads: Collection[int] = (),
     ) -> None:
-        """Open producers for N acker partitions; the query fails if a record takes over `durable_ms`.
+        """Open producers for N acker partitions.
 
-        `reads` are the ids of the inputs that the process reads.
+        Args:
+            log: the cluster.
+            topics: the names of the ack topics.
+            group: whose roots and sessions it writes about.
+            partitions: N.
+            who: the process, as its signs of life name it; None: they do not.
+            durable_ms: a call fails if a record takes longer to be durable.
+            reads: the ids of the inputs that the process reads.
         """
         self._durable_ms = durable_ms
         self._reads = tuple(sorted(reads))
@@ -92,12 +99,13 @@ class Announcer:
         self._partitions = partitions
         self.who = who
         self._cluster_headers = cluster_header(log.cluster_id())
-        self._is_together = False
-        self._is_unflushed = False
+        self._is_together = False  # within `together`
+        self._is_unflushed = False  # an Init or a Take may not be durable yet
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Wait only once, at the end, for the last records of all `init` and `take` calls in this context.
+        """Wait only once, at the end, for the last records of all calls of `send_init` and
+        `send_take` in it.
 
         Until then do not give away anything that was initialised. Each call must have sources of its own.
         """
@@ -109,7 +117,9 @@ class Announcer:
         if self._is_unflushed:
             self._flush()
 
-    def take(self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]) -> None:
+    def send_take(
+        self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]
+    ) -> None:
         """Send the `Take` of a session to acker partitions; with epoch 0 it only asks and changes nothing.
 
         A record has room for some 9,000 sources; the answer that counts is the one that names all.
@@ -124,7 +134,7 @@ class Announcer:
         if not self._is_together:
             self._flush()
 
-    def init(
+    def send_init(
         self,
         name: SessionName,
         now: int,
@@ -144,7 +154,7 @@ class Announcer:
         between, a prefix of each source's parts is initialised. Parts of different sources are waited for
         together: some hundred sources would take as many round trips otherwise.
         """
-        parts = self._parts(roots, specs)
+        parts = self._init_parts(roots, specs)
         has_sent = False
         last_wave = 0
         for (wave, owner, topic), runs in sorted(parts.items()):
@@ -175,12 +185,14 @@ class Announcer:
         if has_sent and not self._is_together:
             self._flush()
 
-    def _parts(
+    def _init_parts(
         self, roots: RootSet, specs: Mapping[int, SourceSpec]
     ) -> dict[tuple[int, int, str], list[SourceRun]]:
-        """Return the runs of each part, by its wave, acker partition and topic.
+        """Return the runs of each part of an Init, by its wave, acker partition and topic.
 
-        Of a source no two parts are in one wave: its lowest acker partition is in wave 0, the next in wave 1.
+        Parts of one wave are sent together, and the next wave once they are durable. Of a source no
+        two parts are in one wave: its lowest acker partition is in wave 0, the next in wave 1. So
+        of each source a prefix of its parts is initialised, wherever the process dies.
         """
         parts: dict[tuple[int, int, str], list[SourceRun]] = {}
         # by source: how many acker partitions before this one have roots of it
@@ -192,7 +204,7 @@ class Announcer:
             wave_by_source.update(roots_of_owner.sources())
         return parts
 
-    def tick(self, name: SessionName, now: int, to: Iterable[int], wall_ms: int | None = None) -> None:
+    def send_tick(self, name: SessionName, now: int, to: Iterable[int], wall_ms: int | None = None) -> None:
         """Send the session's clock `now` to acker partitions: a sign of life.
 
         It carries `wall_ms`, what this machine's clock shows; None: it carries none.
@@ -205,30 +217,38 @@ class Announcer:
             clock_headers = ()  # the first one has it for all: a group may tick in hundreds of partitions
         self._flush()
 
-    def leave(self, name: SessionName, now: int) -> None:
+    def send_goodbye(self, name: SessionName, now: int) -> None:
         """Send the last sign of life of this process, so that a new session need not wait for its silence."""
         tick = Tick(self._group, name.id, name.epoch, now)
         self._send(self._topics.init, SIGNS_AT, tick, sign_headers(self.who, leaves=True))
         self._producer_of(SIGNS_AT).flush(LEAVE_MS)
 
-    def absent(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
-        """Report that the log has no record of roots; `seq` rises in this process's lane."""
+    def send_absent(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
+        """Report to the ackers that the log has no record of roots: their verdict is ABSENT.
+
+        `lane` and `seq`: an acker takes each number of a lane once, and numbers rise. `now` is the
+        session's clock.
+        """
         for (source, block), runs in roots.runs_by_block().items():
-            self._contribute(
+            self._send_acks(
                 Acks(
-                    lane, seq, self._group, name.id, name.epoch, source, block,
+                    lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
+                    source=source, block=block,
                     runs=(), positions=b"", values=b"", absent=runs, touched=b"", touched_at=now,
                 )
             )  # fmt: skip
         self._flush()
 
     def reset_timeouts(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
-        """Begin the timeouts of roots anew, at the session clock `now`; `seq` rises in its own lane."""
+        """Begin the timeouts of roots anew at the session clock `now`; the others as in
+        `send_absent`.
+        """
         for (source, block), runs in roots.runs_by_block().items():
             touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in runs])
-            self._contribute(
+            self._send_acks(
                 Acks(
-                    lane, seq, self._group, name.id, name.epoch, source, block,
+                    lane=lane, seq=seq, group=self._group, session=name.id, epoch=name.epoch,
+                    source=source, block=block,
                     runs=(), positions=b"", values=b"", absent=(), touched=pack_positions(touched),
                     touched_at=now,
                 )
@@ -243,7 +263,7 @@ class Announcer:
         """Return the headers that say who writes, in which cluster, and which inputs it `reads`."""
         return (*sign_headers(self.who, reads=reads), *self._cluster_headers)
 
-    def _contribute(self, acks: Acks) -> None:
+    def _send_acks(self, acks: Acks) -> None:
         """Send a contribution to the acker partition of its block, behind the inits that came before it."""
         if self._is_unflushed:
             self._flush()
@@ -251,6 +271,7 @@ class Announcer:
         self._send(self._topics.ack, owner, acks)
 
     def _flush(self) -> None:
+        """Wait until all that was sent is durable; `Unreachable` if that takes over `durable_ms`."""
         for producer in self._producers:
             producer.flush(self._durable_ms)
         self._is_unflushed = False

@@ -87,30 +87,35 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
 
 
 def _newest_ms(records: Iterable[Record], kind: TimestampType) -> int | None:
+    """Return the latest time of the records whose time is of a kind; None: there is none of it."""
     return max((record.timestamp_ms for record in records if record.timestamp_type == kind), default=None)
 
 
 def wrong_clocks(writers: Iterable[tuple[str, Sequence[WriterTime]]], now_ms: int) -> Mapping[str, str]:
-    """Return what is to be said of clocks that are wrong, by whose they are.
+    """Return a text about each process whose clock is wrong, by its name.
+
+    A clock is compared with the broker's where records have both times, else with this machine's.
 
     Args:
         writers: each process, as a sentence names it, and when its newest signs of life were written.
         now_ms: this machine's time.
     """
-    texts: dict[str, str] = {}
-    for whose, times in writers:
+    text_by_writer: dict[str, str] = {}
+    for writer, times in writers:
         # no append time: the topic keeps what the writer's clock said, and the broker dates nothing
         young = [time for time in times if time.appended_ms is None or now_ms - time.appended_ms <= YOUNG_MS]
         aheads_ms = [time.ahead_ms for time in young if time.ahead_ms is not None]
-        # one record that took a minute to its broker seems to come from a clock that is behind
+        # the smallest one counts: a record that took a minute to its broker seems to come from a
+        # clock that is a minute behind
         ahead_ms = min(aheads_ms, key=abs, default=0)
         if abs(ahead_ms) > CLOCKS_APART_MS:
-            texts[whose] = other_clock_text(whose, ahead_ms, BROKERS)
+            text_by_writer[writer] = other_clock_text(writer, ahead_ms, BROKERS)
             continue
-        # without the broker's time a writer's clock can only be compared with this machine's
+        # without the broker's time only a clock that is ahead of this machine's shows: an old
+        # record may have been written long ago by a clock that is right
         written_ms = [time.written_ms for time in young if time.appended_ms is None]
         leads_ms = [time_ms - now_ms for time_ms in written_ms if time_ms is not None]
         longest_lead_ms = max(leads_ms, default=0)
         if longest_lead_ms > CLOCKS_APART_MS:
-            texts[whose] = other_clock_text(whose, longest_lead_ms, OURS)
-    return texts
+            text_by_writer[writer] = other_clock_text(writer, longest_lead_ms, OURS)
+    return text_by_writer

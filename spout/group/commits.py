@@ -19,6 +19,7 @@ from spout.group.strangers import MovedCommit
 from spout.planning.intake import SourceCursor
 
 COMMIT_EVERY_MS = 3_000
+"""How often the group's offsets are committed while roots are pending."""
 
 COMMIT_IDLE_MS = 500
 """With nothing pending a commit does not wait long: the process may be killed at any moment, and often is."""
@@ -51,6 +52,8 @@ class Committer:
         self._cursors: Mapping[int, SourceCursor] = {}
         # by source, the generation of the last commit; below 0: the next commit is the first of a new one
         self._generations: dict[int, int] = {}
+        # wall times: of the last commit that was tried, of the last `_verify`, and of the last time
+        # that all was committed again; None: not yet
         self._tried_ms: int | None = None
         self._looked_ms: int | None = None
         self._renewed_ms: int | None = None
@@ -58,8 +61,8 @@ class Committer:
         self.refused = ""
         self.moved: dict[int, MovedCommit] = {}
 
-    def follow(self, cursors: Mapping[int, SourceCursor]) -> None:
-        """Keep the leader epochs of these cursors, by source, with the commits from now on."""
+    def use_cursors(self, cursors: Mapping[int, SourceCursor]) -> None:
+        """Take the leader epochs that are committed with each offset from these cursors, by source."""
         self._cursors = cursors
 
     def read_to(self) -> Mapping[int, ReadTo]:
@@ -111,7 +114,13 @@ class Committer:
         return dict(self._committed_offsets)
 
     def _verify(self, now_ms: int) -> None:
-        """Find out what became of our commits; commit again what the broker has forgotten or soon would."""
+        """Find out what became of our commits; commit again what the broker has forgotten or soon
+        would.
+
+        1. Ask the broker which commits it has, and by whom.
+        2. Record those that somebody else made.
+        3. Commit ours again: those that the broker has forgotten, and every `COMMIT_AGAIN_MS` all.
+        """
         try:
             commit_texts = self._commit_texts()
             our_specs = [spec for spec, text in commit_texts if text == COMMITTED_BY]
@@ -120,7 +129,7 @@ class Committer:
             self.failures += 1
             return
         moved_specs = [spec for spec, text in commit_texts if text != COMMITTED_BY]
-        self._note_moved(moved_specs)
+        self._record_moved(moved_specs)
         moved = {spec.source for spec in moved_specs}
         kept_by_broker = {spec.source for spec, _ in commit_texts}
         in_new_generation = {source for source, generation in self._generations.items() if generation < 0}
@@ -135,7 +144,7 @@ class Committer:
         if has_sent and is_time:
             self._renewed_ms = now_ms
 
-    def _note_moved(self, specs: Sequence[SourceSpec]) -> None:
+    def _record_moved(self, specs: Sequence[SourceSpec]) -> None:
         """Record which commits somebody else made; what was committed again since is ours."""
         their_offsets = self._read(specs) if specs else {}
         moved: dict[int, MovedCommit] = {}

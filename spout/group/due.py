@@ -45,7 +45,9 @@ class DueReader(Generic[E]):
     """Follows N partitions of the topic from their beginning.
 
     Attributes:
-        taken_over: by verdict partition, the first record that no replay worker has taken over completely.
+        taken_over: by verdict partition, the offset of the first verdict record of which no replay
+            worker
+            has *taken over* all lost roots, that is written them to `_ack_due`.
     """
 
     def __init__(

@@ -27,21 +27,23 @@ SOURCES_EVERY_MS = 2_000
 
 
 class Growth:
-    """Finds new partitions and adds them to a running session."""
+    """Finds new partitions and adds them to a running session, the session `name`."""
 
     def __init__(self, context: PlannerContext, name: SessionName, now_ms: int) -> None:
+        """Begin with the sources of `context`; new ones are looked for from the next time on."""
         self._context = context
         self._name = name
-        self._looked_ms = now_ms
-        self._sent_ms = now_ms
-        # the sources under way: from their `Take` until all acker partitions have answered it
+        self._looked_ms = now_ms  # when the broker was asked for the topics last, wall time
+        self._sent_ms = now_ms  # when the `Take` was sent last, wall time
+        # the sources that join, from their `Take` until all acker partitions have answered it; and
+        # by source the position at which each begins
         self._joining: dict[int, SourceSpec] = {}
         self._first_positions: dict[int, int] = {}
-        self._answers: Answers | None = None
-        self._reported_lack = ""
+        self._answers: Answers | None = None  # to that `Take`; None: none is under way
+        self._reported_lack = ""  # of partitions of replay topics, as it was reported last
 
     def read(self, partition: int, taken: Taken) -> None:
-        """Read an answer of an acker partition, where a `Take` is under way."""
+        """Read an answer of an acker partition to the `Take` that is under way, if one is."""
         if self._answers is not None:
             self._answers.read(partition, taken)
 
@@ -68,7 +70,7 @@ class Growth:
             new_specs = self._find_new()
             if new_specs and not self._joining:
                 return self._begin_new(new_specs, now, now_ms)
-        return self._taken(now, now_ms) if self._joining else []
+        return self._joined_sources(now, now_ms) if self._joining else []
 
     def _find_new(self) -> dict[int, SourceSpec]:
         """Return the new sources, once their replay topics have partitions for copies.
@@ -97,11 +99,10 @@ class Growth:
             context.log, context.spec, new_specs.values(), begun, context.troubles
         )
         self._first_positions = {source: position_at(0, offset) for source, offset in first_offsets.items()}
-        self._joining = {
-            source: spec
-            for source, spec in new_specs.items()
-            if source in first_offsets  # of the others nobody knows where they begin
-        }
+        self._joining = {}
+        for source, spec in new_specs.items():
+            if source in first_offsets:  # of the others nobody knows where they begin
+                self._joining[source] = spec
         return self._take(now, now_ms) if self._joining else []
 
     def _take(self, now: int, now_ms: int) -> list[NewSource]:
@@ -119,7 +120,7 @@ class Growth:
         self._send(self._context.announcer, now)
         return []
 
-    def _taken(self, now: int, now_ms: int) -> list[NewSource]:
+    def _joined_sources(self, now: int, now_ms: int) -> list[NewSource]:
         """Return the joining sources, with their free positions, once all acker partitions answered.
 
         Until then repeat the `Take` to those that have not, and return nothing.
@@ -150,7 +151,7 @@ class Growth:
         """Send the `Take` of the joining sources to acker partitions that have not answered it."""
         missing = [] if self._answers is None else self._answers.missing
         takes = [spec.taken_from(self._first_positions[source]) for source, spec in self._joining.items()]
-        announcer.take(self._name, now, takes, missing)
+        announcer.send_take(self._name, now, takes, missing)
 
 
 NewSource = tuple[SourceSpec, SourceCursor]

@@ -6,8 +6,10 @@
    emitted since, comes before the answer to the question.
 2. A fresh checkpoint does not take the group of an owner that lives. It waits until the owner gave no sign of
    life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
-3. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not answer. The
-   epoch of a new session is the owner's plus one.
+3. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not
+   answer. A
+   *round* is one `Take` with its answers. The epoch of a new session is the owner's plus one; to
+   create it is to *draw* it.
 4. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
    whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
    A query that writes exactly once is always a new session, also with the journal of another one.
@@ -136,8 +138,10 @@ class _TakeRound:
             self.answers.read(partition, event)
             self.answered_at[partition] = offset
 
-    def wait(self, now_ms: int) -> int:
-        """Record when the first answer came; return how long it has waited for all of them, ms."""
+    def record_wait(self, now_ms: int) -> int:
+        """Record whether the first answer has come; return how long it has waited for all of them,
+        ms.
+        """
         waited_ms = self._waited.read(now_ms)
         if self._first_answer_ms is None and len(self.answers.missing) < self._partitions:
             self._first_answer_ms = waited_ms
@@ -167,7 +171,7 @@ class _HolderWatch:
 
         Raises `SessionRefused`: it lives.
         """
-        self._presence.look(now_ms)
+        self._presence.read_new_signs(now_ms)
         holder = self._presence.newest(owner)
         if self._presence.lives(holder):
             raise self._refused_by(holder)
@@ -186,7 +190,9 @@ class _HolderWatch:
     def _refused_by(self, holder: SessionName) -> SessionRefused:
         """Build the error for a group whose holder lives."""
         spec = self._spec
-        is_of_this_application = self._who is not None and self._presence.is_of(holder, self._who)
+        is_of_this_application = self._who is not None and self._presence.is_same_application(
+            holder, self._who
+        )
         return SessionRefused(
             f"group {spec.group} is held by {self._presence.describe(holder)}, and this one, with"
             " a checkpoint of its own, would end it; stop that one, or take the group over with"
@@ -237,11 +243,13 @@ class Opening:
         self._troubles = context.troubles
         self._leave_out = context.leave_out
         self._journal = journal
+        # by source: when a former process left it out, since it had no leader
         self._left_out_before = dict.fromkeys(journal.waits, journal.at_ms)
         self._new_id = new_id
+        # by acker partition, then by source: the generation that it answered last
         self._generations: Mapping[int, Mapping[int, int]] = {}
         self._has_reported_wait = False
-        self._holder: _HolderWatch | None = None  # where nobody would be ended
+        self._holder: _HolderWatch | None = None  # None: nobody is waited for
         self._grant_epoch = grant_epoch
         if journal.session:
             self._check_commits_of_journal(now_ms)
@@ -261,10 +269,10 @@ class Opening:
             SessionRefused: a higher session owns the group, or a living one and this checkpoint is fresh.
             Disagreement: N, a topic or a committed offset differs between the ackers and this process.
         """
-        waited_ms = self._round.wait(now_ms)
+        waited_ms = self._round.record_wait(now_ms)
         silent = self._round.answers.missing
         if not silent:
-            self._answered(now_ms)
+            self._go_on_answered(now_ms)
             return
         if waited_ms >= GIVE_UP_MS:
             raise Unreachable(
@@ -311,19 +319,27 @@ class Opening:
     def _begin(self, now_ms: int) -> None:
         """Ask who owns the group: a `Take` of epoch 0 that names no source."""
         question = SessionName(0, self._new_id + QUESTION_SUFFIX)
-        self._take(SessionEvent.QUESTION_SENT, question, {}, now_ms, now_ms)
+        self._take(SessionEvent.QUESTION_SENT, question, {}, clock_ms=now_ms, now_ms=now_ms)
 
     def _take(
         self,
         event: SessionEvent,
         name: SessionName,
-        sources: Mapping[int, TakeSource],
-        now: int,
+        takes: Mapping[int, TakeSource],
+        *,
+        clock_ms: int,
         now_ms: int,
     ) -> None:
-        """Send a `Take` to all acker partitions, which is `event` for the session; the answers begin anew."""
+        """Begin a round: send a `Take` to all acker partitions, which is `event` for the session.
+
+        Args:
+            name: the session that takes, or that of the question.
+            takes: by source, how it is taken.
+            clock_ms: the session's clock.
+            now_ms: wall time.
+        """
         self._session.process(event)
-        self._round = _TakeRound(self._spec, name, sources, now, now_ms)
+        self._round = _TakeRound(self._spec, name, takes, clock_ms, now_ms)
         self._send(range(self._spec.partitions), now_ms)
 
     def _send(self, partitions: range | list[int], now_ms: int) -> None:
@@ -334,20 +350,20 @@ class Opening:
         takes = self._round.takes
         for partition in partitions:
             for step in generation_steps(takes, self._generations.get(partition, {})):
-                self._announcer.take(name, now, step, [partition])
-        self._announcer.take(name, now, takes, partitions)
+                self._announcer.send_take(name, now, step, [partition])
+        self._announcer.send_take(name, now, takes, partitions)
 
-    def _answered(self, now_ms: int) -> None:
-        """Go on, since all acker partitions have answered."""
+    def _go_on_answered(self, now_ms: int) -> None:
+        """Go on, since all acker partitions have answered the question or the `Take`."""
         self._generations = self._round.answers.generations()
         match self._session.state:
             case SessionState.ASKING | SessionState.AWAITING_SILENCE:
-                self._question_answered(self._round.answers, now_ms)
+                self._take_unless_held(self._round.answers, now_ms)
             case SessionState.TAKING | SessionState.RESUMING | SessionState.RESUMING_AGAIN:
                 if self._round.answers.refusals:
-                    self._refused(self._round.answers, now_ms)
+                    self._draw_or_raise(self._round.answers, now_ms)
                 else:
-                    self._accepted(self._round, now_ms)
+                    self._open_or_take_again(self._round, now_ms)
             case SessionState.TAKEN | SessionState.RESUMED:
                 pass  # the planner has not taken up what was opened
             case (
@@ -369,27 +385,37 @@ class Opening:
         """Whether the session of the journal goes on, if it is not refused."""
         return bool(self._journal.session) and self._grant_epoch is None
 
-    def _question_answered(self, answers: Answers, now_ms: int) -> None:
-        """Take the group: as the session of the journal, or as a new one once nobody lives who has it."""
+    def _take_unless_held(self, answers: Answers, now_ms: int) -> None:
+        """Take the group, now that it is known who owns it.
+
+        1. A restart takes it as the session of its journal.
+        2. Else nothing is done as long as the owner may live.
+        3. Then it is taken as a new session: commits that somebody moved are refused, and sources
+           are rewound where that was asked for.
+        """
+        # 1. restart
         journalled = SessionName(self._journal.epoch, self._journal.session)
         self._refuse_past_store(answers.owner)
         if self._resumes:
             self._refuse_past_store(journalled)
-            sources = self._continued_or_starting(answers.sources())
-            self._take(SessionEvent.SESSION_RESUMED, journalled, sources, now_ms, now_ms)
+            takes = self._continued_or_starting(answers.sources())
+            self._take(SessionEvent.SESSION_RESUMED, journalled, takes, clock_ms=now_ms, now_ms=now_ms)
             return
+        # 2. an owner that may live
         is_others = answers.owner != journalled
         if self._holder is not None and is_others and self._holder.may_live(answers.owner, now_ms):
             self._session.process(SessionEvent.HOLDER_MAY_LIVE)
             return
         self.close()  # nobody is waited for any more
+        # 3. a new session
         histories = answers.sources()
         if self._spec.checks_commits:
             self._check_commits(histories, now_ms)
         self._report_carried(histories)
-        self._draw(answers.owner, self._rewound(self._continued_or_starting(histories)), now_ms)
+        takes = self._rewound(self._continued_or_starting(histories))
+        self._draw(answers.owner, takes, now_ms)
 
-    def _accepted(self, accepted: _TakeRound, now_ms: int) -> None:
+    def _open_or_take_again(self, accepted: _TakeRound, now_ms: int) -> None:
         """Begin with what the acker partitions answered, unless the group has to be taken once more."""
         histories = accepted.answers.sources()
         if any(histories[take.source].generation > take.generation for take in accepted.takes):
@@ -398,13 +424,15 @@ class Opening:
             highest = {
                 take.source: self._as_before(take.source, histories[take.source]) for take in accepted.takes
             }
-            self._take(SessionEvent.GENERATIONS_APART, accepted.name, highest, accepted.now, now_ms)
+            self._take(
+                SessionEvent.GENERATIONS_APART, accepted.name, highest, clock_ms=accepted.now, now_ms=now_ms
+            )
         elif self._session.is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
-            self._leave_clock(now_ms)
+            self._draw_with_sound_clock(now_ms)
         elif self._session.state is SessionState.RESUMING and accepted.first_answer_age_ms() >= STEP_MS_MAX:
             # the process before may have moved the clock of the session since
             takes = {take.source: take for take in accepted.takes}
-            self._take(SessionEvent.ANSWER_IS_OLD, accepted.name, takes, accepted.now, now_ms)
+            self._take(SessionEvent.ANSWER_IS_OLD, accepted.name, takes, clock_ms=accepted.now, now_ms=now_ms)
         else:
             self._open(accepted, now_ms)
 
@@ -413,13 +441,14 @@ class Opening:
         """The clock with which a restart goes on."""
         return max(self._round.answers.clock, self._journal.now)
 
-    def _draw(self, owner: SessionName, sources: Mapping[int, TakeSource], now_ms: int) -> None:
-        """Create a session above the owner's; its clock begins no lower than any clock before it.
+    def _draw(self, owner: SessionName, takes: Mapping[int, TakeSource], now_ms: int) -> None:
+        """Create a session above the owner's, and take the group with it.
+
+        Its clock begins no lower than any clock before it. An epoch that no session can have, and a
+        clock that is far ahead, were written by a stranger, or by a machine with a wrong clock.
+        They are left behind: ackers let any session follow on such an owner.
 
         Raises `SessionRefused`: a store may have what is open, and this session does not open it.
-
-        An epoch that no session can have, and a clock that is far ahead, were written by a stranger, or by a
-        machine with a wrong clock. They are left behind: ackers let any session follow on such an owner.
         """
         group = self._spec.group
         self._refuse_past_store(owner)
@@ -436,7 +465,7 @@ class Opening:
             epoch = self._grant_epoch(epoch)
             new_id += STORE_SUFFIX
         name = SessionName(epoch, new_id)
-        self._take(SessionEvent.SESSION_DRAWN, name, sources, clock_ms, now_ms)
+        self._take(SessionEvent.SESSION_DRAWN, name, takes, clock_ms=clock_ms, now_ms=now_ms)
 
     def _refuse_past_store(self, name: SessionName) -> None:
         """Refuse to follow on a session that writes into a store, which this one would not open.
@@ -454,8 +483,11 @@ class Opening:
             " --without-store, then start with a fresh checkpoint"
         )
 
-    def _leave_clock(self, now_ms: int) -> None:
-        """Go on with a new session, since no acker takes a tick with the clock of this one."""
+    def _draw_with_sound_clock(self, now_ms: int) -> None:
+        """Go on with a new session, since no acker takes a tick with the clock of this one.
+
+        Raises `Disagreement`: the option `take_over` is not given.
+        """
         if not self._spec.take_over:
             raise clock_ahead(self._round.name, self._spec, self._clock_ms - now_ms)
         answers = self._round.answers
@@ -464,16 +496,18 @@ class Opening:
     def _rewound(self, takes: Mapping[int, TakeSource]) -> dict[int, TakeSource]:
         """Return how sources are taken where some are to be rewound: these begin a new generation.
 
-        With them begin the sources whose replay topic was created again.
+        With them begin the sources whose replay topic was created again. The others are as in
+        `takes`.
         """
-        offsets: dict[int, int] = {}
+        offset_by_source: dict[int, int] = {}  # at which the new generation begins
         if self._spec.rewind:
             for source, spec in self._sources.items():
                 if spec.is_replay and source in takes and takes[source].topic_id != spec.topic_id:
-                    offsets[source] = 0  # its topic was created again: it is read from its beginning
-        offsets |= self._spec.rewind
+                    offset_by_source[source] = 0  # its topic was created again: it is read from its beginning
+        offset_by_source |= self._spec.rewind
         rewound = dict(takes)
-        for source, offset in offsets.items():
+        for source, offset in offset_by_source.items():
+            # a source that is taken for the first time has generation 0 before
             former = takes.get(source) or self._sources[source].taken_from(0)
             generation = former.generation + 1
             if generation > GENERATION_MAX:
@@ -511,21 +545,27 @@ class Opening:
         )
 
     def _check_commits_of_journal(self, now_ms: int) -> None:
-        """Refuse moved offsets of sources of which the journal has emitted something."""
-        marks = self._journal.sources
-        begun = [
-            self._sources[source]
-            for source, mark in marks.items()
-            if mark.next > mark.from_ and source in self._sources
-        ]
-        emitted_to = {source: int(offset_of(mark.next)) for source, mark in marks.items()}
-        reached = Reached(emitted_to, self._journal.at_ms or None)
+        """Raise `Disagreement` if somebody moved the offsets of a source that the journal has
+        emitted of.
+        """
+        begun: list[SourceSpec] = []
+        emitted_to: dict[int, int] = {}  # by source, an offset
+        for source, mark in self._journal.sources.items():
+            emitted_to[source] = int(offset_of(mark.next))
+            has_emitted = mark.next > mark.from_
+            if has_emitted and source in self._sources:
+                begun.append(self._sources[source])
+        # 0: an older version did not journal it
+        reached = Reached(emitted_to, at_ms=self._journal.at_ms or None)
         check_commits(self._log, self._spec.group, begun, reached, now_ms)
 
     def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
-        """Refuse moved offsets of sources of whose present generation something is initialised."""
+        """Raise `Disagreement` if somebody moved the offsets of a source that the ackers know.
+
+        That is one of whose present generation something is initialised.
+        """
         begun: list[SourceSpec] = []
-        emitted_to: dict[int, int] = {}
+        emitted_to: dict[int, int] = {}  # by source, an offset
         for source, spec in self._sources.items():
             history = histories.get(source)
             if history is None:
@@ -577,9 +617,11 @@ class Opening:
                 takes[source] = spec.taken_from(position_at(0, starts[source]))
         return takes
 
-    def _refused(self, answers: Answers, now_ms: int) -> None:
+    def _draw_or_raise(self, answers: Answers, now_ms: int) -> None:
         """Draw a new session, where a restart that is refused may take over; else raise why it is refused."""
-        spec, name, owner = self._spec, self._round.name, answers.owner
+        spec = self._spec
+        name = self._round.name
+        owner = answers.owner
         if spec.take_over and self._session.is_restart and owner > name:
             self._draw(owner, self._continued_or_starting(answers.sources()), now_ms)
             return
@@ -593,6 +635,7 @@ class Opening:
 
 
 def _numbers_text(partitions: Sequence[int]) -> str:
+    """Return the numbers of partitions as a sentence has them: ``0, 3, 7``."""
     return ", ".join(map(str, partitions))
 
 

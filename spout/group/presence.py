@@ -46,6 +46,7 @@ CLIPPED_MS: Final = 2 * SIGN_EVERY_MS
 """After an acker has shortened the log, signs may be missing: a new session waits so long for new ones."""
 
 SIGNS_EVERY_MS: Final = 250
+"""New signs are read at most so often."""
 
 TIMES_MAX: Final = 20
 """Of so many of the newest signs of a session it is kept when they were written."""
@@ -65,8 +66,8 @@ READS_HEADER: Final = "windhover.reads"
 class Who(NamedTuple):
     """The process that gives a sign of life, which began at `since_ms`, wall time.
 
-    `space` is the boot and the namespace in which `pid` is valid, unique among all machines and containers;
-    empty: unknown.
+    `space` is in which boot of which machine, and in which container, `pid` is valid; empty:
+    unknown.
     """
 
     host: str
@@ -77,6 +78,7 @@ class Who(NamedTuple):
 
     @classmethod
     def here(cls, application: str, now_ms: int) -> Self:
+        """Return this process, which runs an application that people know by its name."""
         return cls(socket.gethostname(), application, os.getpid(), now_ms, _space())
 
     @property
@@ -102,6 +104,7 @@ class Who(NamedTuple):
         """Return the process that gave a sign; None: an older version or something else wrote the record."""
         value = dict(headers).get(WHO_HEADER)
         try:
+            # a list in the order in which `sign_headers` writes it
             host, application, pid, since_ms, space = json.loads(value or b"")
             return cls(
                 host=_shortened(host),
@@ -163,8 +166,8 @@ class Sign(NamedTuple):
     leaves: bool
 
 
-SignsByProcess = dict[Who | None, Sign]
-"""None: the process that an older version's signs do not name."""
+SignByProcess = dict[Who | None, Sign]
+"""The newest sign of each process; None: the process that an older version's signs do not name."""
 
 
 class Presence:
@@ -175,21 +178,25 @@ class Presence:
     ) -> None:
         """Read the signs of the last `SILENT_MS_MAX`.
 
-        A `patient` one waits for a partition that has no leader as long as a question may, for who begins
-        when it has one. Else it raises `PartitionStands` at once.
+        1. Find from which offset on each partition has signs that count.
+        2. Read them from there.
+
+        `patient`: wait for a partition that has no leader, as long as a request to the broker may take. Else
+        raise `PartitionStands` at once.
         """
         self._topic = topic
         self._group = group
         self._unknown_text = f"whether the owner of group {group} lives"
         self._began_ms = now_ms
-        self._passed = PassedTime(now_ms)
-        self._looked_at_ms = 0
+        self._passed = PassedTime(now_ms)  # since the first read, by a clock that is never set
+        self._looked_at_ms = 0  # when new signs were read last, by `_passed`
         self._codec = wire_codec()
-        self._signs_by_session: dict[SessionName, SignsByProcess] = {}
+        self._signs_by_session: dict[SessionName, SignByProcess] = {}
         self._seen_since_first_read: set[SessionName] = set()
         # None: its process is of an older version, which does not say what it reads
         self._input_ids_by_session: dict[SessionName, frozenset[int] | None] = {}
         self._times_by_session: dict[SessionName, list[WriterTime]] = {}
+        # 1. from where
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         since_ms = max(0, now_ms - SILENT_MS_MAX)
         if patient:
@@ -204,6 +211,7 @@ class Presence:
         self._follower = Follower(
             log, places, first=first_offsets, committed=False, on_damage=damage_passed_over(log)
         )
+        # 2. read
         with ExitStack() as undo:
             undo.callback(self.close)
             for record in self._follower.read():
@@ -214,7 +222,7 @@ class Presence:
             undo.pop_all()
         self._has_read_earlier_signs = self._follower.is_whole
 
-    def look(self, now_ms: int) -> None:
+    def read_new_signs(self, now_ms: int) -> None:
         """Read new signs, at most once in `SIGNS_EVERY_MS`; before, what the first read did not get.
 
         Raises `Unreachable`: the broker did not send that within `UNREAD_MS_MAX`; `PartitionStands`: a
@@ -240,10 +248,10 @@ class Presence:
         """Return whether a session gave a sign of life since the first read, and has not ended since."""
         return name in self._seen_since_first_read and bool(self._times_of_living(name))
 
-    def is_of(self, name: SessionName, who: Who) -> bool:
-        """Return whether a process of the same application on the same host runs a session."""
+    def is_same_application(self, name: SessionName, who: Who) -> bool:
+        """Return whether a session is run by the application of `who`, on the same host."""
         for process in self._signs_by_session.get(name, ()):
-            if process is None:
+            if process is None:  # an older version, which does not say
                 continue
             if (process.host, process.application) == (who.host, who.application):
                 return True
@@ -327,7 +335,10 @@ class Presence:
         self._follower.close()
 
     def _read(self, record: Record) -> SessionName | None:
-        """Record a sign; return its session; None: the record is no sign, or the last one of a process."""
+        """Record a record that is a sign, and return its session.
+
+        None: it is no sign of this group, or the last one of a process.
+        """
         try:
             event = self._codec.decode(record.value)
         except CodecError:

@@ -45,13 +45,17 @@ class Begun(NamedTuple):
 
 
 def _start_of(source: SourceSpec, spec: PlannerSpec, begun: Begun) -> str | int:
-    """Return where a group begins to read a source: ``earliest``, ``latest``, or a time, ms since 1970.
+    """Return where a group begins to read a source, as its input or the query says.
 
-    One that was left out and was to begin at ``latest`` begins `WRITERS_WAIT_MS` before it was left out.
+    That is ``earliest``, ``latest``, another word for the group's commit, or a time, ms since 1970.
+    For a source that was left out and was to begin at ``latest`` it is a time: nobody knows where
+    it ended then.
+    ended then.
     """
     start = spec.start if spec.start is not None else source.input.start
     if start == "latest" and source.source in begun.left_out:
-        # nobody knows where it ended when it was left out, and records may have come since
+        # a record that came since may be older than that, by as long as its producer could not
+        # write it
         left_out_ms = begun.left_out[source.source]
         return max(0, left_out_ms - WRITERS_WAIT_MS)
     return start
@@ -88,7 +92,7 @@ def starting_offsets(
             sources_by_start.setdefault(_start_of(source, spec, begun), []).append(source)
     for start, starting in sources_by_start.items():
         answers = _offsets(log, spec.group, start, [source.place for source in starting])
-        troubles.note(answers)
+        troubles.record_answers(answers)
         for source in starting:
             if source.place in answers.offsets:
                 first_offsets[source.source] = answers.offsets[source.place]
@@ -98,26 +102,29 @@ def starting_offsets(
 def _committed_by_spouts(
     log: Log, group: str, places: list[TopicPartition], troubles: Troubles
 ) -> Mapping[TopicPartition, int]:
-    """Return commits of spouts that are in the log; of one that was cut they say nothing."""
+    """Return the committed offsets that a spout wrote, by partition, and that are in the log.
+
+    One that is behind the end says nothing: the log was cut.
+    """
     metadata = log.commit_metadata(group, places)
     ours = [place for place, text in metadata.items() if text == COMMITTED_BY]
     commits = log.committed(group, ours)
     answers = log.bounds(Bound.END, ours)
-    troubles.note(answers)
+    troubles.record_answers(answers)
     ends = answers.offsets
     return {place: offset for place, offset in commits.items() if place in ends and offset <= ends[place]}
 
 
 def _offsets(log: Log, group: str, start: str | int, places: list[TopicPartition]) -> OffsetAnswers:
-    """Return where partitions begin: by an end of the log, a time in ms, or the group's commits.
+    """Return the first offset of partitions, for a start as `_start_of` returns it.
 
-    One without a commit begins at the start of its log.
+    By the group's commits a partition without one begins at the start of its log.
     """
-    if isinstance(start, int):
+    if isinstance(start, int):  # a time
         return log.bounds(start, places)
     if start in ("latest", "earliest"):
         return log.bounds(Bound.STABLE_END if start == "latest" else Bound.START, places)
-    committed = log.committed(group, places)  # which no leader needs to say
+    committed = log.committed(group, places)  # known without the partition's leader
     earliest = log.bounds(Bound.START, [place for place in places if place not in committed])
     return OffsetAnswers({**earliest.offsets, **committed}, earliest.troubles)
 
@@ -194,9 +201,9 @@ def refused_by_acker(answers: Answers, name: SessionName, group: str) -> Disagre
     """Build the error for a `Take` that acker partitions refuse; it names the first of them."""
     partition, reason = next(iter(answers.refusals.items()))
     cure = "make topics.yaml agree with the ackers'"
-    if AHEAD in reason:
+    if AHEAD in reason:  # by this machine's clock the session would be one of the future
         cure = "set the clock of this machine"
-    elif CLAIMED in reason:
+    elif CLAIMED in reason:  # another group has the input's id
         cure += ", or free the id with `windhover acker free` where that group has no right to it"
     return Disagreement(
         f"acker partition {partition} refuses session {name} of group {group}: {Untrusted(reason)}; {cure}"

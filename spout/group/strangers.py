@@ -131,14 +131,16 @@ class StrangerWatch:
     """
 
     def __init__(self, log: Log, group: str, report: Report) -> None:
+        """Watch the group of a spout; `report` gets the events."""
         self.strangers: Sequence[GroupMember] = ()
         self._log = log
         self._group = group
         self._report = report
-        self._checked_ms: int | None = None
-        self._wait = LongWait(first_ms=0)
+        self._checked_ms: int | None = None  # when the broker was asked last, wall time
+        # says when a report is due: at once, then each minute
+        self._report_times = LongWait(first_ms=0)
         self._is_reported = False
-        self._was_refused = False
+        self._was_refused = False  # whether the broker refused the last commit
 
     def step(self, refused: str, now_ms: int) -> None:
         """Ask if it is time to, and report what has changed.
@@ -164,15 +166,15 @@ class StrangerWatch:
             self._report_strangers(refused, now_ms)
         elif self._is_reported:
             self._is_reported = False
-            self._wait.over()
+            self._report_times.over()
             self._report("stranger_left_group", {"group": self._group, "why": "its commits go on"})
 
     def _report_strangers(self, refused: str, now_ms: int) -> None:
-        """Report at once, and then each minute, who keeps our commits back."""
+        """Report who keeps our commits back, at once and then each minute; see `step`."""
         names = members_text(self.strangers) or UNNAMED.format(shell_word(self._group))
         self._is_reported = True
-        since_ms = self._wait.record_wait(names, now_ms)
-        if since_ms is None:
+        since_ms = self._report_times.record_wait(names, now_ms)
+        if since_ms is None:  # the last report is not a minute ago
             return
         fields: dict[str, object] = {
             "group": self._group,

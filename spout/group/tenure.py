@@ -96,7 +96,14 @@ class Sibling:
 
 
 class Tenure:
-    """The state of one session in one process."""
+    """The state of one session in one process.
+
+    Attributes:
+        cursors: by source, its free positions.
+        window: what is pending.
+        unjournalled: what a former process initialised, and no batch of the journal has.
+        sibling: the process before; None: it is certain that it is gone.
+    """
 
     def __init__(
         self, name: SessionName, clock: SessionClock, cursors: Mapping[int, SourceCursor], partitions: int
@@ -108,7 +115,7 @@ class Tenure:
         self.window = Window()
         self.unjournalled: list[SourceRun] = []
         self.sibling: Sibling | None = None
-        self._clock_stands = False
+        self._clock_stands = False  # see `stop_clock`
         self._pending_count_by_partition = Counter[int]()
         self._partitions = partitions
         for source, cursor in cursors.items():
@@ -159,19 +166,24 @@ class Tenure:
         Some roots may be initialised and their batch not committed: by a clock that stands, none of
         them times out.
         """
-        self.look(now_ms)
+        self.advance_clock(now_ms)
         self._clock_stands = True
 
     def start_clock(self) -> None:
         """Go on with the clock from where it stands."""
         self._clock_stands = False
 
-    def look(self, now_ms: int) -> int:
-        """Move the session's clock on by this machine's, and return it, ms."""
+    def advance_clock(self, now_ms: int) -> int:
+        """Move the session's clock on by this machine's, and return it, ms.
+
+        It stands while no root is pending here, unless the process before may live; and after
+        `stop_clock`.
+        """
         is_idle = self.is_idle and self.sibling is None
-        now = self.clock.look(now_ms, idle=is_idle or self._clock_stands)
+        now = self.clock.advance(now_ms, idle=is_idle or self._clock_stands)
         if is_idle:
-            self.clock.sent()  # the tick that follows an Init adds at most a second to its clock
+            # the tick that follows an Init adds at most a second to its clock
+            self.clock.record_sent()
         return now
 
     def grace_ms(self, now_ms: int) -> int:
@@ -195,13 +207,17 @@ class Tenure:
         return pending
 
     def marks(self) -> dict[int, SourceMark]:
-        """Return what batches have emitted of each source; what still waits in `unjournalled` is a gap."""
-        marks = {source: cursor.mark() for source, cursor in self.cursors.items()}
+        """Return by source what batches have emitted of it, for the journal.
+
+        What is in `unjournalled` still is initialised, and no batch has emitted it: it is a gap.
+        """
+        mark_by_source = {source: cursor.mark() for source, cursor in self.cursors.items()}
         for source, start, end in self.unjournalled:
-            gaps = PositionSet(marks[source].gaps)
+            mark = mark_by_source[source]
+            gaps = PositionSet(mark.gaps)
             gaps.add(start, end)
-            marks[source] = marks[source]._replace(gaps=tuple(gaps))
-        return marks
+            mark_by_source[source] = mark._replace(gaps=tuple(gaps))
+        return mark_by_source
 
     def emit(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
         """Record ranges as emitted: no longer free, and pending unless nothing is tracked.
@@ -221,15 +237,15 @@ class Tenure:
     def settle(self, partition: int, verdicts: Verdicts) -> int:
         """Settle what an acker partition decided; return how many of these roots were pending."""
         settled_count = 0
-        for verdict, runs in verdicts.done():
+        for verdict, runs in verdicts.done():  # ACKED and ABSENT
             runs_by_source: dict[int, list[PositionRun]] = {}
             for source, start, end in sorted(runs):
                 runs_by_source.setdefault(source, []).append(PositionRun(start, end))
             for source, source_runs in runs_by_source.items():
-                settled_count += self._settle(source, source_runs, verdict)
+                settled_count += self._settle_source(source, source_runs, verdict)
         for lost in verdicts.lost:
             lost_runs = list(PositionSet.of_positions(positions(lost.positions)))
-            settled_count += self._settle(lost.source, lost_runs, lost.reason)
+            settled_count += self._settle_source(lost.source, lost_runs, lost.reason)
         self._pending_count_by_partition[partition] -= settled_count
         return settled_count
 
@@ -247,20 +263,21 @@ class Tenure:
         """Return for each source the position below which everything is settled."""
         settled_below: dict[int, int] = {}
         for source, cursor in self.cursors.items():
-            committable = self.window.committable(source)
-            if committable is None:  # nothing was emitted yet
+            first_unsettled = self.window.committable(source)
+            if first_unsettled is None:  # nothing was emitted yet
                 settled_below[source] = cursor.first_free
             else:
                 # a gap, which was never emitted, stops the commit as a pending root does
-                settled_below[source] = min(committable, cursor.first_free)
+                settled_below[source] = min(first_unsettled, cursor.first_free)
         return settled_below
 
-    def _settle(self, source: int, runs: Sequence[PositionRun], verdict: Verdict) -> int:
+    def _settle_source(self, source: int, runs: Sequence[PositionRun], verdict: Verdict) -> int:
         """Settle runs of a source, ascending; return how many roots of them were pending."""
         cursor = self.cursors.get(source)
-        if cursor is None or not runs:
+        if cursor is None or not runs:  # this process does not read the source
             return 0
         settled_count = self.window.settle(source, runs, verdict)
+        # perhaps one of them is free here, and was emitted elsewhere
         if runs[-1].end > cursor.first_free:
             self._use_decided(source, cursor, runs)
         return settled_count
@@ -300,7 +317,7 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
         for source, history in opened.histories.items()
     }
     clock = SessionClock(opened.now, now_ms)
-    clock.sent()  # the acker partitions have this value already
+    clock.record_sent()  # the acker partitions have this value already
     tenure = Tenure(opened.name, clock, cursors, partitions)
     if opened.is_restart:
         # the session goes on: the process before may still live, and what it left pending is pending here

@@ -27,8 +27,8 @@ class Troubles:
         self._log = log
         self._text_by_place: dict[TopicPartition, str] = {}
         self._standing_watch = StandingPartitions()
-        self._reported: set[TopicPartition] = set()
-        self._requested_ms: int | None = None
+        self._reported: set[TopicPartition] = set()  # that they stand, and not yet that they go on
+        self._requested_ms: int | None = None  # when Kafka was asked about them last, wall time
 
     def __contains__(self, place: TopicPartition) -> bool:
         return place in self._text_by_place
@@ -36,7 +36,7 @@ class Troubles:
     def __bool__(self) -> bool:
         return bool(self._text_by_place)
 
-    def note(self, answers: OffsetAnswers) -> None:
+    def record_answers(self, answers: OffsetAnswers) -> None:
         """Record what a question got: a partition with an answer is in no trouble any more."""
         for place in answers.offsets:
             self._text_by_place.pop(place, None)
@@ -59,7 +59,7 @@ class Troubles:
         is_time_to_ask = self._requested_ms is None or not 0 <= now_ms - self._requested_ms < ASK_EVERY_MS
         if self._text_by_place and is_time_to_ask:
             self._requested_ms = now_ms
-            self.note(self._log.bounds(Bound.END, self._text_by_place))
+            self.record_answers(self._log.bounds(Bound.END, self._text_by_place))
 
         # Of a partition in trouble the texts are news when they last. One that was reported is
         # watched until it has gone on, since that is news, too.

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from acker.errors import TrackingError
-from spout.planning.order import Slip
+from spout.planning.order import GateState
 from spout.publishing.fold import TaskReport
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.messages import MessageRows
@@ -33,14 +33,14 @@ class Feed(NamedTuple):
         anchors: of the rows; None: the rows have them in themselves, as they
             come from a stage before.
         rows_before: how many rows the task was fed before.
-        slip: which rows are read in order, and which earlier ones have failed
-            (`spout.planning.order`); None: none is read in order.
+        gate_state: what the gate of the task knows of rows in lines; None: they
+            are in none.
     """
 
     rows: Rows
     anchors: Anchors | None
     rows_before: int = 0
-    slip: Slip | None = None
+    gate_state: GateState | None = None
 
     def blocks(self, size: int) -> list[Feed]:
         """Return it in blocks of `size` rows, the last with what is left.
@@ -93,7 +93,7 @@ class _PackedFeed(NamedTuple):
     rows: _PackedArrowRows | tuple[Any, ...]
     anchors: _PackedAnchors | None
     rows_before: int
-    slip: Slip | None
+    gate_state: GateState | None
 
 
 def pack_feed(feed: Feed) -> bytes:
@@ -107,7 +107,7 @@ def pack_feed(feed: Feed) -> bytes:
     if feed.anchors is not None:
         batch = pa.RecordBatch.from_arrays([feed.anchors.column], names=["anchor"])
         anchors = _PackedAnchors(feed.anchors.carry, _pack([batch]), feed.anchors.subscriptions)
-    return pickle.dumps(_PackedFeed(rows, anchors, feed.rows_before, feed.slip), protocol=5)
+    return pickle.dumps(_PackedFeed(rows, anchors, feed.rows_before, feed.gate_state), protocol=5)
 
 
 def unpack_feed(data: bytes) -> Feed:
@@ -123,7 +123,7 @@ def unpack_feed(data: bytes) -> Feed:
         (anchor_batch,) = _unpack(packed.anchors.stream)
         column = anchor_batch.column(0)
         anchors = Anchors(packed.anchors.carry, column, packed.anchors.subscriptions)
-    return Feed(rows, anchors, packed.rows_before, packed.slip)
+    return Feed(rows, anchors, packed.rows_before, packed.gate_state)
 
 
 def pack_error(error: Exception) -> bytes:

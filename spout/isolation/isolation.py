@@ -51,7 +51,7 @@ from spout.isolation.feeds import (
 )
 from spout.isolation.hang_notes import HangNote
 from spout.isolation.poison_finder import PoisonFinder
-from spout.planning.order import PARTITION, Gate, LineUp, Slip
+from spout.planning.order import PARTITION, Gate, GateState, LineUp
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.root_marks import NUMBERED, PLANNED, RootMark, RootMarks, roots_of
 from spout.topology.stage_pass import StagePass
@@ -165,10 +165,10 @@ class IsolatedRun:
 
     def _feed_block(self, block: Feed) -> list[pa.RecordBatch]:
         """Have a child work on a block and return the rows that leave; or keep it for `finish`."""
-        # what the gate knows is added only now: rows of the blocks before may
-        # have failed, and block those behind them
+        # the state of the gate is taken only now: rows of the blocks before may have failed,
+        # and block those behind them
         if self.gate is not None and block.anchors is not None:
-            block = block._replace(slip=self.gate.slip(block.anchors.roots().tolist()))
+            block = block._replace(gate_state=self.gate.state_for(block.anchors.roots().tolist()))
         packed = pack_feed(block)
         if not self._keeps_blocks:
             self._spool.add(packed)
@@ -264,17 +264,16 @@ class IsolatedRun:
             return ChildAnswer(run.finish(), run.report())
         feed = unpack_feed(packed)
         run.rows_arrived = feed.rows_before
-        run.gate = None if feed.slip is None else self._gate_of(feed.slip)
+        run.gate = None if feed.gate_state is None else self._gate_of(feed.gate_state)
         batch = run.feed(feed.rows, feed.anchors)
         report = run.take_report() if self._keeps_blocks else None
         return ChildAnswer([batch], report)
 
-    def _gate_of(self, slip: Slip) -> Gate:
-        """Return the child's gate of a partition, with all that the parent's gate knows (the
-        slip).
-        """
-        gate = self._child_gates.setdefault(slip.place, Gate(slip.place, slip.operator, LineUp(PARTITION)))
-        gate.learn(slip)
+    def _gate_of(self, gate_state: GateState) -> Gate:
+        """Return the child's gate of a partition, with what the gate of the task knows."""
+        new_gate = Gate(gate_state.place, gate_state.operator, LineUp(PARTITION))
+        gate = self._child_gates.setdefault(gate_state.place, new_gate)
+        gate.add_state(gate_state)
         return gate
 
 

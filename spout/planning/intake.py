@@ -6,6 +6,9 @@ of one batch's Init some blocks may be initialised although lower ones are
 not. The free positions below the highest watermark are the *gaps*; they are
 planned before anything above it.
 
+*Room* is how many records may be taken, of one input or in all. A source's
+*share* is how many of its records there is room for.
+
 Source: docs/design/protocol.md, sections 3 (rule 1), 4 ("Take and Taken") and
 5.1 ("Planning").
 """
@@ -39,8 +42,8 @@ _BLOCK = 1 << ACKER_BLOCK_BITS
 
 
 class SourceCursor:
-    """One source's free positions, in a generation that begins at `from_`:
-    all from `next` on, and gaps.
+    """One source's *free* positions, those that were never initialised, in a
+    generation that begins at `from_`: all from `next` on, and gaps.
 
     `leader_epoch` is an epoch of its leader in which the log had all
     positions before `next`, or `NO_EPOCH`.
@@ -146,14 +149,15 @@ class NewShare:
     """
 
     def __init__(self) -> None:
-        self._owed = 0  # in parts of a record, of which it has `NEW_SHARE`
+        self._owed = 0  # to new records, in parts of a record, of which it has `NEW_SHARE`
 
     def part_of(self, room: int) -> int:
-        """Return how many records of a room are kept for new records."""
+        """Return how many records of a room are kept for new records; change nothing."""
         return (self._owed + room) // NEW_SHARE
 
     def record_share(self, room: int, new_count: int) -> None:
         """Record that of a room for which both competed so many new records got their part."""
+        # of a room of 10 a quarter is owed, which is 10 parts; a record pays 4
         owed = self._owed + room - NEW_SHARE * new_count
         self._owed = min(max(0, owed), NEW_SHARE - 1)
 
@@ -192,10 +196,11 @@ class Sharing:
             # nothing is recorded here: an input without a batch yet is owed
             # nothing
             new_share = self._share_by_input.get(input_id) or NewShare()
-            shares |= _divided(input_counts, input_room, new_share)
+            shares |= _shares_of(input_counts, input_room, new_share)
         shares |= room.chosen
         if room.total is not None:
-            shares = _divided(shares, room.total, self._batch_share)
+            # what the inputs have room for competes for the batch's room
+            shares = _shares_of(shares, room.total, self._batch_share)
         return dict(sorted(shares.items()))
 
     def record_shares(
@@ -205,17 +210,20 @@ class Sharing:
         room: Room,
         share_by_source: Mapping[int, int],
     ) -> None:
-        """Record what `share_out` returned, once its records are planned.
+        """Record the shares that `share_out` returned, once their records are
+        planned.
 
-        What new records did not get of their part is owed to them from now on.
-        The arguments are those of `share_out`, and what it returned.
+        What new records did not get of their part is owed to them from now
+        on. The first three arguments are those of `share_out`;
+        `share_by_source` is what it returned.
         """
         for input_id, input_room in room.by_input.items():
             new_share = self._share_by_input.setdefault(input_id, NewShare())
             input_counts = _counts_of_input(count_by_source, input_by_source, input_id)
             _record_new(input_counts, share_by_source, input_room, new_share)
         if room.total is not None:
-            # of chosen sources the batch's room was asked for what was chosen
+            # of the sources of chosen copies, these alone compete for the
+            # batch's room
             batch_counts = {**count_by_source, **room.chosen}
             _record_new(batch_counts, share_by_source, room.total, self._batch_share)
 
@@ -227,24 +235,33 @@ def _counts_of_input(
     return {source: count for source, count in count_by_source.items() if input_by_source[source] == input_id}
 
 
-def _divided(counts: Mapping[int, int], room: int, share: NewShare) -> dict[int, int]:
-    """Divide a room between copies and new records; return by source what they get."""
-    copies, new = _by_kind(counts)
+def _shares_of(count_by_source: Mapping[int, int], room: int, new_share: NewShare) -> dict[int, int]:
+    """Divide a room between copies and new records; return by source how many
+    of its records there is room for.
+    """
+    copies, new = _by_kind(count_by_source)
     kept_for_new = 0
     if copies and new:
-        kept_for_new = min(sum(new.values()), share.part_of(room))
+        kept_for_new = min(sum(new.values()), new_share.part_of(room))
     shares_of_copies = fair_shares(copies, room - kept_for_new)
     # what copies leave goes to new records, too
-    return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))
+    room_for_new = room - sum(shares_of_copies.values())
+    return shares_of_copies | fair_shares(new, room_for_new)
 
 
-def _record_new(counts: Mapping[int, int], shares: Mapping[int, int], room: int, new_share: NewShare) -> None:
+def _record_new(
+    count_by_source: Mapping[int, int],
+    share_by_source: Mapping[int, int],
+    room: int,
+    new_share: NewShare,
+) -> None:
     """Record in `new_share` what new records got of a room, if copies
     competed with them for it.
     """
-    copies, new = _by_kind(counts)
-    if copies and new and sum(counts.values()) > room:
-        new_share.record_share(room, sum(shares.get(source, 0) for source in new))
+    copies, new = _by_kind(count_by_source)
+    if copies and new and sum(count_by_source.values()) > room:
+        new_count = sum(share_by_source.get(source, 0) for source in new)
+        new_share.record_share(room, new_count)
 
 
 def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -259,9 +276,11 @@ def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]
 class BatchIntake:
     """What one batch takes: the supplies of sources, shared out as far as there is room.
 
-    1. `needs` says of which sources it should be known where records are, and `learn` what was seen.
-    2. Each of them may change what others get; ask again.
-    3. `take` once.
+    1. `records_to_find` returns of which sources it should be known where records are;
+       `add_sightings` adds
+       what was seen.
+    2. That may change what other sources get, so ask again until it returns nothing.
+    3. Call `take` once.
     """
 
     def __init__(
@@ -273,7 +292,7 @@ class BatchIntake:
             supplies: one of each source.
             input_ids: by source, the id of its input.
             room: how many records the batch may take.
-            sharing: divides it; `take` notes there what new records are owed.
+            sharing: divides it; `take` records there what new records are owed.
         """
         self._supplies = {supply.source: supply for supply in supplies}
         self._input_ids = input_ids
@@ -292,26 +311,28 @@ class BatchIntake:
         """How many of the copies that the batch has already there is room for."""
         return sum(self._shares.get(source, 0) for source in self._room.chosen)
 
-    def needs(self) -> dict[int, int]:
-        """Return, by source, how many records should be looked for; sources
-        that are seen so far are missing.
+    def records_to_find(self) -> dict[int, int]:
+        """Return, by source, the place of how many records should be found
+        out: of as many as there is room for. Sources of which it is known are
+        missing.
 
         A source whose share is 0 is looked at for one record, too: without
         any it does not compete for room, and its empty positions are passed.
         """
-        needed: dict[int, int] = {}
+        count_by_source: dict[int, int] = {}
         for source, supply in self._supplies.items():
             count = max(1, self._shares.get(source, 0))
             if not supply.is_seen(count):
-                needed[source] = count
-        return needed
+                count_by_source[source] = count
+        return count_by_source
 
     def free(self, source: int) -> Sequence[PositionRun]:
         """Return the free positions of a source, ascending."""
         return self._supplies[source].free
 
-    def learn(self, seen: Mapping[int, Sighting], awaited: Iterable[int]) -> bool:
-        """Add what was seen of sources, and return whether there are fewer records by that.
+    def add_sightings(self, seen: Mapping[int, Sighting], awaited: Iterable[int]) -> bool:
+        """Add what was seen of sources, and share the room out anew; return
+        whether there are fewer records by that.
 
         Nothing is taken of the `awaited` sources, of which more will be known
         soon.

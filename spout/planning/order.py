@@ -1,16 +1,16 @@
 """Order: which record is blocked behind which, and which may go to the bolts; pure.
 
 The records of one partition of an ordered input form *lines*: one for each
-hash of a key (`key`), or one for all of them (`partition`). A record's
-*origin* is the offset of its first emission. The rule is: a record is acked
-only after every record of its line with a lower origin was acked, or became a
-dead letter.
+hash of a key (`key`), or one for all of them (`partition`). A line is a
+number. A record's *origin* is, in this module, the offset of its first
+emission alone. The rule is: a record is acked only after every record of its
+line with a lower origin was acked, or became a dead letter.
 
 * Planning reads which records wait for a replay (`spout.planning_process.order_watch`), decides how a
   partition goes on (`turn_of`), and journals with the batch which lines are blocked (`LineUp`).
 * The read task gives a record to the bolts unless an earlier one of its line waits, or failed in this task
   (`Gate`). Otherwise it fails at once with cause `HELD`, which is no attempt. A child process that works on
-  records gets their lines (`Slip`).
+  records gets their lines (`GateState`). A record is named by its *index* in the plan.
 * A record may fail where the read task cannot see it: behind a shuffle, or in a batch bolt. Then the driver
   fails the records that passed it (`behind`).
 
@@ -81,6 +81,7 @@ class LineUp:
     ``key`` or by ``partition``.
 
     Attributes:
+        by: ``key`` or ``partition``.
         waiting: for each line in which a record waits, the lowest origin of
             those that wait.
         copies_max: how many copies of the partition may go to the bolts;
@@ -93,14 +94,15 @@ class LineUp:
     copies_max: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for the journal: some 22 characters for each line in
-        which a record waits.
+        """Return its JSON for the journal, which `line_up_of` reads.
+
+        It has some 22 characters for each line in which a record waits.
         """
         # line and origin, 16 bytes for each line; sorted, since Spark
         # compares offsets as text
         rows = np.array(sorted(self.waiting.items()), "<i8")
-        waiting = base64.b64encode(rows.tobytes()).decode()
-        value: dict[str, Any] = {"by": self.by, "waiting": waiting}
+        packed = base64.b64encode(rows.tobytes()).decode()
+        value: dict[str, Any] = {"by": self.by, "waiting": packed}
         if self.copies_max is not None:
             value["most"] = self.copies_max
         return value
@@ -219,11 +221,12 @@ def _lowest_by_line(waiting: Sequence[WaitingRecord]) -> dict[int, int]:
 class OrderedRoom:
     """How many new records of each partition a batch may have, below what `turn_of` allows.
 
-    All records that come behind a failed one of their line in its batch are
-    copied and read again. So what a batch loses grows with the square of its
-    size. The next one has as many as let it lose `LOST_FEW`, and at most
-    `ROOM_GROWS` times as many as any before it. A copy that is lost again
-    does not count: it would be, whatever the size.
+    A record is *lost* here if its batch did not ack it. All records that come
+    behind a failed one of their line in its batch are copied and read again.
+    So what a batch loses grows with the square of its size. The next one has
+    as many as let it lose `LOST_FEW`, and at most `ROOM_GROWS` times as many
+    as any before it. A copy that is lost again does not count: it would be,
+    whatever the size.
     """
 
     def __init__(self) -> None:
@@ -246,18 +249,19 @@ class OrderedRoom:
         self._room_by_source[source] = int(min(fits, max(room, ROOM_GROWS * records)))
 
 
-class Slip(NamedTuple):
+class GateState(NamedTuple):
     """A gate's state for some records, for a second gate in the child process
     that works on them.
 
     Attributes:
-        standing: index, line and origin of each record that is in a line.
+        place, operator: as in `Gate`.
+        lined_records: index, line and origin of each record that is in a line.
         failed: by line, the lowest origin that failed.
     """
 
     place: str
     operator: str
-    standing: tuple[tuple[int, int, int], ...]
+    lined_records: tuple[tuple[int, int, int], ...]
     failed: Mapping[int, int]
 
 
@@ -285,41 +289,55 @@ class Gate:
     """Lets the records of a partition, by their index in the plan, pass to a
     task's bolts, or blocks them.
 
+    Records are admitted in their order (`admit`, `admit_all`), and then fail
+    or not (`fail`): a record that has passed may be blocked later
+    (`why_blocked_now`).
+
     Attributes:
+        place: ``topic/partition``, for messages.
         failed: by line, the lowest origin that failed here. While it is
             empty, no record that passed is blocked.
     """
 
     def __init__(self, place: str, operator: str, line_up: LineUp) -> None:
+        """Begin with no record; `operator` is named in the causes of blocked ones."""
         self.place = place
         self._operator = operator
         self._line_up = line_up
-        self._lines = _Lines()
+        self._line_by_key = _Lines()
         self._passed_count = 0
-        self._passed_max = line_up.copies_max
+        self._passed_max = line_up.copies_max  # None: any number
         self.failed: dict[int, int] = {}
         self._stopped_lines: I64 | None = None  # in which a record waits or failed, ascending; None: find out
         self._stop_of_all: _Stop | None = None
-        # Index, line and origin of each record that is in a line: as it was
-        # admitted one by one, or together with others, `(n, 3) int64`.
-        self._one_by_one: list[tuple[int, int, int]] = []
-        self._together: list[I64] = []
-        # The same by index, for `holds` and `fail`: all that came one by one,
-        # and the first arrays.
-        self._standing: dict[int, tuple[int, int]] = {}
-        self._arrays_standing = 0
-        # Indices, keys and origins of what was admitted together, and is not
-        # in `_together` yet.
+        # Index, line and origin of each record that is in a line: of those
+        # that were admitted one by one, and of those that were admitted
+        # together, an array `(n, 3) int64` for each call.
+        self._rows_one_by_one: list[tuple[int, int, int]] = []
+        self._rows_together: list[I64] = []
+        # The same by index, for `why_blocked_now` and `fail`: all that came
+        # one by one, and so many of the arrays.
+        self._place_by_index: dict[int, tuple[int, int]] = {}
+        self._arrays_by_index = 0
+        # Indices, keys and origins of what was admitted together and is not
+        # in `_rows_together` yet, since nobody has asked for the lines.
         self._unlined: list[tuple[I64, Sequence[bytes | None], I64 | Sequence[int | None]]] = []
         self._unlined_bytes = 0
 
     def admit_all(
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
     ) -> dict[int, Cause]:
-        """Admit records in their order as `admit` does; return by row why
-        those are blocked that are.
+        """Admit records in their order as `admit` does; return why those are
+        blocked that are, by their row among `indices`.
+
+        1. If their number or a record that cannot be read counts, each is
+           admitted alone.
+        2. Else they are kept, and no key is hashed as long as no line is
+           stopped.
+        3. In a line that is stopped a record may be blocked.
         """
         causes_by_row: dict[int, Cause] = {}
+        # 1. one by one
         if self._passed_max is not None or self._stop_of_all is not None:
             records = zip(indices.tolist(), keys, list_of(origins), strict=True)
             for row, (index, key, origin) in enumerate(records):
@@ -327,37 +345,43 @@ class Gate:
                 if cause is not None:
                     causes_by_row[row] = cause
             return causes_by_row
+        # 2. keep them
         self._unlined.append((indices, keys, origins))
         if keys:  # each counts as the first one does
             self._unlined_bytes += len(keys) * len(keys[0] or b"")
         if self._unlined_bytes > KEYS_BYTES_MAX:
             self._find_lines()
+        # 3. stopped lines
         if self._stopped_lines is None:
             stopped_lines = sorted(self._line_up.waiting.keys() | self.failed.keys())
             self._stopped_lines = np.array(stopped_lines, np.int64)
         if len(self._stopped_lines):
-            # these records are the last array
-            causes = self._causes_by_index(self._find_lines()[-1], self._stopped_lines)
-            if causes:
-                rows = enumerate(indices.tolist())
-                causes_by_row = {row: causes[index] for row, index in rows if index in causes}
+            arrays = self._find_lines()
+            rows_of_these = arrays[-1]  # they were kept last
+            causes_by_index = self._causes_by_index(rows_of_these, self._stopped_lines)
+            if causes_by_index:
+                for row, index in enumerate(indices.tolist()):
+                    if index in causes_by_index:
+                        causes_by_row[row] = causes_by_index[index]
         self._passed_count += len(indices) - len(causes_by_row)
         return causes_by_row
 
     def _causes_by_index(self, rows: I64, stopped_lines: I64) -> dict[int, Cause]:
-        """Return by index why records are blocked; of each row it has index,
-        line and origin.
+        """Return by index why records are blocked; `rows` are index, line and
+        origin, `(n, 3) int64`.
         """
-        causes: dict[int, Cause] = {}
+        causes_by_index: dict[int, Cause] = {}
         # by key, few records are in one of these lines
-        for index, line, origin in rows[among(rows[:, 1], stopped_lines)].tolist():
-            cause = self._blocks(line, origin)
+        in_stopped_line = among(rows[:, 1], stopped_lines)
+        for index, line, origin in rows[in_stopped_line].tolist():
+            cause = self._why_blocked(line, origin)
             if cause is not None:
-                causes[index] = cause
-        return causes
+                causes_by_index[index] = cause
+        return causes_by_index
 
     def admit(self, index: int, key: bytes | None, origin: int | None) -> Cause | None:
-        """Return why a record is blocked; None: it may go to the bolts.
+        """Admit a record: return why it is blocked; None: it may go to the
+        bolts.
 
         `origin` None: it was not first emitted in this partition, so it is in
         no line.
@@ -366,7 +390,7 @@ class Gate:
         cause = None
         if line is not None and origin is not None:
             self._remember(index, line, origin)
-            cause = self._blocks(line, origin)
+            cause = self._why_blocked(line, origin)
         copies_max = self._passed_max
         if cause is None and copies_max is not None and self._passed_count >= copies_max:
             message = f"the batch has room for {copies_max:,} copies of {self.place}"
@@ -400,22 +424,25 @@ class Gate:
         if self._stop_of_all is None or origin < self._stop_of_all.origin:
             self._stop_of_all = _Stop(origin, Cause.of(self._operator, HELD, why))
 
-    def holds(self, index: int) -> Cause | None:
-        """Return why a record that has passed is blocked now; None: no earlier one failed."""
+    def why_blocked_now(self, index: int) -> Cause | None:
+        """Return why a record that has passed is blocked now.
+
+        None: no earlier one of its line failed, or it is in no line.
+        """
         if not self.failed:
             return None
-        standing = self._all_standing().get(index)
-        if standing is None:
+        place = self._places_in_lines().get(index)
+        if place is None:
             return None
-        line, origin = standing
-        return self._blocks(line, origin) if line in self.failed else None
+        line, origin = place
+        return self._why_blocked(line, origin) if line in self.failed else None
 
-    def holds_any(self, indices: Iterable[int]) -> Cause | None:
+    def why_any_blocked_now(self, indices: Iterable[int]) -> Cause | None:
         """Return why a tuple that descends from these records is blocked now;
         None: it is not.
         """
         for index in indices:
-            cause = self.holds(index)
+            cause = self.why_blocked_now(index)
             if cause is not None:
                 return cause
         return None
@@ -424,9 +451,9 @@ class Gate:
         """Block the later records of the line of one that failed; one in no
         line blocks nothing.
         """
-        standing = self._all_standing().get(index)
-        if standing is not None:
-            line, origin = standing
+        place = self._places_in_lines().get(index)
+        if place is not None:
+            line, origin = place
             self._block_behind(line, origin)
 
     def fail_all(self, indices: Iterable[int]) -> None:
@@ -434,16 +461,17 @@ class Gate:
         for index in indices:
             self.fail(index)
 
-    def slip(self, indices: Iterable[int]) -> Slip:
+    def state_for(self, indices: Iterable[int]) -> GateState:
         """Return the state for some records, for a gate in another process."""
-        standing = self._all_standing()
-        records = tuple((index, *standing[index]) for index in indices if index in standing)
-        return Slip(self.place, self._operator, records, dict(self.failed))
+        places = self._places_in_lines()
+        lined_records = tuple((index, *places[index]) for index in indices if index in places)
+        return GateState(self.place, self._operator, lined_records, dict(self.failed))
 
-    def learn(self, slip: Slip) -> None:
+    def add_state(self, gate_state: GateState) -> None:
         """Add the state of another gate of the same partition."""
-        self._standing.update({index: (line, origin) for index, line, origin in slip.standing})
-        for line, origin in slip.failed.items():
+        for index, line, origin in gate_state.lined_records:
+            self._place_by_index[index] = line, origin
+        for line, origin in gate_state.failed.items():
             self._block_behind(line, origin)
 
     def lined(self, stops: I64 | None = None) -> Lined:
@@ -455,8 +483,8 @@ class Gate:
         """
         if stops is not None and not len(stops):
             return Lined(self.place, self._operator, np.empty((0, 3), np.int64))
-        one_by_one = np.array(self._one_by_one, np.int64).reshape(-1, 3)
-        rows = np.concatenate([one_by_one, *self._find_lines()])
+        rows_one_by_one = np.array(self._rows_one_by_one, np.int64).reshape(-1, 3)
+        rows = np.concatenate([rows_one_by_one, *self._find_lines()])
         if stops is not None:
             stopped_lines = distinct(rows[among(rows[:, 0], stops), 1])
             rows = rows[among(rows[:, 1], stopped_lines)]
@@ -464,16 +492,16 @@ class Gate:
 
     def _line_of(self, key: bytes | None) -> int | None:
         """Return the line of a record by its key; None: it is in no line."""
-        return WHOLE if self._line_up.by == PARTITION else self._lines[key]
+        return WHOLE if self._line_up.by == PARTITION else self._line_by_key[key]
 
     def _remember(self, index: int, line: int, origin: int) -> None:
         """Remember in which line a record is that is admitted alone."""
-        self._one_by_one.append((index, line, origin))
-        self._standing[index] = line, origin
+        self._rows_one_by_one.append((index, line, origin))
+        self._place_by_index[index] = line, origin
 
     def _find_lines(self) -> list[I64]:
         """Find the lines of what was admitted together and has none yet;
-        return all of `_together`.
+        return all of `_rows_together`.
 
         It is put off until somebody asks for them: where nothing waits or
         fails, nobody does, and no key is hashed.
@@ -483,29 +511,29 @@ class Gate:
             if self._line_up.by == PARTITION:
                 lines = [WHOLE] * len(keys)
             else:
-                lines = list(map(self._lines.__getitem__, keys))
-            self._together.append(_in_lines(indices, lines, origins))
+                lines = list(map(self._line_by_key.__getitem__, keys))
+            self._rows_together.append(_rows_in_lines(indices, lines, origins))
         self._unlined.clear()
         self._unlined_bytes = 0
-        return self._together
+        return self._rows_together
 
-    def _all_standing(self) -> dict[int, tuple[int, int]]:
+    def _places_in_lines(self) -> dict[int, tuple[int, int]]:
         """Return by index the line and the origin of each record that is in a line."""
         arrays = self._find_lines()
         # those before are in the dictionary already
-        for rows in arrays[self._arrays_standing :]:
+        for rows in arrays[self._arrays_by_index :]:
             indices, lines, origins = rows.T.tolist()
-            places_in_lines = zip(lines, origins, strict=True)
-            self._standing.update(zip(indices, places_in_lines, strict=True))
-        self._arrays_standing = len(arrays)
-        return self._standing
+            places = zip(lines, origins, strict=True)
+            self._place_by_index.update(zip(indices, places, strict=True))
+        self._arrays_by_index = len(arrays)
+        return self._place_by_index
 
-    def _blocks(self, line: int, origin: int) -> Cause | None:
-        """Return why a record of a line is blocked: an earlier one waits, or
-        failed here; None: neither.
+    def _why_blocked(self, line: int, origin: int) -> Cause | None:
+        """Return why a record of a line is blocked: an earlier one of its line
+        waits or failed here, or one that may be in any line; None: neither.
         """
-        for stops in (self._line_up.waiting, self.failed):  # by line, the lowest origin
-            lowest_origin = stops.get(line)
+        for origin_by_line in (self._line_up.waiting, self.failed):
+            lowest_origin = origin_by_line.get(line)
             if lowest_origin is not None and lowest_origin < origin:
                 return waits_for(self._operator, self.place, lowest_origin)
         if self._stop_of_all is not None and self._stop_of_all.origin < origin:
@@ -524,7 +552,7 @@ def list_of(origins: I64 | Sequence[int | None]) -> Sequence[int | None]:
     return origins.tolist() if isinstance(origins, np.ndarray) else origins
 
 
-def _in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence[int | None]) -> I64:
+def _rows_in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Sequence[int | None]) -> I64:
     """Return index, line and origin of those records that have both a line
     and an origin: `(n, 3) int64`.
     """
@@ -557,11 +585,17 @@ class Lined(NamedTuple):
 
 
 def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[tuple[Cause, I64]]:
-    """Return, by cause, the records that did not fail but come behind one
-    that failed or is open.
+    """Return the records that did not fail but come behind one of their line
+    that failed or is open: indices, by the cause that they get.
+
+    1. Leave out records that are best effort.
+    2. Find the head of each line: the lowest origin that failed or is open.
+    3. Of the others in these lines take those behind their head.
 
     Args:
-        lined: from each read task, the records in lines.
+        lined: from each read task, the records in lines; the columns of
+            `rows` are index, line and origin.
+        failed: indices of the records that failed.
         open_: indices of the roots that are not done when the batch ends:
             they may still fail, or time out.
         free: indices, ascending, of the records that are best effort.
@@ -572,16 +606,17 @@ def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[t
         return []
     indices_by_cause: list[tuple[Cause, I64]] = []
     for place, operator, rows in lined:
+        # 1. best effort
         rows = rows[~among(rows[:, 0], free)]
+        # 2. heads: sorted by line, then by origin, the first row of a line
+        # has it
         stopping = rows[among(rows[:, 0], stops)]
-        # Sorted by line, then by origin: the first row of a line has its
-        # head, the lowest origin that stops it.
         stopping = stopping[np.lexsort((stopping[:, 2], stopping[:, 1]))]
         lines, first_rows = np.unique(stopping[:, 1], return_index=True)
+        # 3. what is behind: where origin 3 of a line failed, 5 and 9 are; 2
+        # is not, and went before it
         rows = rows[among(rows[:, 1], lines) & ~among(rows[:, 0], failed)]
         heads = stopping[first_rows[rows_among(rows[:, 1], lines)], 2]
-        # where origin 3 of a line failed, 5 and 9 come behind it; 2 does not,
-        # and went before it
         is_behind = heads < rows[:, 2]
         indices_by_head: dict[int, list[int]] = {}
         for head, index in zip(heads[is_behind].tolist(), rows[is_behind, 0].tolist(), strict=True):

@@ -1,5 +1,10 @@
 """How many records a batch may have to end within a quarter of the timeout;
-pure (protocol.md, 5.1).
+pure.
+
+Part of a batch's time is *fixed*: it does not depend on how many records it
+has. The rest grows with them.
+
+Source: docs/design/protocol.md, section 5.1.
 """
 
 from __future__ import annotations
@@ -114,28 +119,38 @@ class BatchPace:
 
     @property
     def is_running(self) -> bool:
-        """Whether a batch was planned and `done` was not called for it yet."""
+        """Whether a batch was planned and `end_batch` was not called for it yet."""
         return self._emitted_ms is not None
 
     def allowed(self) -> int | None:
-        """Return how many records the next batch may have, 1 or more; None: any number."""
+        """Return how many records the next batch may have, 1 or more; None: any number.
+
+        1. Choose the line that explains the last batches.
+        2. If the newest was slow whatever its size, the number follows from
+           that batch alone.
+        3. Else find how many records end within the target by the line, and
+           how many do even if the line is wrong; the lower number counts.
+        4. A batch is no smaller than a tenth of the one before.
+        """
         if not self._timeout_ms:
             return None
         if not self._last_by_size:
             return self._first_records() if self._is_first else PROBE_RECORDS
+        # 1. the line
         batches = list(self._last_by_size.values())
         newest = batches[-1]
         target_ms = self._timeout_ms / TIMEOUT_SHARE
         line = _line_through_newest(batches)
+        # 2. slow whatever its size
         is_slow_by_fixed_time = newest.took_ms > target_ms and not line.record_ms
         if line.fixed_ms >= self._timeout_ms or is_slow_by_fixed_time:
             return self._allowed_by_fixed_time(newest)
 
-        # `fitting` end within the target by the line, and `safe` ones do even
-        # if the line is wrong. With a target of 1,000 ms, 800 ms fixed and 1
-        # ms for a record, 500 fit, not 200: the records' own work may take
-        # half of the target even if the rest is fixed, since less of it would
-        # not help.
+        # 3. `fitting` end within the target by the line, and `safe` ones do
+        # even if the line is wrong. With a target of 1,000 ms, 800 ms fixed
+        # and 1 ms for a record, 500 fit, not 200: the records' own work may
+        # take half of the target even if the rest is fixed, since less of it
+        # would not help.
         work_ms = max(target_ms - line.fixed_ms, target_ms / 2)
         fitting = work_ms / line.record_ms if line.record_ms else math.inf
         doubled = 2.0 * newest.records
@@ -156,6 +171,7 @@ class BatchPace:
                 fitting = max(fitting, doubled)
         if self._is_probe:  # `safe` is `doubled` at least
             fitting = max(fitting, doubled)
+        # 4. no smaller than a tenth
         records_min = newest.records / SHRINK_MAX
         return max(1, math.ceil(max(min(fitting, safe), records_min)))
 
@@ -164,8 +180,8 @@ class BatchPace:
         was slow, whatever its size.
         """
         if 2 * newest.took_ms <= self._timeout_ms:
-            # fewer were as slow; and if all time is the records' after all,
-            # none of them times out
+            # Fewer records would be as slow. If the time grows with the
+            # records after all, twice as many end within the timeout still.
             return 2 * newest.records
         return max(newest.records // 2, min(newest.records, PROBE_RECORDS))
 
@@ -174,18 +190,18 @@ class BatchPace:
         by_timeout = max(FIRST_BATCH_RECORDS, self._timeout_ms // FIRST_RECORD_MS)
         return min(by_timeout, FIRST_BATCH_RECORDS_MAX)
 
-    def emitted(self, count: int, now_ms: int) -> None:
+    def begin_batch(self, count: int, now_ms: int) -> None:
         """Begin to measure a batch of `count` records, which was planned at a wall time."""
         self._record_count = count
         self._emitted_ms = now_ms
 
-    def discount(self, count: int) -> None:
+    def take_off_records(self, count: int) -> None:
         """Take records off the batch that was planned: blocked ones, which
         took none of its time.
         """
         self._record_count = max(0, self._record_count - count)
 
-    def done(self, now_ms: int) -> int | None:
+    def end_batch(self, now_ms: int) -> int | None:
         """End the batch; return how long it took, ms; None: it has ended
         before, or nobody knows.
         """

@@ -51,32 +51,32 @@ class SessionName(NamedTuple):
 
 
 class SessionClock:
-    """The clock of a session, ms. It never falls."""
+    """The clock of a session, ms; `now` is what it shows. It never falls."""
 
-    __slots__ = ("_looked_ms", "_sent", "now")
+    __slots__ = ("_advanced_ms", "_sent", "now")
 
     def __init__(self, now: int, wall_ms: int) -> None:
         """Go on from `now`, the highest value that there is, at `wall_ms`."""
         self.now = now
-        self._sent = now
-        self._looked_ms = wall_ms
+        self._sent = now  # what the last tick or Init has sent to the ackers
+        self._advanced_ms = wall_ms  # when it was moved on last, wall time
 
-    def look(self, wall_ms: int, *, idle: bool) -> int:
-        """Move the clock on and return it; `idle`: nothing is pending, so
-        that no tick carries it.
+    def advance(self, wall_ms: int, *, idle: bool) -> int:
+        """Move the clock on and return it; `idle`: nothing is pending, so it
+        stands, and no tick carries it.
         """
         if not idle:
-            step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))
+            step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._advanced_ms))
             self.now = min(self.now + step_ms, self._sent + STEP_MS_MAX)
-        self._looked_ms = wall_ms
+        self._advanced_ms = wall_ms
         return self.now
 
     def lift(self, now: int) -> None:
         """Go on from the clock that another process of the session sent, if that is higher."""
         self.now = max(self.now, now)
-        self.sent()
+        self.record_sent()
 
-    def sent(self) -> None:
+    def record_sent(self) -> None:
         """Record that a tick or an Init with the present clock is sent.
 
         The next adds at most `STEP_MS_MAX`. Else readings between two ticks
@@ -114,10 +114,10 @@ class Answers:
         that partition's answer.
         """
         if taken.group != self._group or taken.asked_by != self._asked_by:
-            return False
+            return False  # it answers another session
         if partition in self._whole_answers:
             return False
-        if taken.part == 0:
+        if taken.part == 0:  # an answer begins, or is repeated
             self._parts_so_far[partition] = []
         parts = self._parts_so_far.get(partition)
         # The parts 0 and 1 of 3 are here: only part 2 goes on. Any other one
@@ -127,6 +127,8 @@ class Answers:
         parts.append(taken)
         if len(parts) < taken.parts:
             return False
+        # one that accepts and does not name all sources answers an earlier
+        # `Take` of this session
         answered_sources = {entry.source for part in parts for entry in part.sources}
         if not taken.refused and not self._sources <= answered_sources:
             return False
@@ -197,9 +199,9 @@ class SourceHistory:
     """The state of a source in N acker partitions, at the highest
     `generation` that any of them has.
 
-    `from_` is the lowest first position of that generation; `watermarks` has
-    by acker partition that has the source its first position that was never
-    initialised.
+    `from_` is where that generation begins: the lowest position that any of
+    them names. `watermarks` has, by acker partition that knows the source,
+    its first position that was never initialised.
     """
 
     generation: int
@@ -209,12 +211,15 @@ class SourceHistory:
 
 
 def _history(entries: Sequence[tuple[int, TakenSource]]) -> SourceHistory:
-    """Merge what acker partitions, each named before its entry, have of one source."""
+    """Merge what acker partitions have of one source: pairs of the partition
+    and its entry, one at least.
+    """
     generation = max(entry.generation for _, entry in entries)
-    current = [entry for _, entry in entries if entry.generation == generation]
+    of_generation = [entry for _, entry in entries if entry.generation == generation]
     return SourceHistory(
         generation=generation,
-        topic_id=current[0].topic_id,
-        from_=min(entry.from_ for entry in current),
+        topic_id=of_generation[0].topic_id,
+        from_=min(entry.from_ for entry in of_generation),
+        # one of a lower generation, too: `cursor_of` passes it over
         watermarks={partition: entry.next for partition, entry in entries},
     )

@@ -123,9 +123,9 @@ def joined_portions(portions: Iterable[Portion]) -> Portion:
     )
 
 
-class _Part(NamedTuple):
+class _FreeRun(NamedTuple):
     """A free run: up to `seen_to` it is known which positions hold a record,
-    those in `records`.
+    those in `records`, ascending.
 
     All that lie behind count as records.
     """
@@ -173,20 +173,20 @@ class Supply:
         """
         self.free = free
         self.source = source
-        self._parts = [_part(run, seen) for run in free]
-        self.count = sum(part.size for part in self._parts)
+        self._runs = [_free_run(run, seen) for run in free]
+        self.count = sum(run.size for run in self._runs)
 
     def is_seen(self, count: int) -> bool:
         """Return whether it is known where the first `count` records are, or
         that there are fewer.
         """
         records_left = count
-        for part in self._parts:
-            if records_left <= len(part.records):
+        for run in self._runs:
+            if records_left <= len(run.records):
                 return True
-            if part.seen_to < part.end:
+            if run.seen_to < run.end:  # the next record may be in what was not seen
                 return False
-            records_left -= len(part.records)
+            records_left -= len(run.records)
         return True
 
     def take(
@@ -207,38 +207,39 @@ class Supply:
         """
         taking = _Taking(self.source, hole_min, holes_left)
         records_left = count
-        for part in self._parts:
+        for run in self._runs:
             if records_left <= 0 or taking.is_full:
                 break
-            end = part.end_of(records_left)
-            if ends_with_block and end < part.end:
-                end = _near_block_end(part, end)
-            taking.add(part, end)
-            records_left -= part.size
+            end = run.end_of(records_left)
+            if ends_with_block and end < run.end:
+                end = _near_block_end(run, end)
+            taking.add(run, end)
+            records_left -= run.size
         return taking.portion()
 
 
-def _part(run: PositionRun, seen: Sighting | None) -> _Part:
+def _free_run(run: PositionRun, sighting: Sighting | None) -> _FreeRun:
     """Return a free run with what was seen of it: nothing, if its first
     position was not looked at.
     """
-    if seen is None or not seen.start <= run.start < seen.to:
-        return _Part(run.start, run.start, run.end, np.empty(0, np.int64))
-    seen_to = min(seen.to, run.end)
-    low, high = np.searchsorted(seen.records, [run.start, seen_to]).tolist()
-    return _Part(run.start, seen_to, run.end, seen.records[low:high])
+    if sighting is None or not sighting.start <= run.start < sighting.to:
+        return _FreeRun(run.start, seen_to=run.start, end=run.end, records=np.empty(0, np.int64))
+    seen_to = min(sighting.to, run.end)
+    # positions with a record ascend, so those of the run are a slice
+    low, high = np.searchsorted(sighting.records, [run.start, seen_to]).tolist()
+    return _FreeRun(run.start, seen_to, run.end, sighting.records[low:high])
 
 
-def _near_block_end(part: _Part, end: int) -> int:
-    """Return the last end of a wire block before `end`; `end` if too many
-    records would be left out.
+def _near_block_end(run: _FreeRun, end: int) -> int:
+    """Return the last end of a wire block (32,768 positions) before `end`;
+    `end` if too many records would be left out.
 
     Too many are more than a quarter of those before `end`.
     """
     block_end = end // _BLOCK * _BLOCK
-    if block_end <= part.start:
+    if block_end <= run.start:
         return end
-    leaves_few_out = part.count_below(block_end) * 4 >= part.count_below(end) * 3
+    leaves_few_out = run.count_below(block_end) * 4 >= run.count_below(end) * 3
     return block_end if leaves_few_out else end
 
 
@@ -261,16 +262,16 @@ class _Taking:
         self._holes: list[SourceRun] = []
         self._empty: list[SourceRun] = []
 
-    def add(self, part: _Part, end: int) -> None:
+    def add(self, run: _FreeRun, end: int) -> None:
         """Take a free run up to `end`, or up to the first empty stretch for
         which there is no room.
         """
-        range_start = part.start
-        for gap in part.gaps(end):
+        range_start = run.start
+        for gap in run.gaps(end):
             gap_positions = gap.end - gap.start
             if gap_positions >= self._hole_min:
                 self._add_range(range_start, gap.start)
-                range_start = self._pass_hole(gap)
+                range_start = self._add_hole(gap)
                 self.is_full = range_start < gap.end
             elif gap_positions <= self._empty_positions_left:
                 # the range goes on across it
@@ -287,9 +288,9 @@ class _Taking:
         """Return what was taken."""
         return Portion(tuple(self._ranges), tuple(self._holes), tuple(self._empty))
 
-    def _pass_hole(self, gap: PositionRun) -> int:
+    def _add_hole(self, gap: PositionRun) -> int:
         """Add an empty stretch to the holes, as far as there is room; return
-        where the rest of it begins.
+        where the rest of it begins: at its end if all of it was added.
         """
         if len(self._holes) == HOLES_MAX:
             return gap.start
@@ -300,5 +301,6 @@ class _Taking:
         return end
 
     def _add_range(self, start: int, end: int) -> None:
+        """Add [start, end) to what the batch emits, unless it is empty."""
         if start < end:
             self._ranges.append(SourceRun(self._source, start, end))

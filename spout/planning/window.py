@@ -22,20 +22,27 @@ from acker.wire.events import PositionRun, SourceRun
 from acker.wire.verdict import Verdict
 
 COHORTS_MAX = 1_000
-"""So many cohorts are kept to know the oldest pending root; with more,
-settled cohorts are dropped.
+"""So many cohorts, the ranges that were emitted together, are kept to know
+the oldest pending root; with more, settled ones are dropped.
 """
 
 
 class _Cohort(NamedTuple):
-    """What was emitted at one wall time, ms."""
+    """The ranges that were emitted together, at one wall time, ms."""
 
     emitted_ms: int
     ranges: tuple[SourceRun, ...]
 
 
 class Window:
-    """What one session has emitted and not settled; `counts` has the settled, by verdict."""
+    """What one session has emitted and not settled.
+
+    Attributes:
+        counts: how many roots were settled, by verdict.
+        emitted: how many positions were emitted.
+        late, unknown: how many positions had a verdict and were not pending;
+            see above.
+    """
 
     __slots__ = (
         "_cohorts",
@@ -50,9 +57,11 @@ class Window:
     )
 
     def __init__(self) -> None:
+        """Begin without a source."""
+        # by source: positions that are pending; those of them that hold no
+        # record; the position behind the highest emitted one
         self._pending: dict[int, PositionSet] = {}
         self._empty: dict[int, PositionSet] = {}
-        # by source, the position behind the highest emitted one
         self._emitted_to: dict[int, int] = {}
         self._cohorts: deque[_Cohort] = deque()
         self._cohorts_max = COHORTS_MAX

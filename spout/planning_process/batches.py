@@ -179,7 +179,7 @@ class Batches:
         new = choice.portion
         # of what was chosen before the starts were asked for, some may have left the log
         gone_before = self._gone([*old.ranges, *choice.copies.ranges], starts)
-        now = self._tenure.look(now_ms)
+        now = self._tenure.advance_clock(now_ms)
         fresh = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone])
         self._initialise(fresh, choice, now, now_ms)
         gone = [*gone_before, *choice.gone]
@@ -197,14 +197,14 @@ class Batches:
         self.count += 1
         records = _records_by_source(ranges, empty)
         self.replayed += sum(count for source, count in records.items() if is_replay(source))
-        self.pace.emitted(_worked(records, end.order, choice.copies_max), now_ms)
+        self.pace.begin_batch(_worked(records, end.order, choice.copies_max), now_ms)
         return end
 
     def _initialise(self, roots: RootSet, choice: _Choice, now: int, now_ms: int) -> None:
         """Announce roots to the ackers, durably: only then may a task read them."""
         if self._announcer is None or not roots:
             return
-        self._announcer.init(
+        self._announcer.send_init(
             self._tenure.name,
             now,
             now_ms,
@@ -257,7 +257,7 @@ class Batches:
 
     def ended(self, now_ms: int) -> None:
         """End the time of the last batch, unless that was done; report it when it took long."""
-        took_ms = self.pace.done(now_ms)
+        took_ms = self.pace.end_batch(now_ms)
         if took_ms is not None:
             self.took_ms = took_ms
         timeout_ms = self._timeout_ms
@@ -576,7 +576,7 @@ class Batches:
         self.begins_again[cut.source] = position_at(generation, offset_of(goes_on_from))
         pending = self._tenure.window.pending_within(cut.source, cut.start, cut.end)
         lost = [SourceRun(cut.source, *run) for run in pending]
-        self._report_absent(lost, self._tenure.look(self._now_ms))
+        self._report_absent(lost, self._tenure.advance_clock(self._now_ms))
         self.lost_from_log += positions_in(lost)
         fields = {
             "partition": str(spec),
@@ -595,7 +595,7 @@ class Batches:
     def _bounds(self, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
         """Return where the logs of sources begin or end, by partition; note those in trouble."""
         answers = reach.bounds(bound, [self._specs[source].place for source in sources])
-        self._troubles.note(answers)
+        self._troubles.record_answers(answers)
         return answers
 
     def _by_source(self, sources: Iterable[int], answers: OffsetAnswers) -> dict[int, int]:
@@ -685,7 +685,7 @@ class Batches:
         self._absent_seq += 1
         if self._announcer is not None:
             roots = RootSet.of_runs(runs)
-            self._announcer.absent(self._tenure.name, self._lane, self._absent_seq, now, roots)
+            self._announcer.send_absent(self._tenure.name, self._lane, self._absent_seq, now, roots)
 
 
 def _still_there(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[SourceRun]:

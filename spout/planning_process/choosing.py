@@ -96,12 +96,12 @@ class Chooser:
         awaited: set[int] = set()
         for _ in range(ROUNDS if is_limited else 0):
             needs: dict[int, SourceNeed] = {}
-            for source, records in intake.needs().items():
+            for source, records in intake.records_to_find().items():
                 runs = intake.free(source)
                 needs[source] = SourceNeed(PositionRun(runs[0].start, runs[-1].end), records)
             seen, waits = self._sight.see(needs)
             awaited |= waits
-            if not intake.learn(seen, waits):
+            if not intake.add_sightings(seen, waits):
                 break
         empty_of = self._tenure.window.empty_of
         holes_left = {source: max(0, HOLE_POSITIONS_MAX - empty_of(source)) for source in free}

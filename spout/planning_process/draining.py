@@ -190,7 +190,7 @@ class Draining:
             sources = frozenset(self._context.sources)
             self._due = DueWatch(self._context.log, spec.topics.due, spec.partitions, spec.group, sources)
         is_whole = self._due.read()
-        self._context.troubles.note(self._due.answers())
+        self._context.troubles.record_answers(self._due.answers())
         return self._due if is_whole else None
 
     def _wait_for_partitions(self) -> PendingWait:

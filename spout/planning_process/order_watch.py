@@ -251,7 +251,7 @@ class OrderWatch:
     def _still_to_read(self, due: DueEntries, quiet: Sequence[int]) -> dict[int, str]:
         """Read `_ack_due`; return which partitions wait until it is read to its end, and that they do."""
         is_whole = due.read()
-        self._context.troubles.note(due.answers())
+        self._context.troubles.record_answers(due.answers())
         if is_whole:
             self._was_read = True
             return {}
@@ -314,8 +314,8 @@ class OrderWatch:
         # the ends are asked for first: the stable ones must reach as far
         ends = self._context.log.bounds(Bound.END, places.values())
         stable = self._context.log.bounds(Bound.STABLE_END, ends.offsets)
-        self._context.troubles.note(ends)
-        self._context.troubles.note(stable)
+        self._context.troubles.record_answers(ends)
+        self._context.troubles.record_answers(stable)
         self._stable = stable.offsets
         why: dict[int, str] = {}
         for source, place in places.items():

@@ -342,7 +342,7 @@ class Planner:
         if self.unpublished is None:
             self._publication_wait.over()
             return
-        waited_ms = self._publication_wait.look(self.unpublished.ranges, now_ms)
+        waited_ms = self._publication_wait.record_wait(self.unpublished.ranges, now_ms)
         if waited_ms is not None:
             cure = (
                 "no root times out meanwhile; see in Spark's UI and the driver's log what the batch waits for"
@@ -502,7 +502,7 @@ class Planner:
         self._process(SessionEvent.GOODBYE_SENT)
         self._signed_ms = 0  # if it comes back, it says so at once
         with suppress(Unreachable):  # then the silence that follows says it, some seconds later
-            self._context.announcer.leave(tenure.name, tenure.clock.now)
+            self._context.announcer.send_goodbye(tenure.name, tenure.clock.now)
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
         """Return the status; `error` says why the process stopped."""
@@ -648,7 +648,7 @@ class Planner:
             self._to_close.callback(order.close)
         lane = f"planner-{self._new_id}/{tenure.name.id}"
         batches = Batches(context, tenure, lane, self._targets, order)
-        committer.follow(tenure.cursors)
+        committer.use_cursors(tenure.cursors)
         batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))
         committer.claim(tenure.committable())
         self._signed_ms = now_ms  # by the Take
@@ -696,7 +696,7 @@ class Planner:
             if lost.error == HELD and lost.source in self.sources
         )
         self._blocked += blocked
-        owned.batches.pace.discount(blocked)  # they took none of the batch's time
+        owned.batches.pace.take_off_records(blocked)  # they took none of the batch's time
         if owned.tenure.settle(partition, verdicts):
             owned.batches.progressed(now_ms)
         if self._on_verdicts is not None:
@@ -706,20 +706,20 @@ class Planner:
         """Move the clock, tick where roots are open, give signs of life, commit now and then."""
         tenure, committer = owned.tenure, owned.committer
         has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)
-        now = tenure.look(now_ms)
+        now = tenure.advance_clock(now_ms)
         is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS
         partitions = tenure.ticked_partitions()
         announcer = self._context.announcer
         if announcer is not None:
             if is_due and partitions and not has_left:
                 self._ticked_ms = self._signed_ms = now_ms
-                tenure.clock.sent()
-                announcer.tick(tenure.name, now, partitions, now_ms)
+                tenure.clock.record_sent()
+                announcer.send_tick(tenure.name, now, partitions, now_ms)
             if not has_left and not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:
                 self._signed_ms = now_ms  # a sign of life where no tick is one; its clock stands still
-                announcer.tick(tenure.name, now, (SIGNS_AT,), now_ms)
+                announcer.send_tick(tenure.name, now, (SIGNS_AT,), now_ms)
             if tenure.sibling is not None and (to := tenure.sibling.to_ask(now_ms)):
-                announcer.take(tenure.sibling.question, now, (), to)
+                announcer.send_take(tenure.sibling.question, now, (), to)
         self._add_joined(owned, now, now_ms)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)
         self._strangers.step(committer.refused, now_ms)

@@ -40,11 +40,12 @@ class Client:
         self._lock = runner.lock
         self._guard = runner.guard
         self._is_closed = self._is_forked = False
-        self._turn = 0  # of `open_any`: which input is looked at first
+        self._first_index = 0  # of the input that `open_any` looks at first
         self._on_close = on_close
-        self._finalizer = weakref.finalize(self, runner.orphan, limits.client, on_close)
+        # called once the client is garbage-collected without being closed
+        self._finalizer = weakref.finalize(self, runner.add_orphan, limits.client, on_close)
         self._finalizer.atexit = False
-        tell_of_forks(self)
+        tell_of_forks(self)  # it calls `forked` in a child process
 
     def forked(self) -> None:
         """Refuse every further call: a forked child has none of the threads that would publish."""
@@ -84,8 +85,9 @@ class Client:
         """Do as `open`, with the inputs in turn; all returned items are of one input."""
         with self._guard:
             queues = list(self._usable_queues().by_name.values())
-            self._turn = (self._turn + 1) % len(queues)
-            return self._open(queues[self._turn :] + queues[: self._turn], count, wait_ms)
+            self._first_index = (self._first_index + 1) % len(queues)
+            queues_in_turn = queues[self._first_index :] + queues[: self._first_index]
+            return self._open(queues_in_turn, count, wait_ms)
 
     def peek(self, input_name: str | None = None) -> Item | None:
         """Return the item that would be opened next, to be read but not settled; None without one."""
@@ -122,7 +124,7 @@ class Client:
             if wait_ms is not None:
                 self._publish(wait_ms)
             elif runner.is_idle and count:  # to notify for each of many would cost more than their work
-                runner.publish_soon(at_once=False)
+                runner.wake_publishing(at_once=False)
             return count
 
     def confirm_oldest(self, count: int, input_name: str | None = None, *, wait_ms: int | None = None) -> int:
@@ -189,7 +191,7 @@ class Client:
         with self._guard:
             count = self._usable_queues().reset_timeout(self._limits, what, self._runner.now_ms())
             if count:
-                self._runner.wake()
+                self._runner.wake_planning()
             return count
 
     def split(self, item: Item, parts: int) -> list[Part]:
@@ -222,7 +224,7 @@ class Client:
                 return 0
             self._is_closed = True
             self._finalizer.detach()
-            returned_count = self._queues.leave(self._name)
+            returned_count = self._queues.put_back_of_client(self._name)
             self._on_close(self._name)
             self._guard.notify_all()
             return returned_count
@@ -255,18 +257,21 @@ class Client:
             raise UsageError(f"open({count}, wait_ms={wait_ms}): a count of 1 or more, a wait of 0 or more")
         items = self._open_at_once(queues, count)
         if items or not wait_ms:
-            self._runner.wake()
+            self._runner.wake_planning()
             return items
         until_ms = self._runner.now_ms() + wait_ms
         long_wait = LongWait()
-        while not items and (remaining_ms := until_ms - self._runner.now_ms()) > 0:
+        while not items:
+            remaining_ms = until_ms - self._runner.now_ms()
+            if remaining_ms <= 0:
+                break
             # records are planned for what clients that wait request; who waits
             # no more requests nothing
             requests = [(queue, queue.room(self._limits, count)) for queue in queues]
             for queue, room in requests:
                 queue.requested += room
             try:
-                self._runner.wake()
+                self._runner.wake_planning()
                 self._guard.wait(min(remaining_ms, LOGGED_EVERY_MS) / 1000)
             finally:
                 for queue, room in requests:
@@ -312,11 +317,11 @@ class Client:
         # an empty one is not published: then all that was settled is in the
         # one before, or is durable
         awaited_number = publication.number if publication else publication.number - 1
-        self._runner.publish_soon(at_once=wait_ms is not None)
+        self._runner.wake_publishing(at_once=wait_ms is not None)
         if wait_ms is None:
             return
         until_ms = self._runner.now_ms() + wait_ms
-        while self._runner.durable < awaited_number:
+        while self._runner.durable_number < awaited_number:
             remaining_ms = until_ms - self._runner.now_ms()
             if remaining_ms <= 0:
                 raise Unreachable(
@@ -324,5 +329,5 @@ class Client:
                     " what was confirmed stays so; wait longer, or look at the broker"
                 )
             self._guard.wait(remaining_ms / 1000)
-            if self._runner.durable < awaited_number:
+            if self._runner.durable_number < awaited_number:
                 self._runner.check()

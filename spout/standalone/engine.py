@@ -40,6 +40,7 @@ CLOSE_MS: Final = 70_000
 """How long `stop` waits until what was settled is durable; `inputs.<name>.unreachable` may allow more."""
 
 STATUS_EVERY_MS: Final = 250
+"""How old the planner's part of a status may be."""
 
 FORK_CURE: Final = (
     "Make and open a KafkaSpout in the process that uses it (gunicorn: in post_fork, or without preload_app;"
@@ -59,8 +60,9 @@ class Engine:
         is_fit: whether `check` raises nothing; only under the guard.
         is_idle: whether the publishing thread waits for something to publish;
             only under the guard.
-        behind: stands in the place of lock and guard in a process that was
-            forked from this one; None: this process was not.
+        behind: refuses each call in a process that was forked from the one
+            which made this, in the place of lock and guard; None: this process
+            was not forked.
     """
 
     behind: Behind | None = None
@@ -70,10 +72,14 @@ class Engine:
         lock = threading.Lock()
         self.lock: AbstractContextManager[object] = lock
         self.guard = threading.Condition(lock)
-        # two more conditions on the lock: the planning thread and the
-        # publishing thread wait for them
+        # two more conditions on the lock, for which the planning thread and
+        # the publishing thread wait, and whether they are meant to go on:
+        # clients may request records, or a client waits until what it settled
+        # is durable
         self._requested = threading.Condition(lock)
         self._to_publish = threading.Condition(lock)
+        self._is_requested = False
+        self._is_urgent = False
         self._service = make(self.guard)
         self._threads: list[threading.Thread] = []
         # garbage-collected clients that are not removed yet: the name, and
@@ -84,22 +90,24 @@ class Engine:
         self._error_trace: TracebackType | None = None
         self._was_error_raised = False  # whether a call of the user has raised it
         self._is_stopping = False
-        self._is_urgent = False  # a client waits until what it settled is durable
-        self._is_requested = False  # clients may request records
         self.is_idle = False
         self._status: PlannerStatus | None = None
         self._status_ms = 0  # when it was made
-        self._epoch_ms = (time.time_ns() - time.monotonic_ns()) // 1_000_000
+        # wall time less monotonic time, as it was at the start; see `now_ms`
+        self._wall_offset_ms = (time.time_ns() - time.monotonic_ns()) // 1_000_000
         tell_of_forks(self)
 
     def forked(self) -> None:
-        """Refuse every further call: in a forked child nothing plans, and nothing publishes."""
+        """Refuse every further call: in a forked child nothing plans, and nothing publishes.
+
+        `spout.runtime.forks` calls this in the child.
+        """
         self.behind = Behind("this KafkaSpout", FORK_CURE)
         # a thread of the parent may have held the lock when it was forked, and
         # nobody opens it here
         self.lock = self.guard = self._requested = self._to_publish = self.behind  # type: ignore[assignment]
         self.is_fit = False
-        keep_for_good(self._service)
+        keep_for_good(self._service)  # to free its clients would close the parent's connections
 
     @property
     def queues(self) -> QueueCollection:
@@ -107,13 +115,13 @@ class Engine:
         return self._service.queues
 
     @property
-    def durable(self) -> int:
+    def durable_number(self) -> int:
         """Number of the last publication that is durable; only under the guard."""
-        return self._service.durable
+        return self._service.durable_number
 
     def now_ms(self) -> int:
         """Return wall time, in ms, as it was at the start, then monotonic: a set clock delays no wait."""
-        return self._epoch_ms + time.monotonic_ns() // 1_000_000
+        return self._wall_offset_ms + time.monotonic_ns() // 1_000_000
 
     def start(self, wait_ms: int) -> None:
         """Take the group and start the threads; `Unreachable` when the group was not taken in time."""
@@ -144,26 +152,29 @@ class Engine:
         if not self._threads:
             raise UsageError("the spout is not open; open() it, or use it as a context")
 
-    def wake(self) -> None:
+    def wake_planning(self) -> None:
         """Wake up the planning thread, since clients may request records; called under the guard."""
         self._is_requested = True
         self._requested.notify()
 
-    def publish_soon(self, *, at_once: bool) -> None:
-        """Wake up the publishing thread; called under the guard."""
+    def wake_publishing(self, *, at_once: bool) -> None:
+        """Wake up the publishing thread; called under the guard.
+
+        `at_once`: publish without waiting `LINGER_MS` for other settlements.
+        """
         self._is_urgent = self._is_urgent or at_once
         if self.is_idle or at_once:
             self.is_idle = False
             self._to_publish.notify()
 
-    def orphan(self, client: str, on_close: Callable[[str], None]) -> None:
+    def add_orphan(self, client: str, on_close: Callable[[str], None]) -> None:
         """Have the open items of a client put back, soon; the garbage collector calls this."""
         self._orphans.append((client, on_close))  # no lock: the collector may run in a thread that has it
 
     def status(self) -> SpoutStatus:
         """Return the status; its planner's part is at most a quarter of a second old."""
         with self.guard:
-            status = self._status or PlannerStatus("idle", "")
+            status = self._status or PlannerStatus(state="idle", group="")  # of no step yet
             if self._error is not None:
                 status = replace(status, state="failed", error=str(self._error))
             elif self._is_stopping:
@@ -240,7 +251,7 @@ class Engine:
         """Put back the open items of clients that were garbage-collected; called under the guard."""
         while self._orphans:
             client, on_close = self._orphans.popleft()
-            self.queues.leave(client)
+            self.queues.put_back_of_client(client)
             on_close(client)
             self.guard.notify_all()
 

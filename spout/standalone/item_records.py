@@ -1,5 +1,8 @@
 """The records of items, and what clients settled of them until it is published; pure.
 
+An item is named by its *serial*, which counts the items of a group in the order
+in which they came. A run of serials is [start, end).
+
 A message is dropped as soon as its item is settled, so that one open item does
 not keep its neighbours in memory. When a publication is durable, so is
 everything that was settled before it was taken.
@@ -76,30 +79,32 @@ _piece = tuple_maker(_Piece)
 
 
 class ItemRecords:
-    """The segments with items that are not settled yet; `next` is the serial of the next item."""
+    """The segments with items that are not settled yet; `next_serial` is that of the next item."""
 
     def __init__(self) -> None:
         """Begin without an item."""
-        self.next = 0
-        # parallel: the segments in the order of their serials, where they
-        # start, and how many of their items are not settled
+        self.next_serial = 0
+        # three parallel lists: the segments in the order of their serials, the
+        # serials at which they start, and how many of their items are not
+        # settled
         self._segments: list[Segment] = []
         self._starts: list[int] = []
         self._open_counts: list[int] = []
         # the same segments by source, each list in the order of the positions
-        self._by_source: dict[int, list[Segment]] = {}
+        self._segments_by_source: dict[int, list[Segment]] = {}
 
     def __len__(self) -> int:
         return len(self._segments)
 
     def put(self, source: int, messages: list[Message], positions: I64, topic_id: str = "") -> PositionRun:
         """Add records, one or more, and return their items, as a run of serials."""
-        segment = Segment(self.next, source, messages, positions, topic_id)
-        self.next = segment.end
+        segment = Segment(self.next_serial, source, messages, positions, topic_id)
+        self.next_serial = segment.end
         self._segments.append(segment)
         self._starts.append(segment.start)
         self._open_counts.append(len(positions))
-        insort(self._by_source.setdefault(source, []), segment, key=_lowest_position)
+        # copies of a source may come in another order than their positions
+        insort(self._segments_by_source.setdefault(source, []), segment, key=_lowest_position)
         return PositionRun(segment.start, segment.end)
 
     def segments(self, runs: Iterable[tuple[int, int]]) -> list[Segment]:
@@ -114,8 +119,8 @@ class ItemRecords:
             parts_by_source.setdefault(piece.segment.source, []).append(part)
         return {source: np.sort(np.concatenate(parts)) for source, parts in parts_by_source.items()}
 
-    def first_emissions(self, runs: Iterable[tuple[int, int]]) -> list[RootMarks]:
-        """Return when those items that are copies were emitted first."""
+    def first_emission_marks(self, runs: Iterable[tuple[int, int]]) -> list[RootMarks]:
+        """Return marks that say when those items that are copies were emitted first."""
         marks: list[RootMarks] = []
         for piece in self._pieces(runs):
             source = piece.segment.source
@@ -132,7 +137,7 @@ class ItemRecords:
         The positions may be in any order.
         """
         positions = np.sort(positions)
-        segments = self._by_source.get(source, [])
+        segments = self._segments_by_source.get(source, [])
         runs: list[PositionRun] = []
         begin = 0
         while begin < len(positions):
@@ -151,19 +156,21 @@ class ItemRecords:
             begin = end
         return runs
 
-    def let_go(self, runs: Iterable[tuple[int, int]]) -> None:
-        """Drop the records of settled items; each item is dropped once."""
-        emptied: list[int] = []
+    def drop_records(self, runs: Iterable[tuple[int, int]]) -> None:
+        """Drop the records of settled items, and segments without another one; each item is dropped
+        once.
+        """
+        emptied_indices: list[int] = []
         for piece in self._pieces(runs):
             count = piece.end - piece.start
             piece.segment.messages[piece.rows] = [None] * count  # type: ignore[list-item]  # a settled item's message is not read again
             self._open_counts[piece.segment_index] -= count
             if not self._open_counts[piece.segment_index]:
-                emptied.append(piece.segment_index)
+                emptied_indices.append(piece.segment_index)
         # from the end, so that the indices before stay what they are
-        for index in sorted(emptied, reverse=True):
+        for index in sorted(emptied_indices, reverse=True):
             segment = self._segments[index]
-            segments_of_source = self._by_source[segment.source]
+            segments_of_source = self._segments_by_source[segment.source]
             lowest = _lowest_position(segment)
             del segments_of_source[bisect_left(segments_of_source, lowest, key=_lowest_position)]
             del self._segments[index], self._starts[index], self._open_counts[index]
@@ -205,9 +212,9 @@ class NextPublication:
     def __init__(self) -> None:
         """Begin with the first publication."""
         self.number = 1
-        self._begin()
+        self._clear()
 
-    def _begin(self) -> None:
+    def _clear(self) -> None:
         """Begin without a settlement."""
         self.confirmed: list[int] = []
         self.runs: list[PositionRun] = []
@@ -222,25 +229,35 @@ class NextPublication:
         """Add items that failed."""
         self._failed_runs.setdefault(cause, []).extend(runs)
 
-    def take(self, records: ItemRecords, plan_without_ranges: BatchPlan) -> BatchOutcome:
-        """Take out everything, drop its `records`, and begin the next publication.
+    def take_outcome(self, records: ItemRecords, plan_without_ranges: BatchPlan) -> BatchOutcome:
+        """Return everything as the outcome of a batch, drop its `records`, and begin the next
+        publication.
 
-        The outcome is that of a batch whose plan has exactly the positions
-        that are settled here.
+        The batch is one whose plan has exactly the positions that are settled
+        here: what has no mark is acked.
+
+        1. Turn items into positions.
+        2. Drop their records.
+        3. Add what could not be read to what failed.
+        4. Mark what failed.
         """
+        # 1. positions
         confirmed_runs = [*self.runs, *PositionSet.of_positions(np.array(self.confirmed, np.int64))]
         confirmed = records.positions(confirmed_runs)
-        marks = records.first_emissions(confirmed_runs)
-        failed: dict[Cause, dict[int, I64]] = {}  # positions by cause and source
+        marks = records.first_emission_marks(confirmed_runs)
+        failed: dict[Cause, dict[int, I64]] = {}  # by cause, then by source: positions
         for cause, runs in sorted(self._failed_runs.items()):
             failed[cause] = records.positions(runs)
+        # 2. records
         for settled_runs in (confirmed_runs, *self._failed_runs.values()):
-            records.let_go(settled_runs)
-        for (source, start, end), cause in self.unreadable:
+            records.drop_records(settled_runs)
+        # 3. unreadable positions
+        for run, cause in self.unreadable:
             positions_by_source = failed.setdefault(cause, {})
-            unreadable = np.arange(start, end, dtype=np.int64)
-            failed_before = positions_by_source.get(source, unreadable[:0])
-            positions_by_source[source] = np.concatenate([failed_before, unreadable])
+            unreadable = np.arange(run.start, run.end, dtype=np.int64)
+            failed_before = positions_by_source.get(run.source, unreadable[:0])
+            positions_by_source[run.source] = np.concatenate([failed_before, unreadable])
+        # 4. marks
         ranges = _ranges([confirmed, *failed.values()], self.absent)
         for cause, positions_by_source in failed.items():
             for source, positions in positions_by_source.items():
@@ -251,7 +268,7 @@ class NextPublication:
             RootMarks.together(marks),
             Missing(absent=tuple(sorted(self.absent))),
         )
-        self._begin()
+        self._clear()
         self.number += 1
         return outcome
 

@@ -12,11 +12,11 @@ from spout.standalone.store import Lease
 from spout.tuples.messages import GETTERS, MessageRows
 from spout.tuples.tuple import Tuple
 
-SHOWN: Final = 60
+SHOWN_CHARACTERS: Final = 60
 """How many characters of a wrong argument an error message shows."""
 
 _BRIEFLY: Final = Repr()
-_BRIEFLY.maxother = _BRIEFLY.maxstring = SHOWN
+_BRIEFLY.maxother = _BRIEFLY.maxstring = SHOWN_CHARACTERS
 
 
 class Item(Tuple):
@@ -97,8 +97,9 @@ class Items(Sequence[Item]):
         return sum(len(segment.messages) for segment in self._segments)
 
     def __iter__(self) -> Iterator[Item]:
+        """Yield the items, the oldest first; each is a row of its segment's messages."""
         lease = self.lease
-        if lease is None:
+        if lease is None:  # there are no items
             return
         for segment in self._segments:
             rows = segment.rows()

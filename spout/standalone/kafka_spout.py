@@ -104,7 +104,8 @@ class KafkaSpout:
                 )
         self._runner = runner or _engine_for(topics, chosen_inputs, take_over=take_over)
         self._client_names: set[str] = set()
-        self._tuples: dict[Root, Item] = {}  # those that `next_tuple` returned, as long as they are open
+        # what `next_tuple` returned, as long as it is open
+        self._tuple_by_root: dict[Root, Item] = {}
         self._client = self.client(TUPLES)
         self._is_open = False
 
@@ -124,21 +125,21 @@ class KafkaSpout:
         with ExitStack() as undo:
             undo.callback(self._runner.stop)
             self._runner.start(wait_ms)
-            undo.pop_all()
+            undo.pop_all()  # it has begun: nothing is undone
         return self
 
     def next_tuple(self, *, wait_ms: int = 0) -> Item | None:
-        """Emit the oldest record that no client has open, from the inputs in turn.
+        """Return the oldest record that no client has open as a tuple, from the inputs in turn.
 
         Pass the tuple's `message_id` to `ack` or `fail`. None: no record came
-        in time, or the spout is deactivated.
+        within `wait_ms`, or the spout is deactivated.
         """
         items = self._client.open_any(1, wait_ms=wait_ms)
         if not items:
             return None
         self._forget_timed_out()
         item = items[0]
-        self._tuples[item.message_id.root] = item
+        self._tuple_by_root[item.message_id.root] = item
         return item
 
     def ack(self, message_id: MessageId | Root | Item, *, wait_ms: int | None = None) -> bool:
@@ -154,12 +155,12 @@ class KafkaSpout:
             UsageError: it is none of these.
             TupleError: a client has the tuple open, or it is of another spout.
         """
-        item = self._take_tuple("ack", message_id)
+        item = self._forget_tuple_of("ack", message_id)
         return item is not None and self._client.confirm(item, wait_ms=wait_ms) > 0
 
     def fail(self, message_id: MessageId | Root | Item, why: BaseException | str | None = None) -> bool:
         """Fail a tuple: it is FAILED, and replayed after a back-off; return whether it was pending."""
-        item = self._take_tuple("fail", message_id)
+        item = self._forget_tuple_of("fail", message_id)
         return item is not None and self._client.fail(item, why) > 0
 
     def reset_timeout(self, message_id: MessageId | Root | Item) -> bool:
@@ -177,7 +178,7 @@ class KafkaSpout:
         with self._runner.guard:
             self._runner.queues.is_active = True
             self._runner.guard.notify_all()
-            self._runner.wake()
+            self._runner.wake_planning()
 
     def close(self) -> None:
         """Publish what was settled, commit, and leave; the group's next session gets the open records.
@@ -256,7 +257,8 @@ class KafkaSpout:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or self._runner.behind is None:  # an error that ends a forked child is not hidden
+        # an error that ends a forked child is not hidden
+        if error is None or self._runner.behind is None:
             self.close()
 
     def _refuse_behind_fork(self) -> None:
@@ -279,23 +281,24 @@ class KafkaSpout:
                 f"{verb}: {shortened(message_id)} is no message id; pass `tuple.message_id`, or the tuple"
                 " itself, of what `next_tuple` returned"
             )
-        return self._tuples.get(root)
+        return self._tuple_by_root.get(root)
 
-    def _take_tuple(self, verb: str, message_id: object) -> Item | None:
+    def _forget_tuple_of(self, verb: str, message_id: object) -> Item | None:
         """Do as `_tuple_of`, and forget the tuple, since it is settled now."""
         item = self._tuple_of(verb, message_id)
         if item is not None:
             root = item.message_id.root
-            if self._tuples.get(root) == item:
-                self._tuples.pop(root, None)  # another thread may have acked it in the meantime
+            if self._tuple_by_root.get(root) == item:
+                # another thread may have acked it in the meantime
+                self._tuple_by_root.pop(root, None)
         return item
 
     def _forget_timed_out(self) -> None:
         """Forget tuples that are open no more, such as timed-out ones, once there are many of them."""
-        if len(self._tuples) > 2 * self._client.open_total() + 1_000:
-            for root, item in list(self._tuples.items()):
+        if len(self._tuple_by_root) > 2 * self._client.open_total() + 1_000:
+            for root, item in list(self._tuple_by_root.items()):
                 if not item.is_open:
-                    self._tuples.pop(root, None)
+                    self._tuple_by_root.pop(root, None)
 
 
 def _engine_for(topics: Topics, inputs: Sequence[Input], *, take_over: bool) -> Engine:
@@ -338,11 +341,15 @@ def spout_metrics(status: SpoutStatus, now_ms: int) -> Iterator[Metric]:
     group = status.group.group
     yield from root_metrics(_PREFIX, {(group,): status.group}, now_ms)
     open_by_input = {name: sum(open_by_client.values()) for name, open_by_client in status.open.items()}
-    for metric_name, text, count_by_input in (
-        ("waiting_records", "records that are ready to be opened", status.waiting),
-        ("open_records", "records that clients have open", open_by_input),
-    ):
-        samples = {(input_name, group): float(count) for input_name, count in count_by_input.items()}
-        yield gauge(f"{_PREFIX}_{metric_name}", text, samples, ["input", "group"])
+    text = "records that are ready to be opened"
+    yield _gauge_by_input("waiting_records", text, status.waiting, group)
+    text = "records that clients have open"
+    yield _gauge_by_input("open_records", text, open_by_input, group)
     text = "records that were settled after their root had timed out"
     yield counter(f"{_PREFIX}_settled_late", text, {(group,): status.late}, ["group"])
+
+
+def _gauge_by_input(name: str, text: str, count_by_input: Mapping[str, int], group: str) -> Metric:
+    """Return a gauge with a count for each input of a group, by the input's name."""
+    samples = {(input_name, group): float(count) for input_name, count in count_by_input.items()}
+    return gauge(f"{_PREFIX}_{name}", text, samples, ["input", "group"])

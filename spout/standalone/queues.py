@@ -116,9 +116,8 @@ class QueueCollection:
         damage: a batch that cannot be read: no more is planned, and raised
             once nothing is left to open.
         late_count: how many items were settled after they had been taken away.
-        late_names: the names of their roots, with the reasons, for the next
-            report.
-        touched: roots whose timeouts are to begin anew.
+        records: the records behind the items.
+        publication: what was settled and is not published yet.
     """
 
     def __init__(self, inputs: Sequence[Input]) -> None:
@@ -134,8 +133,8 @@ class QueueCollection:
         self.is_active = True
         self.damage: Damaged | None = None
         self.late_count = 0
-        self.late_names: list[str] = []
-        self.touched: list[SourceRun] = []
+        self._late_names: list[str] = []  # roots that were settled too late, with the reasons
+        self._runs_to_reset: list[SourceRun] = []  # roots whose timeouts are to begin anew
         self._stores = frozenset(queue.store for queue in self.by_name.values())
 
     def close(self) -> None:
@@ -153,23 +152,37 @@ class QueueCollection:
             raise UsageError(f"name one of the inputs {', '.join(self.by_name)}, not {name!r}")
         return self.by_name[name]
 
-    def lacking(self, now_ms: int) -> dict[str, int]:
+    def lacking_counts(self, now_ms: int) -> dict[str, int]:
         """Return, for each input with too few records, how many more to plan."""
         if not self.is_active or self.damage is not None:
             return {}
         lacking: dict[str, int] = {}
         for name, queue in self.by_name.items():
-            count = queue.requested + queue.demand.ahead(now_ms) - queue.store.waiting
+            count = queue.requested + queue.demand.records_ahead(now_ms) - queue.store.waiting
             if count > 0:
                 lacking[name] = count
         return lacking
+
+    def take_late_names(self) -> list[str]:
+        """Return the names of roots that were settled too late since the last call, with the
+        reasons.
+        """
+        late_names = self._late_names
+        self._late_names = []
+        return late_names
+
+    def take_runs_to_reset(self) -> list[SourceRun]:
+        """Return the roots whose timeouts clients have reset since the last call."""
+        runs_to_reset = self._runs_to_reset
+        self._runs_to_reset = []
+        return runs_to_reset
 
     def put(self, source: int, messages: list[Message], positions: I64, topic_id: str = "") -> None:
         """Add records, one or more, as waiting items; the positions are ascending and initialised."""
         items = self.records.put(source, messages, positions, topic_id)
         self._by_input_id[input_id_of(source)].store.add(*items)
 
-    def lose(self, lost: Lost) -> bool:
+    def take_away(self, lost: Lost) -> bool:
         """Take away items whose roots were lost, such as TIMED_OUT; return whether any was here."""
         source = lost.source
         queue = self._by_input_id.get(input_id_of(source))
@@ -183,17 +196,17 @@ class QueueCollection:
             for serial, position in zip(range(*run), positions_of_run, strict=True):
                 place = f"{queue.name}/{partition_of(source)}@{offset_of(position)}"
                 why_by_serial[serial] = f"{place} {lost.reason}"
-        gone = queue.store.lose(why_by_serial)
-        self.records.let_go(gone)
-        return bool(gone)
+        taken_away = queue.store.take_away(why_by_serial)
+        self.records.drop_records(taken_away)
+        return bool(taken_away)
 
     def keep_unopened(self, now_ms: int) -> None:
         """Let timeouts begin anew of items that nobody has opened: nobody works on them, so none is late."""
         for queue in self.by_name.values():
-            runs = queue.ready_for_long(now_ms, self.records.next)
+            runs = queue.ready_for_long(now_ms, self.records.next_serial)
             if runs:
                 positions_by_source = self.records.positions(runs)
-                self.touched += RootSet.of_parts(positions_by_source.items()).runs()
+                self._runs_to_reset += RootSet.of_parts(positions_by_source.items()).runs()
 
     def expire(self, now_ms: int) -> int:
         """Put back items that clients have had open for too long; return how many there were."""
@@ -215,13 +228,13 @@ class QueueCollection:
         if lease is None:
             if self.damage is not None:
                 raise self.damage
-            queue.demand.missed(room, now_ms)
+            queue.demand.record_missed(room, now_ms)
             return Items()
-        queue.demand.opened(len(lease), now_ms)
+        queue.demand.record_opened(len(lease), now_ms)
         if len(lease) < room:
             # else who once got few of many gets as few at each call, whatever
             # waits: 3 of 500, then 3
-            queue.demand.missed(room, now_ms)
+            queue.demand.record_missed(room, now_ms)
         return Items(lease, self.records.segments(lease.runs))
 
     def peek(self, queue: Queue) -> Item | None:
@@ -229,39 +242,46 @@ class QueueCollection:
         serial = queue.store.peek()
         if serial is None:
             return None
+        # every item has a lease; that of nobody has no open item, so that
+        # whoever settles this one is refused
         lease = Lease(queue.store, NOBODY, runs=(), until_ms=None)
         segments = self.records.segments([PositionRun(serial, serial + 1)])
         return Items(lease, segments)[0]
 
     def confirm(self, client: str, what: Settleable) -> int:
-        """Confirm items; return how many of them were open."""
+        """Confirm items; return how many of them were open.
+
+        They are added to the next publication. Items that were taken away
+        meanwhile are recorded as late. Of a list all are confirmed or none.
+        """
         if type(what) is Item:  # the common case, called for every record
             lease = what.lease
             store = lease.store
+            # of a store of ours `settle` itself refuses another client's item
             if store not in self._stores and not self._accepts_lease(client, lease):
                 return 0
             if store.settle(client, lease, what.serial):
                 self.publication.confirmed.append(what.serial)
                 return 1
-            self._note_late(lease, what.serial)
+            self._record_late(lease, what.serial)
             return 0
         if isinstance(what, Items):
             if what.lease is None or not self._accepts_lease(client, what.lease):
                 return 0
             runs = what.lease.store.settle_all(client, what.lease)
             self.publication.runs += runs
-            self._note_all_late(what.lease)
+            self._record_all_late(what.lease)
             return _item_count(runs)
         if isinstance(what, Part):
             lease, serial = what.item.lease, what.item.serial
             if not self._accepts_lease(client, lease):
                 return 0
             if not lease.store.settle_part(client, lease, serial, what.number):
-                self._note_late(lease, serial)
+                self._record_late(lease, serial)
                 return 0
             self.publication.confirmed.append(serial)
             return 1
-        items_and_parts = self._owned("confirm", client, what)
+        items_and_parts = self._checked_items("confirm", client, what)
         _refuse_open_parts(client, items_and_parts)  # before the first is confirmed: all of them, or none
         confirmed_count = 0
         for item_or_part in items_and_parts:
@@ -295,7 +315,7 @@ class QueueCollection:
             was_open = item.lease.store.put_back(client, item.lease, item.serial)
             return int(was_open)
         aborted_count = 0
-        for item_or_part in self._owned("abort", client, what):
+        for item_or_part in self._checked_items("abort", client, what):
             aborted_count += self.abort(client, item_or_part)
         return aborted_count
 
@@ -307,52 +327,58 @@ class QueueCollection:
             runs = what.lease.store.drop_all(client, what.lease)
             if runs:
                 self.publication.fail(runs, cause)
-            self._note_all_late(what.lease)
+            self._record_all_late(what.lease)
             return _item_count(runs)
         if isinstance(what, Item | Part):
             item = _item_of(what)
             if not self._accepts_lease(client, item.lease):
                 return 0
             if not item.lease.store.drop(client, item.lease, item.serial):
-                self._note_late(item.lease, item.serial)
+                self._record_late(item.lease, item.serial)
                 return 0
             self.publication.fail([PositionRun(item.serial, item.serial + 1)], cause)
             return 1
         failed_count = 0
-        for item_or_part in self._owned("fail", client, what):
+        for item_or_part in self._checked_items("fail", client, what):
             failed_count += self.fail(client, item_or_part, cause)
         return failed_count
 
     def reset_timeout(self, limits: ClientLimits, what: Settleable, now_ms: int) -> int:
         """Begin the timeouts of open items anew; return how many of them were open.
 
-        Their roots are added to `touched`. Where the client's items are put
-        back after some time, that begins anew as well, for all that was opened
-        with them.
+        `take_runs_to_reset` returns their roots. Where the client's items are
+        put back after some time, that begins anew as well, for all that was
+        opened with them.
         """
         client = limits.client
         if isinstance(what, Items):
             if what.lease is None or not self._accepts_lease(client, what.lease):
                 return 0
-            return self._touch(limits, what.lease, what.lease.left(), now_ms)
+            return self._reset_timeouts(limits, what.lease, what.lease.left(), now_ms)
         if isinstance(what, Item | Part):
             item = _item_of(what)
             if not self._accepts_lease(client, item.lease) or item.serial not in item.lease:
                 return 0
-            return self._touch(limits, item.lease, [PositionRun(item.serial, item.serial + 1)], now_ms)
+            return self._reset_timeouts(
+                limits, item.lease, [PositionRun(item.serial, item.serial + 1)], now_ms
+            )
         # a set, since several parts may be of one item
-        items = {_item_of(item_or_part) for item_or_part in self._owned("reset_timeout", client, what)}
+        items = {
+            _item_of(item_or_part) for item_or_part in self._checked_items("reset_timeout", client, what)
+        }
         touched_count = 0
         for item in items:
             touched_count += self.reset_timeout(limits, item, now_ms)
         return touched_count
 
-    def _touch(self, limits: ClientLimits, lease: Lease, runs: Sequence[PositionRun], now_ms: int) -> int:
+    def _reset_timeouts(
+        self, limits: ClientLimits, lease: Lease, runs: Sequence[PositionRun], now_ms: int
+    ) -> int:
         """Begin the timeouts of some open items of a lease anew; return how many they are."""
         if limits.auto_abort_ms is not None:
             lease.store.prolong(limits.client, lease, now_ms + limits.auto_abort_ms)
         positions_by_source = self.records.positions(runs)
-        self.touched += RootSet.of_parts(positions_by_source.items()).runs()
+        self._runs_to_reset += RootSet.of_parts(positions_by_source.items()).runs()
         return _item_count(runs)
 
     def split(self, client: str, item: Item, parts: int) -> list[Part]:
@@ -361,13 +387,15 @@ class QueueCollection:
             raise UsageError(f"an item is split into 1 part or more, not {parts}")
         if not isinstance(item, Item):
             raise UsageError(f"split: {shortened(item)} is no item; pass one item of what `open` returned")
+        # of a closed spout nothing is split; whoever settles the parts settles
+        # nothing
         if self._accepts_lease(client, item.lease):
             item.lease.store.split(client, item.lease, item.serial, parts)
         return [Part(item, number) for number in range(parts)]
 
-    def leave(self, client: str) -> int:
+    def put_back_of_client(self, client: str) -> int:
         """Put the open items of a client back; return how many there were."""
-        return sum(queue.store.leave(client) for queue in self.by_name.values())
+        return sum(queue.store.put_back_of_client(client) for queue in self.by_name.values())
 
     def status(self, group: PlannerStatus) -> SpoutStatus:
         """Return the status of the spout: the numbers of the queues beside the planner's status."""
@@ -376,9 +404,10 @@ class QueueCollection:
         return SpoutStatus(group, waiting, open_by_client, self.late_count)
 
     def _accepts_lease(self, client: str, lease: Lease) -> bool:
-        """Return whether a lease is of this spout; False: its spout is closed.
+        """Return whether a client may settle the items of a lease; False: their spout is closed.
 
-        The store decides, since clients of two spouts may have the same name.
+        Which spout they are of is decided by the store, since clients of two
+        spouts may have the same name.
 
         Raises `TupleError`: another client has its items open, nobody has, or
         they are of another spout that is not closed.
@@ -393,12 +422,15 @@ class QueueCollection:
             " what it opened, so hand it to that client"
         )
 
-    def _owned(self, verb: str, client: str, what: object) -> list[Item | Part]:
+    def _checked_items(self, verb: str, client: str, what: object) -> list[Item | Part]:
         """Return a list of items and parts that a client settles; refuse it as a whole where one is wrong.
+
+        `verb` is the client's method, for the error.
 
         Raises `UsageError`: one is neither an item nor a part; `TupleError` as
         `_accepts_lease`.
         """
+        # these can be iterated, too, and are no lists of items
         if not isinstance(what, Iterable) or isinstance(what, str | bytes | Root | Tuple):
             raise _no_item(verb, what)
         items_and_parts = list(what)
@@ -408,18 +440,18 @@ class QueueCollection:
             self._accepts_lease(client, _item_of(item_or_part).lease)
         return items_and_parts
 
-    def _note_all_late(self, lease: Lease) -> None:
+    def _record_all_late(self, lease: Lease) -> None:
         """Record a settlement of all items of a lease that were taken away."""
         for serial in list(lease.lost):
-            self._note_late(lease, serial)
+            self._record_late(lease, serial)
 
-    def _note_late(self, lease: Lease, serial: int) -> None:
+    def _record_late(self, lease: Lease, serial: int) -> None:
         """Record a settlement of an item that was taken away; a second settlement of it is not recorded."""
         why = lease.lost.pop(serial, None)
         if why is not None:
             self.late_count += 1
-            if len(self.late_names) < LATE_KEPT:
-                self.late_names.append(why)
+            if len(self._late_names) < LATE_KEPT:
+                self._late_names.append(why)
 
 
 def _item_of(item_or_part: Item | Part) -> Item:
@@ -450,4 +482,5 @@ def _refuse_open_parts(client: str, items_and_parts: Iterable[Item | Part]) -> N
             numbers_by_item.setdefault(item_or_part.item, set()).add(item_or_part.number)
         elif item_or_part.lease.parts:
             item = item_or_part
-            refuse_parts(client, item.lease, item.serial, numbers_by_item.get(item, set()))
+            confirmed_before = numbers_by_item.get(item, set())
+            refuse_parts(client, item.lease, item.serial, confirmed_before)

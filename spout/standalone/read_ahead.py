@@ -3,8 +3,11 @@
 Spark's planning requests the ends of partitions from the broker, and tasks
 read the ranges later. Here the records are read first. So planning needs no
 request, a new record is planned as soon as it arrives, and the ranges of a
-plan are already read. Reading emits nothing: records leave by `take`, once
-their `Init` is durable.
+plan are already read. Reading emits nothing: records leave by
+`ReadAhead.take_run`, once their `Init` is durable.
+
+Planning asks two things of what is read here: how far partitions reach (a
+`Reach`), and where their records are (a `Sight`).
 """
 
 from __future__ import annotations
@@ -116,27 +119,28 @@ class ReadAhead:
 
     Attributes:
         count: how many records these are.
-        doubt: that a position is not in its log, though the log does not begin
-            behind it: planning finds out whether the log was cut.
+        doubt: the error that a position is not in its log, though the log does
+            not begin behind it: planning finds out whether the log was cut.
+            None: there is no such position.
     """
 
     def __init__(self, reader: MessageReader, log: Log) -> None:
-        """Begin with nothing to read; see `follow`."""
+        """Begin with nothing to read; see `add_sources`."""
         self.count = 0
         self._reader = reader
         self._log = log
         self._buffers: dict[TopicPartition, _Buffer] = {}
-        self._shown: frozenset[TopicPartition] = frozenset()
+        self._shown: frozenset[TopicPartition] = frozenset()  # those that may be planned now
         # where partitions begin of which needed records have left the log
         self._starts: dict[TopicPartition, int] = {}
-        # of the last poll: whether it brought fewer records than it might
-        # have; whether one was made since the last look
+        # whether the last poll brought fewer records than it might have, and
+        # whether there was one since the last `take_standing_news`
         self._is_drained = True
         self._was_polled = False
         self.doubt: OutOfRange | None = None
         self._watch = StandingWatch(log, Bound.STABLE_END)
 
-    def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
+    def add_sources(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
         """Read new sources, too, from their first free positions on, and those that began a new generation.
 
         What was read of such a one before is thrown away: it is of a log that
@@ -146,19 +150,20 @@ class ReadAhead:
             sources: all of the topic.
             free: the first free position of each source that may be planned.
         """
-        new: dict[TopicPartition, _Buffer] = {}
+        new_buffers: dict[TopicPartition, _Buffer] = {}
         for source, first_free in free.items():
             spec = sources.get(source)
-            generation, offset = generation_of(first_free), offset_of(first_free)
+            generation = generation_of(first_free)
+            offset = offset_of(first_free)
             if spec is not None and self._is_new(spec.place, generation):
-                new[spec.place] = _Buffer(spec, generation, begin=offset, end=offset)
-        if not new:
+                new_buffers[spec.place] = _Buffer(spec, generation, begin=offset, end=offset)
+        if not new_buffers:
             return
-        for place in new.keys() & self._buffers.keys():
-            self.count -= self._buffers[place].count
-        self._buffers |= new
+        for place in new_buffers.keys() & self._buffers.keys():
+            self.count -= self._buffers[place].count  # thrown away with the former buffer
+        self._buffers |= new_buffers
         self.doubt = None  # planning has found out what became of the log: it is in a new generation
-        self._read_on()
+        self._assign_buffer_ends()
 
     def _is_new(self, place: TopicPartition, generation: int) -> bool:
         """Return whether this generation of a partition is not read yet."""
@@ -166,20 +171,25 @@ class ReadAhead:
         return buffer is None or buffer.generation != generation
 
     def poll(self, wait_ms: int, records_max: int) -> int:
-        """Read more records and return how many came; none while there is a `doubt`."""
+        """Read more records into the buffers and return how many came; none while there is a
+        `doubt`.
+
+        What cannot be read is passed over; `take_run` returns it as unreadable.
+        """
         try:
             messages_by_place = self._reader.poll_messages(wait_ms, records_max)
         except OutOfRange:
-            self._skip_what_is_gone()
+            self._skip_gone_or_doubt()
             return 0
         except Damaged as error:
             place = TopicPartition(error.topic, error.partition)
+            damaged_run = self._reader.pass_over(place)
             buffer = self._buffers[place]
-            buffer.damaged.append(self._reader.pass_over(place))
+            buffer.damaged.append(damaged_run)
             buffer.end = max(buffer.end, self._reader.position(place))
             return 0
         for place, messages in messages_by_place.items():
-            self._add(self._buffers[place], messages)
+            self._add_messages(self._buffers[place], messages)
         # a reader goes on over markers of transactions, too, which are no
         # messages
         for place, buffer in self._buffers.items():
@@ -189,24 +199,30 @@ class ReadAhead:
         self._was_polled = True
         return message_count
 
-    def _add(self, buffer: _Buffer, messages: list[Message]) -> None:
-        """Add the messages of one poll, one or more, to a buffer; too large ones count as damaged."""
+    def _add_messages(self, buffer: _Buffer, messages: list[Message]) -> None:
+        """Add the messages of one poll, one or more of a partition, to its buffer.
+
+        Those that are too large to be read count as damaged.
+        """
         epoch = messages[-1].leader_epoch()
         buffer.leader_epoch = NO_EPOCH if epoch is None else epoch
-        if too_large := too_large_runs(messages):
+        too_large = too_large_runs(messages)
+        if too_large:
             buffer.damaged += too_large
-            too_large_offsets = {run.start for run in too_large}
+            too_large_offsets = {run.start for run in too_large}  # each run is one message
             messages = [message for message in messages if message.offset() not in too_large_offsets]
         if messages:
             offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
             buffer.messages.append((messages, offsets))
             self.count += len(messages)
 
-    def look(self, now_ms: int) -> StandingNews:
-        """Look whether partitions stand still; return what is to be reported.
+    def take_standing_news(self, now_ms: int) -> StandingNews:
+        """Find out which partitions stand still, and which go on again; return what is to be
+        reported.
 
-        Without a `poll` since the last look that is nothing: what is not read
-        on purpose does not stand.
+        A partition stands still if it has records that do not come. Without a
+        `poll` since the last call nothing is reported: what is not read on
+        purpose does not stand.
         """
         if not self._was_polled:
             return StandingNews()
@@ -236,10 +252,13 @@ class ReadAhead:
             sources_by_group.setdefault(group, []).append(source)
         return [sources_by_group[group] for group in sorted(sources_by_group)]
 
-    def show(self, sources: Iterable[int]) -> None:
-        """Allow only these sources to be planned."""
-        sources = set(sources)
-        shown = [place for place, buffer in self._buffers.items() if buffer.spec.source in sources]
+    def show_only(self, sources: Iterable[int]) -> None:
+        """Allow only these sources to be planned: for planning all others end at 0."""
+        shown_sources = set(sources)
+        shown: list[TopicPartition] = []
+        for place, buffer in self._buffers.items():
+            if buffer.spec.source in shown_sources:
+                shown.append(place)
         self._shown = frozenset(shown)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -264,7 +283,7 @@ class ReadAhead:
                 sightings[place] = buffer.seen(request.records)
         return Looked(sightings, ())
 
-    def take(self, place: TopicPartition, run: SourceRun) -> TakenRun:
+    def take_run(self, place: TopicPartition, run: SourceRun) -> TakenRun:
         """Take a run's records out of a partition's buffer, and what of it has no record.
 
         Positions that cannot be read are not among those without a record.
@@ -314,17 +333,17 @@ class ReadAhead:
             end = position_at(buffer.generation, buffer.end)
             first_free = free.get(source, 0)
             if begin < min(first_free, end):
-                self.take(buffer.spec.place, SourceRun(source, begin, first_free))  # and drop it
+                self.take_run(buffer.spec.place, SourceRun(source, begin, first_free))  # and drop it
                 if buffer.end < buffer.begin:  # the first free position is beyond what was read
                     buffer.end = buffer.begin
                     must_read_on = True
         if must_read_on:
-            self._read_on()
+            self._assign_buffer_ends()
 
     def close(self) -> None:
         self._reader.close()
 
-    def _skip_what_is_gone(self) -> None:
+    def _skip_gone_or_doubt(self) -> None:
         """Go on where the log begins; planning finds that records are lost, and decides.
 
         If no log begins behind what was read, set `doubt`.
@@ -343,15 +362,17 @@ class ReadAhead:
         for place, start in later_starts.items():
             self._starts[place] = start
             self._buffers[place].end = start
-        self._read_on()
+        self._assign_buffer_ends()
 
-    def _read_on(self) -> None:
+    def _assign_buffer_ends(self) -> None:
         """Assign all partitions to the reader, each from where its buffer ends."""
         self._reader.assign({place: buffer.end for place, buffer in self._buffers.items()})
 
 
 def _unreadable_in(run: SourceRun, damaged_runs: Iterable[DamagedRun], shift: int) -> list[UnreadableRun]:
-    """Return what of a run lies in damaged offsets; a position is its offset and `shift`."""
+    """Return what of a run lies in damaged offsets; `shift` is how much a position is above its
+    offset.
+    """
     unreadable: list[UnreadableRun] = []
     for damaged in damaged_runs:
         start = max(run.start, damaged.start + shift)
@@ -373,30 +394,32 @@ class InputAhead(NamedTuple):
     new: ReadAhead
 
     def poll(self, wait_ms: int, count: int) -> bool:
-        """Read until there are `count` of either, waiting at most `wait_ms` for new ones.
+        """Read until there are `count` of either; return whether some are lacking.
 
-        Return whether both together were fewer than that, once copies had been
-        read.
+        That is whether both together were fewer, before new records were read.
+        Then these are waited for, at most `wait_ms`.
         """
         if self.copies.count < count:
             self.copies.poll(0, count - self.copies.count)
         are_too_few = self.copies.count + self.new.count < count
+        # new ones are read though copies are enough: they get a part of the
+        # room
         if self.new.count < count:
             self.new.poll(wait_ms if are_too_few else 0, count - self.new.count)
         return are_too_few
 
-    def look(self, now_ms: int) -> StandingNews:
-        """Look whether partitions of either stand still; see `ReadAhead.look`."""
-        copies_news = self.copies.look(now_ms)
-        new_news = self.new.look(now_ms)
+    def take_standing_news(self, now_ms: int) -> StandingNews:
+        """Do as `ReadAhead.take_standing_news` for both."""
+        copies_news = self.copies.take_standing_news(now_ms)
+        new_news = self.new.take_standing_news(now_ms)
         return StandingNews([*copies_news.stand, *new_news.stand], [*copies_news.go_on, *new_news.go_on])
 
     def standing(self) -> tuple[StandingPartition, ...]:
         """Return the partitions of either that stand still."""
         return (*self.copies.standing(), *self.new.standing())
 
-    def follow(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
-        """Read new sources of the input, too; see `ReadAhead.follow`."""
+    def add_sources(self, sources: Mapping[int, SourceSpec], free: Mapping[int, int]) -> None:
+        """Read new sources of the input, too; see `ReadAhead.add_sources`."""
         replay_sources: dict[int, SourceSpec] = {}
         new_sources: dict[int, SourceSpec] = {}
         for source, spec in sources.items():
@@ -404,8 +427,8 @@ class InputAhead(NamedTuple):
                 replay_sources[source] = spec
             else:
                 new_sources[source] = spec
-        self.copies.follow(replay_sources, free)
-        self.new.follow(new_sources, free)
+        self.copies.add_sources(replay_sources, free)
+        self.new.add_sources(new_sources, free)
 
     def doubt(self) -> OutOfRange | None:
         """Return why it is not certain that a log is the one that was read; see `ReadAhead.doubt`."""

@@ -4,8 +4,8 @@
    The open roots of the session before it are abandoned and replayed.
 2. `read` waits for records that clients request; `step` settles verdicts,
    plans, and queues items.
-3. `publish` writes what was settled; its publications form one lane with a
-   rising `seq`.
+3. `publish` writes what was settled. Its publications form one *lane*: they
+   are numbered, and an acker takes each number of a lane once.
 
 One thread calls `read` and `step`, another calls `publish`; they share the
 queues, under the guard.
@@ -52,7 +52,13 @@ from spout.tuples.failures import Cause
 
 
 class SpoutService:
-    """The service behind a `KafkaSpout`; under the guard, `durable` is the last durable publication."""
+    """The service behind a `KafkaSpout`.
+
+    Attributes:
+        queues: what clients open and settle; used under the guard.
+        durable_number: of the last publication that is durable in Kafka, 0:
+            none is; read under the guard.
+    """
 
     def __init__(
         self,
@@ -91,16 +97,16 @@ class SpoutService:
                 )
         self._new_verdicts: list[Verdicts] = []  # those that came since the last step
         self.queues = QueueCollection(inputs)
-        self.durable = 0
+        self.durable_number = 0
         self._log = log = open_log()
-        # by an input's name: what was read ahead, and how room is shared
-        # between new records and copies
-        self._ahead: dict[str, InputAhead] = {}
-        self._new_shares: dict[str, NewShare] = {}
+        # by an input's name: what was read ahead, and which part of the room
+        # new records get beside copies
+        self._ahead_by_input: dict[str, InputAhead] = {}
+        self._new_share_by_input: dict[str, NewShare] = {}
         for input in inputs:
             copies = ReadAhead(open_reader(), log)
-            self._ahead[input.name] = InputAhead(copies, new=ReadAhead(open_reader(), log))
-            self._new_shares[input.name] = NewShare()
+            self._ahead_by_input[input.name] = InputAhead(copies, new=ReadAhead(open_reader(), log))
+            self._new_share_by_input[input.name] = NewShare()
         self._spec = PlannerSpec(
             tuple(inputs),
             topics.ack_topics,
@@ -110,7 +116,7 @@ class SpoutService:
             take_over=take_over,
             way="KafkaSpout(..., take_over=True)",
         )
-        reaches = Reaches(chain.from_iterable(self._ahead.values()))
+        reaches = Reaches(chain.from_iterable(self._ahead_by_input.values()))
         self._planner = Planner(
             log,
             self._spec,
@@ -122,17 +128,17 @@ class SpoutService:
             on_verdicts=self._new_verdicts.append,
         )
         self._publisher = Publisher(open_log, topics.ack_topics, durable_ms=longest_unreachable_ms(inputs))
-        self._lane = f"kestrel-{new_id}/{new_id}"
+        self._lane_name = f"kestrel-{new_id}/{new_id}"
         self._guard = guard
         self._report = report
-        self._journal: Journal = BEGINNING
+        self._journal: Journal = BEGINNING  # what was planned, up to the last `Planner.plan`
         self._traced = None if spans is None else TracedRoots(spans)
         self._inputs = {input.id: input for input in inputs}
         self._input_ids = {input.name: input.id for input in inputs}
         # how many sources the planner had, and how many acker partitions had
-        # answered, at the last `_follow`
-        self._followed = (0, 0)
-        self._turn = 0
+        # answered, at the last `_read_new_sources`
+        self._source_counts = (0, 0)
+        self._rotation_count = 0  # calls of `_rotated`
 
     @property
     def is_ready(self) -> bool:
@@ -148,15 +154,19 @@ class SpoutService:
         self._planner.open(BEGINNING, now_ms)
 
     def read(self, now_ms: int, wait_ms: int) -> bool:
-        """Read what clients request, waiting at most `wait_ms`; return whether some is not read yet."""
+        """Read what clients request, waiting at most `wait_ms`; return whether some is not read
+        yet.
+
+        Report partitions that stand still: they have records that do not come.
+        """
         if not self.is_ready:
             return False
         with self._guard:
-            lacking = self.queues.lacking(now_ms)
+            lacking = self.queues.lacking_counts(now_ms)
         is_unread = False
         for name, count in lacking.items():
-            is_unread |= self._ahead[name].poll(wait_ms // len(lacking), count)
-            self._report_standing(self._ahead[name].look(now_ms))
+            is_unread |= self._ahead_by_input[name].poll(wait_ms // len(lacking), count)
+            self._report_standing(self._ahead_by_input[name].take_standing_news(now_ms))
         return is_unread
 
     def _report_standing(self, news: StandingNews) -> None:
@@ -170,6 +180,13 @@ class SpoutService:
     def step(self, now_ms: int) -> bool:
         """Settle verdicts, tick, and plan what clients request; return whether items were added or put back.
 
+        1. Let the planner settle verdicts and tick.
+        2. Under the guard, take away items whose roots were lost, put back
+           those that clients had open for too long, and see what clients lack.
+        3. Hand on what the clients' calls left: resets of timeouts, and
+           settlements that came too late.
+        4. Plan what clients lack.
+
         Raises:
             SessionError: another session took the group.
             DataLoss: a record left the log before it was read, and
@@ -178,40 +195,45 @@ class SpoutService:
             OutOfRange: a partition ends before what was read.
             Unreachable: ackers or broker do not answer.
         """
-        self._planner.step(self._planner.poll(0), now_ms)
+        # 1. verdicts and the clock
+        messages = self._planner.poll(0)
+        self._planner.step(messages, now_ms)
         if not self.is_ready:
             return False
-        self._follow()
-        self._compare(now_ms)
+        self._read_new_sources()
+        self._require_logs_of_before(now_ms)
+        # 2. the queues
         with self._guard:
-            has_lost = self._lose_items()
+            has_lost = self._take_away_lost()
             returned_count = self.queues.expire(now_ms)
-            lacking = self.queues.lacking(now_ms)
-            late_names, self.queues.late_names = self.queues.late_names, []
+            lacking = self.queues.lacking_counts(now_ms)
             self.queues.keep_unopened(now_ms)
-            touched, self.queues.touched = self.queues.touched, []
+            late_names = self.queues.take_late_names()
+            runs_to_reset = self.queues.take_runs_to_reset()
             if returned_count or has_lost:  # whose items were taken away may open others
                 self._guard.notify_all()
+        # 3. what the clients' calls left
         if self._traced is not None:
             for verdicts in self._new_verdicts:
                 self._traced.settle(verdicts, self._inputs, now_ms)
         self._new_verdicts.clear()
-        if touched:
-            self._planner.reset_timeouts(touched)
+        if runs_to_reset:
+            self._planner.reset_timeouts(runs_to_reset)
         if late_names:
             cure = "raise the input's timeout, or call reset_timeout of the client while its work goes on"
             self._report("settled_after_the_timeout", {"roots": late_names, "next_step": cure})
+        # 4. new items
         added_count = 0
         for name, count in lacking.items():
-            added_count += self._feed(name, count, now_ms)
+            added_count += self._plan_input(name, count, now_ms)
         return bool(added_count or returned_count)
 
-    def _lose_items(self) -> bool:
+    def _take_away_lost(self) -> bool:
         """Take away the items whose roots the new verdicts lost; return whether there was any."""
         has_lost = False
         for verdicts in self._new_verdicts:
             for lost in verdicts.lost:
-                has_lost |= self.queues.lose(lost)
+                has_lost |= self.queues.take_away(lost)
         return has_lost
 
     def publish(self) -> int | None:
@@ -220,6 +242,7 @@ class SpoutService:
             if not self.queues.publication:
                 return None
             number = self.queues.publication.number
+            # the fields of a batch's plan that an acker needs beside the roots
             plan_without_ranges = BatchPlan(
                 group=self._spec.group,
                 session=self._journal.session,
@@ -230,10 +253,11 @@ class SpoutService:
                 tracked=True,
                 ranges=(),
             )
-            outcome = self.queues.publication.take(self.queues.records, plan_without_ranges)
-        self._publisher.publish(publication_of(outcome, BatchLane(self._lane, number)), self._spec.partitions)
+            outcome = self.queues.publication.take_outcome(self.queues.records, plan_without_ranges)
+        publication = publication_of(outcome, BatchLane(self._lane_name, number))
+        self._publisher.publish(publication, self._spec.partitions)  # returns once it is durable
         with self._guard:
-            self.durable = number
+            self.durable_number = number
             self._guard.notify_all()
         return number
 
@@ -241,7 +265,7 @@ class SpoutService:
         """Return the planner's status, with the partitions that this spout reads and that stand still."""
         status = self._planner.status(now_ms, error)
         why_by_partition = dict(status.stands)
-        for ahead in self._ahead.values():
+        for ahead in self._ahead_by_input.values():
             for partition in ahead.standing():
                 why_by_partition[partition.name] = str(partition)
         return replace(status, stands=why_by_partition)
@@ -250,66 +274,74 @@ class SpoutService:
         """Commit what is settled and leave. Open records stay open until the next session takes the group."""
         with ExitStack() as stack:  # all of it, whatever the last commit raises
             stack.callback(self._log.close)
-            for ahead in self._ahead.values():
+            for ahead in self._ahead_by_input.values():
                 stack.callback(ahead.close)
             stack.callback(self._publisher.close)
             self._planner.close()
 
-    def _follow(self) -> None:
+    def _read_new_sources(self) -> None:
         """Add the planner's sources to the readers, once there are more, or more ackers have answered."""
         sources = self._planner.sources
-        answers = (len(sources), self._planner.joined)
-        if answers == self._followed:
+        counts = (len(sources), self._planner.joined)
+        if counts == self._source_counts:  # the usual case: nothing is new
             return
-        self._followed = answers
+        self._source_counts = counts
         free = self._planner.free()
-        for name, ahead in self._ahead.items():
+        for name, ahead in self._ahead_by_input.items():
             sources_of_input = {source: spec for source, spec in sources.items() if spec.input.name == name}
-            ahead.follow(sources_of_input, free)
+            ahead.add_sources(sources_of_input, free)
 
-    def _compare(self, now_ms: int) -> None:
-        """Where a reader is not in its log any more, find out why; raise that where the log was not cut."""
-        doubts = [ahead.doubt() for ahead in self._ahead.values()]
+    def _require_logs_of_before(self, now_ms: int) -> None:
+        """Where a reader is not in its log any more, find out why.
+
+        If the log was cut, its source begins a new generation, and reading
+        goes on there. If not, raise `OutOfRange`.
+        """
+        doubts = [ahead.doubt() for ahead in self._ahead_by_input.values()]
         first_doubt = next((doubt for doubt in doubts if doubt is not None), None)
-        if first_doubt is not None and not self._planner.compare(now_ms):
+        if first_doubt is None:
+            return
+        was_cut = self._planner.compare(now_ms)
+        if not was_cut:
             raise first_doubt
 
-    def _feed(self, name: str, count: int, now_ms: int) -> int:
+    def _plan_input(self, name: str, count: int, now_ms: int) -> int:
         """Plan at most `count` of an input's records that were read, and queue them; return how many.
 
         Copies are planned first. If there are more records than room, new ones
-        have a share of it.
+        get a part of it all the same (`NewShare`), so that copies of records
+        that always fail do not keep them waiting.
         """
-        ahead = self._ahead[name]
-        share = self._new_shares[name]
+        ahead = self._ahead_by_input[name]
+        share = self._new_share_by_input[name]
         copy_groups = ahead.copies.groups(self._spec.partitions)
-        new_groups = self._in_turn(ahead.new.groups(self._spec.partitions))
+        new_groups = self._rotated(ahead.new.groups(self._spec.partitions))
         room = min(count, self._planner.room(self._input_ids[name]))
         has_both = bool(copy_groups) and bool(new_groups)
         is_contested = has_both and ahead.copies.count + ahead.new.count > room
         room_for_new = min(share.part_of(room), ahead.new.count) if is_contested else 0
         planned: list[TakenRun] = []
         with self._planner.together():
-            copy_count = self._plan(ahead.copies, copy_groups, room - room_for_new, now_ms, planned)
-            new_count = self._plan(ahead.new, new_groups, room - copy_count, now_ms, planned)
+            copy_count = self._plan_groups(ahead.copies, copy_groups, room - room_for_new, now_ms, planned)
+            new_count = self._plan_groups(ahead.new, new_groups, room - copy_count, now_ms, planned)
         if is_contested:
             share.record_share(room, new_count)
         if planned:
             with self._guard:
-                self._queue(name, planned)
+                self._queue_planned(name, planned)
                 self._guard.notify_all()
         return copy_count + new_count
 
-    def _queue(self, name: str, planned: Iterable[TakenRun]) -> None:
+    def _queue_planned(self, name: str, planned: Iterable[TakenRun]) -> None:
         """Add what was planned of an input to the queues; settle what has no record. Under the guard."""
         for taken in planned:
             for records in taken.records:
-                self.queues.put(*records)
+                self.queues.put(records.source, records.messages, records.positions, records.topic_id)
             self.queues.publication.absent += taken.absent
             for unreadable in taken.unreadable:
-                self._leave_out(name, unreadable.run, unreadable.damaged)
+                self._settle_unreadable(name, unreadable.run, unreadable.damaged)
 
-    def _plan(
+    def _plan_groups(
         self,
         ahead: ReadAhead,
         groups: Iterable[Sequence[int]],
@@ -319,18 +351,19 @@ class SpoutService:
     ) -> int:
         """Plan at most `count` of what was read of sources, group by group; return how many records came.
 
-        What is planned is added to `planned`. Positions without a record do
-        not count.
+        A group is sources that are planned together (`ReadAhead.groups`). What
+        is planned is added to `planned`. Positions without a record do not
+        count.
         """
         record_count = 0
         for sources in groups:
             if record_count >= count:
                 break
-            ahead.show(sources)
+            ahead.show_only(sources)
             end = self._planner.plan(self._journal, count - record_count, now_ms)
             ranges = batch_ranges(self._journal, end)
             self._journal = end
-            taken = [ahead.take(self._planner.sources[run.source].place, run) for run in ranges]
+            taken = [ahead.take_run(self._planner.sources[run.source].place, run) for run in ranges]
             if not taken:  # perhaps a former owner has initialised what was read
                 ahead.forget_below(self._planner.free())
                 continue
@@ -341,11 +374,15 @@ class SpoutService:
                     headers = map(headers_of, records.messages)
                     headers_by_position = zip(records.positions.tolist(), headers, strict=True)
                     self._traced.emit(records.source, headers_by_position, now_ms)
-        ahead.show(())
+        ahead.show_only(())
         return record_count
 
-    def _leave_out(self, name: str, run: SourceRun, damaged: DamagedRun) -> None:
-        """Settle positions that cannot be read: absent, or failed, and then no more is planned."""
+    def _settle_unreadable(self, name: str, run: SourceRun, damaged: DamagedRun) -> None:
+        """Settle and report positions of an input that cannot be read.
+
+        They are absent if its `on_data_loss` is skip; else they fail, and no
+        more is planned. Under the guard.
+        """
         fields = {"input": name, "records": run.end - run.start, "place": damaged, "why": damaged.why}
         self._report(unreadable_kind(damaged.why).event, fields)
         if not self._inputs[input_id_of(run.source)].fails_on_loss():
@@ -361,10 +398,10 @@ class SpoutService:
             cure = damage_cure(start, end, damaged.why)
             self.queues.damage = Damaged(damaged.topic, damaged.partition, start, damaged.why, cure)
 
-    def _in_turn(self, groups: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """Return groups so that another one is the first at each call."""
-        self._turn += 1
+    def _rotated(self, groups: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """Return the groups so that another one is the first at each call."""
+        self._rotation_count += 1
         if not groups:
             return []
-        first_index = self._turn % len(groups)
+        first_index = self._rotation_count % len(groups)
         return [*groups[first_index:], *groups[:first_index]]

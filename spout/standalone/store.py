@@ -1,8 +1,9 @@
 """Items that wait and items that are open: which client has which, and which comes next; pure.
 
-An item is a number, its serial; a lower one is older. An item waits, or one
+An item is a number, its *serial*; a lower one is older. An item waits, or one
 client has it open, or it has left. A client opens the oldest waiting items,
-under one `Lease`. Items that it puts back wait again in their old place.
+under one `Lease`: that is who has which items open, and until when. Items that
+it puts back wait again in their old place.
 
 Source: docs/design/conformance.md, S154 to S166; docs/design/protocol.md,
 section 5.1; Kestrel's ``PersistentQueue``.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count as counting
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,7 @@ NOBODY: Final = ""
 WINDOW_MS_MAX = 1_000
 """As many records are kept ready as were opened within this time; a short timeout makes it shorter."""
 
-TIMEOUT_SHARE = 8
+WINDOWS_PER_TIMEOUT = 8
 """A record that is ready waits for at most an eighth of its timeout, or about that."""
 
 AHEAD_MAX = 20_000
@@ -36,7 +37,7 @@ AHEAD_MAX = 20_000
 DEADLINES_KEPT = 1_000
 """So many deadlines of leases that were settled in time may be kept; more are dropped."""
 
-HOLDERS_BITS: Final = 4
+LEASE_BLOCK_BITS: Final = 4
 """Leases are found by blocks of 16 serials: those of the serials that differ in these lowest bits alone."""
 
 
@@ -44,7 +45,8 @@ class Lease:
     """The items of one `PendingStore.open`, for one client.
 
     Attributes:
-        runs: the items that it had at first, ascending.
+        store, client: whose items they are, and who has them open.
+        runs: the items that it had at first, as runs of serials, ascending.
         is_whole: whether all of `runs` are open still; then `singles` is not
             used, and empty.
         singles: the items that are open, once one of them was settled alone.
@@ -60,13 +62,14 @@ class Lease:
     def __init__(
         self, store: PendingStore, client: str, runs: tuple[PositionRun, ...], until_ms: int | None
     ) -> None:
-        """Hold the items of some runs for a client; see the attributes."""
+        """Hold the items of some runs for a client; all of them are open."""
         self.store = store
         self.client = client
         self.runs = runs
         self.until_ms = until_ms
-        self.parts: dict[int, set[int]] = {}
-        self.lost: dict[int, str] = {}
+        self.parts: dict[int, set[int]] = {}  # by an item's serial: the numbers of its open parts
+        self.lost: dict[int, str] = {}  # by an item's serial: why it was taken away
+        # open items: all of `runs`, or once one was settled alone, `singles`
         self.is_whole = True
         self.singles: set[int] = set()
 
@@ -90,6 +93,18 @@ class Lease:
         return self.singles
 
 
+class _Deadline(NamedTuple):
+    """When the open items of a lease are put back, wall time.
+
+    `number` decides where two times are equal, since leases cannot be
+    compared.
+    """
+
+    until_ms: int
+    number: int
+    lease: Lease
+
+
 class PendingStore:
     """The items of one input; `is_closed` when its spout was closed or has stopped."""
 
@@ -107,10 +122,7 @@ class PendingStore:
         self._leases_by_block: dict[int, dict[Lease, None]] = {}
         # by client; no Counter: to store into one takes three times as long
         self._open_counts: dict[str, int] = {}
-        # A heap of leases with a deadline: the wall time at which it ends, a
-        # number, the lease. Numbers decide where two times are equal, since
-        # leases cannot be compared.
-        self._deadlines: list[tuple[int, int, Lease]] = []
+        self._deadlines: list[_Deadline] = []  # a heap
         self._deadline_numbers = counting()
 
     @property
@@ -185,7 +197,7 @@ class PendingStore:
         """Settle a part of an item, and with the last part the item; return whether it was the last one."""
         require_own(client, lease)
         open_parts = lease.parts.get(serial, set())
-        if serial not in lease or part not in open_parts:
+        if serial not in lease or part not in open_parts:  # the item or the part is settled already
             return False
         open_parts.discard(part)
         if open_parts:
@@ -199,25 +211,25 @@ class PendingStore:
             require_own(client, lease)
         if lease.parts:
             refuse_parts(client, lease, serial)
-        return self._close(lease, serial)
+        return self._remove_open(lease, serial)
 
     def settle_all(self, client: str, lease: Lease) -> list[PositionRun]:
         """Remove all remaining items of a lease for good, unless parts are open; return them."""
         require_own(client, lease)
         for serial in lease.parts:
             refuse_parts(client, lease, serial)
-        return self._close_all(lease)
+        return self._remove_all_open(lease)
 
     def drop(self, client: str, lease: Lease, serial: int) -> bool:
         """Do as `settle`, whatever parts are open: the item failed."""
         require_own(client, lease)
         lease.parts.pop(serial, None)
-        return self._close(lease, serial)
+        return self._remove_open(lease, serial)
 
     def drop_all(self, client: str, lease: Lease) -> list[PositionRun]:
         """Do as `settle_all`, whatever parts are open: the items failed."""
         require_own(client, lease)
-        return self._close_all(lease)
+        return self._remove_all_open(lease)
 
     def put_back(self, client: str, lease: Lease, serial: int) -> bool:
         """Put an open item back in its old place among those that wait; return whether it was open."""
@@ -230,15 +242,14 @@ class PendingStore:
     def put_back_all(self, client: str, lease: Lease) -> int:
         """Put all remaining items of a lease back, and return how many there were."""
         require_own(client, lease)
-        return self._return(lease)
+        return self._put_back_open(lease)
 
     def oldest(self, client: str, count: int) -> list[tuple[Lease, int]]:
         """Return the oldest items that a client has open, at most `count`, each with its lease."""
-        held: list[tuple[int, Lease]] = []
+        lease_by_serial: dict[int, Lease] = {}
         for lease in self._leases_by_client.get(client, ()):
-            held += [(serial, lease) for serial in lease.items()]
-        oldest = nsmallest(count, held, key=lambda serial_and_lease: serial_and_lease[0])
-        return [(lease, serial) for serial, lease in oldest]
+            lease_by_serial.update(dict.fromkeys(lease.items(), lease))
+        return [(lease_by_serial[serial], serial) for serial in nsmallest(count, lease_by_serial)]
 
     def prolong(self, client: str, lease: Lease, until_ms: int) -> None:
         """Put the remaining items of a lease back later, if it has a deadline."""
@@ -246,14 +257,14 @@ class PendingStore:
         if lease.until_ms is not None:
             lease.until_ms = max(lease.until_ms, until_ms)
 
-    def leave(self, client: str) -> int:
+    def put_back_of_client(self, client: str) -> int:
         """Put all open items of a client back, and forget it: it died, or was closed.
 
         Return how many items there were.
         """
         returned_count = 0
         for lease in list(self._leases_by_client.get(client, ())):
-            returned_count += self._return(lease)
+            returned_count += self._put_back_open(lease)
         self._leases_by_client.pop(client, None)
         self._open_counts.pop(client, None)
         return returned_count
@@ -261,20 +272,21 @@ class PendingStore:
     def expire(self, now_ms: int) -> int:
         """Put back the remaining items of leases whose deadline has passed; return how many there were."""
         returned_count = 0
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            lease = heappop(self._deadlines)[2]
+        while self._deadlines and self._deadlines[0].until_ms <= now_ms:
+            lease = heappop(self._deadlines).lease
             is_prolonged = lease.until_ms is not None and lease.until_ms > now_ms
             if is_prolonged:
                 self._put_deadline(lease)
             else:
-                returned_count += self._return(lease)
+                returned_count += self._put_back_open(lease)
         self._drop_settled_deadlines()
         return returned_count
 
     def _put_deadline(self, lease: Lease) -> None:
         """Add the deadline of a lease to the heap, if it has one."""
         if lease.until_ms is not None:
-            heappush(self._deadlines, (lease.until_ms, next(self._deadline_numbers), lease))
+            number = next(self._deadline_numbers)
+            heappush(self._deadlines, _Deadline(lease.until_ms, number, lease))
 
     def _drop_settled_deadlines(self) -> None:
         """Drop deadlines of leases without an open item, once most of them are of such.
@@ -284,44 +296,44 @@ class PendingStore:
         """
         lease_count = sum(map(len, self._leases_by_client.values()))
         if len(self._deadlines) > 2 * lease_count + DEADLINES_KEPT:
-            self._deadlines = [deadline for deadline in self._deadlines if len(deadline[2])]
+            self._deadlines = [deadline for deadline in self._deadlines if len(deadline.lease)]
             heapify(self._deadlines)
 
-    def lose(self, why_by_serial: Mapping[int, str]) -> list[PositionRun]:
+    def take_away(self, why_by_serial: Mapping[int, str]) -> list[PositionRun]:
         """Take items away, waiting or open, and keep why: they will be replayed, or are dead letters.
 
-        Returns those that were here, ascending.
+        Return those that were here, ascending; the others were settled before.
         """
         runs = runs_of_serials(why_by_serial)
-        lost: set[int] = set()
+        taken_away: set[int] = set()
         for run in runs:
-            for waiting in self._waiting.within(*run):
-                lost.update(range(*waiting))
+            for waiting_run in self._waiting.within(*run):
+                taken_away.update(range(*waiting_run))
         self._waiting.remove_all(runs)
         for serial, why in why_by_serial.items():
             lease = self._lease_of(serial)
             if lease is not None:
                 lease.lost[serial] = why
                 lease.parts.pop(serial, None)
-                self._close(lease, serial)
-                lost.add(serial)
-        return runs_of_serials(lost)
+                self._remove_open(lease, serial)
+                taken_away.add(serial)
+        return runs_of_serials(taken_away)
 
     def _lease_of(self, serial: int) -> Lease | None:
         """Return the lease of an open item; None: nobody has it open."""
-        for lease in self._leases_by_block.get(serial >> HOLDERS_BITS, ()):
+        for lease in self._leases_by_block.get(serial >> LEASE_BLOCK_BITS, ()):
             if serial in lease.items():
                 return lease
         return None
 
-    def _return(self, lease: Lease) -> int:
+    def _put_back_open(self, lease: Lease) -> int:
         """Put the open items of a lease back; return how many there were."""
-        runs = self._close_all(lease)
+        runs = self._remove_all_open(lease)
         for run in runs:
             self._put_back.add(*run)
         return sum(self._waiting.add(*run) for run in runs)
 
-    def _close(self, lease: Lease, serial: int) -> bool:
+    def _remove_open(self, lease: Lease, serial: int) -> bool:
         """Take an open item out of its lease; return whether it was open."""
         # this is called for each confirmation: the call of `items` is left out
         # where it need not be
@@ -335,7 +347,7 @@ class PendingStore:
             self._forget(lease)
         return True
 
-    def _close_all(self, lease: Lease) -> list[PositionRun]:
+    def _remove_all_open(self, lease: Lease) -> list[PositionRun]:
         """Take all open items out of a lease, which ends; return them, ascending."""
         runs = lease.left()
         if runs:
@@ -368,27 +380,28 @@ class Demand:
     __slots__ = ("_count_before", "_count_now", "_window_began_ms", "_window_ms")
 
     def __init__(self, timeout_ms: int) -> None:
-        """`timeout_ms` is that of the input's roots; 0: they have none."""
+        """Begin without a request; `timeout_ms` is that of the input's roots, 0: they have none."""
         self._window_ms = WINDOW_MS_MAX
         if timeout_ms:
-            self._window_ms = min(WINDOW_MS_MAX, timeout_ms // TIMEOUT_SHARE)
-        self._window_began_ms = 0
+            self._window_ms = min(WINDOW_MS_MAX, timeout_ms // WINDOWS_PER_TIMEOUT)
+        self._window_began_ms = 0  # wall time
         # how many records clients opened or requested, in the window before
         # and in the present one
-        self._count_before = self._count_now = 0
+        self._count_before = 0
+        self._count_now = 0
 
-    def opened(self, count: int, now_ms: int) -> None:
+    def record_opened(self, count: int, now_ms: int) -> None:
         """Record that clients opened so many records."""
         self._begin_window_if_over(now_ms)
         self._count_now += count
 
-    def missed(self, count: int, now_ms: int) -> None:
+    def record_missed(self, count: int, now_ms: int) -> None:
         """Record a request for `count` records when fewer were ready."""
         self._begin_window_if_over(now_ms)
-        # not added: whoever looks again and again requests no more by that
+        # not added: whoever asks for 10 records again and again wants 10
         self._count_now = max(self._count_now, count)
 
-    def ahead(self, now_ms: int) -> int:
+    def records_ahead(self, now_ms: int) -> int:
         """Return how many records to keep ready before a client requests them."""
         self._begin_window_if_over(now_ms)
         return min(AHEAD_MAX, max(self._count_before, self._count_now))
@@ -432,7 +445,7 @@ def _blocks(runs: Sequence[PositionRun]) -> Iterable[int]:
     """Return the numbers of the blocks of 16 serials that runs lie in: of [14, 33) these are 0, 1 and 2."""
     if len(runs) == 1:  # nearly always, and no set is made
         [(start, end)] = runs
-        return range(start >> HOLDERS_BITS, (end - 1 >> HOLDERS_BITS) + 1)
+        return range(start >> LEASE_BLOCK_BITS, (end - 1 >> LEASE_BLOCK_BITS) + 1)
     blocks: set[int] = set()
     for run in runs:
         blocks.update(_blocks([run]))

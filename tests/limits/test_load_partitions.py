@@ -98,7 +98,7 @@ def test_more_sources_than_one_record_can_name_are_taken_in_several() -> None:
         for p in range(10_000)
     ]
     announcer = Announcer(world.cluster.log(), TOPICS, GROUP, 1)
-    announcer.take(SessionName(2, "s1"), 5, sources, range(1))
+    announcer.send_take(SessionName(2, "s1"), 5, sources, range(1))
     written = [record.value or b"" for record in world.read(TOPICS.init)]
     world.settle()
     takes = [event for event in map(wire_codec().decode, written) if isinstance(event, Take)][1:]
@@ -121,7 +121,7 @@ def test_an_init_of_very_many_ranges_is_written_in_parts_that_fit() -> None:
     specs = sources_of(world.log, tuple(world.topics.inputs.values()), tracked=True)
     runs = [SourceRun(source_of(1, 0), at << 20, (at << 20) + 1) for at in range(30_000)]
     announcer = Announcer(world.cluster.log(), world.topics.ack_topics, "g", 4)
-    announcer.init(SessionName(1, "s1"), 0, 0, RootSet.of_runs(runs), specs)
+    announcer.send_init(SessionName(1, "s1"), 0, 0, RootSet.of_runs(runs), specs)
     inits = world.inits()
     assert sum(len(init.runs) for init in inits) == len(runs)
     assert max(len(wire_codec().encode(init)) for init in inits) < RECORD_BYTES_MAX

@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         "a-whole-run-is-cut-at-a-block-and-the-next-one-is-taken",
         "spout/planning/supply.py",
-        "if ends_with_block and end < part.end:",
+        "if ends_with_block and end < run.end:",
         "if ends_with_block:",
         "tests/unit/spout/planning/test_plain_sharing.py"
         "::test_a_run_that_is_taken_to_its_end_does_not_end_at_a_block",
@@ -381,8 +381,8 @@ MUTANTS = (
     Mutant(
         "a-commit-stops-before-what-is-free",
         "spout/group/tenure.py",
-        "settled_below[source] = min(committable, cursor.first_free)",
-        "settled_below[source] = committable",
+        "settled_below[source] = min(first_unsettled, cursor.first_free)",
+        "settled_below[source] = first_unsettled",
         "tests/unit/spout/group/test_commits.py::test_nothing_is_committed_beyond_what_was_never_emitted",
         "the commit would pass over records that were never emitted",
     ),
@@ -443,7 +443,7 @@ MUTANTS = (
     Mutant(
         "roots-of-lost-offsets-get-a-verdict",
         "spout/planning_process/batches.py",
-        "self._report_absent(lost, self._tenure.look(self._now_ms))",
+        "self._report_absent(lost, self._tenure.advance_clock(self._now_ms))",
         "pass",
         "tests/unit/spout/planning_process/test_cut_logs.py::test_with_skip_roots_of_lost_offsets_get_a_verdict",
         "copies of them would be made of other records",
@@ -569,8 +569,8 @@ MUTANTS = (
     Mutant(
         "replays-are-planned-first",
         "spout/planning/intake.py",
-        "return shares_of_copies | fair_shares(new, room - sum(shares_of_copies.values()))",
-        "return fair_shares(counts, room)",
+        "return shares_of_copies | fair_shares(new, room_for_new)",
+        "return fair_shares(count_by_source, room)",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "replays would wait as long as there are new records",
     ),
@@ -604,8 +604,8 @@ MUTANTS = (
     Mutant(
         "what-was-seen-to-be-empty-is-no-record",
         "spout/planning/supply.py",
-        "return _Part(run.start, seen_to, run.end, seen.records[low:high])",
-        "return _Part(run.start, seen_to, run.end, np.arange(run.start, seen_to))",
+        "return _FreeRun(run.start, seen_to, run.end, sighting.records[low:high])",
+        "return _FreeRun(run.start, seen_to, run.end, np.arange(run.start, seen_to))",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
         "a hole would take a batch for each of its parts that is as long as the limit",
     ),
@@ -621,7 +621,7 @@ MUTANTS = (
     Mutant(
         "a-look-is-believed-as-far-as-it-reached",
         "spout/planning/supply.py",
-        "seen_to = min(seen.to, run.end)",
+        "seen_to = min(sighting.to, run.end)",
         "seen_to = run.end",
         "tests/unit/spout/planning/test_supply.py"
         "::test_a_portion_is_a_prefix_that_holds_no_more_records_than_it_may",
@@ -691,7 +691,7 @@ MUTANTS = (
     Mutant(
         "a-part-of-a-batch-stays-for-new-records",
         "spout/planning/intake.py",
-        "kept_for_new = min(sum(new.values()), share.part_of(room))",
+        "kept_for_new = min(sum(new.values()), new_share.part_of(room))",
         "kept_for_new = 0",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_a_quarter_of_a_batch_stays_for_new_records",
         "records that always fail would keep all new ones waiting",
@@ -859,8 +859,8 @@ MUTANTS = (
     Mutant(
         "the-clock-never-goes-back",
         "spout/planning/session.py",
-        "step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._looked_ms))",
-        "step_ms = min(STEP_MS_MAX, wall_ms - self._looked_ms)",
+        "step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._advanced_ms))",
+        "step_ms = min(STEP_MS_MAX, wall_ms - self._advanced_ms)",
         "tests/unit/spout/planning/test_session.py::test_the_clock_never_falls_and_is_never_fast",
         "a step of the machine's clock would put deadlines off",
     ),
@@ -993,8 +993,8 @@ MUTANTS = (
     Mutant(
         "a-record-behind-one-that-waits-is-held",
         "spout/planning/order.py",
-        "for stops in (self._line_up.waiting, self.failed):",
-        "for stops in (self.failed,):",
+        "for origin_by_line in (self._line_up.waiting, self.failed):",
+        "for origin_by_line in (self.failed,):",
         "tests/unit/spout/planning/test_order.py"
         "::test_a_gate_holds_what_stands_behind_what_waits_or_failed_here",
         "a record would overtake an earlier one of its key that waits for its replay",
@@ -1002,8 +1002,8 @@ MUTANTS = (
     Mutant(
         "a-record-behind-one-that-failed-is-held",
         "spout/planning/order.py",
-        "for stops in (self._line_up.waiting, self.failed):",
-        "for stops in (self._line_up.waiting,):",
+        "for origin_by_line in (self._line_up.waiting, self.failed):",
+        "for origin_by_line in (self._line_up.waiting,):",
         "tests/unit/spout/planning/test_order.py"
         "::test_a_gate_holds_what_stands_behind_what_waits_or_failed_here",
         "a record would overtake an earlier one of its key that failed in the same batch",
@@ -2116,7 +2116,7 @@ MUTANTS = (
     Mutant(
         "a-client-that-leaves-puts-its-items-back",
         "spout/standalone/queues.py",
-        "return sum(queue.store.leave(client) for queue in self.by_name.values())",
+        "return sum(queue.store.put_back_of_client(client) for queue in self.by_name.values())",
         "return 0",
         "tests/unit/spout/standalone/test_kafka_spout.py"
         "::test_what_a_client_had_open_others_get_when_it_is_closed_or_forgotten",
@@ -2367,8 +2367,8 @@ MUTANTS = (
     Mutant(
         "a-spout-leaves-out-what-is-too-large",
         "spout/standalone/read_ahead.py",
-        "if too_large := too_large_runs(messages):",
-        "if too_large := too_large_runs(messages[:0]):",
+        "too_large = too_large_runs(messages)\n",
+        "too_large = too_large_runs(messages[:0])\n",
         "tests/unit/spout/standalone/test_damaged_spout.py"
         "::test_records_that_are_too_large_are_left_out_alone",
         "a client would get a record that can neither be replayed nor become a dead letter",
@@ -2509,8 +2509,8 @@ MUTANTS = (
     Mutant(
         "a-child-has-a-gate-for-each-partition",
         "spout/isolation/isolation.py",
-        "self._child_gates.setdefault(slip.place, ",
-        "self._child_gates.setdefault(slip.operator, ",
+        "self._child_gates.setdefault(gate_state.place, ",
+        "self._child_gates.setdefault(gate_state.operator, ",
         "tests/unit/spout/isolation/test_isolation.py"
         "::test_in_a_child_too_each_partition_has_a_line_of_its_own",
         "a record that fails would hold back the other partitions of its task",
@@ -2705,8 +2705,8 @@ MUTANTS = (
     Mutant(
         "a-lost-item-has-no-parts",
         "spout/standalone/store.py",
-        "                lease.parts.pop(serial, None)\n                self._close(lease, serial)",
-        "                self._close(lease, serial)",
+        "                lease.parts.pop(serial, None)\n                self._remove_open(lease, serial)",
+        "                self._remove_open(lease, serial)",
         "tests/unit/spout/standalone/test_lost_items.py"
         "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
         "the parts of a lost item would hold up all that was opened with it",
@@ -2714,7 +2714,7 @@ MUTANTS = (
     Mutant(
         "what-is-confirmed-whole-may-be-late",
         "spout/standalone/queues.py",
-        "            self.publication.runs += runs\n            self._note_all_late(what.lease)",
+        "            self.publication.runs += runs\n            self._record_all_late(what.lease)",
         "            self.publication.runs += runs",
         "tests/unit/spout/standalone/test_lost_items.py"
         "::test_all_of_an_open_is_confirmed_but_for_what_was_lost",
@@ -2723,7 +2723,7 @@ MUTANTS = (
     Mutant(
         "what-is-failed-whole-may-be-late",
         "spout/standalone/queues.py",
-        "                self.publication.fail(runs, cause)\n            self._note_all_late(what.lease)",
+        "                self.publication.fail(runs, cause)\n            self._record_all_late(what.lease)",
         "                self.publication.fail(runs, cause)",
         "tests/unit/spout/standalone/test_lost_items.py::test_all_of_an_open_is_failed_but_for_what_was_lost",
         "nobody would learn that work was done in vain",

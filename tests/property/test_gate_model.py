@@ -73,7 +73,7 @@ class Model:
             line, origin = self.standing[index]
             self.failed[line] = min(origin, self.failed.get(line, origin))
 
-    def holds(self, index: int) -> str | None:
+    def why_blocked_now(self, index: int) -> str | None:
         """Return why a record that has passed is blocked by what failed in its line."""
         if index not in self.standing or self.standing[index][0] not in self.failed:
             return None
@@ -148,9 +148,13 @@ def test_a_gate_knows_of_each_record_what_a_list_of_all_of_them_knows(
                     row: why for row, why in enumerate(expected) if why is not None
                 }
         assert gate.failed == model.failed
-        assert [message(gate.holds(at)) for at in range(index)] == [model.holds(at) for at in range(index)]
+        assert [message(gate.why_blocked_now(at)) for at in range(index)] == [
+            model.why_blocked_now(at) for at in range(index)
+        ]
     every = range(index)
-    assert message(gate.holds_any(every)) == next(filter(None, map(model.holds, every)), None)
+    assert message(gate.why_any_blocked_now(every)) == next(
+        filter(None, map(model.why_blocked_now, every)), None
+    )
     rows = {at: (line, origin) for at, line, origin in gate.lined().rows.tolist()}
     assert rows == model.standing
     _assert_slip_and_lines_of_stops(gate, model, index)
@@ -159,15 +163,15 @@ def test_a_gate_knows_of_each_record_what_a_list_of_all_of_them_knows(
 def _assert_slip_and_lines_of_stops(gate: Gate, model: Model, count: int) -> None:
     """Hold what goes to a child process, and what is said of the lines of some records, against the model."""
     some = list(range(0, count, 2))
-    slip = gate.slip(some)
-    assert (slip.place, slip.operator, slip.failed) == (PLACE, OPERATOR, model.failed)
-    assert {at: (line, origin) for at, line, origin in slip.standing} == {
+    gate_state = gate.state_for(some)
+    assert (gate_state.place, gate_state.operator, gate_state.failed) == (PLACE, OPERATOR, model.failed)
+    assert {at: (line, origin) for at, line, origin in gate_state.lined_records} == {
         at: model.standing[at] for at in some if at in model.standing
     }
     child = Gate(PLACE, OPERATOR, model.line_up)
-    child.learn(slip)
+    child.add_state(gate_state)
     child.stop_all(*(model.stop or (1_000, "never")))
-    assert [message(child.holds(at)) for at in some] == [model.holds(at) for at in some]
+    assert [message(child.why_blocked_now(at)) for at in some] == [model.why_blocked_now(at) for at in some]
     lines = {model.standing[at][0] for at in some if at in model.standing}
     assert {at for at, _, _ in gate.lined(numbers(some)).rows.tolist()} == {
         at for at, (line, _) in model.standing.items() if line in lines

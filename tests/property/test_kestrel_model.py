@@ -65,7 +65,7 @@ class KestrelMachine(RuleBasedStateMachine):
     @rule(client=CLIENTS)
     def leave(self, client: str) -> None:
         held = [serial for lease in self.leases if lease.client == client for serial in self._in(lease)]
-        assert self.store.leave(client) == len(held)
+        assert self.store.put_back_of_client(client) == len(held)
         self._move(held, stays=True)
 
     @rule(ms=st.integers(1, 6))
@@ -81,7 +81,7 @@ class KestrelMachine(RuleBasedStateMachine):
     @rule(serials=st.sets(st.integers(0, 30), max_size=6))
     def lose(self, serials: set[int]) -> None:
         expected = sorted(serials & self.where.keys())
-        runs = self.store.lose(dict.fromkeys(serials, "timed out"))
+        runs = self.store.take_away(dict.fromkeys(serials, "timed out"))
         assert [serial for run in runs for serial in range(*run)] == expected
         self._move(expected, stays=False)
 

@@ -171,9 +171,9 @@ def test_a_batch_is_as_large_as_the_rules_say(history: Sequence[tuple[int, int]]
         allowed = pace.allowed()
         assert allowed == plain.allowed()
         records = allowed if drawn < 0 else drawn
-        pace.emitted(records, now_ms)
+        pace.begin_batch(records, now_ms)
         now_ms += ms
-        assert pace.done(now_ms) == ms
+        assert pace.end_batch(now_ms) == ms
         plain.end(records, ms)
     assert pace.allowed() == plain.allowed()
 
@@ -192,9 +192,9 @@ def test_a_steady_query_comes_to_rest_within_its_timeout(fixed_ms: int, record_m
         records = pace.allowed() or 0
         assert records == plain.allowed()
         ms = max(1, int(fixed_ms + records * record_ms))
-        pace.emitted(records, now_ms)
+        pace.begin_batch(records, now_ms)
         now_ms += ms
-        pace.done(now_ms)
+        pace.end_batch(now_ms)
         plain.end(records, ms)
         took.append(ms)
     if fixed_ms <= TARGET_MS:
@@ -211,21 +211,21 @@ def test_a_first_batch_has_as_long_for_a_record_as_with_half_a_minute(timeout_ms
 
 def test_without_a_timeout_no_batch_is_too_large() -> None:
     pace = BatchPace(0)
-    pace.emitted(10, 0)
-    assert pace.done(5) == 5
+    pace.begin_batch(10, 0)
+    assert pace.end_batch(5) == 5
     assert pace.allowed() is None
 
 
 def test_a_batch_runs_from_its_planning_to_its_end_and_is_noted_once() -> None:
     pace = BatchPace(TIMEOUT_MS)
     assert not pace.is_running
-    assert pace.done(5) is None
-    pace.emitted(10_000, 1_000)
+    assert pace.end_batch(5) is None
+    pace.begin_batch(10_000, 1_000)
     assert pace.is_running
-    assert pace.done(1_500) == 500
+    assert pace.end_batch(1_500) == 500
     assert not pace.is_running
     allowed = pace.allowed()
-    assert pace.done(1_600) is None
+    assert pace.end_batch(1_600) is None
     assert pace.allowed() == allowed == 40_000
 
 
@@ -234,8 +234,8 @@ def test_a_batch_takes_a_millisecond_at_least_and_none_where_the_clock_was_set_b
     ended_ms: int, took_ms: int | None
 ) -> None:
     pace = BatchPace(TIMEOUT_MS)
-    pace.emitted(100, 1_000)
-    assert pace.done(ended_ms) == took_ms
+    pace.begin_batch(100, 1_000)
+    assert pace.end_batch(ended_ms) == took_ms
     assert (pace.allowed() == 10_000) == (took_ms is None), "of a time that nobody knows nothing is learned"
 
 
@@ -243,9 +243,9 @@ def test_a_batch_takes_a_millisecond_at_least_and_none_where_the_clock_was_set_b
 def test_records_that_were_none_do_not_count(discounted: int, left: int) -> None:
     pace, other = BatchPace(TIMEOUT_MS), BatchPace(TIMEOUT_MS)
     for one, records in ((pace, 100), (other, left)):
-        one.emitted(records, 0)
+        one.begin_batch(records, 0)
         if one is pace:
-            one.discount(discounted)
-        assert one.done(700) == 700
+            one.take_off_records(discounted)
+        assert one.end_batch(700) == 700
     assert pace.allowed() == other.allowed()
     assert (pace.allowed() == 10_000) == (left == 0)

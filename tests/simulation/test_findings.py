@@ -102,11 +102,11 @@ def test_a_tick_adds_at_most_a_second_to_the_tick_before_it() -> None:
     their part, so that one tick could tell 1.5 s more than the one before.
     """
     clock = SessionClock(5_000, 100_000)
-    clock.look(100_000, idle=False)
-    clock.sent()
-    clock.look(100_499, idle=False)
+    clock.advance(100_000, idle=False)
+    clock.record_sent()
+    clock.advance(100_499, idle=False)
 
-    assert clock.look(160_000, idle=False) == 5_000 + STEP_MS_MAX
+    assert clock.advance(160_000, idle=False) == 5_000 + STEP_MS_MAX
 
 
 def test_a_session_raises_the_generation_of_acker_partitions_that_a_reset_did_not_reach() -> None:

@@ -183,7 +183,7 @@ def signs_of_life(installation: Installation, ahead_ms: int) -> Iterator[None]:
             group = topics.inputs["a"].group
             announcer = Announcer(log, topics.ack_topics, group, 2, Who.here("shop", wall_ms()))
             while not ended.wait(0.2):
-                announcer.tick(SessionName(1, "s"), 5, [0], wall_ms() + ahead_ms)
+                announcer.send_tick(SessionName(1, "s"), 5, [0], wall_ms() + ahead_ms)
             announcer.close()
 
     thread = threading.Thread(target=write)

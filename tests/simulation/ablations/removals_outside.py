@@ -124,7 +124,7 @@ def process_before() -> Replaced:
             session = SessionName(self._journal.epoch, self._journal.session)
             self._session.process(SessionEvent.QUESTION_SENT)
             sources = self._continued_or_starting({})
-            self._take(SessionEvent.SESSION_RESUMED, session, sources, now_ms, now_ms)
+            self._take(SessionEvent.SESSION_RESUMED, session, sources, clock_ms=now_ms, now_ms=now_ms)
         else:
             fresh(self, now_ms)
 
@@ -138,12 +138,12 @@ def process_before() -> Replaced:
 def tick_of_a_second() -> Replaced:
     """Add to the clock whatever time has passed."""
 
-    def look(self: SessionClock, wall_ms: int, *, idle: bool) -> int:
-        self.now += max(0, wall_ms - self._looked_ms)
-        self._looked_ms = wall_ms
+    def advance(self: SessionClock, wall_ms: int, *, idle: bool) -> int:
+        self.now += max(0, wall_ms - self._advanced_ms)
+        self._advanced_ms = wall_ms
         return self.now
 
-    return [(SessionClock, "look", look)]
+    return [(SessionClock, "advance", advance)]
 
 
 def rules() -> Replaced:
@@ -197,12 +197,12 @@ def last_stable_offset() -> Replaced:
 def seen_holes() -> Replaced:
     """Take what lies behind a look for empty."""
 
-    def _part(run: PositionRun, seen: Sighting | None) -> Any:
-        beyond = seen and seen._replace(to=max(seen.to, run.end))
-        return part(run, beyond)
+    def _free_run(run: PositionRun, sighting: Sighting | None) -> Any:
+        beyond = sighting and sighting._replace(to=max(sighting.to, run.end))
+        return free_run(run, beyond)
 
-    part = spout.planning.supply._part
-    return [(spout.planning.supply, "_part", _part)]
+    free_run = spout.planning.supply._free_run
+    return [(spout.planning.supply, "_free_run", _free_run)]
 
 
 def output_stands() -> Replaced:

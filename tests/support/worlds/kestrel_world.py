@@ -92,17 +92,17 @@ class Steps(Engine):
     def check(self) -> None:
         """Nothing stops it but an error, which the test sees itself."""
 
-    def wake(self) -> None:
+    def wake_planning(self) -> None:
         """Read and plan what clients request."""
 
-    def publish_soon(self, *, at_once: bool) -> None:
+    def wake_publishing(self, *, at_once: bool) -> None:
         """Leave it to the next round; where a client waits, publish: there is no other thread to do it."""
         if at_once:
             self.publish()
 
-    def orphan(self, client: str, closed: Callable[[str], None]) -> None:
+    def add_orphan(self, client: str, closed: Callable[[str], None]) -> None:
         """Put back at once."""
-        self.queues.leave(client)
+        self.queues.put_back_of_client(client)
         closed(client)
 
     def round(self) -> None:

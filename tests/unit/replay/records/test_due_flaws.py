@@ -61,10 +61,8 @@ def test_a_root_under_its_own_key_is_sound(source: int, position: int, value: Du
     assert flaw_of(key, value) == ""
     record = Record("_ack_due", 0, 1, key, due_codec().encode(value))
     assert whole_entry(record, parse_root_key(key)) == value
-    assert due_codec().read_root_and_due_ms(record.value or b"") == (
-        Root(Source(source), Position(position)),
-        9_000,
-    )
+    root = Root(Source(source), Position(position))
+    assert due_codec().read_root_and_due_ms(record.value or b"") == (root, 9_000)
 
 
 @pytest.mark.parametrize("dead", ["", *DeadReason])

@@ -395,7 +395,7 @@ def test_what_is_settled_by_hand_is_counted_by_source_before_the_gate_and_the_ho
             happened.append(f"ack {tally.counts()[Counted(What.ACKED, 'it', LEFT)].tuples}")
 
         def fail(self, info: FailInfo) -> None:
-            happened.append(f"fail, blocked: {gate.holds(1) is not None}")
+            happened.append(f"fail, blocked: {gate.why_blocked_now(1) is not None}")
 
     gate = Gate("t/0", "lines", LineUp("partition"))
     for index in range(2):

@@ -87,11 +87,11 @@ def test_inits_of_several_sources_are_waited_for_at_once(
     announcer = announcer_of(world, flushes)
     with announcer.together():
         for source in (FIRST, SECOND):
-            announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(source, 0, 5)]), specs)
+            announcer.send_init(NAME, 0, 0, RootSet.of_runs([SourceRun(source, 0, 5)]), specs)
         assert (flushes.count, inits(world)) == (0, [])
     assert flushes.count == 1
     assert sorted(inits(world)) == [SourceRun(FIRST, 0, 5), SourceRun(SECOND, 0, 5)]
-    announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(FIRST, 5, 6)]), specs)
+    announcer.send_init(NAME, 0, 0, RootSet.of_runs([SourceRun(FIRST, 5, 6)]), specs)
     assert flushes.count == 2
     with announcer.together():
         pass
@@ -134,7 +134,7 @@ def test_parts_of_one_source_stay_in_order_when_several_are_announced_together(
     middle = (block + 1) << ACKER_BLOCK_BITS
     announcer = announcer_of(world, NoFaults())
     with announcer.together():
-        announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(FIRST, middle - 5, middle + 5)]), specs)
+        announcer.send_init(NAME, 0, 0, RootSet.of_runs([SourceRun(FIRST, middle - 5, middle + 5)]), specs)
         assert inits(world) == [SourceRun(FIRST, middle - 5, middle)]
     assert len(inits(world)) == 2
 
@@ -158,7 +158,7 @@ def test_the_parts_of_many_sources_are_waited_for_together_and_those_of_one_afte
     announcer = announcer_of(world, flushes)
     runs = [SourceRun(source, middle - 5, middle + 5) for source, middle in middles.items()]
     with announcer.together():
-        announcer.init(NAME, 0, 0, RootSet.of_runs(runs), specs)
+        announcer.send_init(NAME, 0, 0, RootSet.of_runs(runs), specs)
         assert flushes.count == 1
         assert sorted(run.source for run in inits(world)) == [FIRST, SECOND]
     assert flushes.count == 2
@@ -177,7 +177,7 @@ def test_many_acker_partitions_have_several_producers_and_each_partition_one_of_
     announcer = Announcer(log, world.topics.ack_topics, "g", n)
     assert len(log.made) == 3
     for now in range(5):
-        announcer.tick(NAME, now, range(n))
+        announcer.send_tick(NAME, now, range(n))
     reader = cluster.log().reader(committed=False)
     for number in range(n):
         reader.assign({TopicPartition("_ack_init", number): 0})
@@ -193,8 +193,8 @@ def test_a_contribution_never_comes_before_an_init_that_is_announced_together_wi
     flushes = Flushes()
     announcer = announcer_of(world, flushes)
     with announcer.together():
-        announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(FIRST, 0, 5)]), specs)
-        announcer.absent(NAME, "lane", 1, 0, RootSet.of_runs([SourceRun(FIRST, 0, 2)]))
+        announcer.send_init(NAME, 0, 0, RootSet.of_runs([SourceRun(FIRST, 0, 5)]), specs)
+        announcer.send_absent(NAME, "lane", 1, 0, RootSet.of_runs([SourceRun(FIRST, 0, 2)]))
     assert flushes.count == 2  # the init, and what is absent
 
 

@@ -138,14 +138,14 @@ def test_a_take_is_cut_where_a_record_is_full_to_the_byte(more: int) -> None:
         expected[-1].append(number)
         used += size
     wire = Wire()
-    wire.announcer().take(NAME, 5, [sized(size, n) for n, size in enumerate(sizes)], [1])
+    wire.announcer().send_take(NAME, 5, [sized(size, n) for n, size in enumerate(sizes)], [1])
     takes = [note.event for note in wire.sent()]
     assert [[s.source for s in take.sources] for take in takes if isinstance(take, Take)] == expected
 
 
 def test_a_take_says_who_writes_and_is_durable_when_the_call_returns() -> None:
     wire = Wire()
-    wire.announcer().take(NAME, 5, [take_source("t", "id")], iter([0, 2]))
+    wire.announcer().send_take(NAME, 5, [take_source("t", "id")], iter([0, 2]))
     assert wire.shape() == "ssf"
     assert wire.notes[-1] == (0, DURABLE_MS)
     first, second = wire.sent()
@@ -158,7 +158,7 @@ def test_a_take_says_who_writes_and_is_durable_when_the_call_returns() -> None:
 
 def test_a_take_of_no_source_is_one_record_and_asks() -> None:
     wire = Wire()
-    wire.announcer().take(SessionName(0, "q"), 5, [], [0])
+    wire.announcer().send_take(SessionName(0, "q"), 5, [], [0])
     assert [note.event for note in wire.sent()] == [Take("g", "q", 0, 5, PARTITIONS, ())]
 
 
@@ -166,13 +166,13 @@ def test_takes_together_are_waited_for_at_the_end_even_where_an_error_comes() ->
     wire = Wire()
     announcer = wire.announcer()
     with announcer.together():
-        announcer.take(NAME, 5, [], [0])
-        announcer.take(NAME, 5, [], [1])
+        announcer.send_take(NAME, 5, [], [0])
+        announcer.send_take(NAME, 5, [], [1])
         assert wire.shape() == "ss"
     assert wire.shape() == "ssf"
     with pytest.raises(Unreachable), announcer.together():
         raise Unreachable("gone")
-    announcer.take(NAME, 5, [], [0])
+    announcer.send_take(NAME, 5, [], [0])
     assert wire.shape() == "ssfsf"
 
 
@@ -181,7 +181,7 @@ def test_a_process_that_has_announced_nothing_waits_for_nothing() -> None:
     announcer = wire.announcer()
     with announcer.together():
         pass
-    announcer.absent(NAME, "lane", 1, 0, RootSet.of_runs([SourceRun(A, 0, 1)]))
+    announcer.send_absent(NAME, "lane", 1, 0, RootSet.of_runs([SourceRun(A, 0, 1)]))
     assert wire.shape() == "sf"
 
 
@@ -198,7 +198,7 @@ def other_block(source: int, start: int = 0) -> int:
 def test_an_init_has_all_that_an_acker_must_know_of_its_roots() -> None:
     wire = Wire()
     runs = [SourceRun(A, 2, 5), SourceRun(A, 7, 9)]
-    wire.announcer().init(NAME, 50, WALL_MS, RootSet.of_runs(runs), specs(), epochs={A: 3}, grace_ms=700)
+    wire.announcer().send_init(NAME, 50, WALL_MS, RootSet.of_runs(runs), specs(), epochs={A: 3}, grace_ms=700)
     assert wire.shape() == "sf"
     [note] = wire.sent()
     assert (note.topic, note.partition) == (TOPICS.ack_topics.init, acker_partition(A, 2, PARTITIONS))
@@ -212,13 +212,13 @@ def test_an_init_has_all_that_an_acker_must_know_of_its_roots() -> None:
 def test_roots_without_a_timeout_get_none_by_a_grace(timeout_ms: int, grace_ms: int, sent_ms: int) -> None:
     wire = Wire()
     roots = RootSet.of_runs([SourceRun(A, 0, 1)])
-    wire.announcer().init(NAME, 0, 0, roots, specs(timeout_ms), grace_ms=grace_ms)
+    wire.announcer().send_init(NAME, 0, 0, roots, specs(timeout_ms), grace_ms=grace_ms)
     assert [note.event.timeout_ms for note in wire.sent() if isinstance(note.event, Init)] == [sent_ms]
 
 
 def test_an_init_of_nothing_writes_and_waits_for_nothing() -> None:
     wire = Wire()
-    wire.announcer().init(NAME, 0, 0, NO_ROOTS, specs())
+    wire.announcer().send_init(NAME, 0, 0, NO_ROOTS, specs())
     assert wire.notes == []
 
 
@@ -246,10 +246,10 @@ def test_a_part_of_a_source_is_sent_when_those_before_it_are_durable(
     announcer = wire.announcer()
     if together:
         with announcer.together():
-            announcer.init(NAME, 0, 0, RootSet.of_runs(runs), specs())
+            announcer.send_init(NAME, 0, 0, RootSet.of_runs(runs), specs())
             assert isinstance(wire.notes[-1], Sent), "the last ones are waited for at the end"
     else:
-        announcer.init(NAME, 0, 0, RootSet.of_runs(runs), specs())
+        announcer.send_init(NAME, 0, 0, RootSet.of_runs(runs), specs())
     flushes = 0
     sent_at: dict[int, list[tuple[int, int]]] = {}  # by source: the flushes before a part, and its owner
     for note in wire.notes:
@@ -270,7 +270,7 @@ def test_an_init_of_too_many_runs_is_cut_and_its_pieces_follow_each_other() -> N
     owner = acker_partition(A, 0, PARTITIONS)
     runs = [SourceRun(A, 2 * n, 2 * n + 1) for n in range(INIT_RUNS_MAX + 1)]
     wire = Wire()
-    wire.announcer().init(NAME, 0, 0, RootSet.of_runs(runs), specs())
+    wire.announcer().send_init(NAME, 0, 0, RootSet.of_runs(runs), specs())
     assert wire.shape() == "sfsf"
     assert {note.partition for note in wire.sent()} == {owner}
     pieces = [note.event.runs for note in wire.sent() if isinstance(note.event, Init)]
@@ -312,9 +312,11 @@ def test_records_are_those_of_before_byte_for_byte_and_in_their_order() -> None:
         wire = Wire()
         announcer = wire.announcer()
         if kind == "init":
-            announcer.init(NAME, 7, WALL_MS, RootSet.of_runs(far_runs()), specs(), epochs={A: 3}, grace_ms=1)
+            announcer.send_init(
+                NAME, 7, WALL_MS, RootSet.of_runs(far_runs()), specs(), epochs={A: 3}, grace_ms=1
+            )
         elif kind == "absent":
-            announcer.absent(NAME, "lane", 9, 5, RootSet.of_runs(some_runs()))
+            announcer.send_absent(NAME, "lane", 9, 5, RootSet.of_runs(some_runs()))
         else:
             announcer.reset_timeouts(NAME, "lane", 9, 5, RootSet.of_runs(some_runs()))
         digest = sha256()
@@ -328,7 +330,7 @@ def test_records_are_those_of_before_byte_for_byte_and_in_their_order() -> None:
 @pytest.mark.parametrize("wall_ms", [None, WALL_MS])
 def test_a_tick_names_its_inputs_and_the_first_one_the_clock(wall_ms: int | None) -> None:
     wire = Wire()
-    wire.announcer().tick(NAME, 77, [0, 2], wall_ms)
+    wire.announcer().send_tick(NAME, 77, [0, 2], wall_ms)
     assert wire.shape() == "ssf"
     assert [(note.topic, note.partition, note.event) for note in wire.sent()] == [
         (TOPICS.ack_topics.init, partition, Tick("g", "s", 4, 77)) for partition in (0, 2)
@@ -343,7 +345,7 @@ def test_a_tick_names_its_inputs_and_the_first_one_the_clock(wall_ms: int | None
 
 def test_the_last_sign_of_a_process_is_waited_for_but_briefly() -> None:
     wire = Wire()
-    wire.announcer(partitions=2 * PARTITIONS_EACH).leave(NAME, 77)
+    wire.announcer(partitions=2 * PARTITIONS_EACH).send_goodbye(NAME, 77)
     [note] = wire.sent()
     assert (note.partition, note.event) == (SIGNS_AT, Tick("g", "s", 4, 77))
     assert note.headers.keys() == {WHO_HEADER, LEAVES_HEADER}
@@ -373,7 +375,7 @@ CONTRIBUTED: Final = [SourceRun(B, 1, 3), SourceRun(A, EDGE - 2, EDGE + 1), Sour
 
 def test_what_left_the_log_is_said_block_by_block_to_the_owners() -> None:
     wire = Wire()
-    wire.announcer().absent(NAME, "lane", 9, 5, RootSet.of_runs(CONTRIBUTED))
+    wire.announcer().send_absent(NAME, "lane", 9, 5, RootSet.of_runs(CONTRIBUTED))
     assert wire.shape() == "sssf"
     assert [contribution(note) for note in wire.sent()] == [
         (9, A, FAR_BLOCK, (PositionRun(EDGE - 2, EDGE),), []),
@@ -397,7 +399,7 @@ def test_a_contribution_waits_for_the_inits_before_it() -> None:
     wire = Wire()
     announcer = wire.announcer()
     with announcer.together():
-        announcer.init(NAME, 0, 0, RootSet.of_runs([SourceRun(A, 0, 3)]), specs())
+        announcer.send_init(NAME, 0, 0, RootSet.of_runs([SourceRun(A, 0, 3)]), specs())
         roots = RootSet.of_runs([SourceRun(A, 0, 3), SourceRun(B, 0, 3)])
         announcer.reset_timeouts(NAME, "lane", 1, 5, roots)
         assert wire.shape() == "sfssf"
@@ -410,7 +412,7 @@ def test_so_many_acker_partitions_share_a_producer_and_all_are_flushed_and_close
 ) -> None:
     wire = Wire()
     announcer = wire.announcer(partitions)
-    announcer.tick(NAME, 0, range(partitions))
+    announcer.send_tick(NAME, 0, range(partitions))
     announcer.close()
     assert wire.producers == producers
     flushed = [note for note in wire.notes if not isinstance(note, Sent)]

@@ -321,7 +321,7 @@ def test_commits_carry_the_leader_epochs_of_what_was_read() -> None:
     committer = broker.committer()
     assert committer.read_to() == {A: ReadTo(5, 6)}
     committer.commit({A: position_at(0, 6)})
-    committer.follow({A: SourceCursor(0, 0, None, 7), B: SourceCursor(0, 0, None, NO_EPOCH)})
+    committer.use_cursors({A: SourceCursor(0, 0, None, 7), B: SourceCursor(0, 0, None, NO_EPOCH)})
     committer.commit({A: position_at(0, 9), B: position_at(0, 1), C: position_at(0, 1)})
     assert [epochs for _, epochs in broker.sent] == [{}, {A: 7}]
     assert committer.read_to() == {A: ReadTo(5, 6)}

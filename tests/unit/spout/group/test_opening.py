@@ -66,7 +66,9 @@ class Group:
         self.granted.append(epoch_min)
         return epoch_min + 10
 
-    def take(self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]) -> None:
+    def send_take(
+        self, name: SessionName, now: int, sources: Sequence[TakeSource], to: Iterable[int]
+    ) -> None:
         """Note what the process sends; it is its `Announcer`."""
         self.takes.append(SentTake(name, now, {s.source: s.from_ for s in sources}, list(to)))
 

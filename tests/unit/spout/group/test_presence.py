@@ -47,7 +47,7 @@ def look_for(world: World, presence: Presence, ms: int) -> None:
     """Let time pass for who looks again and again whether an owner lives."""
     for _ in range(ms // STEP_MS):
         world.cluster.now_ms += STEP_MS
-        presence.look(world.now_ms)
+        presence.read_new_signs(world.now_ms)
 
 
 @pytest.mark.parametrize("records", [0, 10], ids=["idle", "with open roots"])
@@ -270,7 +270,7 @@ def test_a_process_that_leaves_does_not_speak_for_another_one_of_its_session() -
     producer.send(Outgoing(topic, SIGNS_AT, tick, headers=sign_headers(WHO, leaves=True)))
     producer.flush(FLUSH_MS)
     world.cluster.now_ms += 1_000
-    presence.look(world.now_ms)
+    presence.read_new_signs(world.now_ms)
     assert (presence.wait_ms(name), presence.lives(name)) == (0, False)
 
 
@@ -304,7 +304,7 @@ def test_a_holder_whose_signs_the_broker_does_not_send_is_waited_for() -> None:
     assert presence.wait_ms(name) > 0
     log.slow.is_silent = False
     world.cluster.now_ms += 1_000
-    presence.look(world.now_ms)
+    presence.read_new_signs(world.now_ms)
     assert (presence.wait_ms(name), presence.lives(name)) == (0, False), "it was silent since"
 
 

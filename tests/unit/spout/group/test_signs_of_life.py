@@ -89,7 +89,7 @@ class Group:
     def look(self, presence: Presence, ms: int = 1_000) -> None:
         """Look again, after some time."""
         self.cluster.now_ms += ms
-        presence.look(self.cluster.now_ms)
+        presence.read_new_signs(self.cluster.now_ms)
 
 
 @pytest.fixture
@@ -194,10 +194,10 @@ def test_of_several_processes_of_a_session_the_last_sign_counts(group: Group) ->
     assert presence.wait_ms(NAME) == SILENT_MS_MAX - 2_000
     assert presence.describe(NAME) == f"session 4/s ({THERE}, last sign of life 2.0 s ago)"
     assert presence.last_ms == WALL_MS - 2_000
-    assert presence.is_of(NAME, HERE._replace(pid=1))
-    assert presence.is_of(NAME, THERE._replace(pid=1))
-    assert not presence.is_of(NAME, Who("web-1", "other", 11, WALL_MS))
-    assert not presence.is_of(LOWER, HERE)
+    assert presence.is_same_application(NAME, HERE._replace(pid=1))
+    assert presence.is_same_application(NAME, THERE._replace(pid=1))
+    assert not presence.is_same_application(NAME, Who("web-1", "other", 11, WALL_MS))
+    assert not presence.is_same_application(LOWER, HERE)
 
 
 def test_the_newest_sign_of_a_process_counts_in_whatever_order_they_are_read(group: Group) -> None:

@@ -358,8 +358,8 @@ def test_a_restart_goes_on_from_the_highest_clock_once_every_acker_partition_has
     assert clock.now == 5_000
     assert sibling.read(2, taken(6_000))
     assert clock.now == 8_000
-    clock.look(WALL_MS, idle=False)
-    assert clock.look(WALL_MS + 5_000, idle=False) == 8_000 + STEP_MS_MAX
+    clock.advance(WALL_MS, idle=False)
+    assert clock.advance(WALL_MS + 5_000, idle=False) == 8_000 + STEP_MS_MAX
 
 
 def restarted(*, is_restart: bool = True, open_runs: Sequence[SourceRun] = ()) -> Tenure:
@@ -376,7 +376,7 @@ def restarted(*, is_restart: bool = True, open_runs: Sequence[SourceRun] = ()) -
 def test_while_the_process_before_may_live_the_clock_moves_and_goes_to_all() -> None:
     tenure = restarted()
     assert tenure.ticked_partitions() == list(range(PARTITIONS))
-    assert tenure.look(WALL_MS + 300) == 5_300
+    assert tenure.advance_clock(WALL_MS + 300) == 5_300
     assert tenure.grace_ms(WALL_MS + 500) == STEP_MS_MAX + 200
     sibling = tenure.sibling
     assert sibling is not None
@@ -392,11 +392,11 @@ def test_while_the_process_before_may_live_the_clock_moves_and_goes_to_all() -> 
 def test_an_idle_session_s_clock_stands_and_its_next_tick_adds_a_second_at_most() -> None:
     tenure = restarted(is_restart=False)
     assert tenure.sibling is None
-    assert tenure.look(WALL_MS + 60_000) == 5_000
+    assert tenure.advance_clock(WALL_MS + 60_000) == 5_000
     tenure.emit([SourceRun(A, 10, 12)], WALL_MS)
-    assert tenure.look(WALL_MS + 60_400) == 5_400
-    assert tenure.look(WALL_MS + 90_000) == 5_000 + STEP_MS_MAX
-    assert tenure.look(WALL_MS + 120_000) == 5_000 + STEP_MS_MAX
+    assert tenure.advance_clock(WALL_MS + 60_400) == 5_400
+    assert tenure.advance_clock(WALL_MS + 90_000) == 5_000 + STEP_MS_MAX
+    assert tenure.advance_clock(WALL_MS + 120_000) == 5_000 + STEP_MS_MAX
 
 
 def test_a_session_that_was_idle_for_a_while_may_add_a_whole_second_again() -> None:
@@ -404,11 +404,11 @@ def test_a_session_that_was_idle_for_a_while_may_add_a_whole_second_again() -> N
     tenure = restarted(is_restart=False)
     runs = [SourceRun(A, 10, 12)]
     tenure.emit(runs, WALL_MS)
-    assert tenure.look(WALL_MS + 600) == 5_600
+    assert tenure.advance_clock(WALL_MS + 600) == 5_600
     tenure.settle(owner_of(A, 10), Verdicts(tuple(runs), (), ()))
-    assert tenure.look(WALL_MS + 700) == 5_600
+    assert tenure.advance_clock(WALL_MS + 700) == 5_600
     tenure.emit([SourceRun(A, 12, 13)], WALL_MS)
-    assert tenure.look(WALL_MS + 9_000) == 5_600 + STEP_MS_MAX
+    assert tenure.advance_clock(WALL_MS + 9_000) == 5_600 + STEP_MS_MAX
 
 
 def test_a_restart_has_what_the_ackers_have_open_of_the_sources_that_it_reads() -> None:
@@ -424,7 +424,7 @@ def test_a_restart_has_what_the_ackers_have_open_of_the_sources_that_it_reads() 
 
 def test_a_clock_that_an_opening_has_sent_may_move_on_by_a_second_at_once() -> None:
     tenure = restarted()
-    assert tenure.look(WALL_MS + 5_000) == 5_000 + STEP_MS_MAX
+    assert tenure.advance_clock(WALL_MS + 5_000) == 5_000 + STEP_MS_MAX
 
 
 def test_a_source_that_joins_is_committable_to_its_beginning() -> None:
@@ -439,9 +439,9 @@ def test_a_clock_that_was_stopped_stands_and_goes_on_from_there() -> None:
     tenure = restarted(is_restart=False)
     tenure.emit([SourceRun(A, 10, 12)], WALL_MS)
     tenure.stop_clock(WALL_MS + 300)
-    assert [tenure.look(WALL_MS + ms) for ms in (400, 900, 60_000)] == [5_300] * 3
+    assert [tenure.advance_clock(WALL_MS + ms) for ms in (400, 900, 60_000)] == [5_300] * 3
     tenure.start_clock()
-    assert tenure.look(WALL_MS + 60_200) == 5_500
+    assert tenure.advance_clock(WALL_MS + 60_200) == 5_500
 
 
 def test_a_clock_that_was_stopped_adds_a_second_at_most_to_the_last_tick() -> None:
@@ -449,6 +449,6 @@ def test_a_clock_that_was_stopped_adds_a_second_at_most_to_the_last_tick() -> No
     tenure = restarted(is_restart=False)
     tenure.emit([SourceRun(A, 10, 12)], WALL_MS)
     tenure.stop_clock(WALL_MS + 700)
-    tenure.look(WALL_MS + 5_000)
+    tenure.advance_clock(WALL_MS + 5_000)
     tenure.start_clock()
-    assert tenure.look(WALL_MS + 15_000) == 5_000 + STEP_MS_MAX
+    assert tenure.advance_clock(WALL_MS + 15_000) == 5_000 + STEP_MS_MAX

@@ -335,7 +335,7 @@ class Broker:
         """Return a list of troubles that has just learned of these."""
         log: Any = self
         troubles = Troubles(log)
-        troubles.note(self.answers(PLACES))
+        troubles.record_answers(self.answers(PLACES))
         return troubles
 
 
@@ -346,9 +346,9 @@ def test_what_has_no_answer_is_in_trouble_until_it_has_one() -> None:
     assert [place in troubles for place in PLACES] == [False, True, True]
     assert list(troubles.texts().items()) == [("t/1", "has no leader"), ("t/2", "has no leader")]
     broker.leaderless.clear()
-    troubles.note(broker.answers(PLACES[:2]))
+    troubles.record_answers(broker.answers(PLACES[:2]))
     assert troubles.texts() == {"t/2": "has no leader"}, "nobody was asked about this one"
-    troubles.note(broker.answers(PLACES))
+    troubles.record_answers(broker.answers(PLACES))
     assert not troubles
 
 

@@ -563,7 +563,7 @@ class Growing:
         )
         self.it = Growth(self.context, SessionName(1, "s"), WALL_MS)
 
-    def take(self, name: SessionName, now: int, sources: list[TakeSource], to: list[int]) -> None:
+    def send_take(self, name: SessionName, now: int, sources: list[TakeSource], to: list[int]) -> None:
         """Note a take."""
         self.takes.append((name, now, {s.source: s.from_ for s in sources}, list(to)))
 

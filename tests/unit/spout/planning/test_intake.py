@@ -144,9 +144,9 @@ def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -
     """docs/design/protocol.md, section 5.1: 10,000, then what the measured rate allows."""
     pace = BatchPace(30_000)
     assert pace.allowed() == FIRST_BATCH_RECORDS == 10_000
-    pace.emitted(10_000, 0)
-    assert pace.done(1_500) == 1_500
-    assert pace.done(1_900) is None
+    pace.begin_batch(10_000, 0)
+    assert pace.end_batch(1_500) == 1_500
+    assert pace.end_batch(1_900) is None
     assert pace.allowed() == 60_000, "they took 1,250 ms, and the start of Spark the rest"
 
 
@@ -155,16 +155,16 @@ def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -
 )
 def test_of_a_quick_first_batch_half_of_the_time_counts_as_fixed(took_ms: int, second: int) -> None:
     pace = BatchPace(30_000)
-    pace.emitted(10_000, 0)
-    pace.done(took_ms)
+    pace.begin_batch(10_000, 0)
+    pace.end_batch(took_ms)
     assert pace.allowed() == second
 
 
 @pytest.mark.parametrize("took_ms", [1, 20, 400, 2_000, 7_500])
 def test_the_second_batch_ends_within_half_of_the_timeout_if_all_time_was_its_records(took_ms: int) -> None:
     pace = BatchPace(30_000)
-    pace.emitted(10_000, 0)
-    pace.done(took_ms)
+    pace.begin_batch(10_000, 0)
+    pace.end_batch(took_ms)
     assert (pace.allowed() or 0) * took_ms / 10_000 <= 15_000
 
 
@@ -180,10 +180,10 @@ def test_a_longer_timeout_has_room_for_a_larger_first_batch(timeout_ms: int, fir
 def test_a_trickle_does_not_make_the_next_batch_small() -> None:
     """Three records in 200 ms say nothing about a rate."""
     pace = BatchPace(30_000)
-    pace.emitted(10_000, 0)
-    pace.done(500)
-    pace.emitted(3, 1_000)
-    pace.done(1_200)
+    pace.begin_batch(10_000, 0)
+    pace.end_batch(500)
+    pace.begin_batch(3, 1_000)
+    pace.end_batch(1_200)
     assert (pace.allowed() or 0) >= 150_000
 
 
@@ -195,9 +195,9 @@ def paced(
     for number in range(batches):
         count = pace.allowed() or 0
         took_ms = (slow or {}).get(number, round(fixed_ms + record_ms * count))
-        pace.emitted(count, now_ms)
+        pace.begin_batch(count, now_ms)
         now_ms += took_ms
-        pace.done(now_ms)
+        pace.end_batch(now_ms)
         ran.append((count, took_ms))
     return ran
 
@@ -205,10 +205,10 @@ def paced(
 def test_a_batch_that_took_too_long_makes_the_next_one_small() -> None:
     """However few records it had."""
     pace = BatchPace(4_000)
-    pace.emitted(1_000, 0)
-    pace.done(500)
-    pace.emitted(1_000, 1_000)
-    pace.done(3_000)
+    pace.begin_batch(1_000, 0)
+    pace.end_batch(500)
+    pace.begin_batch(1_000, 1_000)
+    pace.end_batch(3_000)
     assert pace.allowed() == 500
 
 
@@ -229,10 +229,10 @@ def test_a_slow_batch_of_records_that_are_slow_makes_batches_small_for_good() ->
     pace, now_ms, took_ms = BatchPace(5_000), 0, []
     for number in range(14):
         count = pace.allowed() or 0
-        pace.emitted(count, now_ms)
+        pace.begin_batch(count, now_ms)
         took_ms.append(round(250 + count * (0.01 if number < 7 else 1)))
         now_ms += took_ms[-1]
-        pace.done(now_ms)
+        pace.end_batch(now_ms)
     assert took_ms[7] > 50_000
     assert all(500 < each <= 1_300 for each in took_ms[10:])
 
@@ -263,9 +263,9 @@ def test_a_batch_that_is_all_overhead_does_not_make_the_next_one_smaller() -> No
     for _ in range(12):
         count = min(pace.allowed() or 0, 2_500)
         sizes.append(count)
-        pace.emitted(count, now_ms)
+        pace.begin_batch(count, now_ms)
         now_ms += 4_000 + count // 2
-        pace.done(now_ms)
+        pace.end_batch(now_ms)
     assert min(sizes[5:]) > 1_000
 
 
@@ -274,9 +274,9 @@ def sizes_while(took_ms: Callable[[int, int], float], batches: int) -> list[int]
     pace, now_ms, sizes = BatchPace(5_000), 0, []
     for number in range(batches):
         sizes.append(pace.allowed() or 0)
-        pace.emitted(sizes[-1], now_ms)
+        pace.begin_batch(sizes[-1], now_ms)
         now_ms += round(took_ms(number, sizes[-1]))
-        pace.done(now_ms)
+        pace.end_batch(now_ms)
     return sizes
 
 
@@ -310,17 +310,17 @@ def test_slow_records_make_batches_small_whatever_the_overhead() -> None:
     now_ms = 0
     for _ in range(6):
         count = pace.allowed() or 0
-        pace.emitted(count, now_ms)
+        pace.begin_batch(count, now_ms)
         now_ms += 300 + 100 * count
-        pace.done(now_ms)
+        pace.end_batch(now_ms)
     assert 60 <= (pace.allowed() or 0) <= 80
 
 
 def test_a_batch_that_ends_before_it_began_says_nothing_about_its_time() -> None:
     """The wall clock has stepped back: as one of 1 ms it would let the next one have a hundred million."""
     pace = BatchPace(30_000)
-    pace.emitted(10_000, 60_000)
-    assert pace.done(50_000) is None
+    pace.begin_batch(10_000, 60_000)
+    assert pace.end_batch(50_000) is None
     assert pace.allowed() == FIRST_BATCH_RECORDS
 
 

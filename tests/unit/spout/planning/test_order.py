@@ -103,10 +103,10 @@ def test_a_gate_holds_what_stands_behind_what_waits_or_failed_here() -> None:
     assert gate.admit(2, b"a", 6) == Cause("lines", HELD, "waits for t/0@5")
     assert gate.admit(3, b"b", 7) is None
     assert gate.admit(4, b"b", 9) is None
-    assert gate.holds(4) is None
+    assert gate.why_blocked_now(4) is None
     gate.fail(3)
-    assert gate.holds(4) == Cause("lines", HELD, "waits for t/0@7")
-    assert gate.admit(5, b"b", 8) == gate.holds(4)
+    assert gate.why_blocked_now(4) == Cause("lines", HELD, "waits for t/0@7")
+    assert gate.admit(5, b"b", 8) == gate.why_blocked_now(4)
     assert gate.admit(6, b"b", 3) is None
     assert gate.admit(7, None, 10) is None
     assert gate.admit(8, b"b", None) is None
@@ -162,9 +162,9 @@ def test_records_that_are_admitted_together_are_blocked_as_one_by_one(
     assert sorted(together.lined().rows.tolist()) == sorted(alone.lined().rows.tolist())
     for gate in (alone, together):
         gate.fail(21)
-    held = [[gate.holds(index) for index in indices] for gate in (alone, together)]
+    held = [[gate.why_blocked_now(index) for index in indices] for gate in (alone, together)]
     assert held[0] == held[1]
-    assert together.slip(indices) == alone.slip(indices)
+    assert together.state_for(indices) == alone.state_for(indices)
 
 
 def test_a_gate_forgets_lines_before_its_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,9 +354,9 @@ def test_no_more_of_a_source_is_chosen_than_its_cap() -> None:
 
 def test_what_was_held_does_not_make_the_next_batch_larger() -> None:
     pace = BatchPace(4_000)
-    pace.emitted(1_000, 0)
-    pace.discount(900)
-    pace.done(100)
+    pace.begin_batch(1_000, 0)
+    pace.take_off_records(900)
+    pace.end_batch(100)
     assert pace.allowed() == 2_000, "a hundred in 100 ms; all thousand would allow ten times as many"
 
 

@@ -105,8 +105,8 @@ def test_copies_that_a_batch_has_already_are_granted_as_far_as_there_is_room(
 
 def test_each_source_is_looked_at_for_its_share_and_for_one_record_at_least() -> None:
     batch = intake(Room(3, {1: 10**6}), supply(NEW, (0, 9)), supply(OTHER, (0, 9)))
-    assert batch.needs() == {NEW: 1, OTHER: 2}
-    assert intake(Room(0, {1: 10**6}), supply(NEW, (0, 9))).needs() == {NEW: 1}
+    assert batch.records_to_find() == {NEW: 1, OTHER: 2}
+    assert intake(Room(0, {1: 10**6}), supply(NEW, (0, 9))).records_to_find() == {NEW: 1}
 
 
 def test_a_source_that_gets_all_that_it_may_ends_there_and_not_at_a_block() -> None:

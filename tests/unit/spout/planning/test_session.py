@@ -33,21 +33,21 @@ def test_sessions_are_ordered_by_epoch_then_id() -> None:
 def test_a_look_adds_at_most_a_second_however_long_the_process_slept() -> None:
     """Rule 8."""
     clock = SessionClock(5_000, 100_000)
-    assert clock.look(100_400, idle=False) == 5_400
-    clock.sent()
-    assert clock.look(160_400, idle=False) == 6_400
+    assert clock.advance(100_400, idle=False) == 5_400
+    clock.record_sent()
+    assert clock.advance(160_400, idle=False) == 6_400
 
 
 def test_all_looks_since_the_last_tick_together_add_at_most_a_second() -> None:
     clock = SessionClock(0, 0)
-    assert [clock.look(wall_ms, idle=False) for wall_ms in (600, 1_200, 1_800)] == [600, 1_000, 1_000]
-    clock.sent()
-    assert clock.look(2_400, idle=False) == 1_600
+    assert [clock.advance(wall_ms, idle=False) for wall_ms in (600, 1_200, 1_800)] == [600, 1_000, 1_000]
+    clock.record_sent()
+    assert clock.advance(2_400, idle=False) == 1_600
 
 
 def test_the_clock_stands_still_while_nothing_looked_before_it_began() -> None:
     """What passed while the session was down is not counted."""
-    assert SessionClock(5_000, 999_000).look(999_010, idle=False) == 5_010
+    assert SessionClock(5_000, 999_000).advance(999_010, idle=False) == 5_010
 
 
 def test_an_idle_clock_stands_still() -> None:
@@ -56,9 +56,9 @@ def test_an_idle_clock_stands_still() -> None:
     When the idle one emitted again, a root of the successor timed out up to 2.7 s early.
     """
     clock = SessionClock(5_000, 100_000)
-    assert clock.look(100_100, idle=True) == 5_000
-    assert clock.look(900_000, idle=True) == 5_000
-    assert clock.look(900_010, idle=False) == 5_010
+    assert clock.advance(100_100, idle=True) == 5_000
+    assert clock.advance(900_000, idle=True) == 5_000
+    assert clock.advance(900_010, idle=False) == 5_010
 
 
 @given(st.integers(0, 10**6), st.lists(st.tuples(st.integers(0, 10**6), st.booleans()), max_size=30))
@@ -67,7 +67,7 @@ def test_the_clock_never_falls_and_is_never_fast(start: int, looks: list[tuple[i
     clock = SessionClock(start, 0)
     wall_ms, now = 0, start
     for looked_ms, idle in looks:
-        found = clock.look(looked_ms, idle=idle)
+        found = clock.advance(looked_ms, idle=idle)
         assert found >= now
         assert found - now <= min(1_000, max(0, looked_ms - wall_ms))
         wall_ms, now = looked_ms, found

@@ -93,13 +93,13 @@ def test_what_is_seen_of_one_source_changes_what_others_get() -> None:
     """A source that is empty to its end leaves its part; one that nobody can read yet is left out."""
     supplies = [Supply(source, [PositionRun(0, 50)]) for source in (A, B, OTHER)]
     intake = BatchIntake(supplies, IDS, Room(30, {1: 100, 2: 100}), Sharing())
-    assert intake.needs() == {A: 10, B: 10, OTHER: 10}
+    assert intake.records_to_find() == {A: 10, B: 10, OTHER: 10}
     assert intake.free(A) == [PositionRun(0, 50)]
-    assert intake.learn({A: seen(0, 50), B: seen(0, 50, *range(50))}, [])
-    assert intake.needs() == {OTHER: 15}
-    assert not intake.learn({B: seen(0, 50, *range(50))}, [])
-    assert intake.learn({}, [OTHER])
-    assert intake.needs() == {}
+    assert intake.add_sightings({A: seen(0, 50), B: seen(0, 50, *range(50))}, [])
+    assert intake.records_to_find() == {OTHER: 15}
+    assert not intake.add_sightings({B: seen(0, 50, *range(50))}, [])
+    assert intake.add_sightings({}, [OTHER])
+    assert intake.records_to_find() == {}
     portions = intake.take(hole_min=5)
     assert {source: portion.records for source, portion in portions.items()} == {A: 0, B: 30}
     assert portions[A].holes == (SourceRun(A, 0, 50),)
@@ -166,11 +166,13 @@ def test_a_clock_is_lifted_and_never_lowered(lifted: int, now: int) -> None:
     clock = SessionClock(50, 0)
     clock.lift(lifted)
     assert clock.now == now
-    assert clock.look(100_000, idle=False) > now
-    assert clock.look(200_000, idle=False) == clock.look(300_000, idle=False), "no tick has gone out since"
+    assert clock.advance(100_000, idle=False) > now
+    assert clock.advance(200_000, idle=False) == clock.advance(300_000, idle=False), (
+        "no tick has gone out since"
+    )
     sent = clock.now
     clock.lift(0)
-    assert clock.look(400_000, idle=False) > sent
+    assert clock.advance(400_000, idle=False) > sent
 
 
 def test_a_portion_without_a_source_keeps_the_others() -> None:

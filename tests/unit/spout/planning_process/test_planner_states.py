@@ -115,7 +115,7 @@ class Goodbyes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_lost: bool = False) -> None:
         self.count = 0
-        original = Announcer.leave
+        original = Announcer.send_goodbye
 
         def leave(announcer: Announcer, *arguments: Any) -> None:
             self.count += 1
@@ -123,7 +123,7 @@ class Goodbyes:
                 raise Unreachable(f"the broker did not have it after {LEAVE_MS} ms")
             original(announcer, *arguments)
 
-        monkeypatch.setattr(Announcer, "leave", leave)
+        monkeypatch.setattr(Announcer, "send_goodbye", leave)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

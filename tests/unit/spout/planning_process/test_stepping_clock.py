@@ -138,13 +138,13 @@ def test_a_sign_counts_from_when_it_was_read_where_its_time_is_of_the_future(
     if is_seen_later:
         send()
         now_ms += 1_000
-        presence.look(now_ms)
+        presence.read_new_signs(now_ms)
     # who looks by a clock an hour ahead takes the sign for an hour old
     left_ms = 0 if ahead_ms < 0 else SILENT_MS_MAX
     assert left_ms - 1_000 <= presence.wait_ms(name) <= left_ms
     for _ in range(SILENT_MS_MAX // 1_000):
         now_ms += 1_000
-        presence.look(now_ms)
+        presence.read_new_signs(now_ms)
     assert presence.wait_ms(name) == 0
 
 

@@ -396,7 +396,7 @@ def test_a_query_waits_for_the_broker_for_as_long_as_its_inputs_say() -> None:
     plan = plan_of(SourceRun(A, 10, 20))
     outcome = publication_of(outcome_from(plan, ((BAD, indices(0)),)), LANE)
     Publisher(log, topics(), durable_ms=durable_ms).publish(outcome, 4)
-    Announcer(log(), topics(), "g", 4, durable_ms=durable_ms).tick(SessionName(1, "s"), 5, [0])
+    Announcer(log(), topics(), "g", 4, durable_ms=durable_ms).send_tick(SessionName(1, "s"), 5, [0])
 
     assert waited == [90_000] * 3
     assert parse("inputs: {a: {id: 1, group: g}}", file="", environ={}).input("a").unreachable_ms == 300_000

@@ -64,7 +64,7 @@ def test_confirmed_records_are_acked_and_committed() -> None:
     assert items.column("value") == [b"0", b"1", b"2", b"3", b"4"]
     assert not spout_.client("b").open(10)
     assert client.confirm(items, wait_ms=0) == 5
-    assert world.latest.durable == 1
+    assert world.latest.durable_number == 1
     assert client.confirm(items) == 0
     world.run(4_000)
     group = spout_.status().group
@@ -596,7 +596,7 @@ def test_to_confirm_nothing_is_nothing() -> None:
     client = spout_.client("a")
     assert client.confirm([], wait_ms=0) == 0
     assert client.confirm(client.open(1)) == 0
-    assert world.latest.durable == 0
+    assert world.latest.durable_number == 0
 
 
 def test_the_first_word_on_an_item_counts() -> None:
@@ -754,7 +754,7 @@ def test_a_publication_that_is_not_durable_stops_the_spout() -> None:
     faults.left = 0
     with pytest.raises(Unreachable):
         client.confirm(items, wait_ms=0)
-    assert world.latest.durable == 0
+    assert world.latest.durable_number == 0
 
 
 def test_what_cannot_be_is_refused_when_it_is_asked_for() -> None:
@@ -784,9 +784,9 @@ def test_a_client_that_waits_on_a_deactivated_spout_makes_it_plan_nothing() -> N
     _, spout_ = world_of(1)
     queues = spout_._runner.queues
     queues.by_name["sentences"].requested = 5
-    assert queues.lacking(0) == {"sentences": 5}
+    assert queues.lacking_counts(0) == {"sentences": 5}
     spout_.deactivate()
-    assert queues.lacking(0) == {}
+    assert queues.lacking_counts(0) == {}
 
 
 def test_a_spout_serves_its_roots_and_its_records_by_input() -> None:

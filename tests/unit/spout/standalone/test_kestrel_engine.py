@@ -86,7 +86,7 @@ def test_a_request_during_a_step_is_read_at_once(monkeypatch: pytest.MonkeyPatch
     try:
         assert service.begun.acquire(timeout=WAIT_S)
         with engine.guard:
-            engine.wake()
+            engine.wake_planning()
         service.goes_on.release()
         assert service.begun.acquire(timeout=WAIT_S / 2)
     finally:

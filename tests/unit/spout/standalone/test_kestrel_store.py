@@ -49,7 +49,7 @@ def test_an_open_item_is_hidden_and_a_confirmed_one_is_gone() -> None:
     assert store.open("b", 1) is None
     assert store.settle("a", lease, 0)
     assert not store.settle("a", lease, 0)
-    assert store.leave("a") == 0
+    assert store.put_back_of_client("a") == 0
     assert store.open("b", 1) is None
 
 
@@ -85,7 +85,7 @@ def test_all_of_a_client_returns_when_it_leaves_and_nothing_of_the_others() -> N
     opened(store, "a", 2)
     other = opened(store, "b", 2)
     opened(store, "a", 1)
-    assert store.leave("a") == 3
+    assert store.put_back_of_client("a") == 3
     assert items_of(store.open("c", 10)) == [0, 1, 4, 5]
     assert items_of(other) == [2, 3]
     assert store.open_by_client() == {"b": 2, "c": 4}
@@ -95,7 +95,7 @@ def test_a_client_that_left_is_forgotten_and_its_items_count_nothing() -> None:
     """Clients with names of their own may come and go all the time."""
     store = store_of(3)
     lease = opened(store, "a", 1, until_ms=500)
-    assert store.leave("a") == 1
+    assert store.put_back_of_client("a") == 1
     assert not any("a" in value for value in vars(store).values() if isinstance(value, dict))
     assert store.expire(500) == 0
     assert store.settle_all("a", lease) == []
@@ -162,7 +162,7 @@ def test_the_parts_of_an_item_that_was_put_back_count_no_more() -> None:
     lease = opened(store, "a", 1)
     store.split("a", lease, 0, 2)
     store.settle_part("a", lease, 0, 0)
-    assert store.leave("a") == 1
+    assert store.put_back_of_client("a") == 1
     again = opened(store, "b", 1)
     assert not store.settle_part("a", lease, 0, 1)
     assert items_of(again) == [0]
@@ -173,12 +173,12 @@ def test_a_lost_item_is_taken_away_wherever_it_is() -> None:
     """A root that timed out is replayed: neither waiting nor open may it be worked on to any effect."""
     store = store_of(4)
     lease = opened(store, "a", 2)
-    assert store.lose({1: "late", 2: "late", 9: "never here"}) == [(1, 3)]
+    assert store.take_away({1: "late", 2: "late", 9: "never here"}) == [(1, 3)]
     assert not store.settle("a", lease, 1)
     assert lease.lost == {1: "late"}
     assert items_of(lease) == [0]
     assert items_of(store.open("b", 5)) == [3]
-    assert store.lose({1: "again"}) == []
+    assert store.take_away({1: "again"}) == []
 
 
 def test_lost_positions_are_found_wherever_they_were_put() -> None:
@@ -188,7 +188,7 @@ def test_lost_positions_are_found_wherever_they_were_put() -> None:
         records.put(source, [Message()] * len(at), np.array(at, np.int64))
     lost = np.array([20, 1, 2, 3, 4, 5, 10, 11, 13, 14, 21], np.int64)
     assert records.serials(A, lost) == [(7, 10), (0, 1), (2, 3), (10, 11)]
-    records.let_go([(0, 3)])
+    records.drop_records([(0, 3)])
     assert records.serials(A, lost) == [(7, 10), (10, 11)]
 
 
@@ -213,7 +213,7 @@ def test_a_lost_item_is_found_without_a_look_at_all_others(monkeypatch: pytest.M
     looks.clear()
     for at in [*range(300)] * 2:
         where = pack_positions(np.array([at], np.int64))
-        queues.lose(Lost(Verdict.TIMED_OUT, "g", "sentences", "t", "", "", "", 0, 0, 0, A, where))
+        queues.take_away(Lost(Verdict.TIMED_OUT, "g", "sentences", "t", "", "", "", 0, 0, 0, A, where))
     assert (queues.queue(None).store.open_by_client(), len(queues.records)) == ({}, 0)
     assert len(looks) < 20 * 600
 

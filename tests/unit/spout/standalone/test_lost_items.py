@@ -64,7 +64,7 @@ class Opened:
         if lost:
             at = pack_positions(np.array(lost, np.int64))
             lost_roots = Lost(Verdict.TIMED_OUT, "g", "sentences", "", "", "", "", 5, 5, 9, A, at)
-            assert self.queues.lose(lost_roots)
+            assert self.queues.take_away(lost_roots)
 
     @property
     def open_count(self) -> int:
@@ -174,7 +174,11 @@ def test_what_is_put_back_or_confirmed_by_its_age_is_what_is_left(
         assert queues.confirm_oldest(CLIENT.client, opened.queue, len(kept)) == len(kept)
         assert opened.confirmed == kept
         return
-    returned = queues.abort(CLIENT.client, opened.items) if how == "abort" else queues.leave(CLIENT.client)
+    returned = (
+        queues.abort(CLIENT.client, opened.items)
+        if how == "abort"
+        else queues.put_back_of_client(CLIENT.client)
+    )
     assert returned == store.waiting == len(kept)
     again = queues.open(CLIENT, opened.queue, COUNT, now_ms=1)
     assert len(again) == len(kept)

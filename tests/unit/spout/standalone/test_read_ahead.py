@@ -30,7 +30,7 @@ class ReadWorld:
             self.cluster.create_topic(topic, 2)
         self.sources: dict[int, SourceSpec] = sources_of(self.log, [found], tracked=True)
         self.ahead = ReadAhead(MemoryMessages(self.log), self.log)
-        self.ahead.follow(self.sources, dict.fromkeys(self.sources, free))
+        self.ahead.add_sources(self.sources, dict.fromkeys(self.sources, free))
 
     def produce(self, count: int, topic: str = "sentences", partition: int = 0) -> None:
         producer = self.log.producer()
@@ -41,7 +41,7 @@ class ReadWorld:
 
 def offsets(world: ReadWorld, start: int, end: int) -> tuple[list[int], list[SourceRun]]:
     """Take [start, end) of the first partition; return the offsets that came, and what is absent."""
-    taken, absent, _ = world.ahead.take(PLACE, SourceRun(A, start, end))
+    taken, absent, _ = world.ahead.take_run(PLACE, SourceRun(A, start, end))
     return [message.offset() or 0 for part in taken for message in part.messages], absent
 
 
@@ -53,7 +53,7 @@ def test_only_what_is_shown_and_was_read_may_be_planned() -> None:
     places = [PLACE, TopicPartition("sentences", 1)]
     assert dict(reach.stable_ends(places)) == dict.fromkeys(places, 0)
     assert world.ahead.poll(0, 100) == 8
-    world.ahead.show([A])
+    world.ahead.show_only([A])
     assert dict(reach.stable_ends(places)) == {places[0]: 5, places[1]: 0}
     assert dict(reach.starts(places)) == dict.fromkeys(places, 0)
 
@@ -123,7 +123,7 @@ def test_what_left_the_log_shows_as_its_start() -> None:
     world.produce(6)
     world.cluster.delete_before(PLACE, 4)
     assert world.ahead.poll(0, 100) == 0
-    world.ahead.show([A])
+    world.ahead.show_only([A])
     assert (world.ahead.starts([PLACE])[PLACE], world.ahead.stable_ends([PLACE])[PLACE]) == (4, 4)
     assert world.ahead.poll(0, 100) == 2
 
@@ -134,7 +134,7 @@ def test_a_partition_that_is_shorter_than_what_was_read_is_refused() -> None:
     assert world.ahead.poll(0, 100) == 0
     assert "no longer reaches" in str(world.ahead.doubt)
     world.produce(2)
-    world.ahead.follow(world.sources, dict.fromkeys(world.sources, position_at(1, 0)))
+    world.ahead.add_sources(world.sources, dict.fromkeys(world.sources, position_at(1, 0)))
     assert (world.ahead.doubt, world.ahead.poll(0, 100)) == (None, 2)
 
 
@@ -182,7 +182,7 @@ def test_a_partition_that_was_cut_is_noticed_whatever_is_beside_it(first: str, s
     world.ahead = ReadAhead(MemoryMessages(world.log), world.log)
     begins = {source: 0 if state == "empty" else READ for source, state in states.items()}
     free = dict.fromkeys(world.sources, 0) | begins
-    world.ahead.follow(world.sources, free)
+    world.ahead.add_sources(world.sources, free)
 
     came = sum(world.ahead.poll(0, 100) for _ in range(4))
 
@@ -191,7 +191,7 @@ def test_a_partition_that_was_cut_is_noticed_whatever_is_beside_it(first: str, s
     if not is_cut:
         expected = [STATES[state] or (0, 0) for state in states.values()]
         assert came == sum(count for _, count in expected)
-        world.ahead.show([A, B])
+        world.ahead.show_only([A, B])
         places = [TopicPartition("sentences", partition) for partition in range(2)]
         starts = dict(world.ahead.starts(places))
         assert starts == {

@@ -66,10 +66,10 @@ class Engine:
     def check(self) -> None:
         """Go on."""
 
-    def wake(self) -> None:
+    def wake_planning(self) -> None:
         """Do nothing: the test plans."""
 
-    def orphan(self, _client: str, _closed: Callable[[str], None]) -> None:
+    def add_orphan(self, _client: str, _closed: Callable[[str], None]) -> None:
         """Forget it."""
 
     def client(self, name: str, max_open: int = 1_000) -> Client:
@@ -78,7 +78,7 @@ class Engine:
 
     def lacking(self) -> int:
         """Return how many more records are to be planned."""
-        return self.queues.lacking(self.now).get("sentences", 0)
+        return self.queues.lacking_counts(self.now).get("sentences", 0)
 
     def put(self, count: int, first: int = 0) -> None:
         """Let records be ready."""

@@ -46,7 +46,7 @@ from spout.inspect.story import (
     Evidence,
     TracedEmission,
     facts_of,
-    is_of,
+    is_letter_of,
 )
 from spout.inspect.tables import UNKNOWN, span, with_config
 
@@ -188,7 +188,7 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
         return case.pending(last, last.open)
     if last.state == ANNOUNCED:
         return case.announced(last)
-    if letters := [letter for letter in evidence.letters if is_of(letter, last)]:
+    if letters := [letter for letter in evidence.letters if is_letter_of(letter, last)]:
         return case.given_up(letters[-1])
     if evidence.missing and (last.verdict is not None or last.state in (SETTLED, UNKNOWN)):
         return case.hidden(last)

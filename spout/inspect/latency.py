@@ -249,7 +249,7 @@ class CompletionLog(LogFigures):
             for input_id, count in self._settled_before.items()
         ]
         notes += self._acks_unread
-        return [*notes, *self.partial()]
+        return [*notes, *self.partial_note()]
 
     def _row(self, input: Input, now_ms: int, timeout_ms: int | None) -> dict[str, Any]:
         """Return the row of an input; see `rows`. Times are ms; a timeout of 0 is none."""

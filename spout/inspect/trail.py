@@ -63,8 +63,8 @@ from spout.inspect.story import (
     LoggedVerdict,
     PassedHere,
     TracedEmission,
-    follows,
-    is_of,
+    is_letter_of,
+    may_follow,
 )
 from spout.inspect.tables import UNKNOWN
 from spout.planning.session import SessionName
@@ -687,8 +687,8 @@ def _by_generation(emissions: Sequence[TracedEmission]) -> list[TracedEmission]:
     earlier_copies = copies
     copies_of_present: list[TracedEmission] = []
     if present.loss is not None:
-        earlier_copies = [copy for copy in copies if not follows(copy.history, present)]
-        copies_of_present = [copy for copy in copies if follows(copy.history, present)]
+        earlier_copies = [copy for copy in copies if not may_follow(copy.history, present)]
+        copies_of_present = [copy for copy in copies if may_follow(copy.history, present)]
     return [*former, *earlier_copies, present, *copies_of_present]
 
 
@@ -699,7 +699,7 @@ def _is_nowhere(evidence: Evidence) -> bool:
     newest = evidence.emissions[-1]
     was_taken_over = newest.loss is not None and bool(evidence.taken_over)
     waits = newest.root in evidence.dues
-    has_letter = any(is_of(letter, newest) for letter in evidence.letters)
+    has_letter = any(is_letter_of(letter, newest) for letter in evidence.letters)
     return was_taken_over and not waits and not has_letter
 
 

@@ -451,13 +451,14 @@ class _Case:
         """Explain a root that is open."""
         circumstances = self.circumstances
         age = span(max(0, self.now_ms - open_range.emitted_ms))
-        limit = (
-            "never times out" if open_range.left_ms is None else f"times out in {span(open_range.left_ms)}"
-        )
-        if circumstances.session_lives.value is False and open_range.left_ms is not None:
+        if open_range.left_ms is None:
+            limit = "never times out"
+        elif circumstances.session_lives.value is False:
             limit = "the clock of its timeout is stopped"
-        elif circumstances.ackers.value == 0 and open_range.left_ms is not None:
+        elif circumstances.ackers.value == 0:
             limit = NO_TIMEOUT
+        else:
+            limit = f"times out in {span(open_range.left_ms)}"
         if emission.is_acked_whole:
             return self.acked_late(f"pending: open for {age}; {_outstanding(emission)}")
         where = f" {HELD_BY_SPARK}" if open_range.in_state else ""

@@ -1381,7 +1381,7 @@ MUTANTS = (
     Mutant(
         "a-record-that-was-too-late-is-not-done",
         "spout/inspect/diagnosis.py",
-        "if last.is_late:",
+        "if emission.is_late:",
         "if False:",
         "tests/unit/spout/inspect/test_too_late_views.py"
         "::test_a_record_that_was_too_late_for_its_window_is_not_called_done",
@@ -1689,8 +1689,8 @@ MUTANTS = (
     Mutant(
         "a-forged-place-is-no-command",
         "spout/inspect/diagnosis.py",
-        'return self.watch if parse_location(place) is None else f"windhover inspect {place}"',
-        'return f"windhover inspect {place}" if "@" in place else self.watch',
+        'return self.watch_command if parse_location(place) is None else f"windhover inspect {place}"',
+        'return f"windhover inspect {place}" if "@" in place else self.watch_command',
         "tests/unit/spout/inspect/test_diagnosis.py"
         "::test_the_command_to_type_next_has_a_place_of_a_record_and_no_other_word_of_it",
         "who forges a verdict would write the command that an operator types next",

@@ -79,25 +79,29 @@ def submit_topology(
     from spout.builder.flux import load_topology
 
     shipped = shipped_files(py_files)
-    places = [*(each.parent if each.suffix == ".py" else each for each in shipped), file.resolve().parent]
-    folders = [os.getcwd(), *map(str, places)]
+    import_folders = [path.parent if path.suffix == ".py" else path for path in shipped]
+    folders = [os.getcwd(), *map(str, [*import_folders, file.resolve().parent])]
     sys.path[:0] = folders  # as in Spark's workers, which import the same classes
-    found = load_topology(file, os.environ)
+    topology = load_topology(file, os.environ)
     if explain:
-        say_lines(found.builder.explain(os.cpu_count() or 1, found.sink).splitlines())
+        say_lines(topology.builder.explain(os.cpu_count() or 1, topology.sink).splitlines())
         return 0
     from spout.streaming.application import OwnFolder, refuse_connect
 
-    refuse_connect(found.about.spark, os.environ)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([before] if before else [])])
+    refuse_connect(topology.about.spark, os.environ)
+    former_path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([former_path] if former_path else [])])
     with OwnFolder("windhover-submit-") as folder:
-        spark = _session(found.about.name, found.about.spark, Path(folder))
+        spark = _session(topology.about.name, topology.about.spark, Path(folder))
         try:
-            for each in shipped:
-                spark.sparkContext.addPyFile(str(each))
-            options: Any = {**found.options, "metrics_port": metrics_port, "metrics_hosts": allow_hosts or ()}
-            running = found.builder.submit(spark, sink=found.sink, **options)
+            for path in shipped:
+                spark.sparkContext.addPyFile(str(path))
+            options: Any = {
+                **topology.options,
+                "metrics_port": metrics_port,
+                "metrics_hosts": allow_hosts or (),
+            }
+            running = topology.builder.submit(spark, sink=topology.sink, **options)
             say_lines(running.explain().splitlines())
             return _until_ended(running)
         finally:

@@ -63,11 +63,11 @@ class Allowed:
 
     Attributes:
         everything: whether it lets us do all there is, as where nobody restricts anything.
-        of: the operations on each topic and group; unknown where it cannot be asked.
+        operations: what we may do with each resource of a name; unknown where it cannot be asked.
     """
 
     everything: bool
-    of: Mapping[tuple[Resource, str], Reading[frozenset[Operation]]]
+    operations: Mapping[tuple[Resource, str], Reading[frozenset[Operation]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,12 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
         port = re.search(r":(\d+)(?:,|$)", facts.bootstrap)
         cure = code.cure.format(bootstrap=facts.bootstrap, port=port[1] if port else 9092)
         yield code.failed(facts.bootstrap, facts.cluster.unknown, cure=cure)
-        others = (LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
+        # without an answer nothing else can be judged
+        all_codes = (LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
         reason = f"{code.code} failed"
-        yield from (other.unknown(facts.bootstrap, reason) for other in others if other is not code)
+        for other_code in all_codes:
+            if other_code is not code:
+                yield other_code.unknown(facts.bootstrap, reason)
         return
     for broker in facts.missing:  # first, since other results may come of it
         cure = UNDER_REPLICATED.format(bootstrap=facts.bootstrap)
@@ -180,7 +183,7 @@ def missing_rights(allowed: Allowed, needed: Iterable[Right]) -> tuple[list[Righ
         unknown="Kafka answers no question about transactional ids"
     )
     for right in needed:
-        operations = allowed.of.get((right.resource, right.name), not_answered)
+        operations = allowed.operations.get((right.resource, right.name), not_answered)
         if operations.value is None:
             unknown.setdefault(operations.unknown, []).append(right)
         elif right.operation not in operations.value:

@@ -108,16 +108,19 @@ class Decided(NamedTuple):
     too_late: dict[Root, TooLate]
     passed: dict[Root, tuple[PassedHere, ...]]
 
-    def note(self, note: TooLate, roots: Iterable[Root]) -> None:
-        """Take in a note; one that names a root counts before one that only names its batch."""
+    def record_too_late(self, note: TooLate, roots: Iterable[Root]) -> None:
+        """Record what a note says of roots.
+
+        A note that names a root counts before one that only names its batch.
+        """
         for root in roots:
             if note.names(*root):
                 self.too_late[root] = note
             elif note.may_have_dropped(*root):
                 self.too_late.setdefault(root, note)
 
-    def note_calls(self, calls: Iterable[PassedCall], roots: Iterable[Root], at_ms: int) -> None:
-        """Take in the calls of one batch that passed; an acker has written that at `at_ms`."""
+    def record_calls(self, calls: Iterable[PassedCall], roots: Iterable[Root], at_ms: int) -> None:
+        """Record the calls of one batch that passed; an acker has written that at `at_ms`."""
         all_roots = list(roots)
         for call in calls:
             passed = PassedHere(call.bolt, call.error, call.how, at_ms)
@@ -143,6 +146,7 @@ class AckTopicSearch:
         self._partitions = partitions
 
     def acker_of(self, root: Root) -> int:
+        """Return the acker partition of a root."""
         return acker_partition(root.source, root.position, self._partitions)
 
     def is_announced(self, root: Root, from_offset: int) -> bool:
@@ -214,12 +218,12 @@ class AckTopicSearch:
                     continue
                 too_late = read_too_late(record.headers)
                 if too_late is not None:
-                    decided.note(too_late, own_roots)
+                    decided.record_too_late(too_late, own_roots)
                 passed = read_passed_calls(record.headers)
                 # an acker that begins again may write a note twice
                 if passed is not None and (passed.lane, passed.seq, acker) not in notes_counted:
                     notes_counted.add((passed.lane, passed.seq, acker))
-                    decided.note_calls(passed.calls, own_roots, record.timestamp_ms)
+                    decided.record_calls(passed.calls, own_roots, record.timestamp_ms)
         return decided
 
     def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueFold[Due]]:

@@ -193,6 +193,7 @@ def _tries_clients(topics: Topics, only: Only | None) -> bool:
 
 
 def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[CheckResult]:
+    """Ask the broker, and judge what it says; of the services only where it answers."""
     from acker.errors import ConfigError
     from spout.doctor.broker import BrokerProbe
     from spout.doctor.codes import CLIENT, REACHABLE, SERVICES, CheckHealth
@@ -217,6 +218,11 @@ def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[Chec
 def _of_executors(
     master: str, py_files: str | None, topics: Topics | None, problem: str
 ) -> Iterator[CheckResult]:
+    """Run tasks on a cluster, and judge its executors.
+
+    `problem` says why there are no `topics`, from which the brokers would be known; empty: there
+    are.
+    """
     from acker.errors import ConfigError
     from spout.doctor.broker import BrokerProbe
     from spout.doctor.cluster import cluster_facts

@@ -597,6 +597,7 @@ def ui(
     listens = PageAddress(host, UI_PORT if port is None else port, allow_hosts or ())
 
     def announce(address: str) -> None:
+        """Print where the page is and the token for actions, and log that it answers."""
         say(address)
         exposure = listens.exposure()
         if exposure:
@@ -607,12 +608,12 @@ def ui(
         systemd.notify("READY=1")
 
     shown = ShownInstallation(
-        lambda topics_of_file: KafkaLog(topics_of_file.kafka, client_id="windhover-ui"),
-        topics,
-        actions,
-        drivers or (),
-        not_default(config),
-        TopicsFile(config, partial(loaded, config)),
+        open_log=lambda topics_of_file: KafkaLog(topics_of_file.kafka, client_id="windhover-ui"),
+        topics=topics,
+        actions=actions,
+        drivers=drivers or (),
+        config=not_default(config),
+        file=TopicsFile(config, partial(loaded, config)),
     )
     return serve_pages(shown, listens, wall_ms, announce, systemd.alive)
 
@@ -641,6 +642,14 @@ def _serve(
     limits: AckerLimits | ReplayLimits,
     reload: Callable[[Any], None] | None = None,
 ) -> int:
+    """Run a service, with its metrics and signs of life, until a signal; return the exit code.
+
+    Args:
+        part: what metrics and the log call it.
+        make: builds it from what it calls with the name of each step that it begins.
+        series: turns its status into metrics.
+        reload: is called with the service at SIGHUP; None: it has nothing to load again.
+    """
     from spout.runtime import endpoints, metrics, process
     from spout.runtime.step_watch import StepWatch
 

@@ -126,6 +126,7 @@ def shipped_files(named: str | None) -> list[Path]:
 
 
 def _until_ended(running: SubmittedTopology) -> int:
+    """Wait until a topology ends, or stop it at a signal; return the exit code."""
     from acker.errors import WindhoverError
     from acker.untrusted import untrusted_lines
     from spout.runtime.process import Signals
@@ -136,14 +137,13 @@ def _until_ended(running: SubmittedTopology) -> int:
         if signals.received is not None:
             running.pause()
             say("stopping: no new tuples are emitted; what runs finishes")
-        last = running.stop()
-    if last.error:
-        raise WindhoverError(f"the topology failed: {untrusted_lines(last.error)}")
-    if last.spout is not None:
-        say(
-            f"{last.state}: acked {last.spout.acked:,}, failed {last.spout.failed:,},"
-            f" pending {last.spout.pending:,}"
-        )
+        end_status = running.stop()
+    if end_status.error:
+        raise WindhoverError(f"the topology failed: {untrusted_lines(end_status.error)}")
+    spout = end_status.spout
+    if spout is not None:
+        counts = f"acked {spout.acked:,}, failed {spout.failed:,}, pending {spout.pending:,}"
+        say(f"{end_status.state}: {counts}")
     return 0 if signals.received is None else 128 + signals.received
 
 

@@ -119,6 +119,7 @@ def judge_files(facts: FileFacts) -> Iterator[CheckResult]:
 
 
 def _judge_spark(facts: FileFacts) -> Iterator[CheckResult]:
+    """Judge whether PySpark is of a release that is tested, and SPARK_HOME has the same."""
     release = ".".join(facts.pyspark.split(".")[:2])
     if not facts.pyspark:
         yield SPARK.failed("pyspark", "is not installed")

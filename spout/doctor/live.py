@@ -136,6 +136,7 @@ def judge_unasked(bootstrap: str, reason: str) -> Iterator[CheckResult]:
 
 
 def _judge_versions(facts: BrokerFacts) -> CheckResult:
+    """Judge whether the broker answers each kind of request in the version that we need."""
     if facts.versions.value is None:
         return REQUESTS.unknown(facts.bootstrap, facts.versions.unknown)
     highest_versions = facts.versions.value
@@ -152,6 +153,7 @@ def _judge_versions(facts: BrokerFacts) -> CheckResult:
 
 
 def _judge_rights(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterator[CheckResult]:
+    """Judge the rights of our user as a role; None: as each role, and a lack is a warning."""
     allowed = facts.allowed.value
     if allowed is None:
         yield RIGHTS.unknown(facts.bootstrap, facts.allowed.unknown)
@@ -192,6 +194,7 @@ def missing_rights(allowed: Allowed, needed: Iterable[Right]) -> tuple[list[Righ
 
 
 def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
+    """Judge the settings and copies of all topics; a code without a fault is in order."""
     codes = (TOPICS, RETENTION, COPIES, SIZES)
     yield from _judge_copies(facts)
     if facts.findings.value is None:
@@ -275,6 +278,7 @@ def judge_skew(code: CheckCode, clock: str, ahead_ms: int, other_clock: str, cur
 
 
 def _judge_group(bootstrap: str, group: str, members: Reading[Sequence[str]]) -> CheckResult:
+    """Judge whether a group has members that are not ours."""
     if members.value is None:
         return GROUPS.unknown(f"group {group}", members.unknown)
     if not members.value:

@@ -900,16 +900,19 @@ class _LastingReader(Generic[T]):
     def __init__(self, make: Callable[[TopicInfo], _Reads[T]]) -> None:
         self._make = make
         self._reader: _Reads[T] | None = None
-        self._read_from = "", 0
+        # id and number of partitions of the topic that the reader was made for
+        self._made_for = "", 0
 
     def read(self, info: TopicInfo) -> T:
-        if self._read_from != (info.id, info.partitions):
+        """Read by the reader of a topic, which is made first if the topic is another one now."""
+        if self._made_for != (info.id, info.partitions):
             self.close()
         if self._reader is None:
-            self._reader, self._read_from = self._make(info), (info.id, info.partitions)
+            self._reader = self._make(info)
+            self._made_for = info.id, info.partitions
         try:
             return self._reader.read()
-        except NotWhole:
+        except NotWhole:  # the next call reads on
             raise
         except WindhoverError:
             self.close()

@@ -173,6 +173,7 @@ def _yaml_escape(character: str) -> str:
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
+    """Print rows as a table, with what stdout's encoding lacks escaped."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -183,12 +184,13 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
         title = as_written(column.title, sys.stdout.encoding)
         table.add_column(title, justify=justify, overflow="fold")
     for row in rows:
-        texts = (
-            absent_text(column, row)
-            if row[column.key] is None
-            else as_written(sentence_line(column.text(row[column.key])), sys.stdout.encoding)
-            for column in columns
-        )
+        texts: list[str] = []
+        for column in columns:
+            value = row[column.key]
+            if value is None:
+                texts.append(absent_text(column, row))
+            else:
+                texts.append(as_written(sentence_line(column.text(value)), sys.stdout.encoding))
         table.add_row(*map(Text, texts))
     console = Console()
     if not console.is_terminal:  # a pipe has no width: nothing is folded there

@@ -256,7 +256,7 @@ class Trail:
         self._limits = topics.replay.limits
         self._records_max = records_max
         acker = topics.acker
-        self._observer = ViewReader(log, acker.topics, acker.partitions, acker.limits)
+        self._view_reader = ViewReader(log, acker.topics, acker.partitions, acker.limits)
 
     def follow(self, followed: InputRecord) -> Evidence:
         """Read everything about one record; what a missing topic would have is unknown.
@@ -281,6 +281,10 @@ class Trail:
         return self._follow(followed, infos)
 
     def _follow(self, followed: InputRecord, infos: Mapping[str, TopicInfo | None]) -> Evidence:
+        """Read everything about a record once, in the steps of `follow`.
+
+        `infos` are by the name of the topic; None: it is missing.
+        """
         missing = frozenset(name for name, info in infos.items() if info is None)
         tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max, missing=missing)
         input = followed.input
@@ -301,7 +305,7 @@ class Trail:
 
         # 2. the ackers' state of each emission
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
-        reader = _Emissions(self._observer, ack_topics, tails, infos)
+        reader = _Emissions(self._view_reader, ack_topics, tails, infos)
         emissions = reader.of(followed, copies, is_written=followed.offset < end)
 
         # 3. verdicts, and what waits; 4. of a root that timed out, what was acked
@@ -421,7 +425,7 @@ class Trail:
         """Return how many roots of an input are open; `Unreachable`: an acker has no State."""
         pending_count = 0
         for number in range(self._topics.acker.partitions):
-            view = self._observer.view(number)
+            view = self._view_reader.view(number)
             if view is None:
                 raise Unreachable(NO_STATE.format(number))
             for open_range in view.open_ranges():
@@ -579,12 +583,12 @@ class _Emissions:
 
     def __init__(
         self,
-        observer: ViewReader,
+        view_reader: ViewReader,
         ack_topics: AckTopicSearch,
         tails: Tails,
         infos: Mapping[str, TopicInfo | None],
     ) -> None:
-        self._observer = observer
+        self._view_reader = view_reader
         self._ack_topics = ack_topics
         self._tails = tails
         self._infos = infos
@@ -661,13 +665,13 @@ class _Emissions:
         acker = self._ack_topics.acker_of(root)
         if acker in self._views:
             return self._views[acker]
-        names = self._observer.topics
+        names = self._view_reader.topics
         missing_topics = sorted(self._tails.missing & {names.state, names.verdict, names.init})
         view = None
         if missing_topics:
             self._tails.notes.append(f"what the acker has is unknown: it needs {', '.join(missing_topics)}")
         else:
-            view = self._observer.view(acker)
+            view = self._view_reader.view(acker)
             if view is None:
                 self._tails.notes.append(f"acker partition {acker} has no State: what it knows is unknown")
         self._views[acker] = view

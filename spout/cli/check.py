@@ -68,15 +68,20 @@ def check_once(
     from spout.ui.attention import Thresholds
     from spout.ui.watch import CauseWatch
 
-    named = not_default(config)
+    config_named = not_default(config)  # that commands to copy have to name; None: they need not
     new_ms = parse_duration("--dead-within", dead_within, "15m or 1h")
-    warning = Thresholds(oldest_warning, pending_warning, dead_warning, new_ms)
+    warning = Thresholds(
+        stuck=oldest_warning,
+        pending=pending_warning,
+        dead=dead_warning,
+        new_ms=new_ms,
+    )
     critical = Thresholds(
-        oldest_critical,
-        pending_critical,
-        dead_critical,
-        new_ms,
-        monitor.NEAR_CRITICAL,
+        stuck=oldest_critical,
+        pending=pending_critical,
+        dead=dead_critical,
+        new_ms=new_ms,
+        near=monitor.NEAR_CRITICAL,
         late=False,
         strangers=False,
         filling=NEARLY_FULL_SHARE,
@@ -84,23 +89,27 @@ def check_once(
     )
     try:
         with ExitStack() as stack:
-            whole, log = stack.enter_context(opened(config, "check"))
-            topics = topics_of_some(whole, inputs or (), groups or ())
+            all_topics, log = stack.enter_context(opened(config, "check"))
+            topics = topics_of_some(all_topics, inputs or (), groups or ())
             overview = stack.enter_context(closing(Overview(log, topics)))
-            watched = stack.enter_context(closing(CauseWatch(log, topics, READ_MAX)))
+            cause_watch = stack.enter_context(closing(CauseWatch(log, topics, READ_MAX)))
             snapshot = overview.snapshot(wall_ms())
             if snapshot.broker_error is None:
                 snapshot = with_right_clock(overview, snapshot, wall_ms)
             broker_error = snapshot.broker_error
             if broker_error is None:
-                causes = watched.read(snapshot.at_ms)
+                causes = cause_watch.read(snapshot.at_ms)
             else:
                 causes = Reading(unknown=str(broker_error))
             report = monitor.monitor_report(snapshot, topics, warning, critical, causes)
     except WindhoverError as error:
         problem = monitor.MonitorProblem(monitor.MonitorState.UNKNOWN, "unknown", str(error))
         report = monitor.MonitorReport(monitor.MonitorState.UNKNOWN, [problem], [], 0)
-    problems = [replace(each, text=with_configs(each.text, named)) for each in report.problems]
+
+    def with_config_named(problem: monitor.MonitorProblem) -> monitor.MonitorProblem:
+        return replace(problem, text=with_configs(problem.text, config_named))
+
+    problems = [with_config_named(problem) for problem in report.problems]
     report = replace(report, problems=problems)
     if output is CheckFormat.JSON:
         print_encoded(monitor.monitor_row(report), OutputFormat.JSON)

@@ -116,14 +116,15 @@ def dlq_list(
 
         matching = _filter(cause, operator, reason, key, since, until, handled=all_)
         log.share_deadline()
-        letters = _read(topics, log, inputs, places, matching)
-        absent = _absent(topics, log, letters)
-    shown = letters.letters[-limit:]
-    columns = LIST if all_ else LIST[:-1]
-    write([letter_row(found) for found in shown], columns, output)
-    _print_missing(letters, len(letters.letters) - len(shown))
-    print_notes([*absent, *([] if letters.letters else hexadecimal_note(key))], config)
-    return FOUND if exit_code and letters.letters else 0
+        result = _read_letters(topics, log, inputs, places, matching)
+        absent = _absent_workers(topics, log, result)
+    shown = result.letters[-limit:]
+    columns = LIST if all_ else LIST[:-1]  # the last column says who has handled a letter
+    write([letter_row(letter) for letter in shown], columns, output)
+    _print_missing(result, hidden_count=len(result.letters) - len(shown))
+    notes = absent if result.letters else [*absent, *hexadecimal_note(key)]
+    print_notes(notes, config)
+    return FOUND if exit_code and result.letters else 0
 
 
 @dlq_app.command("show")
@@ -139,8 +140,8 @@ def dlq_show(places: Places = None, output: As = OutputFormat.TABLE, config: Con
     if output is not OutputFormat.TABLE:
         print_encoded(details, output)
         return 0
-    for one in details:
-        _print_letter(one)
+    for letter in details:
+        _print_letter(letter)
     return 0
 
 
@@ -163,10 +164,10 @@ def dlq_stats(
 
         matching = replace(_filter(cause, operator, reason, key, since, until, handled=all_), notes=True)
         log.share_deadline()
-        letters = _read(topics, log, inputs, None, matching)
-        absent = _absent(topics, log, letters)
-    write(stats_of(letters.letters, wall_ms()), STATS, output)
-    _print_missing(letters, 0)
+        result = _read_letters(topics, log, inputs, places=None, matching=matching)
+        absent = _absent_workers(topics, log, result)
+    write(stats_of(result.letters, wall_ms()), STATS, output)
+    _print_missing(result, hidden_count=0)
     print_notes(absent, config)
     return 0
 
@@ -277,6 +278,10 @@ def _handle(
     *,
     execute: bool,
 ) -> int:
+    """Carry an order out for the letters that match; without `execute` only show some of them.
+
+    `limits` is None where letters are dropped: nothing becomes of them that a limit could be about.
+    """
     from replay.handling.letter_handling import Order, RateLimit
     from replay.handling.redrive import Redrive, RedriveLimits
     from spout.inspect.dead_letters import carry_out, filters_of_inputs, inputs_named
@@ -286,11 +291,12 @@ def _handle(
         raise typer.BadParameter("that means every letter of every input: name places, --input, or a filter")
     with opened(config, f"dlq-{action.lower()}") as (topics, log):
         if not execute:
-            letters = _read(topics, log, inputs, places, matching)
-            sample = sample_of(letters.letters)
-            write([letter_row(found) for found in sample], LIST[:-1], OutputFormat.TABLE)
-            _print_missing(letters, len(letters.letters) - len(sample))
-            say(f"{_many(len(letters.letters))} would be {action.lower()}; with --execute it is done")
+            result = _read_letters(topics, log, inputs, places, matching)
+            sample = sample_of(result.letters)
+            write([letter_row(letter) for letter in sample], LIST[:-1], OutputFormat.TABLE)
+            _print_missing(result, hidden_count=len(result.letters) - len(sample))
+            matching_text = _letter_count(len(result.letters))
+            say(f"{matching_text} would be {action.lower()}; with --execute it is done")
             return 0
         name = uuid.uuid4().hex[:8]
         redrive = Redrive(
@@ -324,12 +330,12 @@ def end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Pa
     from replay.records.redrives import RedriveEnd
 
     became = outcome_text(outcome.outcomes)
-    say(f"{_many(outcome.done)} {action.lower()}")
+    say(f"{_letter_count(outcome.done)} {action.lower()}")
     if outcome.done and action is LetterAction.REPLAYED:
         text = f"redrive {name}: {became}; see `windhover dlq redrives`"
         say(with_configs(text, not_default(config)), err=True)
-    for left, count in outcome.left.items():
-        say(f"{count:,} left as they are: {left}")
+    for why_not, count in outcome.left.items():
+        say(f"{count:,} left as they are: {why_not}")
     if outcome.left_out:
         say(f"{outcome.left_out:,} more match; repeat the command")
     if outcome.end is RedriveEnd.DIED_AGAIN:
@@ -349,21 +355,22 @@ def end_of(name: str, action: LetterAction, outcome: RedriveProgress, config: Pa
 
 @contextmanager
 def _cancelled_by_interrupt(redrive: Redrive) -> Iterator[None]:
-    """Let the first Ctrl-C cancel a redrive between two transactions; the second one ends the process."""
+    """Cancel a redrive at the first Ctrl-C, between transactions; a second one ends the process."""
+    # only the main thread may have a handler of signals
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def cancel(_number: int, _frame: object) -> None:
         redrive.cancel()
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, former_handler)
         os.write(_STDERR, b"cancelled as soon as this transaction is written; Ctrl-C ends it at once\n")
 
-    before = signal.signal(signal.SIGINT, cancel)
+    former_handler = signal.signal(signal.SIGINT, cancel)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, former_handler)
 
 
 def _filter(*texts: str | None, handled: bool) -> Filter:
@@ -371,67 +378,72 @@ def _filter(*texts: str | None, handled: bool) -> Filter:
     from acker.errors import UsageError
     from spout.inspect.dead_letters import parse_filter
 
-    named = dict(zip(("error", "operator", "reason", "key", "since", "until"), texts, strict=True))
+    names = ("error", "operator", "reason", "key", "since", "until")
+    texts_by_name = dict(zip(names, texts, strict=True))
     try:
-        return parse_filter(named, wall_ms(), handled=handled, option="--")
+        return parse_filter(texts_by_name, wall_ms(), handled=handled, option="--")
     except UsageError as error:
         raise typer.BadParameter(str(error)) from error
 
 
-def _many(count: int) -> str:
+def _letter_count(count: int) -> str:
+    """Return a number of letters in words."""
     return "1 letter" if count == 1 else f"{count:,} letters"
 
 
-def _print_missing(letters: FoundLetters, hidden: int) -> None:
+def _print_missing(result: FoundLetters, *, hidden_count: int) -> None:
     """Print on stderr what is missing in the output, so that stdout has only rows."""
-    if not letters.letters:
+    if not result.letters:
         say("no dead letter matches", err=True)
-    if hidden:
-        say(f"{hidden:,} more are not shown; see --limit", err=True)
-    if letters.left_out:
-        say(f"{letters.left_out:,} more match and were not kept: narrow the filter", err=True)
-    if letters.other_records:
-        say(f"{letters.other_records:,} records are no letters of Windhover's and are left alone", err=True)
+    if hidden_count:
+        say(f"{hidden_count:,} more are not shown; see --limit", err=True)
+    if result.left_out:
+        say(f"{result.left_out:,} more match and were not kept: narrow the filter", err=True)
+    if result.other_records:
+        say(f"{result.other_records:,} records are no letters of Windhover's and are left alone", err=True)
 
 
-def _absent(topics: Topics, log: Log, letters: FoundLetters) -> list[str]:
-    """Say where there is no letter that nobody may be there who writes one."""
+def _absent_workers(topics: Topics, log: Log, result: FoundLetters) -> list[str]:
+    """Return that no replay worker lives, who writes letters; only where no letter matches."""
     from spout.inspect.overview import missing_members
 
-    return [] if letters.letters else missing_members(log, topics, topics.acker.replay_group)
+    return [] if result.letters else missing_members(log, topics, topics.acker.replay_group)
 
 
 def _progress() -> Callable[[RedriveProgress], None]:
+    """Return what prints the progress of a redrive, every `PROGRESS_EVERY_MS`."""
     printed_ms = wall_ms()
 
-    def progress(done: RedriveProgress) -> None:
+    def print_progress(progress: RedriveProgress) -> None:
         nonlocal printed_ms
         if abs(wall_ms() - printed_ms) >= PROGRESS_EVERY_MS:  # the clock may be set back
             printed_ms = wall_ms()
-            say(str(done), err=True)
+            say(str(progress), err=True)
 
-    return progress
+    return print_progress
 
 
-def _print_letter(one: dict[str, Any]) -> None:
+def _print_letter(letter: dict[str, Any]) -> None:
+    """Print the details of a letter, one on each line, and behind them its history as a table."""
     from spout.inspect.letter_rows import HISTORY, bytes_text, field_text
 
     lists = ("stack", "history", "headers", "windhover")
-    for name, value in one.items():
+    for name, value in letter.items():
         is_shown = value not in ("", 0) or name in ("key", "payload")
         if name not in lists and is_shown:
-            say(f"{name.replace('_', ' '):>14}  {field_text(one, name)}")
-    for header in one["headers"]:
+            say(f"{name.replace('_', ' '):>14}  {field_text(letter, name)}")
+    for header in letter["headers"]:
         say(f"{'header':>14}  {header['name']}: {bytes_text(header['value'])}")
-    for line in one["stack"].splitlines():
+    for line in letter["stack"].splitlines():
         say(f"{'stack':>14}  {line}")
-    write(one["history"], HISTORY, OutputFormat.TABLE)
+    write(letter["history"], HISTORY, OutputFormat.TABLE)
 
 
-def _read(
+def _read_letters(
     topics: Topics, log: Log, inputs: Sequence[str] | None, places: Sequence[str] | None, matching: Filter
 ) -> FoundLetters:
+    """Read the letters that match, of some inputs and at some places; None: of all, at all."""
     from spout.inspect.dead_letters import filters_of_inputs, inputs_named, matching_letters
 
-    meant = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), matching)
-    return matching_letters(log, meant, wait_ms=topics.replay.limits.operation_timeout_ms)
+    filters = filters_of_inputs(inputs_named(topics, inputs or ()), places or (), matching)
+    return matching_letters(log, filters, wait_ms=topics.replay.limits.operation_timeout_ms)

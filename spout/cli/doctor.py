@@ -112,22 +112,21 @@ def doctor(
         raise typer.BadParameter(
             f"--bundle {bundle}: its folder is missing; name a file in one that is there"
         )
-    of_role = named_role(role)
     results = []
-    parts = DoctorParts(pre, only, of_role, master, py_files, checkpoint, config)
-    for each in _results(parts):
-        results.append(each)
+    parts = DoctorParts(pre, only, named_role(role), master, py_files, checkpoint, config)
+    for result in _results(parts):
+        results.append(result)
         if output is OutputFormat.TABLE:
-            say_lines(each.lines())
+            say_lines(result.lines())  # at once: the next one may take a minute
     if output is not OutputFormat.TABLE:
-        print_encoded([each.row() for each in results], output)
+        print_encoded([result.row() for result in results], output)
     say(closing_line(results), err=output is not OutputFormat.TABLE)
     if bundle is not None:
         _write(bundle, results, config, log or [])
-    found = {each.health for each in results}
-    if CheckHealth.FAILED in found:
+    healths = {result.health for result in results}
+    if CheckHealth.FAILED in healths:
         return 1
-    return FOUND if exit_code and found != {CheckHealth.OK} else 0
+    return FOUND if exit_code and healths != {CheckHealth.OK} else 0
 
 
 def _write(bundle: Path, results: Sequence[CheckResult], config: Path, logs: Sequence[Path]) -> None:
@@ -194,6 +193,7 @@ def _tries_clients(topics: Topics, only: Only | None) -> bool:
 
 
 def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[CheckResult]:
+    """Ask the broker, and judge what it says; of the services only where it answers."""
     from acker.errors import ConfigError
     from spout.doctor.broker import BrokerProbe
     from spout.doctor.codes import CLIENT, REACHABLE, SERVICES, CheckHealth
@@ -218,6 +218,11 @@ def _of_broker(topics: Topics, role: Role | None, config: Path) -> Iterator[Chec
 def _of_executors(
     master: str, py_files: str | None, topics: Topics | None, problem: str
 ) -> Iterator[CheckResult]:
+    """Run tasks on a cluster, and judge its executors.
+
+    `problem` says why there are no `topics`, from which the brokers would be known; empty: there
+    are.
+    """
     from acker.errors import ConfigError
     from spout.doctor.broker import BrokerProbe
     from spout.doctor.cluster import cluster_facts

@@ -95,19 +95,21 @@ def inspect(
         from spout.inspect.trail import Trail
 
         for _ in _rounds(log, watch):
-            trail, notes = Trail(log, topics), list[str]()
+            trail = Trail(log, topics)
+            notes: list[str] = []
             if place is not None:
-                found = trail.origin(place)
+                records = trail.origin(place)
             else:
-                named = inputs_named(topics, inputs or ())
-                found, notes = trail.search(named, key or "", since, wall_ms(), "--")
-            stories, missing = [], False
+                searched = inputs_named(topics, inputs or ())
+                records, notes = trail.search(searched, key or "", since, wall_ms(), "--")
+            stories = []
+            is_topic_missing = False
             brokers = missing_brokers(log, topics)
-            for here in found:
-                evidence = trail.follow(here)
-                missing |= bool(evidence.missing)
-                around = trail.circumstances(here, evidence, wall_ms(), brokers)
-                stories.append(explained(evidence, around, wall_ms(), not_default(config)))
+            for record in records:
+                evidence = trail.follow(record)
+                is_topic_missing |= bool(evidence.missing)
+                circumstances = trail.circumstances(record, evidence, wall_ms(), brokers)
+                stories.append(explained(evidence, circumstances, wall_ms(), not_default(config)))
             _clear(watch, output)
             _name_missing_brokers(brokers, config)
             if output is not OutputFormat.TABLE:
@@ -116,7 +118,7 @@ def inspect(
                 for story in stories:
                     _print_story(story, config)
             print_notes(notes, config)
-    return TopicError.exit_code if missing else 0
+    return TopicError.exit_code if is_topic_missing else 0
 
 
 def roots(
@@ -139,27 +141,33 @@ def roots(
         from spout.inspect.overview import missing_brokers, missing_members, missing_queries
 
         inputs = inputs_of(topics, group) if group else tuple(topics.inputs.values())
-        observer = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
-        total, unknown = 0, list[str]()
+        view_reader = ViewReader(log, topics.ack_topics, topics.acker.partitions, topics.acker.limits)
+        total = 0
+        unknown: list[str] = []
         for _ in _rounds(log, watch):
-            found = open_roots(observer, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms())
-            total, hidden = found.total, found.total - len(found.rows)
-            unknown = [f"acker partition {n} has no State: its roots are unknown" for n in found.unknown]
+            result = open_roots(
+                view_reader, inputs, older_than_ms=older_than_ms, limit=limit, now_ms=wall_ms()
+            )
+            total, hidden = result.total, result.total - len(result.rows)
+            unknown = [
+                f"acker partition {number} has no State: its roots are unknown" for number in result.unknown
+            ]
             unknown += [
-                f"the State of acker partition {n} is {span(age_ms)} old: roots emitted since are unknown"
-                for n, age_ms in found.old_ms.items()
+                f"the State of acker partition {number} is {span(age_ms)} old: roots emitted since are"
+                " unknown"
+                for number, age_ms in result.old_ms.items()
             ]
             _clear(watch, output)
             brokers = missing_brokers(log, topics)
             _name_missing_brokers(brokers, config)
-            write(found.rows, ROOTS, output)
+            write(result.rows, ROOTS, output)
             notes = [f"{hidden:,} more are not shown; see --limit"] if hidden else []
             notes += [*unknown, *missing_members(log, topics, topics.acker.group, brokers)]
-            groups = dict.fromkeys(row["group"] for row in found.rows)
+            groups = dict.fromkeys(row["group"] for row in result.rows)
             print_notes([*notes, *missing_queries(log, topics, groups, wall_ms(), brokers)], config)
             if output is OutputFormat.TABLE:
-                more = ", and those that are unknown" if unknown else ""
-                say(f"{total:,} open root{'' if total == 1 else 's'}{more}")
+                and_unknown = ", and those that are unknown" if unknown else ""
+                say(f"{total:,} open root{'' if total == 1 else 's'}{and_unknown}")
     if exit_code and total:
         return FOUND
     return Unreachable.exit_code if exit_code and unknown else 0
@@ -173,11 +181,12 @@ def status(watch: Watch = None, output: As = OutputFormat.TABLE, config: Config 
         rows = snapshot.rows()
         _clear(watch, output)
         _name_missing_brokers(snapshot.missing_brokers, config)
-        shown = [
-            row | {"pending": each.pending_shown.value}
-            for each, row in zip(snapshot.partitions, rows, strict=True)
+        # a table marks what an old State has: more may be pending by now
+        rows_of_table = [
+            row | {"pending": state.pending_shown.value}
+            for state, row in zip(snapshot.partitions, rows, strict=True)
         ]
-        write(shown if output is OutputFormat.TABLE else rows, STATUS, output)
+        write(rows_of_table if output is OutputFormat.TABLE else rows, STATUS, output)
         if output is OutputFormat.TABLE:
             for line in (*notes_on(rows), *late_notes(snapshot, topics)):
                 say(with_configs(line, not_default(config)))
@@ -201,20 +210,20 @@ def failures(
         from spout.inspect.letter_rows import moment
         from spout.inspect.overview import missing_brokers, missing_members
 
-        named = inputs_named(topics, inputs or ())
-        with closing(FailureLog(log, topics, named, since_ms)) as found:
+        counted = inputs_named(topics, inputs or ())
+        with closing(FailureLog(log, topics, counted, since_ms)) as failure_log:
             for _ in _rounds(log, watch):
-                _read_all(found)
+                _read_all(failure_log)
                 _clear(watch, output)
                 brokers = missing_brokers(log, topics)
                 _name_missing_brokers(brokers, config)
-                rows = found.rows(wall_ms())
+                rows = failure_log.rows(wall_ms())
                 write(rows, FAILURES, output)
-                nothing = (
-                    [] if rows or not found.is_whole else [f"no failure since {moment(since_ms)} was found"]
-                )
+                notes = failure_log.all_notes()
+                if not rows and failure_log.is_whole:
+                    notes = [f"no failure since {moment(since_ms)} was found", *notes]
                 absent = missing_members(log, topics, topics.acker.group, brokers)
-                print_notes([*nothing, *found.all_notes(), *absent], config)
+                print_notes([*notes, *absent], config)
     return 0
 
 
@@ -240,15 +249,16 @@ def latency(
         from spout.runtime.scrape import metrics_address, read_metrics
         from spout.ui.graph import BOLTS, Drivers, with_bolts
 
-        drivers = Drivers([metrics_address(each) for each in driver or ()], read_metrics)
-        named = inputs_named(topics, inputs or ())
-        with closing(CompletionLog(log, topics, named)) as found:
+        drivers = Drivers([metrics_address(address) for address in driver or ()], read_metrics)
+        counted = inputs_named(topics, inputs or ())
+        with closing(CompletionLog(log, topics, counted)) as completions:
             for _ in _rounds(log, watch):
-                _read_all(found)
+                _read_all(completions)
                 _clear(watch, output)
                 brokers = missing_brokers(log, topics)
                 _name_missing_brokers(brokers, config)
-                rows = with_bolts(found.rows(wall_ms(), timeout_ms), topics, drivers, wall_ms())
+                rows = completions.rows(wall_ms(), timeout_ms)
+                rows = with_bolts(rows, topics, drivers, wall_ms())
                 write(rows, LATENCY, output)
                 for row in rows:
                     if output is OutputFormat.TABLE and row["by_bolt"]:
@@ -256,7 +266,7 @@ def latency(
                         write(row["by_bolt"], BOLTS, output)
                 unknown = {f"by bolt: {row['unknown']['by_bolt']}": None for row in rows if row["unknown"]}
                 absent = missing_members(log, topics, topics.acker.group, brokers)
-                print_notes([*found.notes(), *unknown, *absent], config)
+                print_notes([*completions.notes(), *unknown, *absent], config)
     return 0
 
 
@@ -265,16 +275,16 @@ def machinery(watch: Watch = None, output: As = OutputFormat.TABLE, config: Conf
     for _, snapshot in _snapshots("machinery", config, watch):
         from spout.ui import machinery as page
 
-        found = page.machinery_of(snapshot)
-        rows = found.rows()
+        machinery_now = page.machinery_of(snapshot)
+        rows = machinery_now.rows()
         _clear(watch, output)
         _name_missing_brokers(snapshot.missing_brokers, config)
         if output is not OutputFormat.TABLE:
             print_encoded(rows, output)
             continue
-        write(found.shown_partitions(), page.ACKER_PARTITIONS, output)
+        write(machinery_now.shown_partitions(), page.ACKER_PARTITIONS, output)
         write(rows["workers"] or [], page.REPLAY_WORKERS, output)
-        write(found.shown_groups(), page.SESSIONS, output)
+        write(machinery_now.shown_groups(), page.SESSIONS, output)
         unknown = [f"unknown, since {why}" for why in page.machinery_notes(rows)]
         print_notes([*snapshot.troubles(), *unknown], config)
     return _exit_code(snapshot)
@@ -322,6 +332,7 @@ def _name_missing_brokers(brokers: Sequence[MissingBroker], config: Path) -> Non
 
 
 def _exit_code(snapshot: Snapshot) -> int:
+    """Return the exit code of a missing right, else of a missing topic; 0: nothing is missing."""
     from acker.errors import TopicError
 
     if snapshot.refused is not None:
@@ -330,6 +341,7 @@ def _exit_code(snapshot: Snapshot) -> int:
 
 
 def _clear(watch: float | None, output: OutputFormat) -> None:
+    """Clear the screen if a table is printed again and again."""
     if watch is not None and output is OutputFormat.TABLE:
         from rich.console import Console
 
@@ -337,16 +349,18 @@ def _clear(watch: float | None, output: OutputFormat) -> None:
 
 
 def _print_story(story: dict[str, Any], config: Path) -> None:
+    """Print what `explained` returns: figures of a record, its attempts, then what became of it."""
     from spout.inspect.letter_rows import field_text
     from spout.inspect.story import ATTEMPTS
 
     for name, value in story.items():
         if not isinstance(value, list | dict):
             say(f"{name.replace('_', ' '):>14}  {field_text(story, name)}")
-    shown = [each for each in story["attempts"] if not each["repeats"]]
+    shown = [attempt for attempt in story["attempts"] if not attempt["repeats"]]
     write(shown, ATTEMPTS, OutputFormat.TABLE)
-    if hidden := len(story["attempts"]) - len(shown):
-        say(f"{'not shown':>14}  {hidden:,} more emissions, blocked by the same record; see -o json")
+    hidden_count = len(story["attempts"]) - len(shown)
+    if hidden_count:
+        say(f"{'not shown':>14}  {hidden_count:,} more emissions, blocked by the same record; see -o json")
     for name in ("passed_calls", "waiting", "dead_letters", "dropped"):
         for row in story[name]:
             shown_values = {key: value for key, value in row.items() if value != "" and key != "stack"}

@@ -302,16 +302,16 @@ def acls(
     from acker.provisioning.roles import Role, commands, rights, rights_text
 
     topics = loaded(file)
-    found = named_role(role)
+    chosen_role = named_role(role)
     if group is not None and not topics.inputs_of(group):
-        groups = ", ".join(sorted({each.group for each in topics.inputs.values()})) or "none"
+        groups = ", ".join(sorted({input.group for input in topics.inputs.values()})) or "none"
         raise typer.BadParameter(f"--group {group}: no input has it; the groups are {groups}")
     if principal is not None and ":" not in principal:
         raise typer.BadParameter(f"--principal {principal}: Kafka's begin with a type; give User:{principal}")
-    for each in list(Role) if found is None else [found]:
-        needed = rights(topics, each, group)
+    for one_role in list(Role) if chosen_role is None else [chosen_role]:
+        needed = rights(topics, one_role, group)
         if principal is None:
-            shown = [f"{each}:", *(f"  {line}" for line in rights_text(needed))]
+            shown = [f"{one_role}:", *(f"  {line}" for line in rights_text(needed))]
         else:
             shown = list(commands(needed, principal, topics.kafka.get("bootstrap.servers", "")))
         say_lines(shown)
@@ -358,11 +358,11 @@ def topics_repair(
     with opened(file, "repair") as (topics, log):
         from replay.handling.repair import find_unreadable, pass_over
 
-        found = list(find_unreadable(log, topics))
-        for one in found:
-            say(str(one))
-        left = [one for one in found if not one.is_marked]
-        if not left:
+        unreadable = list(find_unreadable(log, topics))
+        for record in unreadable:
+            say(str(record))
+        unmarked = [record for record in unreadable if not record.is_marked]
+        if not unmarked:
             say("no record stops its readers")
             return 0
         if not execute:
@@ -371,8 +371,8 @@ def topics_repair(
                 " them. With --execute --why TEXT all processes pass over them, and their content is lost"
             )
             return 0
-        pass_over(log, left, why, system_user())
-    say(f"{len(left)} records are passed over from now on; start again what they stopped")
+        pass_over(log, unmarked, why, system_user())
+    say(f"{len(unmarked)} records are passed over from now on; start again what they stopped")
     return 0
 
 
@@ -501,15 +501,17 @@ def replay_drop(
         from replay.handling.dropping import Dropping
         from spout.inspect.operate import tracked_input
 
-        named = {own.id: own.name for own in topics.inputs.values()}
-        if input_id in named:
-            raise UsageError(f"id {input_id} is of input {named[input_id]}; give that name in place of --id")
+        name_by_id = {input.id: input.name for input in topics.inputs.values()}
+        if input_id in name_by_id:
+            raise UsageError(
+                f"id {input_id} is of input {name_by_id[input_id]}; give that name in place of --id"
+            )
         chosen_id = tracked_input(topics, name).id if name is not None else input_id or 0
         dropping = Dropping(log, topics, chosen_id, group)
-        strange = dropping.find()
-        for partition in strange:
-            say_lines(partition.lines())
-        if not strange:
+        strange_roots = dropping.find()
+        for of_partition in strange_roots:
+            say_lines(of_partition.lines())
+        if not strange_roots:
             say("no root waits there that another group emitted")
             return 0
         if not execute:
@@ -595,8 +597,10 @@ def ui(
     listens = PageAddress(host, UI_PORT if port is None else port, allow_hosts or ())
 
     def announce(address: str) -> None:
+        """Print where the page is and the token for actions, and log that it answers."""
         say(address)
-        if exposure := listens.exposure():
+        exposure = listens.exposure()
+        if exposure:
             log_event("ui.exposed", address=address, detail=exposure)
         if actions is not None:
             say(f"token: {actions.token}")
@@ -604,12 +608,12 @@ def ui(
         systemd.notify("READY=1")
 
     shown = ShownInstallation(
-        lambda topics_of_file: KafkaLog(topics_of_file.kafka, client_id="windhover-ui"),
-        topics,
-        actions,
-        drivers or (),
-        not_default(config),
-        TopicsFile(config, partial(loaded, config)),
+        open_log=lambda topics_of_file: KafkaLog(topics_of_file.kafka, client_id="windhover-ui"),
+        topics=topics,
+        actions=actions,
+        drivers=drivers or (),
+        config=not_default(config),
+        file=TopicsFile(config, partial(loaded, config)),
     )
     return serve_pages(shown, listens, wall_ms, announce, systemd.alive)
 
@@ -638,6 +642,14 @@ def _serve(
     limits: AckerLimits | ReplayLimits,
     reload: Callable[[Any], None] | None = None,
 ) -> int:
+    """Run a service, with its metrics and signs of life, until a signal; return the exit code.
+
+    Args:
+        part: what metrics and the log call it.
+        make: builds it from what it calls with the name of each step that it begins.
+        series: turns its status into metrics.
+        reload: is called with the service at SIGHUP; None: it has nothing to load again.
+    """
     from spout.runtime import endpoints, metrics, process
     from spout.runtime.step_watch import StepWatch
 
@@ -652,8 +664,8 @@ def _serve(
 
     if listens.port:
         endpoints.serve(collector, listens.port, health.probes(), listens.allow_hosts)
-    around = process.Surroundings(part, wall_ms, log_event, publish, steps, reload, systemd.notify)
-    return process.run_until_signalled(lambda: make(steps.begin_operation), around)
+    surroundings = process.Surroundings(part, wall_ms, log_event, publish, steps, reload, systemd.notify)
+    return process.run_until_signalled(lambda: make(steps.begin_operation), surroundings)
 
 
 if __name__ == "__main__":

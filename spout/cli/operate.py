@@ -85,8 +85,8 @@ def offsets_reset(
     with opened(config, "offsets-reset") as (topics, log):
         from spout.inspect.operate import moves, run_to_end, tracked_input
 
-        found = tracked_input(topics, name)
-        plan = moves(log, found, place, at_ms=at_ms, partitions=partition or ())
+        input = tracked_input(topics, name)
+        plan = moves(log, input, place, at_ms=at_ms, partitions=partition or ())
         for move in plan:
             say(str(move))
         say(_IDENTITY)
@@ -96,7 +96,7 @@ def offsets_reset(
         operation = _operation(
             log,
             topics,
-            found.group,
+            input.group,
             "offsets reset",
             rewind=plan,
             take_over=take_over,
@@ -129,12 +129,13 @@ def acker_free(
         from acker.service.freeing import Freeing
         from spout.inspect.operate import tracked_input
 
-        owners = {one.id: one.group for one in topics.inputs.values()}
-        its_id = None if name is None else tracked_input(topics, name).id
+        group_by_id = {input.id: input.group for input in topics.inputs.values()}
+        chosen_id = None if name is None else tracked_input(topics, name).id
 
         def is_to_free(input_id: int, holder: str) -> bool:
-            is_meant = holder == group if its_id is None else input_id == its_id
-            return is_meant and owners.get(input_id) != holder
+            """Return whether a group that holds an id is asked about, and has no right to it."""
+            is_asked_about = holder == group if chosen_id is None else input_id == chosen_id
+            return is_asked_about and group_by_id.get(input_id) != holder
 
         settings = topics.acker
         freeing = Freeing(log, topics.ack_topics, settings.partitions, settings.group, settings.limits)

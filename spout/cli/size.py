@@ -50,21 +50,21 @@ def size(
         _seconds("--wait", wait),
         holds,
     )
-    found = size_of(load)
+    size = size_of(load)
     rows = [
-        ("open roots, in a steady state", found.pending, "roots"),
-        ("open roots at most, where nothing is acked until the timeout", found.pending_max, "roots"),
-        ("acker.partitions", found.acker_partitions, "partitions"),
-        ("ackers", found.acker_processes, "processes"),
-        ("replay workers", found.replay_processes, "processes"),
-        ("memory of an acker that is alone", _mebibytes(found.acker_bytes), "MiB"),
-        ("memory of a replay worker that is alone", _mebibytes(found.replay_bytes), "MiB"),
-        *((name, round(value), "bytes/s") for name, value in found.topic_bytes_s.items()),
-        ("all ack topics", round(found.ack_bytes_s), "bytes/s"),
-        ("replay topic", round(found.replay_topic_bytes_s), "bytes/s"),
-        ("requests of all ackers", round(found.acker_requests_s), "requests/s"),
-        ("requests of all replay workers", round(found.replay_requests_s), "requests/s"),
-        ("requests of the query, without its reads", round(found.query_requests_s), "requests/s"),
+        ("open roots, in a steady state", size.pending, "roots"),
+        ("open roots at most, where nothing is acked until the timeout", size.pending_max, "roots"),
+        ("acker.partitions", size.acker_partitions, "partitions"),
+        ("ackers", size.acker_processes, "processes"),
+        ("replay workers", size.replay_processes, "processes"),
+        ("memory of an acker that is alone", _mebibytes(size.acker_bytes), "MiB"),
+        ("memory of a replay worker that is alone", _mebibytes(size.replay_bytes), "MiB"),
+        *((name, round(value), "bytes/s") for name, value in size.topic_bytes_s.items()),
+        ("all ack topics", round(size.ack_bytes_s), "bytes/s"),
+        ("replay topic", round(size.replay_topic_bytes_s), "bytes/s"),
+        ("requests of all ackers", round(size.acker_requests_s), "requests/s"),
+        ("requests of all replay workers", round(size.replay_requests_s), "requests/s"),
+        ("requests of the query, without its reads", round(size.query_requests_s), "requests/s"),
     ]
     write([dict(zip(("what", "value", "unit"), row, strict=True)) for row in rows], COLUMNS, output)
     return 0

@@ -79,25 +79,29 @@ def submit_topology(
     from spout.builder.flux import load_topology
 
     shipped = shipped_files(py_files)
-    places = [*(each.parent if each.suffix == ".py" else each for each in shipped), file.resolve().parent]
-    folders = [os.getcwd(), *map(str, places)]
+    import_folders = [path.parent if path.suffix == ".py" else path for path in shipped]
+    folders = [os.getcwd(), *map(str, [*import_folders, file.resolve().parent])]
     sys.path[:0] = folders  # as in Spark's workers, which import the same classes
-    found = load_topology(file, os.environ)
+    topology = load_topology(file, os.environ)
     if explain:
-        say_lines(found.builder.explain(os.cpu_count() or 1, found.sink).splitlines())
+        say_lines(topology.builder.explain(os.cpu_count() or 1, topology.sink).splitlines())
         return 0
     from spout.streaming.application import OwnFolder, refuse_connect
 
-    refuse_connect(found.file_section.spark, os.environ)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([before] if before else [])])
+    refuse_connect(topology.file_section.spark, os.environ)
+    former_path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([former_path] if former_path else [])])
     with OwnFolder("windhover-submit-") as folder:
-        spark = _session(found.file_section.name, found.file_section.spark, Path(folder))
+        spark = _session(topology.file_section.name, topology.file_section.spark, Path(folder))
         try:
-            for each in shipped:
-                spark.sparkContext.addPyFile(str(each))
-            options: Any = {**found.options, "metrics_port": metrics_port, "metrics_hosts": allow_hosts or ()}
-            running = found.builder.submit(spark, sink=found.sink, **options)
+            for path in shipped:
+                spark.sparkContext.addPyFile(str(path))
+            options: Any = {
+                **topology.options,
+                "metrics_port": metrics_port,
+                "metrics_hosts": allow_hosts or (),
+            }
+            running = topology.builder.submit(spark, sink=topology.sink, **options)
             say_lines(running.explain().splitlines())
             return _until_ended(running)
         finally:
@@ -122,6 +126,7 @@ def shipped_files(named: str | None) -> list[Path]:
 
 
 def _until_ended(running: SubmittedTopology) -> int:
+    """Wait until a topology ends, or stop it at a signal; return the exit code."""
     from acker.errors import WindhoverError
     from acker.untrusted import untrusted_lines
     from spout.runtime.process import Signals
@@ -132,14 +137,13 @@ def _until_ended(running: SubmittedTopology) -> int:
         if signals.received is not None:
             running.pause()
             say("stopping: no new tuples are emitted; what runs finishes")
-        last = running.stop()
-    if last.error:
-        raise WindhoverError(f"the topology failed: {untrusted_lines(last.error)}")
-    if last.spout is not None:
-        say(
-            f"{last.state}: acked {last.spout.acked:,}, failed {last.spout.failed:,},"
-            f" pending {last.spout.pending:,}"
-        )
+        end_status = running.stop()
+    if end_status.error:
+        raise WindhoverError(f"the topology failed: {untrusted_lines(end_status.error)}")
+    spout = end_status.spout
+    if spout is not None:
+        counts = f"acked {spout.acked:,}, failed {spout.failed:,}, pending {spout.pending:,}"
+        say(f"{end_status.state}: {counts}")
     return 0 if signals.received is None else 128 + signals.received
 
 

@@ -116,6 +116,7 @@ def _ask_broker(sources: BundleSources, read: Callable[[Topics, int], Any]) -> A
 
 
 def _status(topics: Topics, now_ms: int) -> dict[str, Any]:
+    """Read what the page and ``windhover status`` show."""
     with (
         closing(KafkaLog(topics.kafka, client_id="windhover-doctor")) as log,
         closing(Overview(log, topics)) as overview,

@@ -196,6 +196,7 @@ def _judge_packages(subject: str, host: str, answer: ExecutorAnswer, driver: Exe
 def _judge_reach(
     subject: str, host: str, answer: ExecutorAnswer, servers: Reading[Sequence[tuple[str, int]]]
 ) -> CheckResult:
+    """Judge whether an executor reaches all brokers; `servers` are their names and ports."""
     if servers.value is None:
         return EXECUTOR_REACH.unknown(subject, servers.unknown)
     if not answer.unreachable:

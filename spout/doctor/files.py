@@ -119,6 +119,7 @@ def judge_files(facts: FileFacts) -> Iterator[CheckResult]:
 
 
 def _judge_spark(facts: FileFacts) -> Iterator[CheckResult]:
+    """Judge whether PySpark is of a release that is tested, and SPARK_HOME has the same."""
     release = ".".join(facts.pyspark.split(".")[:2])
     if not facts.pyspark:
         yield SPARK.failed("pyspark", "is not installed")
@@ -137,12 +138,13 @@ def _judge_spark(facts: FileFacts) -> Iterator[CheckResult]:
 
 
 def _judge_names(facts: FileFacts) -> Iterator[CheckResult]:
+    """Judge whether our packages are imported from here, and no other package has their names."""
     for name in IMPORT_NAMES:
-        others = list(facts.owners.get(name, ()))
-        if others:
-            names_alone = [owner.rpartition(" ")[0] for owner in others]  # without the versions
+        owners = list(facts.owners.get(name, ()))
+        if owners:
+            names_alone = [owner.rpartition(" ")[0] for owner in owners]  # without the versions
             cure = NAMES.cure.format(other=" ".join(names_alone))
-            yield NAMES.failed(name, f"also owned by {', '.join(others)}", cure=cure)
+            yield NAMES.failed(name, f"also owned by {', '.join(owners)}", cure=cure)
         elif name in facts.shadows:
             file = facts.shadows[name]
             yield NAMES.failed(name, f"is imported from {file}", cure=f"mv {file} {file}.old")

@@ -63,11 +63,11 @@ class Allowed:
 
     Attributes:
         everything: whether it lets us do all there is, as where nobody restricts anything.
-        of: the operations on each topic and group; unknown where it cannot be asked.
+        operations: what we may do with each resource of a name; unknown where it cannot be asked.
     """
 
     everything: bool
-    of: Mapping[tuple[Resource, str], Reading[frozenset[Operation]]]
+    operations: Mapping[tuple[Resource, str], Reading[frozenset[Operation]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,12 @@ def judge_live(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterato
         port = re.search(r":(\d+)(?:,|$)", facts.bootstrap)
         cure = code.cure.format(bootstrap=facts.bootstrap, port=port[1] if port else 9092)
         yield code.failed(facts.bootstrap, facts.cluster.unknown, cure=cure)
-        others = (LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
+        # without an answer nothing else can be judged
+        all_codes = (LOGIN, REQUESTS, RIGHTS, TOPICS, RETENTION, COPIES, SIZES, CLOCKS, GROUPS)
         reason = f"{code.code} failed"
-        yield from (other.unknown(facts.bootstrap, reason) for other in others if other is not code)
+        for other_code in all_codes:
+            if other_code is not code:
+                yield other_code.unknown(facts.bootstrap, reason)
         return
     for broker in facts.missing:  # first, since other results may come of it
         cure = UNDER_REPLICATED.format(bootstrap=facts.bootstrap)
@@ -133,6 +136,7 @@ def judge_unasked(bootstrap: str, reason: str) -> Iterator[CheckResult]:
 
 
 def _judge_versions(facts: BrokerFacts) -> CheckResult:
+    """Judge whether the broker answers each kind of request in the version that we need."""
     if facts.versions.value is None:
         return REQUESTS.unknown(facts.bootstrap, facts.versions.unknown)
     highest_versions = facts.versions.value
@@ -149,6 +153,7 @@ def _judge_versions(facts: BrokerFacts) -> CheckResult:
 
 
 def _judge_rights(facts: BrokerFacts, topics: Topics, role: Role | None) -> Iterator[CheckResult]:
+    """Judge the rights of our user as a role; None: as each role, and a lack is a warning."""
     allowed = facts.allowed.value
     if allowed is None:
         yield RIGHTS.unknown(facts.bootstrap, facts.allowed.unknown)
@@ -180,7 +185,7 @@ def missing_rights(allowed: Allowed, needed: Iterable[Right]) -> tuple[list[Righ
         unknown="Kafka answers no question about transactional ids"
     )
     for right in needed:
-        operations = allowed.of.get((right.resource, right.name), not_answered)
+        operations = allowed.operations.get((right.resource, right.name), not_answered)
         if operations.value is None:
             unknown.setdefault(operations.unknown, []).append(right)
         elif right.operation not in operations.value:
@@ -189,6 +194,7 @@ def missing_rights(allowed: Allowed, needed: Iterable[Right]) -> tuple[list[Righ
 
 
 def _judge_topics(facts: BrokerFacts) -> Iterator[CheckResult]:
+    """Judge the settings and copies of all topics; a code without a fault is in order."""
     codes = (TOPICS, RETENTION, COPIES, SIZES)
     yield from _judge_copies(facts)
     if facts.findings.value is None:
@@ -272,6 +278,7 @@ def judge_skew(code: CheckCode, clock: str, ahead_ms: int, other_clock: str, cur
 
 
 def _judge_group(bootstrap: str, group: str, members: Reading[Sequence[str]]) -> CheckResult:
+    """Judge whether a group has members that are not ours."""
     if members.value is None:
         return GROUPS.unknown(f"group {group}", members.unknown)
     if not members.value:

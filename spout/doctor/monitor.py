@@ -146,6 +146,7 @@ def _figures(
     def figure(
         name: str, value: Reading[int], unit: str, limit_of: Callable[[Thresholds], float | None]
     ) -> MonitorFigure:
+        """Return a figure of the input; `limit_of` reads its limit, None: it has none."""
         shown: Reading[float] = Reading(unknown=value.unknown)
         if not value.unknown:
             # what is counted in ms is shown in s

@@ -24,7 +24,7 @@ from replay.policy.disposition import DeadReason
 from replay.records.headers import location, parse_location
 from replay.records.letters import Filter, KeyIs
 from replay.worker.fetch import Fetcher, RecordPlace
-from spout.inspect.letter_rows import FoundLetter, letter_details, parse_key, parse_name, redrive_row
+from spout.inspect.letter_rows import InputLetter, letter_details, parse_key, parse_name, redrive_row
 from spout.inspect.operate import inputs_of
 
 
@@ -37,7 +37,7 @@ class FoundLetters(NamedTuple):
         other_records: how many records of the topics are no letters.
     """
 
-    letters: Sequence[FoundLetter]
+    letters: Sequence[InputLetter]
     left_out: int
     other_records: int
 
@@ -159,22 +159,22 @@ def matching_letters(
     log: Log, filters: Sequence[tuple[Input, Filter]], *, wait_ms: int, kept_max: int = KEPT_MAX
 ) -> FoundLetters:
     """Read the letters that the filters match, at most `kept_max`; those that died first come first."""
-    letters: list[FoundLetter] = []
+    letters: list[InputLetter] = []
     left_out = 0
     other_records = 0
     for input, filter_of_input in filters:
         room = kept_max - len(letters)
         box = find_letters(log, input, filter_of_input, wait_ms=wait_ms, kept_max=room)
-        letters += [FoundLetter(input.name, letter) for letter in box.letters]
+        letters += [InputLetter(input.name, letter) for letter in box.letters]
         left_out += box.left_out
         other_records += box.others
-    letters.sort(key=lambda found: found.letter.died_ms)
+    letters.sort(key=lambda input_letter: input_letter.letter.died_ms)
     return FoundLetters(letters, left_out, other_records)
 
 
 def letters_with_records(
-    log: Log, letters: Sequence[FoundLetter], limits: ReplayLimits
-) -> Iterator[tuple[FoundLetter, Record]]:
+    log: Log, letters: Sequence[InputLetter], limits: ReplayLimits
+) -> Iterator[tuple[InputLetter, Record]]:
     """Read whole letters, and yield each with its record; letters that have left the topic yield none."""
     with closing(Fetcher(log, limits)) as fetcher:
         for letter in letters:

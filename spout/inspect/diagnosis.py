@@ -46,7 +46,7 @@ from spout.inspect.story import (
     Evidence,
     TracedEmission,
     facts_of,
-    is_of,
+    is_letter_of,
 )
 from spout.inspect.tables import UNKNOWN, span, with_config
 
@@ -112,7 +112,7 @@ class Diagnosis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What is around a record.
+    """What is around a record: which processes live, and how much of its input is pending.
 
     Attributes:
         query_lives: whether a query of its group lives.
@@ -135,66 +135,74 @@ class Circumstances:
 
 
 def explained(
-    evidence: Evidence, around: Circumstances, now_ms: int, config: Path | None = None
+    evidence: Evidence, circumstances: Circumstances, now_ms: int, config: Path | None = None
 ) -> dict[str, Any]:
     """Return a record's story with its diagnosis: what ``windhover inspect`` prints.
 
     `config` is the topics.yaml that the command to type next has to name; None: the default one.
     """
-    found = diagnose(evidence, around, now_ms)
+    diagnosis = diagnose(evidence, circumstances, now_ms)
     return {
         "record": evidence.place,
         "input": evidence.input,
         "group": evidence.group,
-        "now": found.now,
-        "situation": found.situation.value,
-        "why": found.text,
-        "next": found.next and with_config(found.next, config),
+        "now": diagnosis.now,
+        "situation": diagnosis.situation.value,
+        "why": diagnosis.text,
+        "next": diagnosis.next and with_config(diagnosis.next, config),
         **facts_of(evidence, now_ms),
-        "unknown": row_of(around)["unknown"],
+        "unknown": row_of(circumstances)["unknown"],
     }
 
 
-def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosis:
-    """Say where a record is, why it is not done, and what to type next. `now_ms` is wall time."""
-    case = _Case(evidence, around, now_ms)
-    is_seen = evidence.letters or any(each.state not in (NOT_EMITTED, UNKNOWN) for each in evidence.emissions)
+def diagnose(evidence: Evidence, circumstances: Circumstances, now_ms: int) -> Diagnosis:
+    """Return where a record is, why it is not done, and what to type next; `now_ms` is wall time.
+
+    What is known for certain comes first: the log, then the verdict, then what waits, then what the
+    acker has.
+    """
+    case = _Case(evidence, circumstances, now_ms)
+    states = {emission.state for emission in evidence.emissions}
+    was_emitted = bool(states - {NOT_EMITTED, UNKNOWN})
+    is_seen = was_emitted or bool(evidence.letters)
     if evidence.uncommitted and not is_seen:
         return case.uncommitted()
     if not evidence.written and not is_seen:
         text = "The topic ends before this offset: nobody has written the record yet."
         now = "not written yet: the topic ends before it"
-        return Diagnosis(Situation.NOT_WRITTEN, now, text, case.watch)
+        return Diagnosis(Situation.NOT_WRITTEN, now, text, case.watch_command)
     if not evidence.emissions:
         text = f"Group {case.group_name} begins behind it: a reset, or its first start, left it out."
         now = "in the log, and left out: the group begins behind it"
         return Diagnosis(Situation.LEFT_OUT, now, text, f"windhover offsets reset {evidence.input} --help")
-    last = evidence.emissions[-1]
-    if last.verdict is not None:
-        match last.verdict.name:
+    emission = evidence.emissions[-1]
+    if emission.verdict is not None:
+        match emission.verdict.name:
             case Verdict.ACKED:
-                return case.acked(last)
+                return case.acked(emission)
             case Verdict.ABSENT:
                 return case.absent()
             case Verdict.FAILED | Verdict.TIMED_OUT | Verdict.ABANDONED:
                 pass  # it waits, has a copy or a letter, or nobody took it over: see below
             case _:
-                assert_never(last.verdict.name)
-    if (due := evidence.dues.get(last.root)) is not None:
-        return case.waiting(last, due)
-    if last.state == NOT_EMITTED:
-        return case.not_emitted(last)
-    if last.verdict is None and last.open is not None:
-        return case.pending(last, last.open)
-    if last.state == ANNOUNCED:
-        return case.announced(last)
-    if letters := [letter for letter in evidence.letters if is_of(letter, last)]:
+                assert_never(emission.verdict.name)
+    due = evidence.dues.get(emission.root)
+    if due is not None:
+        return case.waiting(emission, due)
+    if emission.state == NOT_EMITTED:
+        return case.not_emitted(emission)
+    if emission.verdict is None and emission.open is not None:
+        return case.pending(emission, emission.open)
+    if emission.state == ANNOUNCED:
+        return case.announced(emission)
+    letters = [letter for letter in evidence.letters if is_letter_of(letter, emission)]
+    if letters:
         return case.given_up(letters[-1])
-    if evidence.missing and (last.verdict is not None or last.state in (SETTLED, UNKNOWN)):
-        return case.hidden(last)
-    if last.verdict is not None:
-        return case.lost(last)
-    if last.state == SETTLED:
+    if evidence.missing and (emission.verdict is not None or emission.state in (SETTLED, UNKNOWN)):
+        return case.hidden(emission)
+    if emission.verdict is not None:
+        return case.lost(emission)
+    if emission.state == SETTLED:
         text = (
             "It got its verdict so long ago that the part of the log that was read does not have it. If it"
             " became a dead letter, the command shows that letter, as long as the topic has it."
@@ -205,34 +213,43 @@ def diagnose(evidence: Evidence, around: Circumstances, now_ms: int) -> Diagnosi
 
 @dataclass(frozen=True, slots=True)
 class _Case:
+    """What is known about one record; each method explains it in one situation.
+
+    In all of them `now` is a phrase that says where the record is, and `text` says why, in
+    sentences.
+    """
+
     evidence: Evidence
-    around: Circumstances
+    circumstances: Circumstances
     now_ms: int
 
     @property
     def group_name(self) -> UntrustedName:
+        """The group, as a sentence has it."""
         return UntrustedName(self.evidence.group)
 
     @property
-    def watch(self) -> str:
+    def watch_command(self) -> str:
+        """The command that shows this record again and again: there is nothing to do but wait."""
         return f"windhover inspect {self.evidence.place} --watch 2"
 
     def uncommitted(self) -> Diagnosis:
+        """Explain a record behind the begin of an open transaction."""
         text = (
             "A transaction is open that begins at this offset or before it. Until it ends, nobody reads"
             " what comes after its begin. Its producer commits it, or the broker ends it after its"
             " `transaction.timeout.ms`; `kafka-transactions.sh find-hanging` finds one that hangs."
         )
         now = "in the log, behind the begin of a transaction that is open"
-        return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch)
+        return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch_command)
 
-    def acked(self, last: TracedEmission) -> Diagnosis:
+    def acked(self, emission: TracedEmission) -> Diagnosis:
         """Explain a root that is acked: fully processed, or dropped by a watermark."""
-        late, late_by = last.late, last.late_by
+        late, late_by = emission.late, emission.late_by
         if late is None or late_by is None:
             return Diagnosis(Situation.DONE, "done: fully processed", "It is fully processed.")
         command = f"windhover inspect {late_by.record}" if late_by.record else ""
-        if last.is_late:
+        if emission.is_late:
             now = "too late for its window: acked, and not in it"
             text = (
                 f"It came too late: {late_by.text}, had passed the end of its window, or of one of them."
@@ -269,25 +286,26 @@ class _Case:
         now = "done: the log holds no such record"
         return Diagnosis(Situation.DONE, now, "The log holds no record at this offset.")
 
-    def hidden(self, last: TracedEmission) -> Diagnosis:
-        why = "" if last.verdict is None else f"{_how_lost(last, None)[0]} "
+    def hidden(self, emission: TracedEmission) -> Diagnosis:
+        """Explain a root of which a missing topic would tell what became."""
+        why = "" if emission.verdict is None else f"{_how_lost(emission, None).text} "
         names = self.evidence.missing
         which = "these topics are" if len(names) > 1 else "a topic is"
         text = f"{why}What became of it is unknown, since {which} missing: {', '.join(names)}."
-        now = last.state
+        now = emission.state
         if self.evidence.taken_over is False:
-            now = _not_taken_over(last)
-        elif last.verdict is not None:
-            now = f"lost ({last.state}); what became of it is unknown: {', '.join(names)} missing"
+            now = _not_taken_over(emission)
+        elif emission.verdict is not None:
+            now = f"lost ({emission.state}); what became of it is unknown: {', '.join(names)} missing"
         return Diagnosis(Situation.UNKNOWN, now, text, "windhover topics create")
 
     def without_state(self) -> Diagnosis:
         """Explain a record of an acker partition that has no State: nobody took it, or no acker lives."""
         text = "The acker partition of this record has no State: whether it was emitted is unknown."
-        command = self.watch
-        if self.around.ackers.value == 0:
+        command = self.watch_command
+        if self.circumstances.ackers.value == 0:
             text, command = f"{text} No acker lives.", "windhover acker run"
-        elif self.around.query_lives.value is False:
+        elif self.circumstances.query_lives.value is False:
             query = (
                 f"No query of group {self.group_name} lives, and State begins with one:"
                 f" {self._start('start it')}."
@@ -295,11 +313,13 @@ class _Case:
             text, command = f"{text} {query}", "windhover status"
         return Diagnosis(Situation.UNKNOWN, UNKNOWN, text, command)
 
-    def waiting(self, last: TracedEmission, due: Due) -> Diagnosis:
+    def waiting(self, emission: TracedEmission, due: Due) -> Diagnosis:
+        """Explain a lost root that waits for its replay, or to become a dead letter."""
         evidence = self.evidence
-        why, situation = _how_lost(last, due.history[-1] if due.history else None)
+        last_loss = due.history[-1] if due.history else None
+        why, situation = _how_lost(emission, last_loss)
         left_ms = due.due_ms - self.now_ms
-        in_ = f"in {span(left_ms)}" if left_ms > 0 else f"since {span(-left_ms)}"
+        due_text = f"in {span(left_ms)}" if left_ms > 0 else f"since {span(-left_ms)}"
         if isinstance(due, Aside):
             now = "put aside: its input cannot go on; the replay workers' log and `windhover status` say why"
             text = (
@@ -308,54 +328,61 @@ class _Case:
             return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover status")
         if isinstance(due, RefusedRoot):
             return self._refused(due, why)
-        unreadable = self._held_up_by(last, due)
+        unreadable = self._held_up_by(emission, due)
         if unreadable is not None:
             now = f"held up: it {unreadable.phrase}"
-            again = "The replay workers hold it up, alone, and try it again now and then"
-            text = f"It {unreadable.phrase}. {again}. {held_up_cure(unreadable)}."
-            return Diagnosis(Situation.HELD_UP, now, text, self.watch)
-        again = in_ if left_ms > 0 else "now"
+            text = (
+                f"It {unreadable.phrase}. The replay workers hold it up, alone, and try it again now and"
+                f" then. {held_up_cure(unreadable)}."
+            )
+            return Diagnosis(Situation.HELD_UP, now, text, self.watch_command)
+        again = due_text if left_ms > 0 else "now"
         if due.last_was_blocked and not due.dead:
-            behind = Untrusted(due.history[-1].message)
-            now = f"blocked: it {behind}; no bolt has seen it since. It is looked at again {again}"
+            waits_behind = Untrusted(due.history[-1].message)
+            now = f"blocked: it {waits_behind}; no bolt has seen it since. It is looked at again {again}"
+        elif due.dead == DeadReason.DROPPED:
+            now = f"waiting for the note that a rule drops it, due {due_text}"
+        elif due.dead:
+            now = f"waiting for its dead letter, due {due_text}"
         else:
-            fate = "its dead letter" if due.dead else "its replay"
-            fate = "the note that a rule drops it" if due.dead == DeadReason.DROPPED else fate
-            now = f"waiting for {fate}, due {in_}"
+            now = f"waiting for its replay, due {due_text}"
         if evidence.paused:
             text = f"{why} Replays of the input are paused: {Untrusted(evidence.paused)}."
             return Diagnosis(Situation.PAUSED, now, text, f"windhover replay resume {evidence.input}")
         fate = "becomes a dead letter" if due.dead else f"is replayed as attempt {due.attempt + 1}"
-        when = f"It {fate} {in_}." if left_ms > 0 else f"It {fate} now: due {in_}."
-        if self.around.replay_workers.value == 0:
+        when = f"It {fate} {due_text}." if left_ms > 0 else f"It {fate} now: due {due_text}."
+        if self.circumstances.replay_workers.value == 0:
             text = f"{why} {when} But no replay worker lives."
             return Diagnosis(situation, now, text, "windhover replay run")
         if situation is Situation.BLOCKED:
             text = f"{why} It is looked at again {again}."
             return Diagnosis(situation, now, text, self._inspect_the_first(due.history[-1].message))
-        return Diagnosis(situation, now, f"{why} {when}", self.watch)
+        return Diagnosis(situation, now, f"{why} {when}", self.watch_command)
 
-    def _held_up_by(self, last: TracedEmission, due: Due) -> UnreadableKind | None:
+    def _held_up_by(self, emission: TracedEmission, due: Due) -> UnreadableKind | None:
         """Return why a root waits whose record the replay workers cannot read; None: they can."""
-        if due.dead or self.around.replay_workers.value == 0 or self.evidence.paused:
+        if due.dead or self.circumstances.replay_workers.value == 0 or self.evidence.paused:
             return None
-        read_by_task = UNREADABLE_CAUSES.get(due.history[-1].error) if due.history else None
-        if read_by_task is not None and read_by_task is not UnreadableKind.OVERSIZED:
-            return read_by_task  # the workers take a larger record than a read task, and let it die
-        return None if last.copy else _unreadable(self.evidence.record)
+        why_lost = UNREADABLE_CAUSES.get(due.history[-1].error) if due.history else None
+        # workers take larger records than the read task that could not read it, and let them die
+        if why_lost is not None and why_lost is not UnreadableKind.OVERSIZED:
+            return why_lost
+        return None if emission.copy else _unreadable(self.evidence.record)
 
     def _refused(self, due: RefusedRoot, why: str) -> Diagnosis:
+        """Explain a root whose copy or dead letter a topic refuses; `why` says how it was lost."""
         copy_why, letter_why = Untrusted(due.copy_why), Untrusted(due.letter_why)
         if not due.dead:
             now = f"put aside: its copy is refused: {copy_why}"
             text = f"{why} Its copy is refused ({copy_why}), and is tried again."
             return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")
         now = f"put aside: its dead letter ({UntrustedName(due.dead)}) is refused: {letter_why}"
-        copy = f" Its copy was refused ({copy_why})." if copy_why else ""
-        text = f"{why}{copy} Its dead letter is refused ({letter_why}), and is tried again."
+        copy_sentence = f" Its copy was refused ({copy_why})." if copy_why else ""
+        text = f"{why}{copy_sentence} Its dead letter is refused ({letter_why}), and is tried again."
         return Diagnosis(Situation.PUT_ASIDE, now, text, "windhover topics check")
 
     def given_up(self, letter: Letter) -> Diagnosis:
+        """Explain a record that is a dead letter, or was dropped: by a rule, or by somebody."""
         if letter.is_note:
             error = UntrustedName(letter.error)
             now = f"dropped: a rule drops what fails by {error}; its note is {letter.place}"
@@ -371,7 +398,7 @@ class _Case:
             by = Untrusted(mark.by)
             now = f"{now}, replayed by {by}; its copy was not read"
             text = f"{by} let it be replayed; its copy is not in the part of the log that was read."
-            return Diagnosis(Situation.TOO_OLD, now, text, self.watch)
+            return Diagnosis(Situation.TOO_OLD, now, text, self.watch_command)
         if letter.dead in (DeadReason.GONE, DeadReason.RECREATED):
             text = (
                 f"Retention, compaction or a deleted topic took the record before it was replayed. The dead"
@@ -385,7 +412,7 @@ class _Case:
             )
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, f"windhover dlq show {letter.place}")
         loss = letter.history[-1] if letter.history else None
-        why = f" {_how_lost(None, loss)[0]}" if loss is not None else ""
+        why = f" {_how_lost(None, loss).text}" if loss is not None else ""
         attempts = letter.lineage.attempt
         text = (
             f"It is a dead letter ({UntrustedName(letter.dead)}) after"
@@ -394,44 +421,49 @@ class _Case:
         )
         return Diagnosis(Situation.DEAD, now, text, f"windhover dlq replay {letter.place}")
 
-    def lost(self, last: TracedEmission) -> Diagnosis:
+    def lost(self, emission: TracedEmission) -> Diagnosis:
         """Explain a root that has a lost verdict, and is not in a later topic."""
-        why, situation = _how_lost(last, None)
+        why, situation = _how_lost(emission, None)
         if self.evidence.taken_over is False:
-            if self.around.replay_workers.value == 0:
+            if self.circumstances.replay_workers.value == 0:
                 text, command = f"{why} No replay worker lives that takes it over.", "windhover replay run"
             else:
-                text, command = f"{why} No replay worker has taken it over yet.", self.watch
-            return Diagnosis(situation, _not_taken_over(last), text, command)
-        if situation is Situation.BLOCKED and last.loss is not None:
+                text, command = f"{why} No replay worker has taken it over yet.", self.watch_command
+            return Diagnosis(situation, _not_taken_over(emission), text, command)
+        if situation is Situation.BLOCKED and emission.loss is not None:
             # it becomes another copy in every `hold`, so often one is written while its topics are read
-            now = f"blocked: it {Untrusted(last.loss.message)}; its newest copy came after this was read"
+            now = f"blocked: it {Untrusted(emission.loss.message)}; its newest copy came after this was read"
             text = f"{why} It is emitted again in every `hold`; the newest copy came after this was read."
-            return Diagnosis(situation, now, text, self._inspect_the_first(last.loss.message))
-        now = f"lost ({last.state}) and taken over; its copy or dead letter was not read"
+            return Diagnosis(situation, now, text, self._inspect_the_first(emission.loss.message))
+        now = f"lost ({emission.state}) and taken over; its copy or dead letter was not read"
         text = f"{why} It was taken over, and its copy or dead letter is not in what was read."
         return Diagnosis(Situation.TOO_OLD, now, text, f"windhover dlq list {self.evidence.place} --all")
 
     def acked_late(self, now: str) -> Diagnosis:
-        away = self.around.ackers.value == 0
-        text = "All of it is acked in the log, and its acker has not read that yet: " + (
-            "no acker lives." if away else "the acker is behind."
-        )
-        return Diagnosis(Situation.ACKED_LATE, now, text, "windhover acker run" if away else self.watch)
+        """Explain a root that is acked whole, and open only because its acker has not read that."""
+        why, command = "the acker is behind", self.watch_command
+        if self.circumstances.ackers.value == 0:
+            why, command = "no acker lives", "windhover acker run"
+        text = f"All of it is acked in the log, and its acker has not read that yet: {why}."
+        return Diagnosis(Situation.ACKED_LATE, now, text, command)
 
-    def pending(self, last: TracedEmission, found: OpenRange) -> Diagnosis:
-        around = self.around
-        age = span(max(0, self.now_ms - found.emitted_ms))
-        limit = "never times out" if found.left_ms is None else f"times out in {span(found.left_ms)}"
-        if around.session_lives.value is False and found.left_ms is not None:
+    def pending(self, emission: TracedEmission, open_range: OpenRange) -> Diagnosis:
+        """Explain a root that is open."""
+        circumstances = self.circumstances
+        age = span(max(0, self.now_ms - open_range.emitted_ms))
+        if open_range.left_ms is None:
+            limit = "never times out"
+        elif circumstances.session_lives.value is False:
             limit = "the clock of its timeout is stopped"
-        elif around.ackers.value == 0 and found.left_ms is not None:
+        elif circumstances.ackers.value == 0:
             limit = NO_TIMEOUT
-        if last.is_acked_whole:
-            return self.acked_late(f"pending: open for {age}; {_outstanding(last)}")
-        where = f" {HELD_BY_SPARK}" if found.in_state else ""
-        now = f"pending: open for {age}{where}, {limit}; {_outstanding(last)}"
-        if around.session_lives.value is False:
+        else:
+            limit = f"times out in {span(open_range.left_ms)}"
+        if emission.is_acked_whole:
+            return self.acked_late(f"pending: open for {age}; {_outstanding(emission)}")
+        where = f" {HELD_BY_SPARK}" if open_range.in_state else ""
+        now = f"pending: open for {age}{where}, {limit}; {_outstanding(emission)}"
+        if circumstances.session_lives.value is False:
             text = (
                 f"It was emitted {age} ago by a process that is gone, so nobody acks it, and {limit}."
                 f" {self._start('Start the query again')}; or give what it left open to others with the"
@@ -439,56 +471,62 @@ class _Case:
             )
             command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
-        if found.in_state and around.ackers.value != 0:
+        if open_range.in_state and circumstances.ackers.value != 0:
             text = (
                 f"Emitted {age} ago, and {HELD_BY_SPARK} since: it waits for its window, for the other side"
                 " of a join, or in a keyed bolt. It is acked with the row that it becomes. A topic without"
                 f" new records moves no watermark, so it closes no window. It {limit}."
             )
-            return Diagnosis(Situation.IN_STATE, now, text, self.watch)
+            return Diagnosis(Situation.IN_STATE, now, text, self.watch_command)
         how = ": its micro-batch is running, or its bolts neither acked nor failed it"
-        if last.batches:
-            how = (
-                f", and acked in part by {_batches(last.batches)}: a tuple of it is neither acked nor failed"
-            )
+        if emission.batches:
+            batches = _batches(emission.batches)
+            how = f", and acked in part by {batches}: a tuple of it is neither acked nor failed"
         text = f"Emitted {age} ago{how}. {LEFT_OPEN} It {limit}."
-        if around.ackers.value == 0:
+        if circumstances.ackers.value == 0:
             text = f"{text} No acker lives: nothing gets a verdict."
             return Diagnosis(Situation.IN_BATCH, now, text, "windhover acker run")
-        return Diagnosis(Situation.IN_BATCH, now, text, self.watch)
+        return Diagnosis(Situation.IN_BATCH, now, text, self.watch_command)
 
-    def announced(self, last: TracedEmission) -> Diagnosis:
-        if last.is_acked_whole:
-            return self.acked_late(f"announced to the ackers; {_outstanding(last)}")
+    def announced(self, emission: TracedEmission) -> Diagnosis:
+        """Explain a root that is announced to the ackers, by an Init newer than their State."""
+        if emission.is_acked_whole:
+            return self.acked_late(f"announced to the ackers; {_outstanding(emission)}")
         now = "planned: announced to the ackers"
-        if self.around.session_lives.value is False or self.around.query_lives.value is False:
+        circumstances = self.circumstances
+        if circumstances.session_lives.value is False or circumstances.query_lives.value is False:
             start = self._start("Start the query again")
             text = f"It was announced by a process that is gone. {start}; it goes on from there."
             command = f"windhover release {shell_word(self.evidence.group)}"
             return Diagnosis(Situation.SESSION_DEAD, now, text, command)
-        if self.around.ackers.value == 0:
+        if self.circumstances.ackers.value == 0:
             text = "It was announced to the ackers, and no acker lives: nothing gets a verdict."
             return Diagnosis(Situation.IN_BATCH, now, text, "windhover acker run")
         text = "It is in the micro-batch that was planned last, and is just being emitted."
-        return Diagnosis(Situation.IN_BATCH, now, text, self.watch)
+        return Diagnosis(Situation.IN_BATCH, now, text, self.watch_command)
 
     def _start(self, cure: str) -> str:
         """Return a cure that starts the query, behind what comes first where the input is stopped."""
-        if not self.around.stopped:
+        if not self.circumstances.stopped:
             return cure
         name = self.evidence.input
-        reason = f"input {name} is {STOPPED_ON_PURPOSE} ({self.around.stopped})"
+        reason = f"input {name} is {STOPPED_ON_PURPOSE} ({self.circumstances.stopped})"
         return f"{reason}; when `inputs.{name}.stopped` is removed, {cure[0].lower()}{cure[1:]}"
 
-    def not_emitted(self, last: TracedEmission) -> Diagnosis:
-        evidence, around = self.evidence, self.around
-        what = "Its copy" if last.copy else "It"
-        where = f"on the replay topic as a copy at {last.place}" if last.copy else "in the log"
+    def not_emitted(self, emission: TracedEmission) -> Diagnosis:
+        """Explain a record, or its copy, that no query has emitted yet.
+
+        First what keeps every query from it, then whether one lives and reads its input, then its
+        limit.
+        """
+        evidence, circumstances = self.evidence, self.circumstances
+        what = "Its copy" if emission.copy else "It"
+        where = f"on the replay topic as a copy at {emission.place}" if emission.copy else "in the log"
         now = f"{where}, not emitted yet"
-        if evidence.record is Absence.GONE and not last.copy:
+        if evidence.record is Absence.GONE and not emission.copy:
             text = "Retention or compaction took it before any query emitted it."
             return Diagnosis(Situation.LOST_FROM_LOG, now, text, "windhover topics check")
-        unreadable = None if last.copy else _unreadable(evidence.record)
+        unreadable = None if emission.copy else _unreadable(evidence.record)
         if unreadable is not None:
             text = (
                 f"It {unreadable.phrase}, so no query can emit it. A reset of its partition goes on after"
@@ -496,7 +534,7 @@ class _Case:
             )
             command = f"windhover offsets reset {evidence.input} --help"
             return Diagnosis(Situation.HELD_UP, now, text, command)
-        if evidence.recreated and not last.copy:
+        if evidence.recreated and not emission.copy:
             text = (
                 f"Its topic was created again, and group {self.group_name} knows the former one: no query of"
                 " the group begins before you reset the input."
@@ -504,103 +542,121 @@ class _Case:
             return Diagnosis(
                 Situation.NOT_EMITTED, now, text, f"windhover offsets reset {evidence.input} --help"
             )
-        if around.query_lives.value is False:
+        if circumstances.query_lives.value is False:
             start = self._start("start it")
             text = f"{what} is not emitted yet, and no query of group {self.group_name} lives: {start}."
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
-        if around.query_lives.value and not around.is_read and around.stopped:
+        if circumstances.query_lives.value and not circumstances.is_read and circumstances.stopped:
             text = f"{what} is not emitted yet: {self._start('give it to its query again')}."
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
-        if around.query_lives.value and not around.is_read:
+        if circumstances.query_lives.value and not circumstances.is_read:
             text = (
                 f"{what} is not emitted yet, and no query reads input {evidence.input}: the one of group"
                 f" {self.group_name} that lives reads other inputs. Give its read_stream this one as well."
             )
             return Diagnosis(Situation.NOT_EMITTED, now, text, "windhover status")
-        if around.pending.value is not None and around.pending.value >= around.pending_max:
+        if (
+            circumstances.pending.value is not None
+            and circumstances.pending.value >= circumstances.pending_max
+        ):
             text = (
-                f"{what} is in the log, not emitted yet: {around.pending.value:,} roots of"
-                f" {evidence.input} are pending, and `max_spout_pending` is {around.pending_max:,}. It is"
-                " emitted when some of them are done."
+                f"{what} is in the log, not emitted yet: {circumstances.pending.value:,} roots of"
+                f" {evidence.input} are pending, and `max_spout_pending` is"
+                f" {circumstances.pending_max:,}. It is emitted when some of them are done."
             )
             command = f"windhover roots --group {shell_word(evidence.group)}"
             return Diagnosis(Situation.GATE_CLOSED, now, text, command)
         text = f"{what} is in the log, not emitted yet: the query has not come so far."
-        return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch)
+        return Diagnosis(Situation.NOT_EMITTED, now, text, self.watch_command)
 
     def _inspect_the_first(self, message: str) -> str:
         """Return the command that shows the record that a blocked one waits for, if `message` names one."""
         place = message.rpartition(" ")[2]
-        return self.watch if parse_location(place) is None else f"windhover inspect {place}"
+        return self.watch_command if parse_location(place) is None else f"windhover inspect {place}"
 
 
-def _how_lost(last: TracedEmission | None, loss: Loss | None) -> tuple[str, Situation]:
+class _HowLost(NamedTuple):
+    """How an emission was lost, in sentences, and which situation that is while it waits."""
+
+    text: str
+    situation: Situation
+
+
+def _how_lost(emission: TracedEmission | None, loss_in_history: Loss | None) -> _HowLost:
     """Describe how an emission was lost, from its verdict or from the history of what came after it."""
-    lost = (last.loss if last is not None else None) or loss
+    lost = (emission.loss if emission is not None else None) or loss_in_history
     if lost is None:
-        return "It was lost.", Situation.DUE
+        return _HowLost("It was lost.", Situation.DUE)
     if lost.error == HELD:
         text = f"It is blocked: it {Untrusted(lost.message)}, and no bolt has seen it since."
-        return text, Situation.BLOCKED
+        return _HowLost(text, Situation.BLOCKED)
     match lost.reason:
         case Verdict.TIMED_OUT:
             after = f" after {span(lost.age_ms)}" if lost.age_ms else ""
-            return f"It timed out{after}: {_because(last)}. {LEFT_OPEN}", Situation.TIMED_OUT
+            text = f"It timed out{after}: {_why_timed_out(emission)}. {LEFT_OPEN}"
+            return _HowLost(text, Situation.TIMED_OUT)
         case Verdict.ABANDONED:
-            return "It was abandoned: another session took the group while it was open.", Situation.DUE
+            text = "It was abandoned: another session took the group while it was open."
+            return _HowLost(text, Situation.DUE)
         case Verdict.FAILED:
-            return _how_failed(last, lost)
+            return _how_failed(emission, lost)
         case _:
             assert_never(lost.reason)
 
 
-def _how_failed(last: TracedEmission | None, lost: Loss) -> tuple[str, Situation]:
+def _how_failed(emission: TracedEmission | None, lost: Loss) -> _HowLost:
     """Describe which bolt failed an emission, and by which error, or what kept it from all bolts."""
     if lost.error in UNREADABLE_CAUSES:
         unreadable = UNREADABLE_CAUSES[lost.error]
         # the replay workers read what is too large for a query, and let it die
         situation = Situation.DUE if unreadable is UnreadableKind.OVERSIZED else Situation.HELD_UP
-        return f"It {unreadable.phrase}, so no bolt has seen it.", situation
+        return _HowLost(f"It {unreadable.phrase}, so no bolt has seen it.", situation)
     if lost.error == LATE:
-        late_by = last.late_by if last is not None else None
+        late_by = emission.late_by if emission is not None else None
         why = Untrusted(lost.message) if late_by is None else f"{late_by.text}, had passed its end"
-        return f"It came too late for its window: {why}.", Situation.DUE
-    by = f" by {UntrustedName(lost.error)}" if lost.error else ""
-    detail = f": {Untrusted(lost.message)}" if lost.message else ""
-    return f"Bolt {UntrustedName(lost.operator) or 'unknown'} failed it{by}{detail}.", Situation.DUE
+        return _HowLost(f"It came too late for its window: {why}.", Situation.DUE)
+    by_error = f" by {UntrustedName(lost.error)}" if lost.error else ""
+    message = f": {Untrusted(lost.message)}" if lost.message else ""
+    bolt = UntrustedName(lost.operator) or "unknown"
+    return _HowLost(f"Bolt {bolt} failed it{by_error}{message}.", Situation.DUE)
 
 
 def _unreadable(record: Record | Absence | None) -> UnreadableKind | None:
+    """Return why nobody can read a record that is in its topic; None: it can, or is not there."""
     return record.unreadable if isinstance(record, Absence) else None
 
 
-def _not_taken_over(last: TracedEmission) -> str:
-    how = f"lost ({last.state})"
-    if last.loss is not None and last.loss.error == HELD:
-        how = f"blocked: it {Untrusted(last.loss.message)}"
+def _not_taken_over(emission: TracedEmission) -> str:
+    """Describe a lost root that no replay worker has taken over, in a phrase."""
+    how = f"lost ({emission.state})"
+    if emission.loss is not None and emission.loss.error == HELD:
+        how = f"blocked: it {Untrusted(emission.loss.message)}"
     return f"{how}; no replay worker has taken it over yet"
 
 
-def _outstanding(last: TracedEmission) -> str:
-    if last.batches is None:
+def _outstanding(emission: TracedEmission) -> str:
+    """Describe how much of an open root is acked, in a phrase."""
+    if emission.batches is None:
         return "what was acked of it is unknown"
-    if not last.batches:
+    if not emission.batches:
         return "nothing of it was acked yet"
-    if last.is_acked_whole:
+    if emission.is_acked_whole:
         return "all of it is acked in the log, and its acker has not read that yet"
-    return f"acked in part by {_batches(last.batches)}: some tuple of it is outstanding"
+    return f"acked in part by {_batches(emission.batches)}: some tuple of it is outstanding"
 
 
-def _because(last: TracedEmission | None) -> str:
-    if last is None or last.batches is None:
+def _why_timed_out(emission: TracedEmission | None) -> str:
+    """Describe how much of a root that timed out was acked, in a phrase."""
+    if emission is None or emission.batches is None:
         return "what was acked of it can no longer be read"
-    if not last.batches:
+    if not emission.batches:
         return (
             "nothing of it was acked, so its micro-batch took longer, or a bolt neither acked nor failed it"
         )
-    by = _batches(last.batches)
-    return f"it was acked in part by {by}, and some tuple of it was neither acked nor failed"
+    batches = _batches(emission.batches)
+    return f"it was acked in part by {batches}, and some tuple of it was neither acked nor failed"
 
 
 def _batches(count: int) -> str:
+    """Return a number of batches in words."""
     return "a batch" if count == 1 else f"{count:,} batches"

@@ -42,7 +42,7 @@ from spout.inspect.summary import VerdictCounts
 from spout.inspect.tables import Column, count
 
 GROUPS_MAX: Final = 1_000
-"""Groups of failures that are counted apart; what comes after them is counted under `OTHERS`."""
+"""How many groups of failures have their own figures; later ones are counted under `OTHERS`."""
 
 SHARE_ATTEMPTS: Final = (2, 3)
 """The attempts of which the share that succeeds is shown."""
@@ -88,9 +88,38 @@ class Attempt(NamedTuple):
     origin: str
 
 
+class _RootPlace(NamedTuple):
+    """A root by its source and its offset there."""
+
+    source: int
+    offset: int
+
+
+class _SettledRun(NamedTuple):
+    """Copies of one source, offsets [start, end), that got a verdict.
+
+    None for the verdict: it says nothing about how they end, since it only lets them wait for their
+    order.
+    """
+
+    source: int
+    start: int
+    end: int
+    verdict: Verdict | None
+
+
 @dataclass(slots=True)
 class _Tally:
-    """Failures of one group; `last` is the source and the position of the root that it had last."""
+    """What is counted of one group of failures.
+
+    Attributes:
+        first_ms: wall time of the first verdict that is counted, -1: there is none. Likewise
+            `last_ms`.
+        passed: records of calls that failed, and passed when they were made again.
+        acked: how many replays were acked, by their attempt.
+        lost: how many replays were lost again, by their attempt.
+        last_root: the root of the newest verdict; None: there is none.
+    """
 
     failures: int = 0
     first_ms: int = -1
@@ -100,16 +129,16 @@ class _Tally:
     passed: int = 0
     acked: Counter[int] = field(default_factory=Counter)
     lost: Counter[int] = field(default_factory=Counter)
-    last: tuple[int, int] | None = None
+    last_root: _RootPlace | None = None
 
-    def put(self, root: tuple[int, int], at_ms: int) -> None:
-        """Note a root, by source and position, of which a verdict said something at a wall time."""
+    def record_time(self, root: _RootPlace, at_ms: int) -> None:
+        """Record that a verdict at a wall time said something of a root."""
         self.first_ms = at_ms if self.first_ms < 0 else min(self.first_ms, at_ms)
         if at_ms >= self.last_ms:
-            self.last_ms, self.last = at_ms, root
+            self.last_ms, self.last_root = at_ms, root
 
-    def share(self, attempt: int) -> float | None:
-        """Return which share of the settled replays that were this attempt was acked; None without any."""
+    def acked_share(self, attempt: int) -> float | None:
+        """Return the share of an attempt's settled replays that was acked; None: there are none."""
         settled = self.acked[attempt] + self.lost[attempt]
         return self.acked[attempt] / settled if settled else None
 
@@ -118,62 +147,69 @@ def offsets_since(log: Log, places: Sequence[TopicPartition], since_ms: int) -> 
     """Return for each partition the offset of its first record at or after a wall time, or its end."""
     what = "what was decided"
     starts = all_answers(log.bounds(Bound.START, places), what)
-    since = all_answers(log.bounds(since_ms, places), what)
-    return {place: max(starts[place], since[place]) for place in places}
+    offsets_at_time = all_answers(log.bounds(since_ms, places), what)
+    return {place: max(starts[place], offsets_at_time[place]) for place in places}
 
 
 class LogFigures:
-    """Figures that are counted from topics; each call of `read` takes in what is new in them."""
+    """Figures that are counted from topics; each call of `read` counts what is new in them."""
 
     def _followers(self) -> Sequence[Follower | None]:
-        """Return what reads them; None for a topic that is missing, or not read yet."""
+        """Return what reads the topics; None for a topic that is missing, or not read yet."""
         raise NotImplementedError
 
     def read(self) -> None:
-        """Take in what is new, at most as much of each topic as a reader is made for."""
+        """Count what is new, at most as much of each topic as a reader is made for."""
         raise NotImplementedError
 
     def read_all(self) -> Iterator[float]:
         """Read until all is read, or nothing more comes; yield the share before each next step."""
         self.read()
-        before = -1.0
-        while not self.is_whole and (progress := self._progress()) > before:
-            before = progress
+        progress_before = -1.0  # less than any progress
+        while not self.is_whole:
+            progress = self._progress()
+            if progress <= progress_before:
+                return
+            progress_before = progress
             yield self.share_read
             self.read()
 
     def _progress(self) -> float:
-        """Return what grows while something comes: one reader may begin where another one has got to."""
-        return sum(each.share_read for each in self._followers() if each is not None)
+        """Return what grows while something comes; the sum of all shares, since topics take turns."""
+        return sum(follower.share_read for follower in self._followers() if follower is not None)
 
-    def partial(self) -> list[str]:
+    def partial_note(self) -> list[str]:
         """Return that the figures are of a part alone, as of the last `read`; empty: they are of all."""
         if self.is_whole:
             return []
-        reasons = [each.why_not_whole() for each in self._followers() if each is not None]
-        named = "; ".join(filter(None, reasons))
+        reasons = [follower.why_not_whole() for follower in self._followers() if follower is not None]
         share = int(100 * self.share_read)
-        why = named or f"of one of the topics {share} % are read, and then nothing came"
+        why = "; ".join(filter(None, reasons))
+        why = why or f"of one of the topics {share} % are read, and then nothing came"
         return [f"the figures are of a part: {why}"]
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last `read` took in all that there was."""
-        return all(each is None or each.is_whole for each in self._followers())
+        """Whether the last `read` counted all that there was."""
+        return all(follower is None or follower.is_whole for follower in self._followers())
 
     @property
     def share_read(self) -> float:
-        """Which part of a topic the last `read` took in, of that which is read least."""
-        return min(1.0 if each is None else each.share_read for each in self._followers())
+        """Which part of a topic was read, of the topic of which the smallest part was."""
+        return min(1.0 if follower is None else follower.share_read for follower in self._followers())
 
     def close(self) -> None:
-        for each in self._followers():
-            if each is not None:
-                each.close()
+        """Close what reads the topics."""
+        for follower in self._followers():
+            if follower is not None:
+                follower.close()
 
 
 class FailureLog(LogFigures):
-    """Counts the failures since a time; each call of `read` takes in what is new in the log.
+    """Counts the failures since a time; each call of `read` counts what is new in the log.
+
+    Verdicts are read first, and tell from where on copies matter; then letters and copies. A
+    verdict on a copy waits until the copy was read, which says of which failure it is the replay.
 
     Attributes:
         notes: sentences on what is unknown.
@@ -188,88 +224,108 @@ class FailureLog(LogFigures):
             TopicError: the topic of the verdicts does not exist.
         """
         self._log = log
-        self._inputs = {one.id: one for one in inputs}
+        self._inputs = {input.id: input for input in inputs}
         self._since_ms = since_ms
         self._read_max = read_max
-        names = topics.ack_topics.verdict
-        of_inputs = [name for one in inputs for name in (one.replay_topic, one.dead_letter.topic)]
-        infos = log.topics([names, *of_inputs])
-        if names not in infos:
-            raise TopicError(MISSING.format(names))
-
-        places = [TopicPartition(names, number) for number in range(infos[names].partitions)]
-        first = offsets_since(log, places, since_ms)
-        self._is_cut = any(0 < start == first[place] for place, start in log.starts(places).items())
+        verdict_topic = topics.ack_topics.verdict
+        topics_of_inputs: list[str] = []
+        for input in inputs:
+            topics_of_inputs += [input.replay_topic, input.dead_letter.topic]
+        infos = log.topics([verdict_topic, *topics_of_inputs])
+        if verdict_topic not in infos:
+            raise TopicError(MISSING.format(verdict_topic))
         self.notes = [
-            f"{MISSING.format(name)}; what it would show is unknown"
-            for name in of_inputs
-            if name not in infos
+            f"{MISSING.format(topic)}; what it would show is unknown"
+            for topic in topics_of_inputs
+            if topic not in infos
         ]
-        with ExitStack() as undo:
 
-            def letter_partitions(topic: str) -> Follower | None:
-                if topic not in infos:
-                    return None
-                places = [TopicPartition(topic, number) for number in range(infos[topic].partitions)]
-                first = offsets_since(log, places, since_ms)
-                return undo.enter_context(closing(_follower(log, places, read_max, first)))
+        def places_of(topic: str) -> list[TopicPartition]:
+            return [TopicPartition(topic, number) for number in range(infos[topic].partitions)]
 
-            self._verdicts = undo.enter_context(closing(_follower(log, places, read_max, first)))
-            self._letters = {one.id: letter_partitions(one.dead_letter.topic) for one in inputs}
+        places = places_of(verdict_topic)
+        first_offsets = offsets_since(log, places, since_ms)
+        # whether verdicts since that time may have been deleted
+        self._is_cut = any(0 < start == first_offsets[place] for place, start in log.starts(places).items())
+        with ExitStack() as undo:  # closes what is open already, if one cannot be opened
+            self._verdicts = undo.enter_context(closing(_follower(log, places, read_max, first_offsets)))
+            # by input id; None: the topic is missing
+            self._letters: dict[int, Follower | None] = {}
+            for input in inputs:
+                letters = None
+                if input.dead_letter.topic in infos:
+                    places = places_of(input.dead_letter.topic)
+                    first_offsets = offsets_since(log, places, since_ms)
+                    letters = _follower(log, places, read_max, first_offsets)
+                    undo.enter_context(closing(letters))
+                self._letters[input.id] = letters
             undo.pop_all()
+        # by input id, once the verdicts show from where on copies matter
         self._copies: dict[int, Follower] = {}
-        """Of each input, once the verdicts show from where on copies matter."""
-        self._replay_topics = {
-            one.id: infos[one.replay_topic].partitions for one in inputs if one.replay_topic in infos
+        # by input id: how many partitions its replay topic has, if there is one
+        self._replay_partitions = {
+            input.id: infos[input.replay_topic].partitions for input in inputs if input.replay_topic in infos
         }
+        # by input id: up to where all its copies have verdicts
         self._committed: dict[int, Mapping[TopicPartition, int]] = {}
-        self._first_ms: int | None = None
+        self._first_verdict_ms: int | None = None
         self._tallies: dict[FailureGroup, _Tally] = {}
+        # by source, then by offset: copies that were read, and have no verdict that was counted
         self._replays: dict[int, dict[int, Attempt]] = {}
-        self._last_copies: dict[tuple[int, int], Attempt] = {}
-        """Of the last roots of the tallies, those that are copies."""
-        self._settled: list[tuple[int, int, int, Verdict | None]] = []
-        """Runs of copies: source, offsets, and their verdict; None: it says nothing of how they end."""
-        self._passed: dict[FailureGroup, str] = {}
-        self._noted: set[tuple[str, int]] = set()
+        # of the last roots of the tallies, those that are copies
+        self._last_copies: dict[_RootPlace, Attempt] = {}
+        # verdicts on copies, until all copies were read
+        self._settled_runs: list[_SettledRun] = []
+        self._passed_notes: dict[FailureGroup, str] = {}
+        # which notes on passed calls were counted, by the names of their batches
+        self._counted_batches: set[tuple[str, int]] = set()
 
     def _followers(self) -> Sequence[Follower | None]:
         return [self._verdicts, *self._copies.values(), *self._letters.values()]
 
     def read(self) -> None:
-        """Take in what is new; copies are read after the verdicts, so that none lacks its copy."""
+        """Count what is new; copies are read after the verdicts, so that none lacks its copy."""
         self._follow_new_partitions()
-        if len(self._copies) < len(self._replay_topics):
-            self._committed = {number: self._committed_of(number) for number in self._replay_topics}
+        # before the verdicts: what is committed then has verdicts that are read now
+        if len(self._copies) < len(self._replay_partitions):
+            self._committed = {
+                input_id: self._committed_copies(input_id) for input_id in self._replay_partitions
+            }
         for record in self._verdicts.read():
-            self._put_verdicts(record)
-        for number in self._replay_topics if self._verdicts.is_whole else ():
-            if number not in self._copies:
-                self._copies[number] = self._copies_of(number)
+            self._count_verdicts(record)
+        if self._verdicts.is_whole:
+            for input_id in self._replay_partitions:
+                if input_id not in self._copies:
+                    self._copies[input_id] = self._open_copies(input_id)
         for input_id, letters in self._letters.items():
-            for record in letters.read() if letters else ():
-                self._put_letter(self._inputs[input_id], record)
+            for record in letters.read() if letters is not None else ():
+                self._count_letter(self._inputs[input_id], record)
         for input_id, copies in self._copies.items():
             for record in copies.read():
-                self._put_copy(self._inputs[input_id], record)
-        if len(self._copies) < len(self._replay_topics) or not all(
-            each.is_whole for each in self._copies.values()
-        ):
-            return
-        lasts = {tally.last for tally in self._tallies.values()}
-        self._last_copies = {place: copy for place, copy in self._last_copies.items() if place in lasts}
-        for source, start, end, verdict in self._settled:
+                self._keep_copy(self._inputs[input_id], record)
+        has_all_followers = len(self._copies) == len(self._replay_partitions)
+        if has_all_followers and all(copies.is_whole for copies in self._copies.values()):
+            self._count_settled_copies()
+
+    def _count_settled_copies(self) -> None:
+        """Count the verdicts on copies, all of which were read, and forget the copies that have one."""
+        last_roots = {tally.last_root for tally in self._tallies.values()}
+        kept_roots = self._last_copies.keys() & last_roots
+        self._last_copies = {root: self._last_copies[root] for root in kept_roots}
+        for source, start, end, verdict in self._settled_runs:
             replays = self._replays.get(source, {})
-            within = range(start, end) if end - start < len(replays) else list(replays)
-            for offset in within:
+            # the shorter way: through the run, or through all copies that were read
+            offsets = range(start, end) if end - start < len(replays) else list(replays)
+            for offset in offsets:
                 if start <= offset < end and offset in replays:
                     copy = replays.pop(offset)
-                    if (source, offset) in lasts:
-                        self._last_copies[source, offset] = copy
-                    self._count_copy(copy, verdict)
-        self._settled = []
+                    root = _RootPlace(source, offset)
+                    if root in last_roots:
+                        self._last_copies[root] = copy
+                    self._count_replay(copy, verdict)
+        self._settled_runs = []
 
-    def _count_copy(self, copy: Attempt, verdict: Verdict | None) -> None:
+    def _count_replay(self, copy: Attempt, verdict: Verdict | None) -> None:
         """Count how an attempt after a failure ended."""
         match verdict:
             case Verdict.ACKED:
@@ -281,55 +337,66 @@ class FailureLog(LogFigures):
             case _:
                 assert_never(verdict)
 
-    def _committed_of(self, number: int) -> Mapping[TopicPartition, int]:
-        """Return up to where all copies of an input have verdicts; empty where that is unknown."""
-        one, partitions = self._inputs[number], range(self._replay_topics[number])
-        places = [TopicPartition(one.replay_topic, partition) for partition in partitions]
-        return Questions(self._log)(self._log.committed, one.group, places).value or {}
+    def _committed_copies(self, input_id: int) -> Mapping[TopicPartition, int]:
+        """Ask up to where all copies of an input have verdicts; empty where that is unknown."""
+        input = self._inputs[input_id]
+        ask = Questions(self._log)
+        committed = ask(self._log.committed, input.group, self._replay_places(input_id))
+        return committed.value or {}
 
-    def _copies_of(self, number: int) -> Follower:
-        """Return what reads the copies of an input that are open, or have got one of the verdicts.
+    def _replay_places(self, input_id: int) -> list[TopicPartition]:
+        """Return the partitions of the replay topic of an input."""
+        topic = self._inputs[input_id].replay_topic
+        numbers = range(self._replay_partitions[input_id])
+        return [TopicPartition(topic, number) for number in numbers]
+
+    def _open_copies(self, input_id: int) -> Follower:
+        """Open what reads the copies of an input that are open, or have got one of the verdicts.
 
         A copy has the time of its record, so no offset of a replay topic can be found by time; and its topic
         keeps all copies for ever.
         """
-        lowest: dict[int, int] = {}
-        for source, start, _, _ in self._settled:
-            if input_id_of(source) == number:
-                lowest[partition_of(source)] = min(start, lowest.get(partition_of(source), start))
-        partitions = range(self._replay_topics[number])
-        places = [TopicPartition(self._inputs[number].replay_topic, partition) for partition in partitions]
-        first = dict(self._log.starts(places))
-        for place, start in first.items():
-            open_from = self._committed[number].get(place, start)
-            first[place] = max(start, min(open_from, lowest.get(place.partition, open_from)))
-        return _follower(self._log, places, self._read_max, first)
+        # by partition: the lowest offset that got one of the verdicts
+        first_settled: dict[int, int] = {}
+        for run in self._settled_runs:
+            if input_id_of(run.source) == input_id:
+                number = partition_of(run.source)
+                first_settled[number] = min(run.start, first_settled.get(number, run.start))
+        places = self._replay_places(input_id)
+        first_offsets = dict(self._log.starts(places))
+        for place, start in first_offsets.items():
+            first_open = self._committed[input_id].get(place, start)
+            first_read = min(first_open, first_settled.get(place.partition, first_open))
+            first_offsets[place] = max(start, first_read)
+        return _follower(self._log, places, self._read_max, first_offsets)
 
     def _follow_new_partitions(self) -> None:
-        followed = [
-            (topic, follower)
-            for one in self._inputs.values()
-            for topic, follower in (
-                (one.replay_topic, self._copies.get(one.id)),
-                (one.dead_letter.topic, self._letters[one.id]),
-            )
-            if follower is not None
-        ]
-        infos = self._log.topics([topic for topic, _ in followed])
-        for topic, follower in followed:
+        """Read topics of inputs in all of their partitions, also in those that were added since."""
+        followers: list[tuple[str, Follower]] = []
+        for input in self._inputs.values():
+            copies, letters = self._copies.get(input.id), self._letters[input.id]
+            if copies is not None:
+                followers.append((input.replay_topic, copies))
+            if letters is not None:
+                followers.append((input.dead_letter.topic, letters))
+        infos = self._log.topics([topic for topic, _follower in followers])
+        for topic, follower in followers:
             if topic in infos:
-                follower.follow([TopicPartition(topic, number) for number in range(infos[topic].partitions)])
+                numbers = range(infos[topic].partitions)
+                follower.follow([TopicPartition(topic, number) for number in numbers])
 
     def rows(self, now_ms: int) -> list[dict[str, Any]]:
         """Return a row for each bolt and cause, those with the most failures first; `now_ms` is wall time."""
         began_ms = self._since_ms
-        if (self._is_cut or not began_ms) and self._first_ms is not None:
-            began_ms = max(began_ms, self._first_ms)
+        # of a log that begins later, the rate is of the time that the log has
+        if (self._is_cut or not began_ms) and self._first_verdict_ms is not None:
+            began_ms = max(began_ms, self._first_verdict_ms)
         minutes = max(1, now_ms - began_ms) / UNITS_MS["m"]
-        ordered = sorted(self._tallies.items(), key=lambda item: (-item[1].failures, -item[1].dead))
-        by_name = {one.name: one.id for one in self._inputs.values()}
-        return [
-            {
+        id_by_name = {input.name: input.id for input in self._inputs.values()}
+        rows = []
+        for group, tally in self._tallies.items():
+            has_letters = self._letters[id_by_name[group.input]] is not None
+            row = {
                 "input": group.input,
                 "operator": None if group.operator is None else name_field(group.operator),
                 "cause": name_field(group.cause),
@@ -337,111 +404,130 @@ class FailureLog(LogFigures):
                 "per_minute": tally.failures / minutes,
                 "first": moment(tally.first_ms) or "",
                 "last": moment(tally.last_ms) or "",
-                **{f"acked_at_{each}": tally.share(each) for each in SHARE_ATTEMPTS},
-                "dead": tally.dead if self._letters[by_name[group.input]] else None,
-                "dropped": tally.dropped if self._letters[by_name[group.input]] else None,
+                **{f"acked_at_{attempt}": tally.acked_share(attempt) for attempt in SHARE_ATTEMPTS},
+                "dead": tally.dead if has_letters else None,
+                "dropped": tally.dropped if has_letters else None,
                 "passed": tally.passed,
                 **self._last_record(tally),
                 "since": moment(began_ms),
             }
-            for group, tally in ordered
-        ]
+            rows.append((tally, row))
+        rows.sort(key=lambda tally_and_row: (-tally_and_row[0].failures, -tally_and_row[0].dead))
+        return [row for _tally, row in rows]
 
     def _last_record(self, tally: _Tally) -> dict[str, Any]:
         """Return the record of the last root of a group, and which of its attempts that was.
 
         None: the group has letters alone, or the copy is no longer on its replay topic.
         """
-        if tally.last is None:
+        root = tally.last_root
+        if root is None:
             return {"last_record": None, "last_attempt": None}
-        source, position = tally.last
-        if not is_replay(source):
-            return {
-                "last_record": record_place(source, position, list(self._inputs.values())),
-                "last_attempt": 1,
-            }
-        copy = self._last_copies.get(tally.last)
-        origin, attempt = (None, None) if copy is None else (name_field(copy.origin), copy.attempt)
-        return {"last_record": origin, "last_attempt": attempt}
+        if not is_replay(root.source):
+            place = record_place(root.source, root.offset, list(self._inputs.values()))
+            return {"last_record": place, "last_attempt": 1}
+        copy = self._last_copies.get(root)
+        if copy is None:
+            return {"last_record": None, "last_attempt": None}
+        return {"last_record": name_field(copy.origin), "last_attempt": copy.attempt}
 
     def all_notes(self) -> list[str]:
         """Return what is unknown, as of the last `read`."""
-        older = "older verdicts" if self._first_ms is None else f"verdicts before {moment(self._first_ms)}"
-        cut = f"{older} are no longer in the log"
-        return [*self.notes, *self._passed.values(), *([cut] if self._is_cut else []), *self.partial()]
+        cut_notes = []
+        if self._is_cut:
+            older = "older verdicts"
+            if self._first_verdict_ms is not None:
+                older = f"verdicts before {moment(self._first_verdict_ms)}"
+            cut_notes = [f"{older} are no longer in the log"]
+        return [*self.notes, *self._passed_notes.values(), *cut_notes, *self.partial_note()]
 
-    def _put_verdicts(self, record: Record) -> None:
+    def _count_verdicts(self, record: Record) -> None:
+        """Count the failures in a record of verdicts, and keep what it says of copies."""
         event = read_verdicts(record.value)
         if event is None:
             return
         at_ms = record.timestamp_ms
-        self._first_ms = at_ms if self._first_ms is None else min(self._first_ms, at_ms)
-        self._put_passed(record, at_ms)
-        for done, runs in event.done():
+        first_ms = self._first_verdict_ms
+        self._first_verdict_ms = at_ms if first_ms is None else min(first_ms, at_ms)
+        self._count_passed_calls(record, at_ms)
+        for verdict, runs in event.done():
             for source, start, end in runs:
-                self._settle(source, start, end, done)
+                self._keep_verdict(source, start, end, verdict)
         for lost in event.lost:
-            one = self._inputs.get(input_id_of(lost.source))
-            if one is None:
+            input = self._inputs.get(input_id_of(lost.source))
+            if input is None:
                 continue
-            at = positions(lost.positions)
-            verdict = None if lost.error == HELD else lost.reason
-            for position in at.tolist() if is_replay(lost.source) else ():
-                self._settle(lost.source, position, position + 1, verdict)
-            if lost.error != HELD:
-                tally = self._tally(group_of(one.name, lost.reason, lost.operator, lost.error))
-                tally.failures += len(at)
-                tally.put((lost.source, int(offset_of(int(at[-1])))), at_ms)
+            lost_positions = positions(lost.positions)
+            is_blocked = lost.error == HELD  # it waits for its order, and did not fail
+            if is_replay(lost.source):
+                for position in lost_positions.tolist():
+                    verdict_on_copy = None if is_blocked else lost.reason
+                    self._keep_verdict(lost.source, position, position + 1, verdict_on_copy)
+            if not is_blocked:
+                tally = self._tally(group_of(input.name, lost.reason, lost.operator, lost.error))
+                tally.failures += len(lost_positions)
+                last_offset = int(offset_of(int(lost_positions[-1])))
+                tally.record_time(_RootPlace(lost.source, last_offset), at_ms)
 
-    def _put_passed(self, record: Record, at_ms: int) -> None:
+    def _count_passed_calls(self, record: Record, at_ms: int) -> None:
         """Count the records of calls that hung, or ended their process, and passed when they came again.
 
         None of them failed. An acker may write a note twice, so its batch counts once.
         """
         note = read_passed_calls(record.headers) if record.headers else None
-        if note is None or (note.lane, note.seq) in self._noted:
+        if note is None or (note.lane, note.seq) in self._counted_batches:
             return
-        self._noted.add((note.lane, note.seq))
+        self._counted_batches.add((note.lane, note.seq))
         for call in note.calls:
             runs_by_input: dict[str, list[SourceRun]] = {}
             for run in call.runs:
-                if (one := self._inputs.get(input_id_of(run.source))) is not None:
-                    runs_by_input.setdefault(one.name, []).append(run)
+                input = self._inputs.get(input_id_of(run.source))
+                if input is not None:
+                    runs_by_input.setdefault(input.name, []).append(run)
             for name, runs in runs_by_input.items():
                 group = FailureGroup(name, call.bolt, call.error)
                 tally = self._tally(group)
                 tally.passed += sum(run.end - run.start for run in runs)
-                tally.put((runs[-1].source, int(offset_of(runs[-1].end - 1))), at_ms)
-                self._passed[group] = (
+                last_run = runs[-1]
+                last_root = _RootPlace(last_run.source, int(offset_of(last_run.end - 1)))
+                tally.record_time(last_root, at_ms)
+                self._passed_notes[group] = (
                     f"{name}: a call of bolt {UntrustedName(call.bolt)} {Untrusted(call.how)} at"
                     f" {moment(at_ms)} and passed when it was made again:"
                     f" {run_places(runs, list(self._inputs.values()))}"
                 )
 
-    def _settle(self, source: int, start: int, end: int, verdict: Verdict | None) -> None:
+    def _keep_verdict(self, source: int, start: int, end: int, verdict: Verdict | None) -> None:
+        """Keep a verdict on positions [start, end) of a source, if they are copies of an input."""
         if is_replay(source) and input_id_of(source) in self._inputs:
-            self._settled.append((source, int(offset_of(start)), int(offset_of(end - 1)) + 1, verdict))
+            # a run is of one generation, so its offsets are neighbours as well
+            start_offset, end_offset = int(offset_of(start)), int(offset_of(end - 1)) + 1
+            self._settled_runs.append(_SettledRun(source, start_offset, end_offset, verdict))
 
-    def _put_letter(self, one: Input, record: Record) -> None:
-        found = parse_letter(record)
-        if not isinstance(found, Letter) or (loss := _last(found.history)) is None:
+    def _count_letter(self, input: Input, record: Record) -> None:
+        """Count a dead letter, or the note of a dropped record, under the failure that was its last."""
+        letter = parse_letter(record)
+        loss = _last_failure(letter.history) if isinstance(letter, Letter) else None
+        if not isinstance(letter, Letter) or loss is None:
             return
-        tally = self._tally(_group_of_loss(one, loss))
-        if found.is_note:
+        tally = self._tally(_group_of_loss(input, loss))
+        if letter.is_note:
             tally.dropped += 1
         else:
             tally.dead += 1
 
-    def _put_copy(self, one: Input, record: Record) -> None:
-        lineage = parse_lineage(record.headers, *record[:3])
-        attempt = lineage.attempt - lineage.held
-        loss = _last(history_of(record.headers))
+    def _keep_copy(self, input: Input, record: Record) -> None:
+        """Keep a copy that is a replay after a failure, until its verdict is counted."""
+        lineage = parse_lineage(record.headers, record.topic, record.partition, record.offset)
+        attempt = lineage.attempt - lineage.held  # while it waited for its order it did not fail
+        loss = _last_failure(history_of(record.headers))
         if attempt > 1 and loss is not None:
-            source = source_of(one.id, record.partition, replay=True)
-            copy = Attempt(_group_of_loss(one, loss), attempt, lineage.origin)
+            source = source_of(input.id, record.partition, replay=True)
+            copy = Attempt(_group_of_loss(input, loss), attempt, lineage.origin)
             self._replays.setdefault(source, {})[record.offset] = copy
 
     def _tally(self, group: FailureGroup) -> _Tally:
+        """Return the tally of a group, made if it has none; of one too many that of all others."""
         if group not in self._tallies and len(self._tallies) >= GROUPS_MAX:
             group = FailureGroup(group.input, None, OTHERS)
         return self._tallies.setdefault(group, _Tally())
@@ -476,55 +562,69 @@ class FirstFailures:
     """
 
     def __init__(self, log: Log, topics: Topics, now_ms: int, read_max: int = READ_MAX) -> None:
-        """Begin so long ago that who begins now, and who began long ago, find the same causes new.
+        """Begin at the verdicts of 75 minutes ago; one call of `read` reads at most `read_max` records.
 
-        `now_ms` is wall time; one call of `read` reads at most `read_max` records.
+        A cause is new if it failed nothing for `CAUSE_KEPT_MS` before, so a first failure of the
+        last `CAUSE_NEW_MS` is judged by all of that time: somebody who begins now finds the same
+        causes new as somebody who began yesterday. `now_ms` is wall time.
         """
         self._since_ms = max(0, now_ms - CAUSE_KEPT_MS - CAUSE_NEW_MS)
-        self._names = {one.id: one.name for one in topics.inputs.values()}
-        self._rules = {name: source.retry.causes for name, source in topics.inputs.items()}
-        names, numbers = topics.ack_topics.verdict, range(topics.acker.partitions)
-        places = [TopicPartition(names, number) for number in numbers]
-        first = offsets_since(log, places, self._since_ms)
-        self._verdicts = _follower(log, places, read_max, first)
-        self._seen: dict[FailureGroup, SeenCause] = {}
+        self._name_by_id = {input.id: input.name for input in topics.inputs.values()}
+        self._rules_by_name = {name: input.retry.causes for name, input in topics.inputs.items()}
+        topic = topics.ack_topics.verdict
+        places = [TopicPartition(topic, number) for number in range(topics.acker.partitions)]
+        first_offsets = offsets_since(log, places, self._since_ms)
+        self._verdicts = _follower(log, places, read_max, first_offsets)
+        self._cause_by_group: dict[FailureGroup, SeenCause] = {}
         self.counts = VerdictCounts()
 
     def read(self, now_ms: int) -> Reading[Sequence[SeenCause]]:
-        """Take in what is new; return all causes, which are unknown before all was read."""
+        """Count what is new, and forget causes that failed nothing for long; return all others.
+
+        They are unknown before all was read. `now_ms` is wall time.
+        """
         for record in self._verdicts.read():
-            if (event := read_verdicts(record.value)) is not None:
-                self._put(event, record.timestamp_ms)
-        kept = {each.group: each for each in self._seen.values() if now_ms - each.last_ms < CAUSE_KEPT_MS}
-        self._seen = kept
+            event = read_verdicts(record.value)
+            if event is not None:
+                self._count(event, record.timestamp_ms)
+        self._cause_by_group = {
+            group: cause
+            for group, cause in self._cause_by_group.items()
+            if now_ms - cause.last_ms < CAUSE_KEPT_MS
+        }
         if not self._verdicts.is_whole:
             since, share = moment(self._since_ms), self._verdicts.share_read
             why = self._verdicts.why_not_whole() or reading_text(f"verdicts since {since}", share)
             return Reading(unknown=why)
         self.counts.counted_to_ms = now_ms
-        return Reading(tuple(kept.values()))
+        return Reading(tuple(self._cause_by_group.values()))
 
-    def _put(self, event: Verdicts, at_ms: int) -> None:
+    def _count(self, event: Verdicts, at_ms: int) -> None:
+        """Count the verdicts of a record, which was written at a wall time, and their causes."""
         for verdict, runs in event.done():
             for source, start, end in runs:
-                if (name := self._names.get(input_id_of(source))) is not None:
+                name = self._name_by_id.get(input_id_of(source))
+                if name is not None:
                     self.counts.add(name, at_ms, end - start, verdict)
         for lost in event.lost:
-            name = self._names.get(input_id_of(lost.source))
+            name = self._name_by_id.get(input_id_of(lost.source))
             if name is None or not _is_failure(lost):
                 continue
-            group = group_of(name, lost.reason, lost.operator, lost.error)
-            count = len(positions(lost.positions))
-            self.counts.add(name, at_ms, count, lost.reason)
-            if has_rule(self._rules[name], lost):
+            root_count = len(positions(lost.positions))
+            self.counts.add(name, at_ms, root_count, lost.reason)
+            if has_rule(self._rules_by_name[name], lost):
                 continue  # whoever wrote the file has foreseen it
-            was = self._seen.get(group)
-            if was is None or at_ms - was.last_ms >= CAUSE_KEPT_MS:
-                was = SeenCause(group, at_ms, at_ms, 0)
-            if group in self._seen or len(self._seen) < GROUPS_MAX:
-                self._seen[group] = SeenCause(group, was.first_ms, at_ms, was.failures + count)
+            group = group_of(name, lost.reason, lost.operator, lost.error)
+            cause = self._cause_by_group.get(group)
+            if cause is None and len(self._cause_by_group) >= GROUPS_MAX:
+                continue
+            if cause is None or at_ms - cause.last_ms >= CAUSE_KEPT_MS:
+                cause = SeenCause(group, first_ms=at_ms, last_ms=at_ms, failures=0)
+            failures = cause.failures + root_count
+            self._cause_by_group[group] = cause._replace(last_ms=at_ms, failures=failures)
 
     def close(self) -> None:
+        """Close what reads the verdicts."""
         self._verdicts.close()
 
 
@@ -568,17 +668,19 @@ def group_of(name: str, verdict: LostVerdict, operator: str, error: str) -> Fail
             assert_never(verdict)
 
 
-def _group_of_loss(one: Input, loss: Loss) -> FailureGroup:
-    return group_of(one.name, loss.reason, loss.operator, loss.error)
+def _group_of_loss(input: Input, loss: Loss) -> FailureGroup:
+    """Return the group of a failure that a history has."""
+    return group_of(input.name, loss.reason, loss.operator, loss.error)
 
 
-def _last(history: Sequence[Loss]) -> Loss | None:
+def _last_failure(history: Sequence[Loss]) -> Loss | None:
     """Return the last loss that was a failure; None: there is none."""
     failures = [loss for loss in history if loss.error != HELD and not left_out_by(loss)]
     return failures[-1] if failures else None
 
 
 def _follower(
-    log: Log, places: Sequence[TopicPartition], read_max: int, first: Mapping[TopicPartition, int]
+    log: Log, places: Sequence[TopicPartition], read_max: int, first_offsets: Mapping[TopicPartition, int]
 ) -> Follower:
-    return Follower(log, places, read_max, first=first, on_damage=pass_damage)
+    """Open what reads partitions from these offsets on, and passes damaged batches by."""
+    return Follower(log, places, read_max, first=first_offsets, on_damage=pass_damage)

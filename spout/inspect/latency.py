@@ -80,7 +80,7 @@ LATENCY: Final = (
 
 @dataclass(slots=True)
 class TimedCohort:
-    """Roots that were emitted together, and how long they took.
+    """A cohort: the roots of one run that were emitted together, and how long they took.
 
     Attributes:
         start: first position; `end`: behind the last one.
@@ -88,7 +88,8 @@ class TimedCohort:
         acked: how many roots were acked after so many ms; likewise `failed`, and `late`: they timed out, and
             after so many ms all of their acks were in the log.
         timed_out: how many timed out, those of `late` among them.
-        left: roots that were abandoned, blocked, or had no record: a timeout means nothing for them.
+        not_counted: roots that were abandoned, blocked, or had no record: a timeout means nothing
+            for them.
     """
 
     start: int
@@ -99,7 +100,7 @@ class TimedCohort:
     failed: Counter[int] = field(default_factory=Counter)
     late: Counter[int] = field(default_factory=Counter)
     timed_out: int = 0
-    left: int = 0
+    not_counted: int = 0
 
 
 @dataclass(slots=True)
@@ -128,7 +129,7 @@ def shares_timed_out(
     settled_rows: list[tuple[int, int, int]] = []
     for cohort in cohorts:
         age_ms = now_ms - cohort.emitted_ms
-        emitted_rows.append((age_ms, cohort.end - cohort.start - cohort.left))
+        emitted_rows.append((age_ms, cohort.end - cohort.start - cohort.not_counted))
         for counts_by_time in (cohort.acked, cohort.failed, cohort.late):
             settled_rows += [(age_ms, took_ms, count) for took_ms, count in counts_by_time.items()]
     emitted_ages_ms, emitted_counts = np.array(emitted_rows, np.int64).reshape(-1, 2).T
@@ -191,7 +192,7 @@ class CompletionLog(LogFigures):
         self._first_ms: int | None = None
         self._cohorts_by_source: dict[int, list[TimedCohort]] = {}
         """Ascending by their first position."""
-        self._unplaced: list[tuple[int, Verdicts]] = []
+        self._verdicts_to_count: list[tuple[int, Verdicts]] = []
         """Verdicts, and when they were written, that came before their inits were read."""
         self._late: dict[Root, LateRoot] = {}
         self._acks_read: dict[int, int] = {}
@@ -199,7 +200,7 @@ class CompletionLog(LogFigures):
         self._acks_since_ms: dict[int, int] = {}
         """When the oldest new one of these roots was emitted, by acker partition."""
         self._acks_unread: list[str] = []
-        self._settled_before = Counter[int]()
+        self._settled_without_init = Counter[int]()
         """By input, how many roots were settled whose init is no longer in the log."""
 
     def _followers(self) -> Sequence[Follower | None]:
@@ -211,22 +212,24 @@ class CompletionLog(LogFigures):
         return super().is_whole and (self._verdicts is not None or self._first_ms is None)
 
     def read(self) -> None:
-        """Take in what is new; inits are read after the verdicts, so that none lacks its init."""
-        self._read_inits()
+        """Count what is new; inits are read after the verdicts, too, so that no verdict lacks its init."""
+        self._read_inits()  # the first one says from when on verdicts matter
         if self._verdicts is None and self._first_ms is not None:
             places = self._places(self._topics.ack_topics.verdict)
-            first = offsets_since(self._log, places, max(0, self._first_ms - CLOCKS_APART_MS))
-            self._verdicts = Follower(self._log, places, self._read_max, first=first, on_damage=pass_damage)
+            first_offsets = offsets_since(self._log, places, max(0, self._first_ms - CLOCKS_APART_MS))
+            self._verdicts = Follower(
+                self._log, places, self._read_max, first=first_offsets, on_damage=pass_damage
+            )
         for record in self._verdicts.read() if self._verdicts else ():
             event = read_verdicts(record.value)
             if event is not None:
-                self._unplaced.append((record.timestamp_ms, event))
+                self._verdicts_to_count.append((record.timestamp_ms, event))
         self._read_inits()
         if not self._inits.is_whole:
             return
-        for at_ms, event in self._unplaced:
-            self._settle(event, at_ms)
-        self._unplaced = []
+        for at_ms, event in self._verdicts_to_count:
+            self._count_verdicts(event, at_ms)
+        self._verdicts_to_count = []
         self._read_late_acks()
 
     def cohorts(self, input: Input) -> list[TimedCohort]:
@@ -246,10 +249,10 @@ class CompletionLog(LogFigures):
         notes = [
             f"{self._inputs[input_id].name}: {count:,} roots were settled whose emission is no longer in the"
             " log; how long they took is unknown"
-            for input_id, count in self._settled_before.items()
+            for input_id, count in self._settled_without_init.items()
         ]
         notes += self._acks_unread
-        return [*notes, *self.partial()]
+        return [*notes, *self.partial_note()]
 
     def _row(self, input: Input, now_ms: int, timeout_ms: int | None) -> dict[str, Any]:
         """Return the row of an input; see `rows`. Times are ms; a timeout of 0 is none."""
@@ -315,7 +318,7 @@ class CompletionLog(LogFigures):
     def _add_cohort(self, source: int, cohort: TimedCohort) -> None:
         """Add a cohort, without positions that the one before it has already."""
         cohorts = self._cohorts_by_source.setdefault(source, [])
-        index = bisect_right(cohorts, cohort.start, key=lambda other: other.start)
+        index = bisect_right(cohorts, cohort.start, key=lambda known: known.start)
         start = max(cohort.start, cohorts[index - 1].end) if index else cohort.start
         if start >= cohort.end:
             return  # announced again by a process that does not know that it was
@@ -323,36 +326,36 @@ class CompletionLog(LogFigures):
         cohorts.insert(index, cohort)
         del cohorts[:-COHORTS_MAX]
 
-    def _settle(self, event: Verdicts, decided_ms: int) -> None:
+    def _count_verdicts(self, event: Verdicts, decided_ms: int) -> None:
         """Count the roots of a record of verdicts, written at `decided_ms` (wall time), in their cohorts."""
         for verdict, runs in event.done():
             for source, start, end in runs:
-                for cohort, root_count in self._counts_by_cohort(source, start, end):
+                for cohort, root_count in self._count_by_cohort(source, start, end):
                     match verdict:
                         case Verdict.ACKED:
                             cohort.acked[max(0, decided_ms - cohort.emitted_ms)] += root_count
                         case Verdict.ABSENT:
-                            cohort.left += root_count
+                            cohort.not_counted += root_count
                         case _:
                             assert_never(verdict)
         for lost in event.lost:
             for position in positions(lost.positions).tolist():
-                for cohort, root_count in self._counts_by_cohort(lost.source, position, position + 1):
+                for cohort, root_count in self._count_by_cohort(lost.source, position, position + 1):
                     if lost.error == HELD:
-                        cohort.left += root_count
+                        cohort.not_counted += root_count
                         continue
                     match lost.reason:
                         case Verdict.FAILED:
                             cohort.failed[max(0, decided_ms - cohort.emitted_ms)] += root_count
                         case Verdict.TIMED_OUT:
                             cohort.timed_out += root_count
-                            self._seek_acks(Root(lost.source, position), cohort)  # type: ignore[arg-type]
+                            self._look_for_acks(Root(lost.source, position), cohort)  # type: ignore[arg-type]
                         case Verdict.ABANDONED:
-                            cohort.left += root_count
+                            cohort.not_counted += root_count
                         case _:
                             assert_never(lost.reason)
 
-    def _counts_by_cohort(self, source: int, start: int, end: int) -> Iterator[tuple[TimedCohort, int]]:
+    def _count_by_cohort(self, source: int, start: int, end: int) -> Iterator[tuple[TimedCohort, int]]:
         """Yield the cohorts that have some of the positions [start, end), each with how many of them.
 
         Positions that no cohort has are counted: their inits are no longer in the log.
@@ -370,9 +373,9 @@ class CompletionLog(LogFigures):
                 count_without_cohort -= shared_count
                 yield cohort, shared_count
         if count_without_cohort:
-            self._settled_before[input_id_of(source)] += count_without_cohort
+            self._settled_without_init[input_id_of(source)] += count_without_cohort
 
-    def _seek_acks(self, root: Root, cohort: TimedCohort) -> None:
+    def _look_for_acks(self, root: Root, cohort: TimedCohort) -> None:
         """Begin to look for the acks of a root that timed out."""
         self._late[root] = LateRoot(cohort, int(root_edge(*root)))
         acker = self._acker_of(root)

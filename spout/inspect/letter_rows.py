@@ -125,22 +125,22 @@ REDRIVES: Final = (
 )
 
 
-class FoundLetter(NamedTuple):
+class InputLetter(NamedTuple):
     """A letter, and the name of its input."""
 
     input: str
     letter: Letter
 
 
-def letter_row(letter_of_input: FoundLetter) -> dict[str, Any]:
+def letter_row(input_letter: InputLetter) -> dict[str, Any]:
     """Return a letter as a row of the list."""
-    letter = letter_of_input.letter
+    letter = input_letter.letter
     handled = ""
     if letter.mark is not None:
         handled = f"{letter.mark.action} {moment(letter.mark.at_ms)} by {Untrusted(letter.mark.by)}"
     return {
         "letter": letter.place,
-        "input": letter_of_input.input,
+        "input": input_letter.input,
         "origin": letter.lineage.origin,
         "died": moment(letter.died_ms),
         "dead": name_field(letter.dead),
@@ -156,12 +156,12 @@ def letter_row(letter_of_input: FoundLetter) -> dict[str, Any]:
     }
 
 
-def letter_details(letter_of_input: FoundLetter, record: Record) -> dict[str, Any]:
+def letter_details(input_letter: InputLetter, record: Record) -> dict[str, Any]:
     """Return a letter with all its details; `record` is the whole letter, as its topic has it."""
-    letter = letter_of_input.letter
+    letter = input_letter.letter
     headers_of_record, headers_added = parted_headers(record.headers, OUR_PREFIXES)
     return {
-        **letter_row(letter_of_input),
+        **letter_row(input_letter),
         "group": name_field(letter.group),
         "cause": letter.lineage.cause,
         "abandoned": letter.lineage.abandoned,
@@ -282,7 +282,7 @@ def hexadecimal_note(key: str | None) -> list[str]:
     return [f"key {key} is that text; bytes that are no text are given as {escapes}"]
 
 
-def sample_of(letters: Sequence[FoundLetter]) -> list[FoundLetter]:
+def sample_of(letters: Sequence[InputLetter]) -> list[InputLetter]:
     """Return `SAMPLE` of some letters, spread evenly over them, the first and the last among them."""
     if len(letters) <= SAMPLE:
         return list(letters)
@@ -290,24 +290,28 @@ def sample_of(letters: Sequence[FoundLetter]) -> list[FoundLetter]:
     return [letters[number * (len(letters) - 1) // (SAMPLE - 1)] for number in range(SAMPLE)]
 
 
-def stats_of(letters: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]]:
+def stats_of(letters: Sequence[InputLetter], now_ms: int) -> list[dict[str, Any]]:
     """Count letters by input, cause of death, error, operator, age and key, as rows of `STATS`."""
 
-    def age(found: FoundLetter) -> str:
-        age_ms = now_ms - found.letter.died_ms
+    def age(input_letter: InputLetter) -> str:
+        age_ms = now_ms - input_letter.letter.died_ms
         return next((name for name, limit_ms in _AGES_MS if age_ms < limit_ms), _OLDER)
 
+    def handled(input_letter: InputLetter) -> str:
+        mark = input_letter.letter.mark
+        return "no" if mark is None else mark.action.value
+
     # what letters are counted by, and what reads the value of a letter
-    dimensions: tuple[tuple[str, Callable[[FoundLetter], str | None]], ...] = (
-        ("input", lambda found: found.input),
-        ("dead", lambda found: name_field(found.letter.dead)),
-        ("error", lambda found: name_field(found.letter.error)),
-        ("operator", lambda found: name_field(found.letter.lineage.operator) or None),
+    dimensions: tuple[tuple[str, Callable[[InputLetter], str | None]], ...] = (
+        ("input", lambda input_letter: input_letter.input),
+        ("dead", lambda input_letter: name_field(input_letter.letter.dead)),
+        ("error", lambda input_letter: name_field(input_letter.letter.error)),
+        ("operator", lambda input_letter: name_field(input_letter.letter.lineage.operator) or None),
         ("age", age),
-        ("handled", lambda found: found.letter.mark.action.value if found.letter.mark else "no"),
-        ("key", lambda found: bytes_field(found.letter.key)),
+        ("handled", handled),
+        ("key", lambda input_letter: bytes_field(input_letter.letter.key)),
     )
-    letters_with_key = [found for found in letters if found.letter.has_key]
+    letters_with_key = [input_letter for input_letter in letters if input_letter.letter.has_key]
     rows: list[dict[str, Any]] = []
     for dimension, value_of in dimensions:
         rows += _rows_by_value(dimension, value_of, letters_with_key if dimension == "key" else letters)
@@ -315,12 +319,12 @@ def stats_of(letters: Sequence[FoundLetter], now_ms: int) -> list[dict[str, Any]
 
 
 def _rows_by_value(
-    dimension: str, value_of: Callable[[FoundLetter], str | None], letters: Iterable[FoundLetter]
+    dimension: str, value_of: Callable[[InputLetter], str | None], letters: Iterable[InputLetter]
 ) -> Iterator[dict[str, Any]]:
     """Yield the values with the most letters, at most `TOP`, and one row for all others, if there are any."""
     died_ms_by_value: dict[str | None, list[int]] = {}
-    for found in letters:
-        died_ms_by_value.setdefault(value_of(found), []).append(found.letter.died_ms)
+    for input_letter in letters:
+        died_ms_by_value.setdefault(value_of(input_letter), []).append(input_letter.letter.died_ms)
     letter_counts = Counter({value: len(times_ms) for value, times_ms in died_ms_by_value.items()})
     for value, letter_count in letter_counts.most_common(TOP):
         times_ms = died_ms_by_value[value]

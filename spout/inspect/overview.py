@@ -245,8 +245,8 @@ def late_notes(snapshot: Snapshot, topics: Topics) -> Iterator[str]:
             yield late_text(group, counts, counts.last, topics)
 
 
-def late_text(group: str, counts: LateCounts, last: TooLate, topics: Topics) -> str:
-    """Describe what came too late of a group."""
+def late_text(group: str, counts: LateCounts, newest: TooLate, topics: Topics) -> str:
+    """Describe what came too late of a group; `newest` is the last note of it."""
     losses: list[str] = []
     if counts.roots == 1:
         losses.append("1 record came too late for its window")
@@ -255,10 +255,10 @@ def late_text(group: str, counts: LateCounts, last: TooLate, topics: Topics) -> 
     if counts.rows:
         rows = "row" if counts.rows == 1 else "rows"
         losses.append(f"Spark dropped {counts.rows:,} {rows} that came too late")
-    moved_by = mover_text(last.mover, topics.inputs_of(group), last.wall)
+    moved_by = mover_text(newest.mover, topics.inputs_of(group), newest.wall)
     return (
-        f"group {group}: {' and '.join(losses)}, the last ones at {moment(last.wall)} by"
-        f" the watermark {any_time_text(last.watermark)}, moved by {moved_by}"
+        f"group {group}: {' and '.join(losses)}, the last ones at {moment(newest.wall)} by"
+        f" the watermark {any_time_text(newest.watermark)}, moved by {moved_by}"
     )
 
 
@@ -293,7 +293,7 @@ def missing_processes(rows: Sequence[Mapping[str, Any]], topics: Topics) -> list
 def silent_groups(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
     """Return the groups of which no query lives; the values say which may have roots to release now.
 
-    One of which all inputs are stopped on purpose is none of them.
+    A group of which all inputs are stopped on purpose is left out.
     """
     silent_rows = [row for row in rows if row["query_lives"] is False and not row["stopped"]]
     with_open_roots = {row["group"] for row in silent_rows if row["ackers"] != 0 and _may_be_pending(row)}
@@ -429,15 +429,16 @@ def live_query(log: Log, topics: Topics, group: str, now_ms: int) -> LiveQuery:
 
 
 def _query_lives(log: Log, topics: Topics, group: str, now_ms: int) -> bool:
+    """Read whether a query of a group lives."""
     return live_query(log, topics, group, now_ms).lives
 
 
-def unread_text(name: str, group: str, others: Iterable[str]) -> str:
+def unread_text(name: str, group: str, inputs_read: Iterable[str]) -> str:
     """Describe that no query reads an input, though one of its group lives, which reads others."""
-    other_names = ", ".join(others) or "none of this topics.yaml"
+    names_read = ", ".join(inputs_read) or "none of this topics.yaml"
     return (
         f"no query reads input {name}: the one of group {UntrustedName(group)} that lives reads"
-        f" {other_names}; give its read_stream {name} as well, or the input a group of its own"
+        f" {names_read}; give its read_stream {name} as well, or the input a group of its own"
     )
 
 
@@ -535,27 +536,29 @@ class Overview:
         """
         self._log.share_deadline()
         ask = Questions(self._log)
-        infos = self._topic_infos(ask)
+        # 1. topics
+        answers = self._topic_infos(ask)
         if ask.broker_error is None:
             if now_ms - self._last_read_ms > STALE_MS:
                 self.close()
             self._last_read_ms = now_ms
+        # 2. what all inputs share
         names = self._topics.ack_topics
         self._troubles = {}
-        ack_topics = [name for name in names.names() if name in infos.found]
+        ack_topics = [name for name in names.names() if name in answers.infos]
         ack_places = [TopicPartition(name, number) for name in ack_topics for number in self._acker_numbers]
         ack_topic_ends = self._bounds(ask, Bound.END, ack_places)
         # only now: a leader that did not answer for an end is one that is silent
         absent = ask(self._log.missing_brokers, topics_of_installation(self._topics)).value or ()
         missing = broker_names(absent)
-        views = [self._view(ask, infos, ack_topic_ends, number, missing) for number in self._acker_numbers]
-        waiting = infos.require(names.due, names.verdict) or ask(
-            self._waiting_reader.read, infos.found[names.due]
+        views = [self._view(ask, answers, ack_topic_ends, number, missing) for number in self._acker_numbers]
+        waiting = answers.why_missing(names.due, names.verdict) or ask(
+            self._waiting_reader.read, answers.infos[names.due]
         )
         ackers = if_it_lives(ask(self._log.members, self._topics.acker.group), missing)
         workers = if_it_lives(ask(self._log.members, self._topics.acker.replay_group), missing)
         queries = {
-            group: infos.require(names.init) or ask(live_query, self._log, self._topics, group, now_ms)
+            group: answers.why_missing(names.init) or ask(live_query, self._log, self._topics, group, now_ms)
             for group in {input.group for input in self._inputs}
         }
         members_by_group = {group: ask(self._log.members, group).value or () for group in queries}
@@ -563,6 +566,7 @@ class Overview:
             self._topics.acker.group: ackers.value or (),
             self._topics.acker.replay_group: workers.value or (),
         }
+        # 3. inputs
         partitions: list[PartitionState] = []
         read_though_stopped: dict[str, str] = {}
         for input in self._inputs:
@@ -573,26 +577,26 @@ class Overview:
                 read_though_stopped[input.name] = read_though_stopped_text(input)
             processes = LiveProcesses(query_lives, ackers.then(len), workers.then(len), missing, is_read)
             letter_topic = input.dead_letter.topic
-            dead = infos.require(letter_topic) or ask(
-                self._letter_readers[input.name].read, infos.found[letter_topic]
+            dead = answers.why_missing(letter_topic) or ask(
+                self._letter_readers[input.name].read, answers.infos[letter_topic]
             )
             partitions += [
                 partition_state(input, partition, views, ends, waiting, dead, processes, now_ms)
-                for partition, ends in self._ends(ask, infos, input)
+                for partition, ends in self._ends(ask, answers, input)
             ]
         of_no_input = [] if waiting.value is None else self._of_no_input(waiting.value.due)
-        not_readable = infos.require(names.init, names.ack)
+        not_readable = answers.why_missing(names.init, names.ack)
         ack_ends = [not_readable or self._ack_ends(ack_topic_ends, number) for number in self._acker_numbers]
         standing = self._standing(ask, ack_topic_ends, views, waiting, now_ms)
         # asked for its troubles alone: a leaderless partition of a dead-letter topic holds up replays
         letter_topics = {input.dead_letter.topic for input in self._inputs}
-        for name in letter_topics & infos.found.keys():
-            numbers = range(infos.found[name].partitions)
+        for name in letter_topics & answers.infos.keys():
+            numbers = range(answers.infos[name].partitions)
             self._bounds(ask, Bound.END, [TopicPartition(name, number) for number in numbers])
         return Snapshot(
             at_ms=now_ms,
             partitions=partitions,
-            missing=infos.missing,
+            missing=answers.missing,
             broker_error=ask.broker_error,
             refused=ask.refused,
             of_no_input=of_no_input,
@@ -708,7 +712,7 @@ class Overview:
         for letters in self._letter_readers.values():
             letters.close()
 
-    def _topic_infos(self, ask: Questions) -> _Infos:
+    def _topic_infos(self, ask: Questions) -> _TopicAnswers:
         """Ask for all topics at once; where one refuses, for the ack topics and those of each input alone."""
         names = self._topics.ack_topics
         ack_topics = [names.state, names.verdict, names.due, names.init, names.ack]
@@ -716,19 +720,19 @@ class Overview:
         all_topics = ack_topics.copy()
         for input_topics in topics_by_input:
             all_topics += input_topics
-        infos = _Infos()
+        answers = _TopicAnswers()
         answer = ask(self._log.topics, all_topics)
         if answer.value is not None:
-            infos.put(all_topics, answer)
-            return infos
+            answers.record(all_topics, answer)
+            return answers
         for some_topics in [ack_topics, *topics_by_input]:
-            infos.put(some_topics, ask(self._log.topics, some_topics))
-        return infos
+            answers.record(some_topics, ask(self._log.topics, some_topics))
+        return answers
 
     def _view(
         self,
         ask: Questions,
-        infos: _Infos,
+        answers: _TopicAnswers,
         ends: Mapping[TopicPartition, Reading[int]],
         number: int,
         missing: str,
@@ -736,7 +740,7 @@ class Overview:
         """Read what an acker partition has; `missing` names the brokers that are missing, empty: none is."""
         ack_topics = self._topics.ack_topics
         names = (ack_topics.state, ack_topics.verdict, ack_topics.init)
-        unknown = infos.require(*names)
+        unknown = answers.why_missing(*names)
         if unknown is not None:
             return unknown
         for name in names:
@@ -804,6 +808,7 @@ class Overview:
         return self._late_readers.find_standing(positions, first_young, ends_by_place, now_ms)
 
     def _late_text(self, partition: StandingPartition) -> str:
+        """Describe a partition of which the reader is behind: it stands, or catches up."""
         number = partition.place.partition
         reader = f"acker partition {number} has read"
         if partition.place.topic == self._topics.ack_topics.verdict:
@@ -832,19 +837,21 @@ class Overview:
             if replays
         ]
 
-    def _ends(self, ask: Questions, infos: _Infos, input: Input) -> Iterator[tuple[int | None, Ends]]:
+    def _ends(
+        self, ask: Questions, answers: _TopicAnswers, input: Input
+    ) -> Iterator[tuple[int | None, Ends]]:
         """Yield each partition of an input with its ends; None where its partitions cannot be counted."""
-        unknown = infos.require(input.topic)
+        unknown = answers.why_missing(input.topic)
         if unknown is not None:
             yield None, Ends(unknown, unknown, unknown, unknown)
             return
-        numbers = range(infos.found[input.topic].partitions)
+        numbers = range(answers.infos[input.topic].partitions)
         places = [TopicPartition(input.topic, number) for number in numbers]
         starts = self._bounds(ask, Bound.START, places)
         ends = self._bounds(ask, Bound.STABLE_END, places)
         copies = [TopicPartition(input.replay_topic, number) for number in numbers]
-        copies_unknown = infos.require(input.replay_topic)
-        if copies_unknown is None and infos.found[input.replay_topic].partitions < len(numbers):
+        copies_unknown = answers.why_missing(input.replay_topic)
+        if copies_unknown is None and answers.infos[input.replay_topic].partitions < len(numbers):
             copies_unknown = Reading(
                 unknown=f"replay topic {input.replay_topic} has fewer partitions than {input.topic}; run"
                 " `windhover topics create`"
@@ -863,8 +870,8 @@ class Overview:
                     end=ends[place],
                     copies_end=copies_ends[copy],
                     committed=Reading(commit, commits.unknown),
-                    topic_id=infos.id_of(input.topic),
-                    copies_topic_id=infos.id_of(input.replay_topic),
+                    topic_id=answers.id_of(input.topic),
+                    copies_topic_id=answers.id_of(input.replay_topic),
                 ),
             )
 
@@ -893,16 +900,19 @@ class _LastingReader(Generic[T]):
     def __init__(self, make: Callable[[TopicInfo], _Reads[T]]) -> None:
         self._make = make
         self._reader: _Reads[T] | None = None
-        self._read_from = "", 0
+        # id and number of partitions of the topic that the reader was made for
+        self._made_for = "", 0
 
     def read(self, info: TopicInfo) -> T:
-        if self._read_from != (info.id, info.partitions):
+        """Read by the reader of a topic, which is made first if the topic is another one now."""
+        if self._made_for != (info.id, info.partitions):
             self.close()
         if self._reader is None:
-            self._reader, self._read_from = self._make(info), (info.id, info.partitions)
+            self._reader = self._make(info)
+            self._made_for = info.id, info.partitions
         try:
             return self._reader.read()
-        except NotWhole:
+        except NotWhole:  # the next call reads on
             raise
         except WindhoverError:
             self.close()
@@ -915,10 +925,14 @@ class _LastingReader(Generic[T]):
 
 
 class Questions:
-    """Asks, and makes what goes wrong an unknown value. Once the broker is away, nothing more is asked.
+    """Asks the log, and makes an error an unknown value: ``ask(log.committed, group, places)``.
 
-    It is away when it does not answer for topics, which any broker could. Of several brokers one may be
-    silent, so the questions should share a deadline (`Log.share_deadline`).
+    Once no broker answers for topics, which any of them could, nothing more is asked. Of several brokers one
+    may be silent, so the questions should share a deadline (`Log.share_deadline`).
+
+    Attributes:
+        broker_error: why no broker answered for topics; None: one did.
+        refused: the first right that was missing; None: none was.
     """
 
     def __init__(self, log: Log) -> None:
@@ -927,6 +941,7 @@ class Questions:
         self.refused: NotAuthorized | None = None
 
     def __call__(self, question: Callable[P, T], *args: P.args, **options: P.kwargs) -> Reading[T]:
+        """Call a method of the log; return its answer, or why that is unknown."""
         if self.broker_error is not None:
             return Reading(unknown=str(self.broker_error))
         try:
@@ -942,37 +957,38 @@ class Questions:
             return Reading(unknown=str(error))
 
 
-class _Infos:
+class _TopicAnswers:
     """Which topics there are, and why others are unknown.
 
     Attributes:
-        found: the topics that exist, by name.
+        infos: the topics that exist, by name.
     """
 
     def __init__(self) -> None:
-        self.found: dict[str, TopicInfo] = {}
-        self._why: dict[str, str] = {}
+        self.infos: dict[str, TopicInfo] = {}
+        self._reasons: dict[str, str] = {}  # by the name of a topic that is missing, or unknown
 
     def id_of(self, name: str) -> str:
         """Return Kafka's id of a topic; empty: the topic is unknown."""
-        return self.found[name].id if name in self.found else ""
+        return self.infos[name].id if name in self.infos else ""
 
     @property
     def missing(self) -> list[str]:
-        return sorted(name for name, why in self._why.items() if why == MISSING.format(name))
+        """The topics that do not exist."""
+        return sorted(name for name, why in self._reasons.items() if why == MISSING.format(name))
 
-    def put(self, names: Sequence[str], infos: Reading[Mapping[str, TopicInfo]]) -> None:
-        """Take in the answer to a question for some topics."""
-        self.found.update(infos.value or {})
+    def record(self, names: Sequence[str], infos: Reading[Mapping[str, TopicInfo]]) -> None:
+        """Record the answer to a question for some topics."""
+        self.infos.update(infos.value or {})
         for name in names:
-            if name not in self.found:
-                self._why[name] = infos.unknown or MISSING.format(name)
+            if name not in self.infos:
+                self._reasons[name] = infos.unknown or MISSING.format(name)
 
-    def require(self, *names: str) -> Reading[Any] | None:
+    def why_missing(self, *names: str) -> Reading[Any] | None:
         """Return an unknown reading if one of some topics is missing; None: all are there."""
         for name in names:
-            if name in self._why:
-                return Reading(unknown=self._why[name])
+            if name in self._reasons:
+                return Reading(unknown=self._reasons[name])
         return None
 
 
@@ -985,7 +1001,7 @@ class _Death(NamedTuple):
 
 
 class _DeadLetters:
-    """Which letters of a topic were not handled, by the partition of their origin."""
+    """Which dead letters of a topic nobody has handled, by the partition of their records."""
 
     def __init__(self, log: Log, info: TopicInfo, read_max: int) -> None:
         places = [TopicPartition(info.name, number) for number in range(info.partitions)]
@@ -993,27 +1009,32 @@ class _DeadLetters:
         self._log = log
         self._places = places
         self._follower = Follower(log, places, read_max, on_damage=pass_damage)
-        self._letters: dict[tuple[int, int], _Death] = {}
-        """By the place of the letter, its partition and offset."""
+        # by the partition and offset of the letter itself
+        self._deaths: dict[tuple[int, int], _Death] = {}
 
     def read(self) -> Dead:
-        """Return those of each partition; `NotWhole`: not all were read."""
+        """Read what is new; return the letters of each partition, and under None those of all.
+
+        Raises:
+            NotWhole: not all was read.
+        """
         for record in self._follower.read():
             parsed = parse_letter(record)
             if isinstance(parsed, Letter) and not parsed.is_note:
+                # -1: the letter does not say of which record it is
                 _, partition, offset = parse_location(parsed.lineage.origin) or ("", parsed.partition, -1)
-                self._letters[parsed.partition, parsed.offset] = _Death(partition, offset, parsed.died_ms)
+                self._deaths[parsed.partition, parsed.offset] = _Death(partition, offset, parsed.died_ms)
             elif isinstance(parsed, Mark):  # somebody has handled the letter
                 _, partition, offset = parse_location(parsed.letter) or ("", -1, -1)
-                self._letters.pop((partition, offset), None)
+                self._deaths.pop((partition, offset), None)
         if not self._follower.is_whole:
             raise NotWhole(not_whole(self._topic, self._follower))
         # retention takes letters that were read long ago
-        starts = self._log.bounds(Bound.START, self._places).offsets if self._letters else {}
-        for number, offset in list(self._letters):
+        starts = self._log.bounds(Bound.START, self._places).offsets if self._deaths else {}
+        for number, offset in list(self._deaths):
             if offset < starts.get(TopicPartition(self._topic, number), 0):
-                del self._letters[number, offset]
-        deaths = np.array(list(self._letters.values()), np.int64).reshape(-1, 3)
+                del self._deaths[number, offset]
+        deaths = np.array(list(self._deaths.values()), np.int64).reshape(-1, 3)
         partitions, offsets, died_ms = deaths.T
         dead: dict[int | None, DeadRecords] = {None: DeadRecords(offsets, died_ms)}
         for partition in np.unique(partitions).tolist():
@@ -1022,4 +1043,5 @@ class _DeadLetters:
         return dead
 
     def close(self) -> None:
+        """Close what reads the topic."""
         self._follower.close()

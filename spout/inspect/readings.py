@@ -105,8 +105,8 @@ def joined(use: Callable[..., U | None], *readings: Reading[Any]) -> Reading[U]:
 def without_old_zero(reading: Reading[U], age_ms: int, why: str = NO_ACKER_WORKS) -> Reading[U]:
     """Return a reading as it is, but an unknown one for "nothing" that was read from an old State.
 
-    An old State lacks records: more may have come since. `age_ms` is how long ago it was whole; 0: it is.
-    `why` says what keeps it from being written.
+    An old State lacks records: more may have come since. `age_ms` is how long ago nothing was
+    missing from it; 0: nothing is. `why` says what keeps a newer one from being written.
     """
     if reading.value or reading.unknown or age_ms < OLD_MS:
         return reading
@@ -114,10 +114,10 @@ def without_old_zero(reading: Reading[U], age_ms: int, why: str = NO_ACKER_WORKS
 
 
 def if_it_lives(reading: Reading[U], missing: str) -> Reading[U]:
-    """Return a reading as it is, but an unknown one for "nobody lives" while a broker is missing.
+    """Return whether, or how many, live; but unknown in place of "nobody" while a broker is missing.
 
-    That somebody lives is known even then. A process may wait for the broker, and what it last wrote may be
-    on it. `missing` names the broker, as `broker_names` does; empty: none is missing.
+    A process may wait for that broker, and its last sign of life may be there. That somebody lives
+    is known even then. `missing` names the broker, as `broker_names` does; empty: none is missing.
     """
     if not missing or reading.unknown or reading.value:
         return reading
@@ -208,7 +208,7 @@ class SourceProgress:
 
     Attributes:
         was_emitted: whether any session ever emitted from the source or took it.
-        first: the first position of its present generation.
+        generation_start: the first position of its present generation.
         emitted_to: behind the last emitted position.
         ranges: the open ranges, in no order.
         whole_to_ms: wall time since which more may have been emitted, as no State has it; None: none was.
@@ -216,7 +216,7 @@ class SourceProgress:
     """
 
     was_emitted: bool
-    first: int
+    generation_start: int
     emitted_to: int
     ranges: Sequence[OpenRange]
     whole_to_ms: int | None = None
@@ -238,15 +238,18 @@ class SourceProgress:
     @property
     def blocking(self) -> OpenRange | None:
         """The range with the lowest open position of the generation, which no commit can pass."""
-        present = [range for range in self.ranges if range.first >= self.first]
+        present = [range for range in self.ranges if range.first >= self.generation_start]
         return min(present, key=lambda range: range.first, default=None)
 
 
 def first_present(announced: SourceGeneration, topic_id: str) -> tuple[int, bool]:
     """Return the first position of what is in a source's log now, and whether its topic was created again.
 
-    Then its records are emitted in the generation that follows, and none of them was yet. `topic_id` is
-    Kafka's of the topic now; empty: unknown.
+    If it was, its records are emitted in the next generation, and none of them was yet.
+
+    Args:
+        announced: the source as a session announced it.
+        topic_id: Kafka's id of the topic now; empty: it is unknown, and taken for that of then.
     """
     if topic_id in ("", announced.topic_id):
         return announced.from_, False
@@ -281,14 +284,23 @@ def source_progress(
     as_of_ms = min(times_ms, default=None)
 
     if not generations:
-        return Reading(SourceProgress(False, 0, 0, (), whole_to_ms), as_of_ms=as_of_ms)
+        nothing_emitted = SourceProgress(
+            was_emitted=False, generation_start=0, emitted_to=0, ranges=(), whole_to_ms=whole_to_ms
+        )
+        return Reading(nothing_emitted, as_of_ms=as_of_ms)
     newest = max(generations, key=lambda generation: generation.generation)
-    first, is_recreated = first_present(newest, topic_id)
-    if is_recreated:
-        progress = SourceProgress(False, first, first, ranges, whole_to_ms, newest.topic)
-        return Reading(progress, as_of_ms=as_of_ms)
-    emitted_to = max([first, *(view.watermark(source) for view in readable)])
-    progress = SourceProgress(True, first, emitted_to, ranges, whole_to_ms)
+    generation_start, is_recreated = first_present(newest, topic_id)
+    emitted_to = generation_start
+    if not is_recreated:
+        emitted_to = max([generation_start, *(view.watermark(source) for view in readable)])
+    progress = SourceProgress(
+        was_emitted=not is_recreated,
+        generation_start=generation_start,
+        emitted_to=emitted_to,
+        ranges=ranges,
+        whole_to_ms=whole_to_ms,
+        recreated=newest.topic if is_recreated else "",
+    )
     return Reading(progress, as_of_ms=as_of_ms)
 
 
@@ -306,8 +318,8 @@ def late_counts(views: Sequence[Reading[AckerView]], group: str) -> Reading[Late
             why = LEFT_OUT_OF_STATE if view.value.too_late else FORMER_STATE
             return Reading(unknown=why.format(number))
         notes = [note for note in (total.last, counts.last) if note is not None]
-        last = max(notes, key=lambda note: note.wall, default=None)
-        total = LateCounts(total.roots + counts.roots, total.rows + counts.rows, last)
+        newest = max(notes, key=lambda note: note.wall, default=None)
+        total = LateCounts(total.roots + counts.roots, total.rows + counts.rows, newest)
     return Reading(total)
 
 
@@ -432,12 +444,13 @@ def partition_state(
         progress = source_progress(views, source_of(input.id, partition), ends.topic_id)
         copies = source_progress(views, source_of(input.id, partition, replay=True), ends.copies_topic_id)
     emitted_to = progress.then(_emitted_to_offset)
-    pending = joined(lambda own, copied: int(own.pending + copied.pending), progress, copies)
+    pending = joined(lambda records, replayed: int(records.pending + replayed.pending), progress, copies)
     whole_to_ms = progress.then(lambda source: source.whole_to_ms).value
     age_ms = 0 if whole_to_ms is None else now_ms - whole_to_ms
     why_old = why_state_is_old(lives.ackers, lives.missing_brokers)
 
     def by_now(reading: Reading[U]) -> Reading[U]:
+        """Return a figure; where it is 0 of an old State, it is unknown: there may be more by now."""
         return without_old_zero(reading, age_ms, why_old)
 
     def of_pending(use: Callable[..., int]) -> Reading[int]:
@@ -446,9 +459,9 @@ def partition_state(
         return figure if pending.value else by_now(figure)
 
     def oldest_ms(*, in_state: bool) -> Reading[int]:
-        def older(own: SourceProgress, copied: SourceProgress) -> int:
-            own_ms = own.oldest_ms(now_ms, in_state=in_state)
-            return max(own_ms, copied.oldest_ms(now_ms, in_state=in_state))
+        def older(records: SourceProgress, replayed: SourceProgress) -> int:
+            age_ms = records.oldest_ms(now_ms, in_state=in_state)
+            return max(age_ms, replayed.oldest_ms(now_ms, in_state=in_state))
 
         return of_pending(older)
 
@@ -473,17 +486,17 @@ def partition_state(
     stopped = "" if lives.is_read else input.stopped
     why = _recreated(input, progress, copies)
     if why is None:
-        why = _why(blocking, emitted_to, ends.committed, lives, now_ms, stopped)
+        why = _why_commit_waits(blocking, emitted_to, ends.committed, lives, now_ms, stopped)
     return PartitionState(
         source=f"{input.name}/{'?' if partition is None else partition}",
         group=input.group,
-        emitted=by_now(progress.then(lambda source: source.emitted_to - source.first)),
+        emitted=by_now(progress.then(lambda source: source.emitted_to - source.generation_start)),
         emitted_to=by_now(emitted_to),
         end=ends.end,
         pending=by_now(pending),
         pending_max=input.max_spout_pending,
         oldest_ms=oldest_ms(in_state=False),
-        in_state=of_pending(lambda own, copied: own.in_state + copied.in_state),
+        in_state=of_pending(lambda records, replayed: records.in_state + replayed.in_state),
         oldest_in_state_ms=oldest_ms(in_state=True),
         blocking=blocking.then(lambda range: int(offset_of(range.first))),
         why=why,
@@ -497,7 +510,7 @@ def partition_state(
         query_lives=lives.query,
         ackers=lives.ackers,
         replay_workers=lives.replay_workers,
-        replays_wait=waiting.then(lambda replays: _stopped(input, partition, replays)),
+        replays_wait=waiting.then(lambda replays: _why_replays_stop(input, partition, replays)),
         too_late=too_late,
         dropped_rows=dropped_rows,
         stopped=stopped,
@@ -535,7 +548,7 @@ def _age_of_oldest(
     times_ms = [reading.as_of_ms for reading in (progress, copies) if reading.as_of_ms]
     # a State may be written while the others are read, so it can be younger than `now_ms`
     age_ms = max([0, *(now_ms - time_ms for time_ms in times_ms)])
-    return joined(lambda _own, _copied: age_ms, progress, copies)
+    return joined(lambda _records, _replayed: age_ms, progress, copies)
 
 
 def _lag(
@@ -577,7 +590,7 @@ def _recreated(
     )
 
 
-def _why(
+def _why_commit_waits(
     blocking: Reading[OpenRange],
     emitted_to: Reading[int],
     committed: Reading[int],
@@ -585,15 +598,15 @@ def _why(
     now_ms: int,
     stopped: str,
 ) -> Reading[str]:
-    """Describe what blocks the commit; without a query the clock of timeouts is stopped.
+    """Describe what blocks the commit; empty: all that was emitted is committed.
 
-    `stopped`: why the input is stopped on purpose; empty: it is not.
+    `stopped` says why the input is stopped on purpose; empty: it is not.
     """
-
     if blocking.value is not None:
         return joined(lambda range, _emitted: _why_open(range, lives, now_ms), blocking, emitted_to)
 
-    def why_not_committed(_none: None, emitted_to: int | None, committed: int | None) -> str:
+    # `blocking` has no value: it is joined so that where it is unknown, so is the reason
+    def why_not_committed(_blocking: None, emitted_to: int | None, committed: int | None) -> str:
         if emitted_to is None or committed is None or committed >= emitted_to:
             return ""
         settled = "all is settled, and not committed yet"
@@ -618,7 +631,7 @@ def _why_open(range: OpenRange, lives: LiveProcesses, now_ms: int) -> str:
     return f"open for {span(max(0, now_ms - range.emitted_ms))}{where}, {timeout}"
 
 
-def _stopped(input: Input, partition: int | None, waiting: Waiting) -> str:
+def _why_replays_stop(input: Input, partition: int | None, waiting: Waiting) -> str:
     """Describe why replays of a partition are not made when they are due; empty if they are."""
     pause = waiting.pauses.get(input.id)
     if pause is not None:

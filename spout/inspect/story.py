@@ -144,7 +144,7 @@ class TracedEmission:
 
     @property
     def state(self) -> str:
-        """What became of it, as far as acker and verdicts show."""
+        """What became of the emission, as far as acker and verdicts show."""
         if self.verdict is not None:
             return self.verdict.name.value
         if self.open is not None:
@@ -211,34 +211,38 @@ def facts_of(evidence: Evidence, now_ms: int) -> dict[str, Any]:
         "passed_calls": [
             _passed_row(emission, call) for emission in evidence.emissions for call in emission.passed
         ],
-        "waiting": [_waiting(due, now_ms) for due in evidence.dues.values()],
+        "waiting": [_due_row(due, now_ms) for due in evidence.dues.values()],
         "dead_letters": [
-            _letter(letter) | {"stack": evidence.stacks.get(letter.place, "")}
+            _letter_row(letter) | {"stack": evidence.stacks.get(letter.place, "")}
             for letter in evidence.letters
             if not letter.is_note
         ],
-        "dropped": [_letter(letter) for letter in evidence.letters if letter.is_note],
+        "dropped": [_letter_row(letter) for letter in evidence.letters if letter.is_note],
         "not_read": list(evidence.notes),
     }
 
 
-def is_of(letter: Letter, last: TracedEmission) -> bool:
-    """Return whether a letter was written after an emission was lost; True for a letter without history.
+def is_letter_of(letter: Letter, emission: TracedEmission) -> bool:
+    """Return whether a letter was written since an emission was lost; True for a letter without history.
 
     After a rewind the record has the same place once more, and may have a letter of the generation before; of
-    which one a letter is, is unknown without the verdict.
+    which one a letter is, is unknown without the verdict: then it is called of none.
     """
-    if last.loss is None and not last.copy and generation_of(last.root.position):
+    is_rewound = not emission.copy and generation_of(emission.root.position) > 0
+    if is_rewound and emission.loss is None:
         return False
-    return follows(letter.history, last)
+    return may_follow(letter.history, emission)
 
 
-def follows(history: Sequence[Loss], last: TracedEmission) -> bool:
-    """Return whether a copy or a letter may come after an emission that was lost, by its history."""
-    lost_ms = None if last.loss is None else last.loss.emitted_ms
-    return not history or any(
-        loss.root == last.place and lost_ms in (None, loss.emitted_ms) for loss in history
-    )
+def may_follow(history: Sequence[Loss], emission: TracedEmission) -> bool:
+    """Return whether a copy or a letter with this history may come after an emission that was lost.
+
+    Without a history it may. Without the verdict of the emission its place decides.
+    """
+    if not history:
+        return True
+    emitted_ms = None if emission.loss is None else emission.loss.emitted_ms
+    return any(loss.root == emission.place and emitted_ms in (None, loss.emitted_ms) for loss in history)
 
 
 def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
@@ -246,60 +250,108 @@ def attempts_of(evidence: Evidence, now_ms: int) -> list[dict[str, Any]]:
 
     A blocked record is emitted again in every `hold`: what is between two emissions that the same record
     blocked `repeats` them, and need not be shown.
+
+    The rows are in this order: emissions of the record in former generations; losses of then that
+    only a history has; copies of then, and the present emission of the record; losses since that
+    only a history has; copies since.
     """
-    losses = {loss.root: loss for loss in evidence.history}
+    emissions = evidence.emissions
+    # 1. a row for each emission, and which losses these rows show, by root and time of emission
+    loss_by_root = {loss.root: loss for loss in evidence.history}
+    shown_losses: set[tuple[str, int]] = set()
+    for emission in emissions:
+        if emission.loss is not None:
+            shown_losses.add((emission.place, emission.loss.emitted_ms))
     rows: list[dict[str, Any]] = []
-    named = {(one.place, one.loss.emitted_ms) for one in evidence.emissions if one.loss is not None}
-    for one in evidence.emissions:
+    for emission in emissions:
         # after a rewind it is unknown without the verdict of which generation a loss is
-        is_rewound = generation_of(one.root.position) and not one.copy
-        loss = losses.get(one.place) if one.state in (SETTLED, UNKNOWN) and not is_rewound else None
-        named |= {(loss.root, loss.emitted_ms)} if loss is not None else set()
-        rows.append(_row(one, loss, now_ms))
-    past = [loss for loss in _merged(evidence.history) if (loss.root, loss.emitted_ms) not in named]
-    firsts = [at for at, one in enumerate(evidence.emissions) if not one.copy]
-    begun_ms = _begun_ms(evidence.emissions[firsts[-1]]) if firsts else None
-    later = [_past_row(loss) for loss in past if begun_ms is not None and loss.emitted_ms >= begun_ms]
-    earlier = [_past_row(loss) for loss in past if begun_ms is None or loss.emitted_ms < begun_ms]
-    former, present = max(0, len(firsts) - 1), firsts[-1] + 1 if firsts else 0
-    rows = [*rows[:former], *earlier, *rows[former:present], *later, *rows[present:]]
-    blocked = [row["error"] == HELD and row["message"] for row in rows]
-    return [
-        {**row, "repeats": bool(by) and blocked[max(0, at - 1) : at + 2].count(by) == 3}
-        for at, (row, by) in enumerate(zip(rows, blocked, strict=True))
-    ]
+        is_rewound = not emission.copy and generation_of(emission.root.position) > 0
+        loss = None
+        if emission.state in (SETTLED, UNKNOWN) and not is_rewound:
+            loss = loss_by_root.get(emission.place)
+        if loss is not None:
+            shown_losses.add((loss.root, loss.emitted_ms))
+        rows.append(_row(emission, loss, now_ms))
+
+    # 2. the losses that only a history has, before and since the present emission of the record
+    record_indices = [index for index, emission in enumerate(emissions) if not emission.copy]
+    present_since_ms = _present_since_ms(emissions[record_indices[-1]]) if record_indices else None
+    rows_before: list[dict[str, Any]] = []
+    rows_since: list[dict[str, Any]] = []
+    for loss in _merged(evidence.history):
+        if (loss.root, loss.emitted_ms) in shown_losses:
+            continue
+        is_since = present_since_ms is not None and loss.emitted_ms >= present_since_ms
+        (rows_since if is_since else rows_before).append(_past_row(loss))
+
+    # 3. all of them in order; the emissions of former generations of the record are the first
+    former_end = max(0, len(record_indices) - 1)
+    present_end = record_indices[-1] + 1 if record_indices else 0
+    return _with_repeats(
+        [
+            *rows[:former_end],
+            *rows_before,
+            *rows[former_end:present_end],
+            *rows_since,
+            *rows[present_end:],
+        ]
+    )
 
 
-def _begun_ms(present: TracedEmission) -> int | None:
-    """Return since when what was lost is of the present generation; None: what was lost is of former ones."""
+def _with_repeats(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows, each with whether the same record blocked it and both of its neighbours."""
+    # the message of a blocked emission names the record that blocks it; empty: it is not blocked
+    blocked_by = [row["message"] if row["error"] == HELD else "" for row in rows]
+    rows_with_repeats = []
+    for index, row in enumerate(rows):
+        neighbours = blocked_by[max(0, index - 1) : index + 2]
+        repeats = bool(blocked_by[index]) and neighbours.count(blocked_by[index]) == 3
+        rows_with_repeats.append({**row, "repeats": repeats})
+    return rows_with_repeats
+
+
+def _present_since_ms(present: TracedEmission) -> int | None:
+    """Return since when what was lost is of the present generation, wall time.
+
+    0: there is no former generation. None: nobody knows, so what was lost counts as of former ones.
+    """
     if not generation_of(present.root.position):
         return 0
     return None if present.loss is None else present.loss.emitted_ms
 
 
 def _merged(history: Sequence[Loss]) -> Sequence[Loss]:
-    """Return the losses of several joined histories, with one entry for those that all have dropped."""
+    """Return the losses of several joined histories, with one entry for those that all have left out.
+
+    A history has the first loss and the last ones; an entry stands for those between, and counts
+    them. What one history has left out, another may have.
+    """
     losses = [loss for loss in history if not left_out_by(loss)]
     if len(losses) == len(history):
         return losses
-    last = [loss for loss in history if left_out_by(loss)][-1]
-    ends = last.emitted_ms, last.attempt
-    earlier = [loss for loss in losses[1:] if loss.emitted_ms < last.emitted_ms]
-    between = [*earlier, *(loss for loss in losses[1:] if (loss.emitted_ms, loss.attempt) == ends)]
-    missing = left_out_by(last) - sum(loss.error != HELD for loss in between)
-    return losses if missing <= 0 else [*losses[:1], left_out_entry(last, missing), *losses[1:]]
+    entry = [loss for loss in history if left_out_by(loss)][-1]
+    known_count = 0
+    for loss in losses[1:]:
+        is_last_left_out = (loss.emitted_ms, loss.attempt) == (entry.emitted_ms, entry.attempt)
+        if loss.error != HELD and (loss.emitted_ms < entry.emitted_ms or is_last_left_out):
+            known_count += 1
+    missing_count = left_out_by(entry) - known_count
+    if missing_count <= 0:
+        return losses
+    return [*losses[:1], left_out_entry(entry, missing_count), *losses[1:]]
 
 
-def _row(one: TracedEmission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
-    if loss is not None:
-        return _past_row(loss)
-    found = one.open
+def _row(emission: TracedEmission, loss_in_history: Loss | None, now_ms: int) -> dict[str, Any]:
+    """Return the row of an emission; without its verdict a loss in a history tells what became of it."""
+    if loss_in_history is not None:
+        return _past_row(loss_in_history)
+    open_range = emission.open
     row: dict[str, Any] = {
-        "attempt": one.lineage.attempt,
-        "root": one.name,
-        "state": one.state,
-        "emitted": moment(found.emitted_ms) if found else None,
-        "age_ms": max(0, now_ms - found.emitted_ms) if found else None,
+        "attempt": emission.lineage.attempt,
+        "root": emission.name,
+        "state": emission.state,
+        "emitted": moment(open_range.emitted_ms) if open_range else None,
+        "age_ms": max(0, now_ms - open_range.emitted_ms) if open_range else None,
         "left_ms": None,
         "settled": "",
         "verdict": "",
@@ -307,14 +359,15 @@ def _row(one: TracedEmission, loss: Loss | None, now_ms: int) -> dict[str, Any]:
         "error": "",
         "message": "",
     }
-    if one.loss is not None:
-        row = _past_row(one.loss)
-    if one.verdict is not None:
-        row |= {"settled": moment(one.verdict.at_ms), "verdict": one.verdict.place}
-    return row | {"left_ms": found.left_ms if found else None}
+    if emission.loss is not None:
+        row = _past_row(emission.loss)
+    if emission.verdict is not None:
+        row |= {"settled": moment(emission.verdict.at_ms), "verdict": emission.verdict.place}
+    return row | {"left_ms": open_range.left_ms if open_range else None}
 
 
 def _past_row(loss: Loss) -> dict[str, Any]:
+    """Return the row of an emission that was lost."""
     return {
         "attempt": loss.attempt,
         "root": name_field(loss.root),
@@ -330,17 +383,23 @@ def _past_row(loss: Loss) -> dict[str, Any]:
     }
 
 
-def _waiting(due: Due, now_ms: int) -> dict[str, Any]:
-    becomes = f"dead letter ({UntrustedName(due.dead)})" if due.dead else f"attempt {due.attempt + 1}"
+def _due_row(due: Due, now_ms: int) -> dict[str, Any]:
+    """Return when a lost root is due, and what becomes of it then."""
+    becomes = f"attempt {due.attempt + 1}"
+    if due.dead == DeadReason.DROPPED:
+        becomes = "dropped"
+    elif due.dead:
+        becomes = f"dead letter ({UntrustedName(due.dead)})"
     return {
         "due": moment(due.due_ms),
         "in_ms": due.due_ms - now_ms,
         "attempt_lost": due.attempt,
-        "becomes": "dropped" if due.dead == DeadReason.DROPPED else becomes,
+        "becomes": becomes,
     }
 
 
 def _passed_row(emission: TracedEmission, call: PassedHere) -> dict[str, Any]:
+    """Return a call that did not return while it worked on an emission, and passed when made again."""
     return {
         "attempt": emission.lineage.attempt,
         "root": emission.name,
@@ -351,7 +410,8 @@ def _passed_row(emission: TracedEmission, call: PassedHere) -> dict[str, Any]:
     }
 
 
-def _letter(letter: Letter) -> dict[str, Any]:
+def _letter_row(letter: Letter) -> dict[str, Any]:
+    """Return a dead letter, and who has handled it; `handled` is empty where nobody has."""
     mark = letter.mark
     handled = ""
     if mark is not None:
@@ -366,6 +426,7 @@ def _letter(letter: Letter) -> dict[str, Any]:
 
 
 def _in_the_log(evidence: Evidence) -> str:
+    """Return whether the record is in its topic, and why not, in words."""
     if evidence.uncommitted:
         return "there, behind the begin of a transaction that is open"
     if not evidence.written:

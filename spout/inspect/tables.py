@@ -78,27 +78,34 @@ def with_config(command: str, config: Path | None) -> str:
     is_complete = "--config " in words or "--help " in words
     if config is None or is_complete or words.startswith(tuple(f"{name} " for name in OF_NO_FILE)):
         return command
-    is_argument = words.startswith(tuple(f"{name} " for name in OF_A_FILE))
-    return f"{command} {'' if is_argument else '--config '}{shlex.quote(str(config))}"
+    if words.startswith(tuple(f"{name} " for name in OF_A_FILE)):
+        return f"{command} {shlex.quote(str(config))}"  # these take the file as an argument
+    return f"{command} --config {shlex.quote(str(config))}"
 
 
 def with_configs(text: str, config: Path | None) -> str:
     """Return a text with its commands, which are between backticks, as `with_config` has them."""
-    return _QUOTED.sub(lambda found: f"`{with_config(found[1], config)}`", text)
+    return _QUOTED.sub(lambda match: f"`{with_config(match[1], config)}`", text)
 
 
 def cut_to(limit: int) -> Callable[[Any], str]:
     """Return a function that cuts a text to `limit` characters."""
-    return lambda value: text if len(text := str(value)) <= limit else text[: limit - 1] + "…"
+
+    def text_of(value: Any) -> str:
+        text = str(value)
+        return text if len(text) <= limit else text[: limit - 1] + "…"
+
+    return text_of
 
 
 def cut_message(limit: int) -> Callable[[Any], str]:
     """Return a function that cuts a cause's message to `limit` characters, but keeps the place at its end."""
 
     def text_of(value: Any) -> str:
-        if len(text := str(value)) <= limit:
+        text = str(value)
+        if len(text) <= limit:
             return text
-        message, place = without_place(text)
+        message, place = without_place(text)  # the place in the code is at the end of a message
         return message[: max(0, limit - 1 - len(place))] + "…" + place
 
     return text_of
@@ -166,6 +173,7 @@ def _yaml_escape(character: str) -> str:
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
+    """Print rows as a table, with what stdout's encoding lacks escaped."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -176,12 +184,13 @@ def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
         title = as_written(column.title, sys.stdout.encoding)
         table.add_column(title, justify=justify, overflow="fold")
     for row in rows:
-        texts = (
-            absent_text(column, row)
-            if row[column.key] is None
-            else as_written(sentence_line(column.text(row[column.key])), sys.stdout.encoding)
-            for column in columns
-        )
+        texts: list[str] = []
+        for column in columns:
+            value = row[column.key]
+            if value is None:
+                texts.append(absent_text(column, row))
+            else:
+                texts.append(as_written(sentence_line(column.text(value)), sys.stdout.encoding))
         table.add_row(*map(Text, texts))
     console = Console()
     if not console.is_terminal:  # a pipe has no width: nothing is folded there

@@ -63,8 +63,8 @@ from spout.inspect.story import (
     LoggedVerdict,
     PassedHere,
     TracedEmission,
-    follows,
-    is_of,
+    is_letter_of,
+    may_follow,
 )
 from spout.inspect.tables import UNKNOWN
 from spout.planning.session import SessionName
@@ -108,16 +108,19 @@ class Decided(NamedTuple):
     too_late: dict[Root, TooLate]
     passed: dict[Root, tuple[PassedHere, ...]]
 
-    def note(self, note: TooLate, roots: Iterable[Root]) -> None:
-        """Take in a note; one that names a root counts before one that only names its batch."""
+    def record_too_late(self, note: TooLate, roots: Iterable[Root]) -> None:
+        """Record what a note says of roots.
+
+        A note that names a root counts before one that only names its batch.
+        """
         for root in roots:
             if note.names(*root):
                 self.too_late[root] = note
             elif note.may_have_dropped(*root):
                 self.too_late.setdefault(root, note)
 
-    def note_calls(self, calls: Iterable[PassedCall], roots: Iterable[Root], at_ms: int) -> None:
-        """Take in the calls of one batch that passed; an acker has written that at `at_ms`."""
+    def record_calls(self, calls: Iterable[PassedCall], roots: Iterable[Root], at_ms: int) -> None:
+        """Record the calls of one batch that passed; an acker has written that at `at_ms`."""
         all_roots = list(roots)
         for call in calls:
             passed = PassedHere(call.bolt, call.error, call.how, at_ms)
@@ -143,6 +146,7 @@ class AckTopicSearch:
         self._partitions = partitions
 
     def acker_of(self, root: Root) -> int:
+        """Return the acker partition of a root."""
         return acker_partition(root.source, root.position, self._partitions)
 
     def is_announced(self, root: Root, from_offset: int) -> bool:
@@ -214,12 +218,12 @@ class AckTopicSearch:
                     continue
                 too_late = read_too_late(record.headers)
                 if too_late is not None:
-                    decided.note(too_late, own_roots)
+                    decided.record_too_late(too_late, own_roots)
                 passed = read_passed_calls(record.headers)
                 # an acker that begins again may write a note twice
                 if passed is not None and (passed.lane, passed.seq, acker) not in notes_counted:
                     notes_counted.add((passed.lane, passed.seq, acker))
-                    decided.note_calls(passed.calls, own_roots, record.timestamp_ms)
+                    decided.record_calls(passed.calls, own_roots, record.timestamp_ms)
         return decided
 
     def waiting(self, roots: Iterable[Root]) -> tuple[dict[Root, Due], DueFold[Due]]:
@@ -252,7 +256,7 @@ class Trail:
         self._limits = topics.replay.limits
         self._records_max = records_max
         acker = topics.acker
-        self._observer = ViewReader(log, acker.topics, acker.partitions, acker.limits)
+        self._view_reader = ViewReader(log, acker.topics, acker.partitions, acker.limits)
 
     def follow(self, followed: InputRecord) -> Evidence:
         """Read everything about one record; what a missing topic would have is unknown.
@@ -277,6 +281,10 @@ class Trail:
         return self._follow(followed, infos)
 
     def _follow(self, followed: InputRecord, infos: Mapping[str, TopicInfo | None]) -> Evidence:
+        """Read everything about a record once, in the steps of `follow`.
+
+        `infos` are by the name of the topic; None: it is missing.
+        """
         missing = frozenset(name for name, info in infos.items() if info is None)
         tails = Tails(self._log, self._limits.operation_timeout_ms, self._records_max, missing=missing)
         input = followed.input
@@ -297,7 +305,7 @@ class Trail:
 
         # 2. the ackers' state of each emission
         ack_topics = AckTopicSearch(tails, self._topics.ack_topics, self._topics.acker.partitions)
-        reader = _Emissions(self._observer, ack_topics, tails, infos)
+        reader = _Emissions(self._view_reader, ack_topics, tails, infos)
         emissions = reader.of(followed, copies, is_written=followed.offset < end)
 
         # 3. verdicts, and what waits; 4. of a root that timed out, what was acked
@@ -417,7 +425,7 @@ class Trail:
         """Return how many roots of an input are open; `Unreachable`: an acker has no State."""
         pending_count = 0
         for number in range(self._topics.acker.partitions):
-            view = self._observer.view(number)
+            view = self._view_reader.view(number)
             if view is None:
                 raise Unreachable(NO_STATE.format(number))
             for open_range in view.open_ranges():
@@ -575,12 +583,12 @@ class _Emissions:
 
     def __init__(
         self,
-        observer: ViewReader,
+        view_reader: ViewReader,
         ack_topics: AckTopicSearch,
         tails: Tails,
         infos: Mapping[str, TopicInfo | None],
     ) -> None:
-        self._observer = observer
+        self._view_reader = view_reader
         self._ack_topics = ack_topics
         self._tails = tails
         self._infos = infos
@@ -657,13 +665,13 @@ class _Emissions:
         acker = self._ack_topics.acker_of(root)
         if acker in self._views:
             return self._views[acker]
-        names = self._observer.topics
+        names = self._view_reader.topics
         missing_topics = sorted(self._tails.missing & {names.state, names.verdict, names.init})
         view = None
         if missing_topics:
             self._tails.notes.append(f"what the acker has is unknown: it needs {', '.join(missing_topics)}")
         else:
-            view = self._observer.view(acker)
+            view = self._view_reader.view(acker)
             if view is None:
                 self._tails.notes.append(f"acker partition {acker} has no State: what it knows is unknown")
         self._views[acker] = view
@@ -687,8 +695,8 @@ def _by_generation(emissions: Sequence[TracedEmission]) -> list[TracedEmission]:
     earlier_copies = copies
     copies_of_present: list[TracedEmission] = []
     if present.loss is not None:
-        earlier_copies = [copy for copy in copies if not follows(copy.history, present)]
-        copies_of_present = [copy for copy in copies if follows(copy.history, present)]
+        earlier_copies = [copy for copy in copies if not may_follow(copy.history, present)]
+        copies_of_present = [copy for copy in copies if may_follow(copy.history, present)]
     return [*former, *earlier_copies, present, *copies_of_present]
 
 
@@ -699,7 +707,7 @@ def _is_nowhere(evidence: Evidence) -> bool:
     newest = evidence.emissions[-1]
     was_taken_over = newest.loss is not None and bool(evidence.taken_over)
     waits = newest.root in evidence.dues
-    has_letter = any(is_of(letter, newest) for letter in evidence.letters)
+    has_letter = any(is_letter_of(letter, newest) for letter in evidence.letters)
     return was_taken_over and not waits and not has_letter
 
 

@@ -153,68 +153,78 @@ class WaitingRoots:
     """Follows `_ack_due`, and the verdicts that are not in it yet."""
 
     def __init__(self, log: Log, topics: Topics, read_max: int) -> None:
-        """Begin at the log start, and where the workers are; a call reads at most `read_max` records of each
-        topic.
+        """Begin at the start of ``_ack_due``, and at the first verdicts that no worker has taken over.
+
+        A call of `read` reads at most `read_max` records of each topic.
         """
         numbers = range(topics.acker.partitions)
         names = topics.ack_topics
         self._log = log
         self._group = topics.acker.replay_group
         self._read_max = read_max
-        self._verdicts = [TopicPartition(names.verdict, number) for number in numbers]
+        self._verdict_places = [TopicPartition(names.verdict, number) for number in numbers]
         self._due_topic = names.due
         places = [TopicPartition(names.due, number) for number in numbers]
-        self._due = Follower(log, places, read_max, on_damage=pass_damage)
-        self._lost: dict[int, deque[_LostRoot]] = {number: deque() for number in numbers}
+        self._due_follower = Follower(log, places, read_max, on_damage=pass_damage)
+        # by verdict partition: lost roots that no worker has taken over, in the order of the log
+        self._lost_by_partition: dict[int, deque[_LostRoot]] = {number: deque() for number in numbers}
         # reads the verdicts that no worker has taken over, and where it began or is
         self._verdict_follower: Follower | None = None
         self._verdict_offsets: dict[TopicPartition, int] = {}
-        # of the last progress, by partition
+        # by verdict partition: when its worker wrote its last progress
         self._progress_times: dict[int, WriterTime] = {}
         ordered_inputs = frozenset(input.id for input in topics.inputs.values() if input.ordered)
         self._entries = _ShownEntries(ordered_inputs)
         self._fold = DueFold(self._entries.read_entry, self._entries)
 
     def read(self) -> Waiting:
-        """Return what waits.
+        """Read what is new, and return what waits.
 
         Raises:
             NotWhole: not all was read.
         """
-        for record in self._due.read():
-            self._put(record)
-        if not self._due.is_whole:
-            raise NotWhole(not_whole(self._due_topic, self._due))
+        # 1. what the workers have taken over
+        for record in self._due_follower.read():
+            self._read_record(record)
+        if not self._due_follower.is_whole:
+            raise NotWhole(not_whole(self._due_topic, self._due_follower))
+        # 2. up to where each worker has taken verdicts over
         what = "what is lost and not taken over"
-        starts = all_answers(self._log.bounds(Bound.START, self._verdicts), what)
-        ends = all_answers(self._log.bounds(Bound.STABLE_END, self._verdicts), what)
-        committed = self._log.committed(self._group, self._verdicts)
+        starts = all_answers(self._log.bounds(Bound.START, self._verdict_places), what)
+        ends = all_answers(self._log.bounds(Bound.STABLE_END, self._verdict_places), what)
+        committed = self._log.committed(self._group, self._verdict_places)
         # a worker that has written no progress begins at its group's commit
         progress_by_place = {
             place: self._fold.progress.get(place.partition) or Progress(committed.get(place, 0), 0)
-            for place in self._verdicts
+            for place in self._verdict_places
         }
         next_offsets = {
             place: max(progress.next, starts[place]) for place, progress in progress_by_place.items()
         }
-        follower = self._follow(next_offsets)
+        # 3. the lost roots in the verdicts from there on
+        follower = self._follower_from(next_offsets)
         for record in follower.read():
-            lost = self._lost[record.partition]
+            lost_roots = self._lost_by_partition[record.partition]
             for number, root in enumerate(_lost_roots(record)):
-                lost.append(_LostRoot(record.offset, number, root))
+                lost_roots.append(_LostRoot(record.offset, number, root))
             self._verdict_offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
         due_by_partition = Counter(partition for partition, _ in self._entries.waiting)
         partitions: list[ReplayPartition] = []
         for place, progress in progress_by_place.items():
-            lost = self._lost[place.partition]
+            lost_roots = self._lost_by_partition[place.partition]
             # of the verdict at `next` the worker has taken over the first `skip` roots
-            while lost and lost[0][:2] < (progress.next, progress.skip):
-                lost.popleft()
-            lag = max(0, ends[place] - next_offsets[place])
-            due_count = due_by_partition[place.partition]
-            partitions.append(ReplayPartition(due_count, len(lost), lag, next_offsets[place]))
+            first_untaken = (progress.next, progress.skip)
+            while lost_roots and (lost_roots[0].verdict_offset, lost_roots[0].number) < first_untaken:
+                lost_roots.popleft()
+            partition = ReplayPartition(
+                due=due_by_partition[place.partition],
+                untaken=len(lost_roots),
+                lag=max(0, ends[place] - next_offsets[place]),
+                next=next_offsets[place],
+            )
+            partitions.append(partition)
         if not follower.is_whole:
-            raise NotWhole(not_whole(self._verdicts[0].topic, follower))
+            raise NotWhole(not_whole(self._verdict_places[0].topic, follower))
         return Waiting(
             due=Counter(root.place for root in self._all_roots()),
             offsets=self._offsets(lambda root: root.offset),
@@ -226,22 +236,28 @@ class WaitingRoots:
             written=dict(self._progress_times),
         )
 
-    def _follow(self, next_offsets: Mapping[TopicPartition, int]) -> Follower:
+    def _follower_from(self, next_offsets: Mapping[TopicPartition, int]) -> Follower:
         """Return what reads the verdicts from `next_offsets` on, or from where it is already.
 
         A worker that took many verdicts over meanwhile is caught up with by a new follower, which does not
         read them.
         """
         offsets = self._verdict_offsets
-        is_late = any(offset - offsets.get(place, 0) >= SKIPPED_MIN for place, offset in next_offsets.items())
-        if self._verdict_follower is None or is_late:
+        is_far_behind = any(
+            offset - offsets.get(place, 0) >= SKIPPED_MIN for place, offset in next_offsets.items()
+        )
+        if self._verdict_follower is None or is_far_behind:
             if self._verdict_follower is not None:
                 self._verdict_follower.close()
             self._verdict_offsets = {
                 place: max(offset, offsets.get(place, 0)) for place, offset in next_offsets.items()
             }
             self._verdict_follower = Follower(
-                self._log, self._verdicts, self._read_max, first=self._verdict_offsets, on_damage=pass_damage
+                self._log,
+                self._verdict_places,
+                self._read_max,
+                first=self._verdict_offsets,
+                on_damage=pass_damage,
             )
         return self._verdict_follower
 
@@ -251,7 +267,8 @@ class WaitingRoots:
         yield from self._roots_not_taken_over()
 
     def _roots_not_taken_over(self) -> Iterator[_WaitingRoot]:
-        for lost_roots in self._lost.values():
+        """Yield the lost roots that no worker has taken over."""
+        for lost_roots in self._lost_by_partition.values():
             for lost in lost_roots:
                 yield lost.root
 
@@ -286,11 +303,11 @@ class WaitingRoots:
         return blocked
 
     def close(self) -> None:
-        self._due.close()
+        self._due_follower.close()
         if self._verdict_follower is not None:
             self._verdict_follower.close()
 
-    def _put(self, record: Record) -> None:
+    def _read_record(self, record: Record) -> None:
         """Take in a record of ``_ack_due``."""
         meaning = self._fold.put(record)
         if isinstance(meaning, Progress):

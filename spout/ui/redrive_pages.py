@@ -33,7 +33,7 @@ from spout.inspect.dead_letters import (
     redrive_details,
     redrive_rows,
 )
-from spout.inspect.letter_rows import LIST, REDRIVES, FoundLetter, letter_row, sample_of
+from spout.inspect.letter_rows import LIST, REDRIVES, InputLetter, letter_row, sample_of
 from spout.inspect.tables import Column
 from spout.ui.jobs import Actions, RedriveJobs
 from spout.ui.requests import (
@@ -69,7 +69,7 @@ class _Selection(NamedTuple):
 
     query: LetterQuery
     filters: list[tuple[Input, Filter]]
-    letters: Sequence[FoundLetter]
+    letters: Sequence[InputLetter]
     total: int
 
 

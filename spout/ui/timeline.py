@@ -14,7 +14,7 @@ from acker.kafka.port import Record
 from acker.untrusted import Untrusted, UntrustedName
 from acker.wire.verdict import Verdict
 from replay.records.due import Loss, left_out_by
-from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_of
+from spout.inspect.story import Evidence, TracedEmission, attempts_of, is_letter_of
 
 LANES_MAX: Final = 20
 """How many attempts are drawn, the latest ones; the table of events has all."""
@@ -141,7 +141,7 @@ def _lane_of(evidence: Evidence, emission: TracedEmission, loss_in_history: Loss
         events.append(LaneEvent(due.due_ms, EventKind.DUE, text))
     if emission is evidence.emissions[-1]:
         for letter in evidence.letters:
-            if is_of(letter, emission):
+            if is_letter_of(letter, emission):
                 text = f"dead letter {letter.place} ({UntrustedName(letter.dead)})"
                 events.append(LaneEvent(letter.died_ms, EventKind.DEAD, text))
     return Lane(emission.lineage.attempt, emission.name, emission.state, events)

@@ -177,8 +177,8 @@ MUTANTS = (
     Mutant(
         "a-foreseen-cause-is-new",
         "spout/inspect/failures.py",
-        "if has_rule(self._rules[name], lost):",
-        "if False and has_rule(self._rules[name], lost):",
+        "if has_rule(self._rules_by_name[name], lost):",
+        "if False and has_rule(self._rules_by_name[name], lost):",
         "tests/unit/spout/ui/test_attention.py::test_a_cause_for_which_the_file_has_a_rule_is_no_new_one",
         "a monitor would warn of what the file expects",
     ),
@@ -1382,7 +1382,7 @@ MUTANTS = (
     Mutant(
         "a-record-that-was-too-late-is-not-done",
         "spout/inspect/diagnosis.py",
-        "if last.is_late:",
+        "if emission.is_late:",
         "if False:",
         "tests/unit/spout/inspect/test_too_late_views.py"
         "::test_a_record_that_was_too_late_for_its_window_is_not_called_done",
@@ -1551,8 +1551,8 @@ MUTANTS = (
     Mutant(
         "a-letter-is-of-the-generation-that-was-lost",
         "spout/inspect/story.py",
-        "loss.root == last.place and lost_ms in (None, loss.emitted_ms) for",
-        "loss.root == last.place for",
+        "loss.root == emission.place and emitted_ms in (None, loss.emitted_ms) for",
+        "loss.root == emission.place for",
         "tests/unit/spout/inspect/test_diagnosis.py"
         "::test_what_a_rewind_emits_again_is_no_dead_letter_before_it_dies_again",
         "the letter of an earlier generation would be replayed beside the record that waits for its replay",
@@ -1690,8 +1690,8 @@ MUTANTS = (
     Mutant(
         "a-forged-place-is-no-command",
         "spout/inspect/diagnosis.py",
-        'return self.watch if parse_location(place) is None else f"windhover inspect {place}"',
-        'return f"windhover inspect {place}" if "@" in place else self.watch',
+        'return self.watch_command if parse_location(place) is None else f"windhover inspect {place}"',
+        'return f"windhover inspect {place}" if "@" in place else self.watch_command',
         "tests/unit/spout/inspect/test_diagnosis.py"
         "::test_the_command_to_type_next_has_a_place_of_a_record_and_no_other_word_of_it",
         "who forges a verdict would write the command that an operator types next",
@@ -2221,8 +2221,8 @@ MUTANTS = (
     Mutant(
         "a-cause-is-forgotten-after-an-hour",
         "spout/inspect/failures.py",
-        " if now_ms - each.last_ms < CAUSE_KEPT_MS}",
-        "}",
+        "            if now_ms - cause.last_ms < CAUSE_KEPT_MS\n",
+        "",
         "tests/unit/spout/ui/test_attention.py"
         "::test_a_cause_is_new_for_fifteen_minutes_and_again_after_an_hour_without_it",
         "causes of last month would leave no room for those of today",
@@ -2230,8 +2230,8 @@ MUTANTS = (
     Mutant(
         "a-cause-is-new-again-after-an-hour",
         "spout/inspect/failures.py",
-        "if was is None or at_ms - was.last_ms >= CAUSE_KEPT_MS:",
-        "if was is None:",
+        "if cause is None or at_ms - cause.last_ms >= CAUSE_KEPT_MS:",
+        "if cause is None:",
         "tests/unit/spout/ui/test_attention.py"
         "::test_a_cause_that_comes_back_after_an_hour_is_new_to_who_reads_both_failures_at_once",
         "a cause that came back after a month would be flagged by nobody",

@@ -21,7 +21,7 @@ from replay.records.letters import Letter, parse_letter
 from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
-from spout.inspect.letter_rows import FoundLetter, letter_details
+from spout.inspect.letter_rows import InputLetter, letter_details
 from spout.planning.journal import BEGINNING
 from tests.support.page_server import client_of
 from tests.support.worlds.planning import World, batch, yaml_of
@@ -222,4 +222,4 @@ def details(letter: Outgoing) -> dict[str, Any]:
     record = Record(LETTERS, 0, 0, letter.key, letter.value, letter.headers, 1)
     parsed = parse_letter(record)
     assert isinstance(parsed, Letter)
-    return letter_details(FoundLetter("sentences", parsed), record)
+    return letter_details(InputLetter("sentences", parsed), record)

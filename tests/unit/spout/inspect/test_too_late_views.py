@@ -212,5 +212,5 @@ def test_a_record_that_a_note_names_stays_named_whatever_later_notes_say_of_its_
     later = replace(named, seq=2, roots=())
     decided = Decided({}, {}, {})
     for note in (later, named, later):
-        decided.note(note, [root])
+        decided.record_too_late(note, [root])
     assert decided.too_late == {root: named}

@@ -169,7 +169,8 @@ class GroupSession:
         """Prepare; nothing is written before the first step.
 
         `rewind` are partitions that begin a new generation; `take_over`: also from a query that is alive.
-        `without_store`: also one that is written exactly once, whose store this session does not open.
+        `without_store`: also one that is written exactly once, whose store this session does not
+        open.
         """
         spec = PlannerSpec(
             inputs_of(topics, group),

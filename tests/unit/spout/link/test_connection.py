@@ -317,7 +317,9 @@ def test_a_planning_process_of_another_version_is_told_so_by_the_driver(
         end.sendall(frame_of(json.dumps({"version": 99, "other": "x"}).encode()))
         answer = read_to_end(end)
     assert json.loads(answer[4:]) == {"version": LINK_VERSION}
-    eventually(lambda: f"speaks version 99 of the link, and this process version {LINK_VERSION}" in caplog.text)
+    eventually(
+        lambda: f"speaks version 99 of the link, and this process version {LINK_VERSION}" in caplog.text
+    )
 
 
 def test_a_driver_of_another_version_ends_the_query_with_both_and_the_cure(tmp_path: Path) -> None:

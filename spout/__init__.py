@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     from spout.builder.streams import StreamStatus, serve_metrics, stream_status
     from spout.builder.submitted import SubmittedTopology, TopologyStatus
     from spout.builder.topology import BoltDeclarer, TopologyBuilder
+    from spout.exactly_once.sqlite_store import SQLiteStore
+    from spout.exactly_once.store import BatchKey, LastBatch, Store, StoreGrant
     from spout.execution.collect import collect
     from spout.held.conditions import fail_when
     from spout.held.holding import ack_anchors, hold
     from spout.held.keyed_rows import keyed
     from spout.sinks.any_sink import start
+    from spout.sinks.exact_sink import ExactSink, exact_sink
     from spout.sinks.foreach_batch import Sink, sink, skipped
     from spout.standalone.client import Client
     from spout.standalone.items import Item, Items, Part
@@ -57,11 +60,14 @@ _HOME = {
         "builder.streams": ("StreamStatus", "serve_metrics", "stream_status"),
         "builder.submitted": ("SubmittedTopology", "TopologyStatus"),
         "builder.topology": ("BoltDeclarer", "TopologyBuilder"),
+        "exactly_once.sqlite_store": ("SQLiteStore",),
+        "exactly_once.store": ("BatchKey", "LastBatch", "Store", "StoreGrant"),
         "execution.collect": ("collect",),
         "held.conditions": ("fail_when",),
         "held.holding": ("ack_anchors", "hold"),
         "held.keyed_rows": ("keyed",),
         "sinks.any_sink": ("start",),
+        "sinks.exact_sink": ("ExactSink", "exact_sink"),
         "sinks.foreach_batch": ("Sink", "sink", "skipped"),
         "standalone.client": ("Client",),
         "standalone.items": ("Item", "Items", "Part"),
@@ -82,11 +88,13 @@ __all__ = [
     "BasicBolt",
     "BasicCollector",
     "BatchCollector",
+    "BatchKey",
     "Bolt",
     "BoltContext",
     "BoltDeclarer",
     "Client",
     "EmitInfo",
+    "ExactSink",
     "ExecuteInfo",
     "FailInfo",
     "FailTuple",
@@ -97,12 +105,16 @@ __all__ = [
     "KeyedBolt",
     "KeyedCollector",
     "KeyedTuple",
+    "LastBatch",
     "MessageId",
     "OutputCollector",
     "OutputDeclarer",
     "Part",
     "RejectTuple",
+    "SQLiteStore",
     "Sink",
+    "Store",
+    "StoreGrant",
     "StreamStatus",
     "SubmittedTopology",
     "TaskHook",
@@ -115,6 +127,7 @@ __all__ = [
     "bolt",
     "collect",
     "collect_anchors",
+    "exact_sink",
     "fail_when",
     "fields",
     "hold",

@@ -46,7 +46,8 @@ WithoutStore = Annotated[
     bool,
     typer.Option(
         "--without-store",
-        help="Take a group that is written exactly once, though its store is not opened: what is open may be"
+        help="Take a group that is written exactly once, though its store is not opened: what is"
+        " open may be"
         " in the store already, and is written again.",
     ),
 ]

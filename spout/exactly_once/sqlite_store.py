@@ -50,7 +50,16 @@ _KEEP: Final = """
 
 
 class SQLiteStore:
-    """Writes rows into a table of a file; the table has the columns of the rows, by name."""
+    """Writes rows into a table of a file; the table has the columns of the rows, by name.
+
+    >>> import os, sqlite3, tempfile
+    >>> file = os.path.join(tempfile.mkdtemp(), "words.sqlite")
+    >>> connection = sqlite3.connect(file)
+    >>> _ = connection.execute("CREATE TABLE words (word TEXT)")
+    >>> connection.close()
+    >>> spout.SQLiteStore(file, "words").open("word-count", epoch_min=1).epoch
+    1
+    """
 
     def __init__(self, path: Path | str, table: str, *, locked_s_max: float = LOCKED_S_MAX) -> None:
         """Prepare; nothing is opened before the first call.

@@ -19,7 +19,11 @@ import pyarrow as pa
 
 
 class BatchKey(NamedTuple):
-    """Names a micro-batch for ever; epoch and session are of the session that planned it."""
+    """Names a micro-batch for ever; epoch and session are of the session that planned it.
+
+    >>> spout.BatchKey("word-count", epoch=3, session="5f-store", query="q", batch=7).batch
+    7
+    """
 
     group: str
     epoch: int
@@ -29,7 +33,12 @@ class BatchKey(NamedTuple):
 
 
 class LastBatch(NamedTuple):
-    """The last batch that a store has of a group, with what is to be published for it."""
+    """The last batch that a store has of a group, with what is to be published for it.
+
+    >>> key = spout.BatchKey("word-count", epoch=3, session="5f-store", query="q", batch=7)
+    >>> spout.LastBatch(key, publication=b"bytes").key.epoch
+    3
+    """
 
     key: BatchKey
     publication: bytes
@@ -37,6 +46,9 @@ class LastBatch(NamedTuple):
 
 class StoreGrant(NamedTuple):
     """What `Store.open` returns.
+
+    >>> spout.StoreGrant(epoch=4, last_batch=None).epoch
+    4
 
     Attributes:
         epoch: of the writer, and of its session; higher than any that was granted before.
@@ -48,7 +60,17 @@ class StoreGrant(NamedTuple):
 
 
 class Store(Protocol):
-    """What a store must do; each call is one transaction, and is durable when it returns."""
+    """What a store must do; each call is one transaction, and is durable when it returns.
+
+    >>> class Nowhere:
+    ...     def open(self, group, epoch_min):
+    ...         return spout.StoreGrant(epoch_min, last_batch=None)
+    ...     def commit(self, key, rows, publication):
+    ...         print(key.batch, rows.num_rows)
+    >>> store: spout.Store = Nowhere()
+    >>> store.open("word-count", epoch_min=3).epoch
+    3
+    """
 
     def open(self, group: str, epoch_min: int) -> StoreGrant:
         """Grant an epoch of `epoch_min` or more; no writer with a lower one commits from here on.

@@ -34,7 +34,8 @@ class PlannerSpec:
             processed as one batch.
         wakes: whether the first batch of a process may be empty. Bolts may hold tuples in Spark's state and
             need their ticks, and after a restart Spark runs no batch until the source has had one.
-        without_store: whether it takes a group that is written exactly once, though it opens no store.
+        without_store: whether it takes a group that is written exactly once, though it opens no
+            store.
         hole_min: so many empty positions in a row are passed beside a batch; see `spout.planning.supply`.
     """
 

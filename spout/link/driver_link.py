@@ -222,7 +222,7 @@ class DriverLink:
 
     @property
     def has_store(self) -> bool:
-        """Whether a store takes the rows: then a process asks for an epoch before it takes the group."""
+        """Whether a store takes the rows: then a process asks before it takes the group."""
         return self._driver_state.has_store
 
     @property

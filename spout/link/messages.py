@@ -62,7 +62,7 @@ class DriverState:
         cores: how many cores there were when the last batch ended; None: no batch has.
         has_workers: Spark has run a task since this process has asked.
         others_run_again: another planning process of the stream, which lives, runs a batch again.
-        has_store: a store takes the rows and what is acked for them: who is to take the group asks first.
+        has_store: a store takes the rows and their acks: who takes the group asks first.
         granted_epoch: what the store has granted to this planning process; 0: nothing yet.
         not_granted: why the store could not be opened for it; empty: it could, or was not asked.
     """
@@ -87,8 +87,8 @@ class PlannerState:
         asks_for_workers: it waits until Spark has run a task.
         idle_pause: the last of the driver's `pauses` in which Spark has ended its last batch; 0: none.
         runs_again: `batch_name` of the batch that it runs again, which another process planned; else empty.
-        asks_for_epoch: the lowest epoch with which it may take the group, once the store is open; 0: it does
-            not ask.
+        asks_for_epoch: the lowest epoch with which it may take the group, once the store is open;
+            0: it does not ask.
     """
 
     asks_for_workers: bool = False

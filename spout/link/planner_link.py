@@ -39,11 +39,11 @@ AGAIN_MAX: Final = 64
 
 
 OpenStore = Callable[[int], int]
-"""Opens the store of a stream, and returns the epoch that it grants: the given one or a higher one."""
+"""Opens the store of a stream, and returns the epoch that it grants: at least the given one."""
 
 
 class EpochQuestion(NamedTuple):
-    """A planning process that may take the group once the store is open, with `epoch_min` or more."""
+    """A planning process that takes the group once the store is open, with `epoch_min` or more."""
 
     process: str
     epoch_min: int
@@ -88,8 +88,8 @@ class PlannerLink:
         self._asking: dict[str, None] = {}
         self._answered: set[str] = set()
         self._open_store: OpenStore | None = None
-        self._epochs_asked: dict[str, int] = {}  # by the planning process
-        self._grants: dict[str, _Grant] = {}  # the same
+        self._epoch_min_by_process: dict[str, int] = {}  # of an `EpochQuestion`
+        self._grant_by_process: dict[str, _Grant] = {}
         self._idle_pause = 0
         self._ran_again: dict[str, None] = {}
         self._changing = threading.Lock()  # held for moments, never while something is sent
@@ -172,7 +172,7 @@ class PlannerLink:
         self._tell()
 
     def expect_store(self, open_store: OpenStore) -> None:
-        """Let planning processes ask before they take the group: a store takes the stream's rows.
+        """Have planning processes ask before they take the group: a store takes the stream's rows.
 
         Of several stores that of the last call is opened.
         """
@@ -189,12 +189,12 @@ class PlannerLink:
         with self._changing:
             return [
                 EpochQuestion(process, epoch_min)
-                for process, epoch_min in self._epochs_asked.items()
-                if process not in self._grants
+                for process, epoch_min in self._epoch_min_by_process.items()
+                if process not in self._grant_by_process
             ]
 
     def grant_epoch(self, question: EpochQuestion) -> None:
-        """Open the store for a planning process, and answer it; this takes as long as the store does."""
+        """Open the store for a planning process, and answer it: as long as the store takes."""
         grant = _Grant(not_granted="the driver has ended the attempt; see its log")
         try:
             grant = self._granted(question.epoch_min)
@@ -202,7 +202,7 @@ class PlannerLink:
             grant = _Grant(not_granted=f"{type(error).__name__}: {error}")
         finally:  # whatever it was: unanswered, the query would wait for minutes
             with self._changing:
-                self._grants[question.process] = grant
+                self._grant_by_process[question.process] = grant
             self._tell()
 
     def _granted(self, epoch_min: int) -> _Grant:
@@ -241,7 +241,7 @@ class PlannerLink:
             if receiver is None or not receiver.knows_batches:
                 return b""
             others = [other for other in self._connected.values() if other.process != receiver.process]
-            grant = self._grants.get(receiver.process, _NO_GRANT)
+            grant = self._grant_by_process.get(receiver.process, _NO_GRANT)
             return to_frame(
                 replace(
                     self._state,
@@ -287,7 +287,7 @@ class PlannerLink:
             if state.asks_for_workers:
                 self._asking[sender.process] = None
             if state.asks_for_epoch:
-                self._epochs_asked[sender.process] = state.asks_for_epoch
+                self._epoch_min_by_process[sender.process] = state.asks_for_epoch
             if state.runs_again:
                 self._ran_again[state.runs_again] = None
             while len(self._ran_again) > AGAIN_MAX:

@@ -1,4 +1,4 @@
-"""The sink of a query that writes exactly once: rows, acks and the batch's key in one transaction of a store.
+"""The sink of a query that writes exactly once: rows, acks and the batch's key in one transaction.
 
 Theory of operation
 ===================
@@ -6,14 +6,14 @@ Theory of operation
 1. `exact_sink` is called before the query starts. It refuses a query whose rows do not name the one
    record that they belong to. From then on a planning process asks before it takes the group, and
    the driver opens the store for it (`spout.exactly_once.writer`).
-2. Spark calls the sink with a batch. One that an earlier start planned is passed over: the store has
-   it, or its roots come again as copies.
-3. The rows come to the driver in one pass, and with them the reports of its tasks. Spark takes from
-   a task that it runs several times the rows and the report of the same run. That holds for the tasks
-   whose rows come here; what a task before a shuffle wrote may be of another run than its report.
-   So a batch in which a task reported twice does not count, and is evaluated again.
+2. Spark calls the sink with a batch. One that an earlier start planned is passed over: the store
+   has it, or its roots come again as copies.
+3. The rows come to the driver in one pass, and with them the reports of its tasks. Spark takes
+   from a task that it runs several times the rows and the report of the same run. That holds for
+   the tasks whose rows come here; what a task before a shuffle wrote may be of another run than its
+   report. So a batch in which a task reported twice does not count, and is evaluated again.
 4. The writer commits the rows of the roots that are acked, the key and the publication.
-5. The publication is sent. Then the planning process is told, and the session's clock goes on.
+5. The publication is sent. Then the planning process hears of it, and the session's clock goes on.
 
 Whatever raises ends the run. The next start finds in the store what became of the batch.
 
@@ -67,18 +67,18 @@ class ExactSink:
     True
     """
 
-    def __init__(self, store: Store, stream: Stream, carry: Carry, application: Application) -> None:
+    def __init__(self, store: Store, stream: Stream, carry: Carry, owner: Application) -> None:
         """Prepare; the store is not opened before a query runs.
 
         Args:
             store: takes rows and publications.
             stream: the `read_stream` call whose rows it gets.
             carry: the form of the hidden column.
-            application: of the stream.
+            owner: the application that has the stream.
         """
         self._stream = stream
         self._carry = carry
-        self._application = application
+        self._application = owner
         publisher = stream.publisher
         self._writer = ExactWriter(store, stream.group, publisher.topics, publisher.write)
         self._calling_store = threading.Lock()
@@ -125,7 +125,10 @@ class ExactSink:
                 self._write(end, rows, run)
 
     def _check_run(self, rows: DataFrame, lane: BatchLane, run: str) -> None:
-        """Look at the plan of a run of the query, once. Raises `UsageError`: it cannot be written so."""
+        """Refuse a run of the query by its plan, once for each run.
+
+        Raises `UsageError`: its rows cannot be written exactly once.
+        """
         if run in self._has_shuffle_by_run:
             return
         if ANCHOR not in rows.columns:
@@ -141,12 +144,13 @@ class ExactSink:
 
         Raises `TrackingError`: no store was opened for the process that planned it.
         """
-        # a query that is started again here has the same sink, whose writer may not be opened anew yet
+        # a query that is started again here has the same sink, which may not be open anew yet
         is_of_this_run = self._run_by_epoch.setdefault(plan.epoch, run) == run
         link = self._application.link(self._stream)
         if link.runs_again(plan) or not is_of_this_run:
             _LOGGER.info(
-                "batch_of_an_earlier_start batch=%d group=%s: it is passed over; the store has it, or its"
+                "batch_of_an_earlier_start batch=%d group=%s: it is passed over; the store has it,"
+                " or its"
                 " records come again",
                 batch_id,
                 self._stream.group,
@@ -154,8 +158,10 @@ class ExactSink:
             return False
         if not self._writer.is_own(plan.epoch):
             raise TrackingError(
-                f"batch {batch_id} of group {self._stream.group} was planned by a session for which this"
-                " sink has not opened its store: call spout.exact_sink before the query starts, and once"
+                f"batch {batch_id} of group {self._stream.group} was planned by a session for"
+                " which this"
+                " sink has not opened its store: call spout.exact_sink before the query starts,"
+                " and once"
                 " for each start; let one query read the group"
             )
         return True
@@ -196,14 +202,16 @@ class ExactSink:
 
     @contextmanager
     def _store_to_itself(self) -> Iterator[None]:
-        """Let one thread call the store: a run that was stopped may still write.
+        """Hold the store for one thread: a run that was stopped may still write.
 
         Raises `Unreachable`: another one does, and does not come to an end.
         """
         if not self._calling_store.acquire(timeout=BUSY_S_MAX):
             raise Unreachable(
-                f"another run of the query that writes group {self._stream.group} has been calling the"
-                f" store for {BUSY_S_MAX:.0f} s; see whether the store answers, and start the query again"
+                f"another run of the query that writes group {self._stream.group} has been calling"
+                " the"
+                f" store for {BUSY_S_MAX:.0f} s; see whether the store answers, and start the"
+                " query again"
             )
         try:
             yield
@@ -212,7 +220,8 @@ class ExactSink:
 
     def _for_other_rows(self, batch_id: int) -> UsageError:
         return UsageError(
-            f"batch {batch_id} has other rows than those that spout.exact_sink(store, rows) was made for;"
+            f"batch {batch_id} has other rows than those that spout.exact_sink(store, rows) was"
+            " made for;"
             " make one for the rows whose writeStream gets it"
         )
 
@@ -246,25 +255,30 @@ def exact_sink(store: Store, rows: DataFrame) -> ExactSink:
             was dropped; rows of several records are mixed, or wait for a later batch.
     """
     if not rows.isStreaming:
-        raise UsageError("spout.exact_sink writes a stream: give it the rows whose writeStream gets it")
+        raise UsageError("spout.exact_sink writes a stream: give it the rows that are written")
     streams = streams_behind(rows)
     if len(streams) != 1:
         groups = ", ".join(sorted(stream.group for stream in streams)) or "none"
         raise UsageError(
-            f"the rows are of {len(streams)} tracked streams (groups: {groups}), and a store takes those"
-            " of one: read several inputs of a group by one read_stream, others with tracked=False, and"
+            f"the rows are of {len(streams)} tracked streams (groups: {groups}), and a store takes"
+            " those"
+            " of one: read several inputs of a group by one read_stream, others with"
+            " tracked=False, and"
             " what is to be written exactly once not with tracked=False"
         )
     if ANCHOR not in rows.columns:
         raise UsageError(
-            f"the rows lack the hidden column {ANCHOR!r}, so nobody knows which record they belong to:"
-            " make the last bolt with spout.bolt(..., anchored=True), and select the column behind it"
+            f"the rows lack the hidden column {ANCHOR!r}, so nobody knows which record they belong"
+            " to:"
+            " make the last bolt with spout.bolt(..., anchored=True), and select the column behind"
+            " it"
             f' (.select("word", "{ANCHOR}")); it does not reach the store'
         )
     stream, carry, _ = hidden_column(rows, "exact_sink")
     if carry is Carry.WIDE or stream.carry is Carry.WIDE:
         raise UsageError(
-            "a stream with delayed_acks=True holds tuples across batches, so the rows of one record are"
+            "a stream with delayed_acks=True holds tuples across batches, so the rows of one"
+            " record are"
             " in several of them, and no transaction has them all: read it without delayed_acks, or"
             " write it with spout.sink, by an upsert"
         )
@@ -278,15 +292,18 @@ def exact_sink(store: Store, rows: DataFrame) -> ExactSink:
 
 
 def refuse_mixed(plan: object) -> None:
-    """Refuse a query, by its logical plan, that may mix rows of several records behind its last bolt.
+    """Refuse a query, by its logical plan, that may mix rows of several records.
 
     Raises `UsageError`: Spark may shuffle there, or keep state.
     """
     if is_wide(plan):
         raise UsageError(
-            "an aggregate, a join, a union, a sort, dropDuplicates or a repartition stands behind the last"
-            " bolt: there rows of several records are mixed, or Spark evaluates them apart from their"
-            " bolts. Let a bolt do it, shuffle before a bolt (spout.bolt(..., grouping=spout.fields(...))),"
+            "an aggregate, a join, a union, a sort, dropDuplicates or a repartition stands behind"
+            " the last"
+            " bolt: there rows of several records are mixed, or Spark evaluates them apart from"
+            " their"
+            " bolts. Let a bolt do it, shuffle before a bolt (spout.bolt(...,"
+            " grouping=spout.fields(...))),"
             " or write the query with spout.sink"
         )
 
@@ -304,7 +321,9 @@ def refuse_repeated_tasks(reports: Iterable[TaskReport]) -> None:
     if repeated:
         operator, partition = repeated[0]
         raise RowsChanged(
-            f"{len(repeated)} tasks of the batch reported twice, the first one that of {operator} for"
-            f" partition {partition}: an executor was lost, or Spark evaluated the batch apart, and the rows"
+            f"{len(repeated)} tasks of the batch reported twice, the first one that of {operator}"
+            " for"
+            f" partition {partition}: an executor was lost, or Spark evaluated the batch apart,"
+            " and the rows"
             " may be of another run than what was settled. Nothing is written"
         )

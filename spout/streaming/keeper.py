@@ -2,8 +2,8 @@
 
 It makes the application's folder again where a cleaner of temporary files has removed it, and
 lets Spark run a first task for a planning process that asks for workers. It also opens the
-store for one that asks whether it may take a group that is written exactly once. The planning process
-emits nothing before: a root's timeout begins when it is emitted, and Spark may look for
+store for one that asks whether it may take a group that is written exactly once. The planning
+process emits nothing before: a root's timeout begins when it is emitted, and Spark may look for
 executors, or start Python on a busy machine, for minutes.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
@@ -70,7 +70,8 @@ class Keeper:
         self._streams = streams
         self._start_worker = start_worker or start_a_worker
         self._answered_processes: set[str] = set()
-        self._processes_with_grant: set[str] = set()  # the store is open for them, or is being opened
+        # the store is open for them, or is being opened
+        self._processes_with_grant: set[str] = set()
         self._has_warned = False  # that the folder cannot be restored
         self._has_warned_of_threads = False
         self._slow_starts = SlowStarts()

@@ -280,14 +280,15 @@ class Runner:
                 return
             try:
                 grant_epoch = self._ask_for_epoch if self._driver.has_store else None
-                self._planner.open(journal, _now_ms(), runs_again=runs_again, grant_epoch=grant_epoch)
+                now_ms = _now_ms()
+                self._planner.open(journal, now_ms, runs_again=runs_again, grant_epoch=grant_epoch)
             except WindhoverError as error:
                 self._error = error
                 raise
             self._thread.start()
 
     def _ask_for_epoch(self, epoch_min: int) -> int:
-        """Let the driver open the store; return the epoch that this grants.
+        """Have the driver open the store; return the epoch that this grants.
 
         The lock, which is held, is free while it waits.
 
@@ -307,7 +308,8 @@ class Runner:
             if self._stopping.is_set() or self._clock_ms() >= deadline_ms:
                 raise Unreachable(
                     f"group {self._options.group}: the driver has not opened the store within"
-                    f" {wait.waited_ms(self._clock_ms()) // 1000} s; see the driver's log, and whether"
+                    f" {wait.waited_ms(self._clock_ms()) // 1000} s; see the driver's log, and"
+                    " whether"
                     " the store answers"
                 )
             self._lock.wait(POLL_MS / 1000)
@@ -530,7 +532,7 @@ class Runner:
             self._planner.note_held(published.held)
 
     def _pass_on_commit(self) -> None:
-        """Let the session's clock go on, once the batch that a store has is published."""
+        """Start the session's clock again, once the batch that a store has is published."""
         batch = self._planner.unpublished
         if batch is not None and self._driver.published(batch.session, batch.ranges) is not None:
             self._planner.note_committed(batch)

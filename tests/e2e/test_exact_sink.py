@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 LINES = 240
 INPUT = (
     '  lines: {{id: 99, topic: "{prefix}lines", group: "{prefix}lines", partitions: 2, timeout: 60s,'
-    " max_abandoned: 100, retry: {{attempts: 3, initial: 100ms, multiplier: 1}}}}"
+    " retry: {{attempts: 3, initial: 100ms, multiplier: 1, max_abandoned: 100}},"
+    " dead_letter: {{max_ratio: 1}}}}"
 )
 POINTS = [point for point in Point if point is not Point.NOWHERE]
 
@@ -76,7 +77,7 @@ def wrong_lines(lines: Sequence[str], dead: set[str], rows_by_line: dict[str, li
 def test_each_acked_record_is_in_the_store_once_wherever_the_driver_is_killed(
     is_fresh: bool, broker: Broker, tmp_path: Path
 ) -> None:
-    """Rule 12: each start is killed at another point, and finds what the one before has left."""
+    """D3202: each start is killed at another point, and finds what the one before has left."""
     config = config_of(tmp_path, broker, [], INPUT)
     topics = load_topics(config, {})
     lines = lines_of(LINES)

@@ -80,6 +80,7 @@ TO_FILES = {
 }
 ENDING = {
     "diamond_join": {"14 characters, 3 words", "15 characters, 3 words"},
+    "exactly_once": {"2  the", "2  hawk", "1  waits", "1  hovers"},
     "word_count": {"2  the", "2  hawk", "1  waits", "1  hovers"},
 }
 """Examples that print what is there now and end, with what they print."""

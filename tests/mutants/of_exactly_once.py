@@ -196,7 +196,7 @@ MUTANTS = (
         "spout/sinks/exact_sink.py",
         "        if link.runs_again(plan) or not is_of_this_run:",
         "        if not is_of_this_run:",
-        f"{SINK_TESTS}::test_a_batch_of_this_start_is_written_and_one_of_the_start_before_is_passed_over",
+        f"{SINK_TESTS}::test_a_batch_that_is_run_again_is_passed_over",
         "its run would end, since a later start has opened the store",
     ),
     Mutant(

@@ -199,6 +199,24 @@ def word_counts(spark: SparkSession, topics: Topics, folder: Path) -> StreamingQ
     return words.writeStream.foreachBatch(sink).start()
 
 
+class OwnStore:
+    """A store of a user."""
+
+    last_batch: spout.LastBatch | None = None
+
+    def open(self, group: str, epoch_min: int) -> spout.StoreGrant:
+        return spout.StoreGrant(epoch_min, self.last_batch)
+
+    def commit(self, key: spout.BatchKey, rows: pa.Table, publication: bytes) -> None:
+        self.last_batch = spout.LastBatch(key, publication)
+
+
+def exact_sinks(words: DataFrame, folder: Path) -> StreamingQuery:
+    stores: list[spout.Store] = [spout.SQLiteStore(folder / "words.sqlite", "words"), OwnStore()]
+    sink: spout.ExactSink = spout.exact_sink(stores[0], words)
+    return words.writeStream.foreachBatch(sink).start()
+
+
 def any_sink(words: DataFrame, folder: Path) -> list[StreamingQuery]:
     files = words.writeStream.format("parquet").option("path", str(folder))
     return [

@@ -50,7 +50,9 @@ ON_SPARK = frozenset(
 )  # fmt: skip
 """Names whose examples need a Spark session."""
 
-ON_KAFKA = frozenset({"KafkaSpout", "SubmittedTopology", "sink", "skipped", "start", "stream_status"})
+ON_KAFKA = frozenset(
+    {"KafkaSpout", "SubmittedTopology", "exact_sink", "sink", "skipped", "start", "stream_status"}
+)
 """Names whose examples read a topic."""
 
 

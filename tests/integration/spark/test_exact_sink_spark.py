@@ -93,7 +93,7 @@ def running(
 
 
 def test_rows_of_acked_records_are_in_the_store_and_none_of_those_that_failed(world: VerdictWorld) -> None:
-    """Rule 12, across a stop and a start from the checkpoint; the hidden column does not reach the store."""
+    """D3201, across a stop and a start from the checkpoint; the hidden column does not reach the store."""
     store = store_of(world, "words")
     rows = words(world, "words").select("word", "_windhover")
     for lines, count in ((("a b", "c bad", "d"), 3), (("e", "bad f", "g"), 6)):
@@ -129,7 +129,7 @@ def test_bolts_may_stand_behind_a_shuffle(world: VerdictWorld) -> None:
 
 
 def test_rows_of_a_record_that_a_bolt_left_open_are_left_out(world: VerdictWorld) -> None:
-    """A bolt that anchors and acks by hand; ``forget`` is never acked, though all its words are."""
+    """D3201: a bolt that anchors and acks by hand; ``forget`` is never acked, though all its words are."""
     rows = world.read("rich").transform(spout.bolt(Pairs(), name="pairs", anchored=True))
     rows = rows.select("word", "_windhover")
     store = store_of(world, "rich")
@@ -142,7 +142,7 @@ def test_rows_of_a_record_that_a_bolt_left_open_are_left_out(world: VerdictWorld
 def test_a_run_ends_where_the_outcome_is_unknown_and_the_next_one_finds_it_in_the_store(
     world: VerdictWorld,
 ) -> None:
-    """Rule 12: in one driver, with the same sink; what the store has is published, and not written again."""
+    """D3203: in one driver, with the same sink; what the store has is published, and not written again."""
     rows = words(world, "lost").select("word", "_windhover")
     store = store_of(world, "lost")
     sink = exact_sink(store, rows)
@@ -160,8 +160,12 @@ def test_a_run_ends_where_the_outcome_is_unknown_and_the_next_one_finds_it_in_th
 
 @pytest.mark.parametrize("times", [exact_sinks.EVALUATIONS_MAX - 1, exact_sinks.EVALUATIONS_MAX])
 def test_a_batch_of_which_a_task_ran_twice_is_evaluated_again_or_ends_the_run_by_name(
-    times: int, world: VerdictWorld, monkeypatch: pytest.MonkeyPatch
+    times: int,
+    world: VerdictWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """D3204."""
     name = "ran_twice" if times < exact_sinks.EVALUATIONS_MAX else "late"
     refuse = exact_sinks.refuse_repeated_tasks
     left = [times]
@@ -182,11 +186,13 @@ def test_a_batch_of_which_a_task_ran_twice_is_evaluated_again_or_ends_the_run_by
         else:
             eventually(query.exception, DEADLINE_S)
             assert "RowsChanged" in str(query.exception())
+    again = caplog.text.count("batch_is_evaluated_again")
+    assert again == exact_sinks.EVALUATIONS_MAX - 1
     assert stored(world, name) == (["a", "b"] if times < exact_sinks.EVALUATIONS_MAX else [])
 
 
 def test_a_batch_that_goes_past_the_store_ends_the_query(world: VerdictWorld) -> None:
-    """The rows would be acked by a publication that no store has."""
+    """D3207: the rows would be acked by a publication that no store has."""
     rows = words(world, "past").select("word", "_windhover")
     exact_sink(store_of(world, "past"), rows)
     world.produce("past", "a")
@@ -227,6 +233,7 @@ REFUSED: dict[str, tuple[Made, str]] = {
 def test_a_query_whose_rows_do_not_name_one_record_is_refused_before_it_starts(
     kind: str, world: VerdictWorld, tmp_path: Path
 ) -> None:
+    """D3205."""
     make, message = REFUSED[kind]
     store = SQLiteStore(tmp_path / "none.sqlite", "rows")
     with pytest.raises(UsageError, match=message):
@@ -234,6 +241,7 @@ def test_a_query_whose_rows_do_not_name_one_record_is_refused_before_it_starts(
 
 
 def test_a_table_that_is_missing_is_named_before_the_group_is_taken(world: VerdictWorld) -> None:
+    """D3209."""
     rows = words(world, "other").select("word", "_windhover")
     path = world.folder / "no-table.sqlite"
     world.produce("other", "a")

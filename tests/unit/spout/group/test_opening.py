@@ -641,7 +641,7 @@ STORED = SessionName(4, "own-store")
 def test_a_session_without_the_store_does_not_follow_on_one_that_writes_exactly_once(
     group: Group, has_journal: bool, take_over: bool
 ) -> None:
-    """Rule 12: what is open may be in the store; so a release, a reset and another query are refused."""
+    """D3206: what is open may be in the store; so a release, a reset and another query are refused."""
     group.spec = {"take_over": take_over}
     group.opening(JOURNAL if has_journal else BEGINNING)
     group.answer(owner=STORED)
@@ -653,7 +653,7 @@ def test_a_session_without_the_store_does_not_follow_on_one_that_writes_exactly_
 def test_a_query_without_the_store_does_not_go_on_from_the_checkpoint_of_one_that_has_it(
     group: Group,
 ) -> None:
-    """Also when the group was released since: what the checkpoint has under way may be in the store."""
+    """D3206: also when the group was released: what was under way may be in the store."""
     group.opening(changed(JOURNAL, session=STORED.id))
     group.answer(owner=SessionName(5, "op"))
     with pytest.raises(SessionRefused, match="start with a fresh checkpoint"):
@@ -664,6 +664,7 @@ def test_a_query_without_the_store_does_not_go_on_from_the_checkpoint_of_one_tha
 def test_who_opens_the_store_or_says_that_it_does_not_count_follows_on_it(
     group: Group, opens_store: bool
 ) -> None:
+    """D3206."""
     group.granted = [] if opens_store else None
     group.spec = {"without_store": not opens_store}
     group.opening()

@@ -124,6 +124,7 @@ def test_a_batch_without_records_leaves_the_clock_as_it_is() -> None:
 
 
 def test_a_batch_that_does_not_end_is_named_each_minute() -> None:
+    """D3208."""
     world = World()
     world.produce(3)
     planner = world.ready(grant_epoch=granted)

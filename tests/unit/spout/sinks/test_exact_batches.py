@@ -51,14 +51,17 @@ def plan_of(epoch: int) -> BatchPlan:
     return BatchPlan("g", "s-store", epoch, 1, 0, 0, True, (SourceRun(65_536, 0, 10),))
 
 
-def test_a_batch_of_this_start_is_written_and_one_of_the_start_before_is_passed_over() -> None:
+def test_a_batch_that_is_run_again_is_passed_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Rule 12: the store has that one, or its records come again."""
+    caplog.set_level("INFO")
     link = Link()
     sink = sink_of(link)
     epoch = sink.open(5)
-    assert sink._is_own(plan_of(epoch), "run 1", 7)
     link.again = True
-    assert not sink._is_own(plan_of(epoch), "run 2", 7)
+    assert not sink._is_own(plan_of(epoch), "run 2", 7), "though no run has had it"
+    assert "batch_of_an_earlier_start batch=7 group=g" in caplog.text
 
 
 def test_a_batch_that_a_run_has_had_is_not_another_run_s_though_nobody_says_that_it_runs_again() -> None:
@@ -87,11 +90,15 @@ def evaluated(stage: int, attempt: int, partition: int, operator: str = "split")
 ONCE = [evaluated(1, 10, 0), evaluated(1, 11, 1), evaluated(2, 12, 0, "count"), evaluated(2, 13, 1, "count")]
 
 
-def test_a_batch_whose_tasks_reported_once_counts() -> None:
-    refuse_repeated_tasks([])
-    refuse_repeated_tasks(ONCE)
-    # a task that coalesces two partitions of the source reports each of them
-    refuse_repeated_tasks([evaluated(1, 10, 0), evaluated(1, 10, 0)])
+@pytest.mark.parametrize(
+    "evaluations",
+    [[], ONCE, [evaluated(1, 10, 0), evaluated(1, 10, 0)]],
+    ids=["nothing", "once", "one task that coalesces two partitions of the source"],
+)
+def test_a_batch_whose_tasks_reported_once_counts(evaluations: list[TaskReport]) -> None:
+    before = list(evaluations)
+    refuse_repeated_tasks(evaluations)
+    assert evaluations == before
 
 
 @pytest.mark.parametrize(
@@ -105,6 +112,6 @@ def test_a_batch_whose_tasks_reported_once_counts() -> None:
     ids=["another attempt", "another stage", "with one bolt more", "behind a shuffle"],
 )
 def test_a_batch_in_which_a_task_reported_twice_does_not_count(again: TaskReport) -> None:
-    """What was settled may be of the other run than the rows."""
+    """D3204: what was settled may be of the other run than the rows."""
     with pytest.raises(RowsChanged, match="1 tasks of the batch reported twice"):
         refuse_repeated_tasks([*ONCE, again])

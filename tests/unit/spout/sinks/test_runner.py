@@ -457,6 +457,7 @@ def refuse(epoch_min: int) -> int:
 def test_a_process_ends_by_name_where_the_store_cannot_be_opened(
     answers: bool, clock: Clock, error: str, driver: LinkedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """D3209."""
     monkeypatch.setattr(source, "POLL_MS", 1)
     driver.link.expect_store(refuse)
     found = Exact()

@@ -261,3 +261,24 @@ def test_the_store_is_opened_once_for_a_process_that_asks_whether_it_may_take_th
     eventually(lambda: planner.granted_epoch == 3)
     made.step()
     assert opened == [3]
+
+
+def test_a_store_that_no_thread_can_open_is_named_once_and_opened_as_soon_as_one_can(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    link, planner = world.driver.link, world.planner
+    link.expect_store(lambda epoch_min: epoch_min)
+    planner.ask_for_epoch(3)
+    eventually(link.epoch_questions)
+    made = world.keeper(Jobs())
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        made.step()
+        made.step()
+    assert caplog.text.count("store_not_opened group=g: can't start new thread") == 1
+    made.step()
+    eventually(lambda: planner.granted_epoch == 3)

@@ -4,6 +4,9 @@ from tests.mutants.mutant import Mutant
 
 WRITER_TESTS = "tests/unit/spout/exactly_once/test_exact_writer.py"
 SQLITE_TESTS = "tests/unit/spout/exactly_once/test_sqlite_store.py"
+KAFKA_TESTS = "tests/unit/spout/exactly_once/test_kafka_store.py"
+POSTGRES_TESTS = "tests/contract/test_postgres_store.py"
+RECORD_TESTS = "tests/unit/spout/exactly_once/test_sink_records.py"
 CLOCK_TESTS = "tests/unit/spout/planning_process/test_standing_clock.py"
 
 MUTANTS = (
@@ -155,5 +158,177 @@ MUTANTS = (
         "tests/unit/spout/group/test_opening.py"
         "::test_a_session_that_writes_exactly_once_has_the_epoch_that_its_store_grants",
         "a start that is fenced could take the group from the writer after it",
+    ),
+    Mutant(
+        "each-start-has-a-transactional-id-of-its-own",
+        "acker/config/settings.py",
+        'return f"{self.sink}/{group}"',
+        'return f"{self.sink}/{group}/{id(self)}/{id(group)}"',
+        f"{KAFKA_TESTS}::test_two_installations_have_transactional_ids_of_their_own",
+        "no start would fence the writer before it",
+    ),
+    Mutant(
+        "two-installations-share-a-transactional-id",
+        "acker/config/settings.py",
+        'return f"{self.sink}/{group}"',
+        'return f"{self.sink}-{group}"',
+        f"{KAFKA_TESTS}::test_two_installations_have_transactional_ids_of_their_own",
+        "each start of the one would end the writer of the other",
+    ),
+    Mutant(
+        "the-last-batch-is-read-up-to-the-stable-end-alone",
+        "spout/exactly_once/kafka_store.py",
+        "log.starts([place])[place], log.ends([place])[place]",
+        "log.starts([place])[place], log.stable_ends([place])[place]",
+        f"{KAFKA_TESTS}::test_an_open_transaction_of_another_group_hides_no_batch",
+        "a batch behind another group's open transaction would be written a second time",
+    ),
+    Mutant(
+        "the-last-batch-is-read-before-the-fence",
+        "spout/exactly_once/kafka_store.py",
+        "                self._fence_earlier(transactions)\n                state = self._read(log, group)\n",
+        "                state = self._read(log, group)\n                self._fence_earlier(transactions)\n",
+        f"{KAFKA_TESTS}::test_of_two_starts_that_open_at_once_the_one_that_fenced_first_gets_nothing",
+        "what the writer before commits meanwhile would not be seen, and be written again",
+    ),
+    Mutant(
+        "kafka-grants-one-epoch-twice",
+        "spout/exactly_once/kafka_store.py",
+        "max(epoch_min, state.granted_epoch + 1)",
+        "max(epoch_min, state.granted_epoch)",
+        f"{KAFKA_TESTS}::test_a_store_that_was_closed_is_opened_again",
+        "sessions of two starts would be equally high",
+    ),
+    Mutant(
+        "a-granted-epoch-is-not-written",
+        "spout/exactly_once/kafka_store.py",
+        "                self._write(transactions, lambda: records)\n",
+        "",
+        f"{KAFKA_TESTS}::test_a_store_that_was_closed_is_opened_again",
+        "the next start would be granted the same one, and an opener that slept would not be fenced",
+    ),
+    Mutant(
+        "a-start-forgets-the-last-batch",
+        "spout/exactly_once/kafka_store.py",
+        "state_records(place, group, epoch, state.last_batch)",
+        "state_records(place, group, epoch, None)",
+        f"{KAFKA_TESTS}::test_a_start_that_dies_before_it_publishes_leaves_the_batch_to_the_next",
+        "a start that dies before it publishes would lose the acks of rows that are written",
+    ),
+    Mutant(
+        "rows-in-kafka-and-what-is-published-for-them-are-two-transactions",
+        "spout/exactly_once/kafka_store.py",
+        "            self._write(writer.transactions, records)\n",
+        "            self._write(\n"
+        "                writer.transactions,\n"
+        "                lambda: self._columns.records(rows, partitions, key.batch),\n"
+        "            )\n"
+        "            self._write(writer.transactions, records)\n",
+        f"{KAFKA_TESTS}::test_a_writer_is_fenced_between_its_rows_and_its_commit",
+        "a crash between the two would leave rows whose roots nobody acks",
+    ),
+    Mutant(
+        "a-writer-of-kafka-commits-under-any-epoch",
+        "spout/exactly_once/kafka_store.py",
+        "if writer is None or granted != key.epoch:",
+        "if writer is None:",
+        f"{KAFKA_TESTS}::test_an_epoch_of_an_earlier_start_of_the_same_store_is_refused",
+        "a batch of an earlier start in the same process would be written, and its roots come again",
+    ),
+    Mutant(
+        "a-transaction-of-kafka-that-was-aborted-counts-as-committed",
+        "spout/exactly_once/kafka_store.py",
+        "                if attempt + 1 == ATTEMPTS_MAX:\n                    raise\n",
+        "                if attempt + 1 == ATTEMPTS_MAX:\n                    return\n",
+        f"{KAFKA_TESTS}::test_a_transaction_that_is_always_aborted_writes_nothing",
+        "the batch would be published, and its rows be lost",
+    ),
+    Mutant(
+        "rows-may-go-into-an-ack-topic",
+        "spout/exactly_once/kafka_store.py",
+        "        self._refuse_own_topics(topics)\n",
+        "",
+        f"{KAFKA_TESTS}::test_rows_that_cannot_be_written_are_refused_and_the_writer_goes_on",
+        "rows would be taken for acks, or for the last batch of a group",
+    ),
+    Mutant(
+        "a-part-of-another-batch-is-taken",
+        "spout/exactly_once/sink_records.py",
+        " or part[:4] != key[1:]",
+        "",
+        f"{RECORD_TESTS}::test_a_part_that_is_gone_is_no_shorter_publication",
+        "a publication would be put together of two, and cannot be read",
+    ),
+    Mutant(
+        "a-group-reads-the-state-of-another",
+        "spout/exactly_once/sink_records.py",
+        "zlib.crc32(group.encode()) % partitions",
+        "zlib.crc32(group[:1].encode()) % 1",
+        f"{RECORD_TESTS}::test_all_records_of_a_group_lie_in_one_partition_and_groups_in_several",
+        "all groups would wait for each other's transactions in one partition",
+    ),
+    Mutant(
+        "postgres-compares-no-epoch",
+        "spout/exactly_once/postgres_store.py",
+        "            if granted != key.epoch:",
+        "            if granted is None:",
+        f"{POSTGRES_TESTS}::test_names_may_be_odd_and_a_dot_ends_the_schema",
+        "a driver that slept would write rows whose roots a takeover has put back",
+    ),
+    Mutant(
+        "postgres-does-not-lock-what-it-compares",
+        "spout/exactly_once/postgres_store.py",
+        "WHERE consumer_group = %s FOR UPDATE",
+        "WHERE consumer_group = %s",
+        f"{POSTGRES_TESTS}::test_nobody_raises_the_epoch_between_its_comparison_and_the_commit",
+        "a start could open the store between the comparison and the commit",
+    ),
+    Mutant(
+        "a-stopped-writer-holds-up-every-start",
+        "spout/exactly_once/postgres_store.py",
+        "            connection.execute(_END_EARLIER)\n",
+        "",
+        f"{POSTGRES_TESTS}::test_a_writer_that_is_stopped_holds_up_no_start_and_writes_nothing",
+        "a process that is stopped, or a host that is gone, would block the group for ever",
+    ),
+    Mutant(
+        "a-start-ends-the-writers-of-all-groups",
+        "spout/exactly_once/postgres_store.py",
+        "sha256(group.encode())",
+        "sha256(bytes())",
+        f"{POSTGRES_TESTS}::test_a_start_ends_no_writer_of_another_group",
+        "groups with one database would end each other",
+    ),
+    Mutant(
+        "rows-are-acked-that-are-not-on-the-disk",
+        "spout/exactly_once/postgres_store.py",
+        "                connection.execute(_DURABLE)\n",
+        "",
+        f"{POSTGRES_TESTS}::test_what_is_acked_is_on_the_disk_and_a_start_sees_what_was_committed_while_it_waited",
+        "where the role has synchronous_commit off, a crash would lose rows whose roots are acked",
+    ),
+    Mutant(
+        "a-table-that-a-crash-empties-is-taken",
+        "spout/exactly_once/postgres_store.py",
+        '        if persistence != "p":',
+        '        if persistence == "t":',
+        f"{POSTGRES_TESTS}::test_a_table_that_is_missing_or_that_a_crash_empties_is_named_before_a_writer_is_fenced",
+        "its rows are acked, and gone after a crash of the server",
+    ),
+    Mutant(
+        "the-isolation-is-the-roles",
+        "spout/exactly_once/postgres_store.py",
+        "        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED\n",
+        "",
+        f"{POSTGRES_TESTS}::test_what_is_acked_is_on_the_disk_and_a_start_sees_what_was_committed_while_it_waited",
+        "a start that waited for a commit would fail",
+    ),
+    Mutant(
+        "a-password-is-in-a-message",
+        "spout/exactly_once/postgres_store.py",
+        """return f"{dsn.get('host', 'localhost')}/{dsn.get('dbname', dsn.get('user', ''))}\"""",
+        "return str(dsn)",
+        f"{POSTGRES_TESTS}::test_no_message_has_the_password",
+        "whoever reads a log could write into the database",
     ),
 )

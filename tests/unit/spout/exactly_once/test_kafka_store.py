@@ -410,3 +410,23 @@ def test_a_store_that_was_closed_is_opened_again() -> None:
     with pytest.raises(StoreFenced):
         store.commit(key_of(), words("hawk"), b"1")
     assert store.open("g", 1) == StoreGrant(2, None)
+
+
+def test_a_start_that_dies_before_it_publishes_leaves_the_batch_to_the_next() -> None:
+    world = World()
+    store = world.store()
+    store.open("g", 1)
+    store.commit(key_of(batch=4), words("hawk"), b"to be published")
+    for epoch in (2, 3):
+        grant = world.store().open("g", 1)
+        assert grant == StoreGrant(epoch, LastBatch(key_of(batch=4), b"to be published"))
+
+
+def test_an_epoch_of_an_earlier_start_of_the_same_store_is_refused() -> None:
+    world = World()
+    store = world.store()
+    store.open("g", 1)
+    store.open("g", 1)
+    with pytest.raises(StoreFenced, match=r"epoch 2 is granted to this store .* has 1"):
+        store.commit(key_of(1), words("late"), b"1")
+    assert world.records() == []

@@ -219,12 +219,10 @@ MUTANTS = (
         "rows-in-kafka-and-what-is-published-for-them-are-two-transactions",
         "spout/exactly_once/kafka_store.py",
         "            self._write(writer.transactions, records)\n",
-        "            self._write(\n"
-        "                writer.transactions,\n"
-        "                lambda: self._columns.records(rows, partitions, key.batch),\n"
-        "            )\n"
-        "            self._write(writer.transactions, records)\n",
-        f"{KAFKA_TESTS}::test_a_writer_is_fenced_between_its_rows_and_its_commit",
+        "            together = list(records())\n"
+        "            self._write(writer.transactions, lambda: together[:-1])\n"
+        "            self._write(writer.transactions, lambda: together[-1:])\n",
+        f"{KAFKA_TESTS}::test_a_batch_is_one_transaction",
         "a crash between the two would leave rows whose roots nobody acks",
     ),
     Mutant(

@@ -27,7 +27,7 @@ from acker.errors import (
 )
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from spout.exactly_once.kafka_store import ATTEMPTS_MAX, KafkaStore
-from spout.exactly_once.sink_records import sink_place
+from spout.exactly_once.sink_records import PART_BYTES, sink_place
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from tests.support.memory.clients import FailingByPlan, Faults, NoFaults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
@@ -430,3 +430,23 @@ def test_an_epoch_of_an_earlier_start_of_the_same_store_is_refused() -> None:
     with pytest.raises(StoreFenced, match=r"epoch 2 is granted to this store .* has 1"):
         store.commit(key_of(1), words("late"), b"1")
     assert world.records() == []
+
+
+class _Counting(NoFaults):
+    """Counts the commits."""
+
+    commits = 0
+
+    def before(self, operation: str) -> None:
+        self.commits += operation == "commit"
+
+
+def test_a_batch_is_one_transaction() -> None:
+    """Whatever it has: rows for several topics, and a publication of several parts."""
+    world, faults = World(), _Counting()
+    store = world.store(faults=faults, topic_column="topic")
+    store.open("g", 1)
+    rows = pa.table({"word": ["a", "b"], "topic": ["words", "verbs"]})
+    store.commit(key_of(), rows, bytes(2 * PART_BYTES))
+    assert faults.commits == 2
+    assert world.values() + world.values("verbs") == [{"word": "a"}, {"word": "b"}]

@@ -329,4 +329,13 @@ MUTANTS = (
         f"{POSTGRES_TESTS}::test_no_message_has_the_password",
         "whoever reads a log could write into the database",
     ),
+    Mutant(
+        "an-installation-of-a-former-version-is-stopped",
+        "acker/provisioning/topic_specs.py",
+        "    if spec.only_for:\n",
+        "    if not spec.only_for:\n",
+        "tests/unit/acker/provisioning/test_topic_specs.py"
+        "::test_only_the_topic_of_queries_that_write_exactly_once_may_be_missing",
+        "`topics check` would refuse an installation that needs nothing",
+    ),
 )

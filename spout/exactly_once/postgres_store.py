@@ -155,9 +155,9 @@ class PostgresStore:
             connection.execute(_END_EARLIER)
             if not self._persistence(connection, self._sink):
                 self._create_sink(connection)
-            entry = self._one(connection, _GRANT, (group, epoch_min))
-        assert entry is not None  # an INSERT with RETURNING that does not raise
-        epoch, *columns = entry
+            grant = sql.SQL(_GRANT).format(self._sink)
+            # an INSERT with RETURNING has one row
+            [(epoch, *columns)] = connection.execute(grant, (group, epoch_min)).fetchall()
         return StoreGrant(epoch, _last_batch(group, columns))
 
     def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
-from fastavro.schema import parse_schema
+from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from acker.errors import UsageError
 
@@ -178,7 +178,7 @@ def avro_encoding(schema: Mapping[str, Any]) -> Encode:
     try:
         parsed = parse_schema(dict(schema), named_schemas={})
         is_record = schema.get("type") == "record" and "fields" in schema
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, *_UNFIT) as error:
+    except (SchemaParseException, UnknownType, *_UNFIT) as error:
         raise UsageError(f"the Avro schema of the values cannot be read: {error}") from error
     if not is_record:
         raise UsageError("the Avro schema of the values is none of a record; give one of them")

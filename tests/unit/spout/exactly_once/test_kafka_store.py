@@ -168,15 +168,15 @@ def test_a_column_of_bytes_is_the_value_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "why"),
     [
-        (words("a"), {"key": "name"}, "no columns name, which is to be the key"),
+        (words("a"), {"key": "name"}, "no column name, which is to be the key"),
         (words("a"), {"value": "word"}, r"is the value .* type string, and not binary; cast it"),
-        (words("a"), {"value": "bytes"}, "no columns bytes, which is to be the value"),
+        (words("a"), {"value": "bytes"}, "no column bytes, which is to be the value"),
         (pa.table({"n": [1]}), {"key": "n"}, r"type int64; cast it, by col\('n'\)"),
         (words("a"), {"headers": "word"}, "give array<struct<key string, value binary>>"),
         (words("a"), {"timestamp": "word"}, "give a timestamp, or milliseconds"),
         (pa.table({"n": [1]}), {"topic_column": "n"}, "the topic of each record, has the type int64"),
         (pa.table({"t": ["_ack_sink"]}), {"topic_column": "t"}, "_ack_sink is an ack topic"),
-        (pa.table([[1], [2]], names=["n", "n"]), {"key": "n"}, "2 columns n"),
+        (pa.table([[1], [2]], names=["n", "n"]), {"key": "n"}, "2 columns of the rows are called n"),
         (words("a"), {"value": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}},
          "row 0 of the batch"),
     ],

@@ -45,4 +45,5 @@ def test_the_wheel_holds_the_product_and_nothing_else(tmp_path: Path) -> None:
     assert Counter(PurePosixPath(name).parent.as_posix() for name in schemas) == {
         "acker/wire/schemas": 11,
         "replay/records/schemas": 10,
+        "spout/exactly_once/schemas": 3,
     }

@@ -1,1 +1,1 @@
-"""Rows and their acks in one transaction of a store; pure, except the store in a file."""
+"""Rows and their acks in one transaction of a store; pure, except the stores."""

@@ -16,7 +16,7 @@ from acker.errors import UsageError
 from acker.hot_paths import tuple_maker
 from acker.kafka.port import Headers, Outgoing
 from spout.exactly_once.key_partitions import I64, KEYLESS_RUN, key_partitions
-from spout.exactly_once.value_encoding import Encode, only_column, text_or_bytes
+from spout.exactly_once.value_encoding import Encode, existing_column, text_or_bytes
 
 ROWS_AT_ONCE: Final = 8 * KEYLESS_RUN
 """So many rows are records in memory at a time."""
@@ -111,7 +111,7 @@ class RecordColumns:
     def _headers(self, rows: pa.Table) -> list[Headers]:
         if self.headers is None:
             return [()] * rows.num_rows
-        column = only_column(rows, self.headers, "headers")
+        column = existing_column(rows, self.headers, "headers")
         kind = column.type
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         item = kind.value_type if is_list else kind
@@ -127,7 +127,7 @@ class RecordColumns:
     def _times_ms(self, rows: pa.Table) -> list[int | None]:
         if self.timestamp is None:
             return [None] * rows.num_rows
-        column = only_column(rows, self.timestamp, "time")
+        column = existing_column(rows, self.timestamp, "time")
         kind = column.type
         if pa.types.is_timestamp(kind):
             # microseconds are cut: a record's time has milliseconds

@@ -34,6 +34,7 @@ from typing import Any, Final, LiteralString
 import pyarrow as pa
 
 from acker.errors import NotAuthorized, StoreFenced, Unreachable, UsageError
+from spout.exactly_once.column_names import refuse_repeated_names
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from spout.exactly_once.value_encoding import python_rows
 
@@ -155,9 +156,9 @@ class PostgresStore:
             connection.execute(_END_EARLIER)
             if not self._persistence(connection, self._sink):
                 self._create_sink(connection)
-            entry = self._one(connection, _GRANT, (group, epoch_min))
-        assert entry is not None  # an INSERT with RETURNING that does not raise
-        epoch, *columns = entry
+            grant = sql.SQL(_GRANT).format(self._sink)
+            # an INSERT with RETURNING has one row
+            [(epoch, *columns)] = connection.execute(grant, (group, epoch_min)).fetchall()
         return StoreGrant(epoch, _last_batch(group, columns))
 
     def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
@@ -183,6 +184,7 @@ class PostgresStore:
             connection.execute(sql.SQL(_KEEP).format(self._sink), (*last_batch, key.group))
 
     def _copy(self, connection: Connection, rows: pa.Table) -> None:
+        refuse_repeated_names(rows)
         columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, columns)
         with connection.cursor() as cursor, cursor.copy(statement) as copy:

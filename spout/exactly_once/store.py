@@ -75,7 +75,11 @@ class Store(Protocol):
     def open(self, group: str, epoch_min: int) -> StoreGrant:
         """Grant an epoch of `epoch_min` or more; no writer with a lower one commits from here on.
 
-        Raises `Unreachable`: the store does not answer. It may have granted an epoch all the same.
+        Raises:
+            StoreFenced: another start opened the store at the same time, and has fenced this one.
+            Unreachable: the store does not answer. It may have granted an epoch all the same.
+            UsageError, ConfigError: the store cannot take the rows, since a table or a right is
+                missing; no writer is fenced.
         """
 
     def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
@@ -83,5 +87,6 @@ class Store(Protocol):
 
         Raises:
             StoreFenced: the store has granted another epoch than the key's; nothing is written.
+            UsageError, ConfigError, Aborted: the store does not take the rows; nothing is written.
             Unreachable: the store does not answer. All may be written, or nothing.
         """

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
-from fastavro.schema import parse_schema
+from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from acker.errors import UsageError
 
@@ -51,7 +51,7 @@ def binary_column(rows: pa.Table, name: str, role: str) -> pa.BinaryArray:
 
     Raises `UsageError`: there is no such column, or it has no bytes.
     """
-    column = only_column(rows, name, role)
+    column = existing_column(rows, name, role)
     kind = column.type
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         raise UsageError(
@@ -61,12 +61,12 @@ def binary_column(rows: pa.Table, name: str, role: str) -> pa.BinaryArray:
     return _in_one_piece(column)
 
 
-def only_column(rows: pa.Table, name: str, role: str) -> pa.ChunkedArray:
-    """Return a column; raise `UsageError` if the rows have none of its name, or several."""
+def existing_column(rows: pa.Table, name: str, role: str) -> pa.ChunkedArray:
+    """Return a column; raise `UsageError` if the rows have none of its name."""
     names = rows.column_names
-    if names.count(name) != 1:
+    if name not in names:
         raise UsageError(
-            f"the rows have {names.count(name) or 'no'} columns {name}, which is to be the {role}"
+            f"the rows have no column {name}, which is to be the {role}"
             f" of each record; their columns are {', '.join(names)}"
         )
     return rows.column(name)
@@ -74,7 +74,7 @@ def only_column(rows: pa.Table, name: str, role: str) -> pa.ChunkedArray:
 
 def text_or_bytes(rows: pa.Table, name: str, role: str) -> pa.BinaryArray:
     """Return a column of bytes, or of text as UTF-8; raise `UsageError` if it is neither."""
-    column = only_column(rows, name, role)
+    column = existing_column(rows, name, role)
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _in_one_piece(column)
@@ -178,7 +178,7 @@ def avro_encoding(schema: Mapping[str, Any]) -> Encode:
     try:
         parsed = parse_schema(dict(schema), named_schemas={})
         is_record = schema.get("type") == "record" and "fields" in schema
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, *_UNFIT) as error:
+    except (SchemaParseException, UnknownType, *_UNFIT) as error:
         raise UsageError(f"the Avro schema of the values cannot be read: {error}") from error
     if not is_record:
         raise UsageError("the Avro schema of the values is none of a record; give one of them")

@@ -99,6 +99,7 @@ class ExactWriter:
             epoch_min: the lowest epoch that the session may have.
 
         Raises:
+            StoreFenced: another start opened the store at the same time.
             Unreachable: store or broker do not answer.
             TrackingError: the store's last publication cannot be read.
         """

@@ -25,6 +25,28 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 QUICK_S: Final = 1
 
 
+class Copying(psycopg.Connection[tuple[Any, ...]]):
+    """Does something when the lock is held, before rows are copied."""
+
+    _is_executing = False
+
+    def execute(self, *args: Any, **options: Any) -> psycopg.Cursor[tuple[Any, ...]]:
+        self._is_executing = True
+        try:
+            return super().execute(*args, **options)
+        finally:
+            self._is_executing = False
+
+    def cursor(self, *args: Any, **options: Any) -> Any:
+        # psycopg's own `execute` asks for a cursor, too
+        if not self._is_executing:
+            self.before_copy()
+        return super().cursor(*args, **options)
+
+    def before_copy(self) -> None:
+        """Do nothing."""
+
+
 class Tables:
     """A schema of a test's own."""
 
@@ -72,13 +94,12 @@ def connecting_by(kind: type[Connection]) -> Iterator[None]:
 def stopped_in(tables: Tables, place: str) -> tuple[int, int]:
     """Fork a writer that stops itself in a commit; return its pid, and where its answer comes."""
 
-    class Stopping(psycopg.Connection[tuple[Any, ...]]):
+    class Stopping(Copying):
         """Stops its process."""
 
-        def cursor(self, *args: Any, **options: Any) -> Any:
-            if place == "copy" and not args and not options:
+        def before_copy(self) -> None:
+            if place == "copy":
                 self.stop()
-            return super().cursor(*args, **options)
 
         def commit(self) -> None:
             if place == "commit":
@@ -144,26 +165,50 @@ def test_a_start_ends_no_writer_of_another_group(tables: Tables) -> None:
     assert tables.words() == ["whole"]
 
 
-def test_the_epoch_is_compared_while_nobody_else_may_open(tables: Tables) -> None:
-    """A start that comes between the comparison and the commit waits, or ends the writer."""
+def test_a_start_between_the_comparison_and_the_commit_ends_the_writer(tables: Tables) -> None:
     opened: list[StoreGrant] = []
 
-    class Interrupted(psycopg.Connection[tuple[Any, ...]]):
+    class Interrupted(Copying):
         """Its group's store is opened before it copies its rows."""
 
-        def cursor(self, *args: Any, **options: Any) -> Any:
-            if not args and not options and not opened and writes:
-                opened.append(plain(tables).open("g", 1))
-            return super().cursor(*args, **options)
+        def before_copy(self) -> None:
+            opened.append(plain(tables).open("g", 1))
 
-    writes: list[bool] = []
     store = tables.store()
     store.open("g", 1)
-    writes.append(True)
     with connecting_by(Interrupted), pytest.raises(Unreachable):
         store.commit(key_of(), words("late"), b"1")
     assert opened == [StoreGrant(2, None)]
     assert tables.words() == []
+
+
+def test_nobody_raises_the_epoch_between_its_comparison_and_the_commit(tables: Tables) -> None:
+    """A start whose connection is older than the writer's does not end the writer: it waits for it."""
+    refused: list[str] = []
+
+    class Watched(Copying):
+        """Somebody tries to raise the epoch before the rows are copied."""
+
+        def before_copy(self) -> None:
+            raise_epoch()
+
+    def raise_epoch() -> None:
+        statement = sql.SQL("UPDATE {} SET granted_epoch = 2").format(
+            sql.Identifier(tables.schema, "windhover_sink")
+        )
+        with psycopg.Connection.connect(tables.dsn) as somebody:
+            somebody.execute("SET lock_timeout = '200ms'")
+            try:
+                somebody.execute(statement)
+            except psycopg.errors.LockNotAvailable as error:
+                refused.append(str(error))
+
+    store = tables.store()
+    store.open("g", 1)
+    with connecting_by(Watched):
+        store.commit(key_of(), words("whole"), b"1")
+    assert len(refused) == 1
+    assert tables.words() == ["whole"]
 
 
 def plain(tables: Tables) -> PostgresStore:

@@ -249,6 +249,15 @@ def test_a_batch_that_is_refused_leaves_everything_and_the_writer_goes_on(tested
     assert tested.new().open("g", 1).last_batch == LastBatch(key_of(1, batch=2), b"3")
 
 
+def test_two_columns_of_one_name_are_refused_since_one_would_be_lost(tested: TestedStore) -> None:
+    store = tested.new()
+    store.open("g", 1)
+    with pytest.raises(UsageError, match="2 columns of the rows are called word"):
+        store.commit(key_of(1), pa.table([["a"], ["b"]], names=["word", "word"]), b"1")
+    assert tested.words() == []
+    assert tested.new().open("g", 1) == StoreGrant(2, None)
+
+
 def test_whoever_dies_at_any_step_leaves_a_whole_batch_or_nothing(tested: TestedStore) -> None:
     """A start that opens and commits is killed before each of its steps, until it has no more."""
     written = ["before"]

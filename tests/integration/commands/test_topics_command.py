@@ -180,6 +180,27 @@ def test_an_ack_topic_that_vanished_beside_full_ones_is_not_made_anew(
     assert [line for line in said if "_ack_state: is gone while" in line and "_ack_verdict hold" in line]
 
 
+def test_an_installation_from_before_exactly_once_goes_on_and_gets_its_topic(
+    installation: Installation, broker: Broker
+) -> None:
+    """It lacks `_ack_sink`, and its other topics hold records."""
+    installation.command("create")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(f"{installation.prefix}_ack_verdict", b"x", partition=0)
+    assert producer.flush(30) == 0
+    installation.delete("_ack_sink")
+
+    def warned() -> bool:
+        exit_code, lines = installation.command("check")
+        assert exit_code == 0
+        return any("_ack_sink: does not exist: queries that write exactly once" in line for line in lines)
+
+    eventually(warned, 30)
+    said = installation.command_once("create", 0)
+    assert f"made {installation.prefix}_ack_sink (ack table, 2 partitions)" in said
+    assert installation.count("_ack_sink") == 2
+
+
 def test_a_source_that_deletes_records_too_early_is_a_warning(installation: Installation) -> None:
     """Nothing is lost by it yet, so the exit code is 0."""
     installation.command("create")

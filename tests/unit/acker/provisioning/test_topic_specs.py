@@ -176,6 +176,13 @@ def test_a_source_topic_without_partitions_must_exist() -> None:
     )
 
 
+def test_only_the_topic_of_queries_that_write_exactly_once_may_be_missing() -> None:
+    findings = [missing(spec) for spec in required_topics(read(), {})]
+    warnings = [finding for finding in findings if finding.level is Level.WARNING]
+    assert [finding.topic for finding in warnings] == ["_ack_sink"]
+    assert "exactly once into Kafka need it; run `windhover topics create`" in warnings[0].text
+
+
 @pytest.mark.parametrize("partitions", [2, 4])
 def test_an_ack_topic_with_another_n_is_refused_with_the_way_out(partitions: int) -> None:
     for role in (TopicRole.LOG, TopicRole.TABLE):

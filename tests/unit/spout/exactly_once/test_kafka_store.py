@@ -27,7 +27,7 @@ from acker.errors import (
 )
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from spout.exactly_once.kafka_store import ATTEMPTS_MAX, KafkaStore
-from spout.exactly_once.sink_records import sink_place
+from spout.exactly_once.sink_records import PART_BYTES, sink_place
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from tests.support.memory.clients import FailingByPlan, Faults, NoFaults
 from tests.support.memory.cluster import MemoryCluster, MemoryLog
@@ -168,15 +168,15 @@ def test_a_column_of_bytes_is_the_value_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "why"),
     [
-        (words("a"), {"key": "name"}, "no columns name, which is to be the key"),
+        (words("a"), {"key": "name"}, "no column name, which is to be the key"),
         (words("a"), {"value": "word"}, r"is the value .* type string, and not binary; cast it"),
-        (words("a"), {"value": "bytes"}, "no columns bytes, which is to be the value"),
+        (words("a"), {"value": "bytes"}, "no column bytes, which is to be the value"),
         (pa.table({"n": [1]}), {"key": "n"}, r"type int64; cast it, by col\('n'\)"),
         (words("a"), {"headers": "word"}, "give array<struct<key string, value binary>>"),
         (words("a"), {"timestamp": "word"}, "give a timestamp, or milliseconds"),
         (pa.table({"n": [1]}), {"topic_column": "n"}, "the topic of each record, has the type int64"),
         (pa.table({"t": ["_ack_sink"]}), {"topic_column": "t"}, "_ack_sink is an ack topic"),
-        (pa.table([[1], [2]], names=["n", "n"]), {"key": "n"}, "2 columns n"),
+        (pa.table([[1], [2]], names=["n", "n"]), {"key": "n"}, "2 columns of the rows are called n"),
         (words("a"), {"value": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}},
          "row 0 of the batch"),
     ],
@@ -410,3 +410,43 @@ def test_a_store_that_was_closed_is_opened_again() -> None:
     with pytest.raises(StoreFenced):
         store.commit(key_of(), words("hawk"), b"1")
     assert store.open("g", 1) == StoreGrant(2, None)
+
+
+def test_a_start_that_dies_before_it_publishes_leaves_the_batch_to_the_next() -> None:
+    world = World()
+    store = world.store()
+    store.open("g", 1)
+    store.commit(key_of(batch=4), words("hawk"), b"to be published")
+    for epoch in (2, 3):
+        grant = world.store().open("g", 1)
+        assert grant == StoreGrant(epoch, LastBatch(key_of(batch=4), b"to be published"))
+
+
+def test_an_epoch_of_an_earlier_start_of_the_same_store_is_refused() -> None:
+    world = World()
+    store = world.store()
+    store.open("g", 1)
+    store.open("g", 1)
+    with pytest.raises(StoreFenced, match=r"epoch 2 is granted to this store .* has 1"):
+        store.commit(key_of(1), words("late"), b"1")
+    assert world.records() == []
+
+
+class _Counting(NoFaults):
+    """Counts the commits."""
+
+    commits = 0
+
+    def before(self, operation: str) -> None:
+        self.commits += operation == "commit"
+
+
+def test_a_batch_is_one_transaction() -> None:
+    """Whatever it has: rows for several topics, and a publication of several parts."""
+    world, faults = World(), _Counting()
+    store = world.store(faults=faults, topic_column="topic")
+    store.open("g", 1)
+    rows = pa.table({"word": ["a", "b"], "topic": ["words", "verbs"]})
+    store.commit(key_of(), rows, bytes(2 * PART_BYTES))
+    assert faults.commits == 2
+    assert world.values() + world.values("verbs") == [{"word": "a"}, {"word": "b"}]

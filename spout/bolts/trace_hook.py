@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from acker.errors import MessageIdUnknown
+from acker.wire.causes import class_name
 from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import AckInfo, BoltContext, FailInfo, TaskHook
 from spout.runtime.tracing import NS_PER_MS, TRACEPARENT, Spans, configured_spans, traceparent_in
@@ -133,7 +134,7 @@ class TraceHook(TaskHook):
                 # of what ends a task from outside, too: a span without an end would never be shown
                 kind = sys.exc_info()[0]
                 if error and kind is not None:
-                    error = kind.__name__
+                    error = class_name(kind)
                 self._write(received, (time.perf_counter_ns() - began_ns) / NS_PER_MS, error)
 
         return traced

@@ -155,7 +155,11 @@ class Guard:
         raised = self._orders.raised_for(call)
         if raised is not None:
             raise raised.with_traceback(None)
-        self.guarded(call, work)
+        try:
+            self.guarded(call, work)
+        except BaseException:  # `sys.exit` in it fails the tuple, and the child goes on
+            self._memory.idle()
+            raise
 
     def next_call(self, row_count: int, roots: frozenset[int] = frozenset()) -> Call:
         """Number a call for rows, or for one tuple of some roots, and return it."""
@@ -204,7 +208,7 @@ class Guard:
 
     def guarded(self, call: Call, work: Callable[[], None]) -> None:
         """Write a call down and make it; it stays written if it ends the
-        process (SystemExit too).
+        process (of an `ArrowBolt` SystemExit too).
         """
         self._memory.write(Phase.EXECUTE, call)
         try:

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import DataType, FractionalType
@@ -43,7 +43,10 @@ from spout.held.keyed_values import (
     carried_key,
     has_times,
     key_without_hash,
+    loses_nulls,
     needs_form,
+    normal_floats,
+    normal_key,
     table_within,
 )
 from spout.publishing.delayed import by_key
@@ -52,7 +55,7 @@ from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS, HELD, HELD_TYPE
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Tally, What
-from spout.tuples.failures import cause_of
+from spout.tuples.failures import cause_of, with_class
 from spout.tuples.raised import Tracebacks
 from spout.tuples.rows import misfits, size_error
 from spout.tuples.tuple import SPARK, StreamId, text_of
@@ -197,8 +200,13 @@ def held_by_key(
         has_one_key=key_names == [ONE_KEY],
         are_floats=tuple(isinstance(types[name], FractionalType) for name in key_names),
         have_times=tuple(has_times(types[name]) for name in key_names),
+        lose_nulls=tuple(loses_nulls(types[name]) for name in key_names),
     )
-    carried_keys = [carried_key(sql.col(name), types[name]).alias(name) for name in key_names]
+    carried_keys: list[Column] = []
+    for name in key_names:
+        is_nullable = rows.schema[name].nullable
+        normal = normal_key(sql.col(name), types[name], is_nullable=is_nullable)
+        carried_keys.append(carried_key(normal, types[name]).alias(name))
     form_columns = [as_form(sql.col(name), types[name]).alias(name) for name in streams]
     formed_rows = rows.select(*carried_keys, *form_columns, ANCHOR)
 
@@ -270,6 +278,8 @@ class KeyedTask:
         are_floats: whether it is of floats, for each column of the key; a NaN
             in another one is a null.
         have_times: whether it has times, for each column of the key.
+        lose_nulls: whether it has NaN in place of nulls, for each column of
+            the key.
         _prepared: the task for which the bolt was prepared; empty before
             that.
     """
@@ -285,6 +295,7 @@ class KeyedTask:
     has_one_key: bool = False
     are_floats: tuple[bool, ...] = ()
     have_times: tuple[bool, ...] = ()
+    lose_nulls: tuple[bool, ...] = ()
     _prepared: list[TaskName] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
@@ -309,7 +320,7 @@ class KeyedTask:
             for part in parts:
                 self._read_part(part, batch_ms, arrived)
         held += arrived.tuples
-        key = () if self.has_one_key else self._with_times(self._with_nulls(key), held)
+        key = () if self.has_one_key else self._as_in_tuples(self._with_nulls(key), held)
         interval_ms = self.bolt.tick_every_ms
         # it is later where the clock was set back, or the bolt had a longer
         # interval before
@@ -356,8 +367,8 @@ class KeyedTask:
                 invoke(self.name, self.bolt.execute, key, held, collector)
             if ticks and collector.held:
                 invoke(self.name, self.bolt.tick, key, collector.held, collector)
-        except Exception as error:  # whatever user code raises fails all held tuples of the key
-            stop_on(self.name, self.bolt, error)
+        except BaseException as error:  # whatever user code raises fails all held tuples of the key
+            stop_on(self.name, self.bolt, with_class(error))
             if not self.tracked and any(held_tuple.anchor is None for held_tuple in held):
                 raise  # nothing is tracked
             # what the call did until then does not count: it emits nothing
@@ -402,19 +413,24 @@ class KeyedTask:
             values.append(None if is_nan and not is_float else value)
         return tuple(values)
 
-    def _with_times(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
-        """Return a key with the times of a tuple that has it: in a key Spark
-        gives times without a zone.
+    def _as_in_tuples(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
+        """Return a key with the times, and the nulls among floats, of a tuple
+        that has it.
+
+        In a key Spark gives times without a zone, and pandas has NaN for such
+        nulls.
         """
-        if not held or not any(self.have_times):
+        if not held or not any((*self.have_times, *self.lose_nulls)):
             return key
         held_tuple = held[0]
         column = self._column_of(held_tuple)
-        forms = self.forms[column]
         values: list[Any] = []
-        for value, name, has_time in zip(key, self.keys[column], self.have_times, strict=True):
+        parts = zip_longest(key, self.keys[column], self.have_times, self.lose_nulls)
+        for value, name, has_time, loses_null in parts:
             if has_time:
-                values.append(held_tuple.values.get(name, forms.localize(value)))
+                values.append(held_tuple.values.get(name, self.forms[column].localize(value)))
+            elif loses_null:
+                values.append(normal_floats(held_tuple.values.get(name, value)))
             else:
                 values.append(value)
         return tuple(values)

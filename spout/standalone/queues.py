@@ -27,7 +27,7 @@ LATE_KEPT = 1_000
 """Names of roots that were settled too late, kept for the next report; more are only counted."""
 
 UNOPENED_SHARE = 4
-"""Each quarter of the timeout it begins anew for items that nobody has opened: three quarters are left."""
+"""Each quarter of the timeout it begins anew for items that nobody has opened."""
 
 Settleable = Item | Part | Items | Iterable[Item | Part]
 """What a client may settle in one call."""
@@ -59,7 +59,9 @@ class Queue:
         return max(0, min(count, may_open))
 
     def ready_for_long(self, now_ms: int, end: int) -> list[PositionRun]:
-        """Return items that nobody has opened and that are ready since the last look; none between looks.
+        """Return items that nobody has opened and that are ready since the last look.
+
+        Between looks, none.
 
         `end` is the serial behind the newest item. Example, of a timeout of
         8 s: it looks every 2 s. An item that came 1 s before a look is
@@ -188,7 +190,7 @@ class QueueCollection:
         return bool(gone)
 
     def keep_unopened(self, now_ms: int) -> None:
-        """Let timeouts begin anew of items that nobody has opened: nobody works on them, so none is late."""
+        """Begin the timeouts of items anew that nobody has opened: nobody works on them."""
         for queue in self.by_name.values():
             runs = queue.ready_for_long(now_ms, self.records.next)
             if runs:

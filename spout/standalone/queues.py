@@ -67,8 +67,8 @@ class Queue:
         8 s: it looks every 2 s. An item that came 1 s before a look is
         returned by the next one, when it is 3 s old, and then every 2 s.
         """
-        look_every_ms = self.timeout_ms // UNOPENED_SHARE
-        if not look_every_ms or 0 <= now_ms - self.looked_ms < look_every_ms:
+        interval_ms = self.timeout_ms // UNOPENED_SHARE
+        if not interval_ms or 0 <= now_ms - self.looked_ms < interval_ms:
             return []
         runs = self.store.never_opened(self.looked_end)
         self.looked_ms = now_ms

@@ -34,6 +34,9 @@ ISOLATE: Final = "\u2068"
 END: Final = "\u2069"
 """Ends what `ISOLATE` begins (POP DIRECTIONAL ISOLATE)."""
 
+ENTRY_CHARACTERS_MAX: Final = 1 << 16
+"""Of a longer entry of a traceback, as of a message that quotes a record, half of this is shown."""
+
 _FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 """Unicode's classes of letters and digits that are written from right to left."""
 
@@ -148,13 +151,23 @@ def _shell_character(character: str) -> str:
 def trace_lines(error: BaseException) -> list[str]:
     """Return the traceback of an error, line by line: a message with line breaks has one line all the same.
 
-    What has the form of a secret is cut out of it.
+    What has the form of a secret is cut out of it. Of a message of megabytes the begin is enough:
+    to look for secrets in all of it would take minutes.
     """
     lines: list[str] = []
     for entry in traceback.format_exception(error):
-        text = cut(entry).rstrip("\n")
+        text = _begin_of(entry).rstrip("\n")
         lines += text.split("\n") if _OF_PYTHON.match(entry) else [text]
     return [readable(line) for line in lines]
+
+
+def _begin_of(entry: str) -> str:
+    """Return an entry of a traceback without secrets, and without its end where it is too long."""
+    if len(entry) <= ENTRY_CHARACTERS_MAX:
+        return cut(entry)
+    # a secret that is cut in two has not its form, so what stands just before the cut is not shown
+    shown = cut(entry[:ENTRY_CHARACTERS_MAX])[: ENTRY_CHARACTERS_MAX // 2]
+    return f"{shown}… of {len(entry):,} characters"
 
 
 _OF_PYTHON: Final = re.compile(r"[\s|+-]*(File \"|Traceback |Exception Group Traceback |\Z)|\n")

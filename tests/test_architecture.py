@@ -117,6 +117,7 @@ MAY_CATCH_ALL = {
     "spout/sinks/follower.py": "the top of a thread, whose error the planning process raises",
     "spout/execution/adapters.py": "code of the user",
     "spout/execution/fitting.py": "values of the user",
+    "spout/tuples/failures.py": "an exception of the user, which was only to be asked for its class",
     "spout/tuples/raised.py": "a traceback of an exception of the user, which was only to be shown",
     "spout/tuples/rows.py": "values of the user",
     "spout/tuples/tuple.py": "a text of the user, which was only to be shown",

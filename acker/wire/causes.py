@@ -97,7 +97,7 @@ def error_text(kind: type[BaseException]) -> str:
     ``ValueError``, ``NoSuchOrder(OrderError, LookupError)``, or ``Lone`` for a class of a user that stands
     directly below Exception.
     """
-    name = kind.__name__[:NAME_CHARACTERS_MAX]
+    name = class_name(kind)[:NAME_CHARACTERS_MAX]
     if _is_built_in(kind):
         return name
     parent_names: list[str] = []
@@ -106,7 +106,7 @@ def error_text(kind: type[BaseException]) -> str:
     for parent in kind.__mro__[1:]:
         if parent in implied:
             continue
-        parent_names.append(parent.__name__[:NAME_CHARACTERS_MAX])
+        parent_names.append(class_name(parent)[:NAME_CHARACTERS_MAX])
         if _is_built_in(parent):
             implied.update(parent.__mro__)
     # A user's own ``class ValueError(Exception)`` is ``ValueError()``, and his ``class LATE`` is ``LATE()``:
@@ -115,6 +115,12 @@ def error_text(kind: type[BaseException]) -> str:
     if not parent_names and not looks_like_another:
         return name
     return f"{name}({', '.join(parent_names[:PARENTS_MAX])})"
+
+
+def class_name(kind: type) -> str:
+    """Return the name of a class, whatever its own class makes of ``__name__``."""
+    name: str = vars(type)["__name__"].__get__(kind)
+    return name
 
 
 def error_class(error: str) -> str:

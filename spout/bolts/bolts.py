@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from acker.errors import BoltStopped, MessageIdUnknown, TupleError, UsageError
+from acker.wire.causes import class_name
 from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.ddl import field_names
 from spout.bolts.hooks import BoltContext, TaskHook
@@ -483,7 +484,7 @@ def _check_methods_run(name: str, owner: object, *methods: str) -> None:
         check_runs(f"bolt {name!r}: {type(owner).__name__}.{method}", getattr(owner, method, None))
 
 
-def ends_query(bolt: Stopping, error: Exception) -> bool:
+def ends_query(bolt: Stopping, error: BaseException) -> bool:
     """Return whether an exception that escaped a bolt ends the query.
 
     `FailTuple` never does. `Isolated` does not either: it replaces a call that would end its
@@ -495,12 +496,12 @@ def ends_query(bolt: Stopping, error: Exception) -> bool:
     return isinstance(error, (*bolt.stops_on, MessageIdUnknown))
 
 
-def stop_on(name: str, bolt: Stopping, error: Exception) -> None:
+def stop_on(name: str, bolt: Stopping, error: BaseException) -> None:
     """Raise `BoltStopped` if an exception that escaped the bolt ends the query (`ends_query`)."""
     if isinstance(error, MessageIdUnknown):
         raise BoltStopped(f"bolt {name!r}: {error}") from error
     if ends_query(bolt, error):
         raise BoltStopped(
-            f"bolt {name!r} stops on {type(error).__name__}: {text_of(error)}; mend what it"
+            f"bolt {name!r} stops on {class_name(type(error))}: {text_of(error)}; mend what it"
             " needs, and start the query again from its checkpoint"
         ) from error

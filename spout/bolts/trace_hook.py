@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from acker.errors import MessageIdUnknown
+from acker.wire.causes import class_name
 from spout.bolts.collectors import BasicCollector
 from spout.bolts.hooks import AckInfo, BoltContext, FailInfo, TaskHook
 from spout.runtime.tracing import NS_PER_MS, TRACEPARENT, Spans, configured_spans, traceparent_in
@@ -139,7 +140,7 @@ class TraceHook(TaskHook):
                 # shown
                 exception_class = sys.exc_info()[0]
                 if error and exception_class is not None:
-                    error = exception_class.__name__
+                    error = class_name(exception_class)
                 took_ms = (time.perf_counter_ns() - began_ns) / NS_PER_MS
                 self._write_span(received, took_ms, error)
 

@@ -11,7 +11,9 @@
 
 An exception of user code fails the input that it was raised for, and nothing
 that was emitted for that input is delivered (a rich bolt's emissions are);
-one that the bolt stops on ends the task. Untracked, `FailTuple` drops the
+one that the bolt stops on ends the task. So does a `SystemExit`, or what else
+is no `Exception`, of an `ArrowBolt`: in a child its one row is found then, and
+here all rows would fail. Untracked, `FailTuple` drops the
 input and any other exception ends the task, since nobody would replay it.
 
 Source: docs/design/protocol.md, section 5.2.
@@ -43,7 +45,7 @@ from spout.planning.order import Gate
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.counts import Counted, Tally, What
 from spout.tuples.exact import python_values
-from spout.tuples.failures import Cause, FailTuple, cause_of
+from spout.tuples.failures import Cause, FailTuple, cause_of, with_class
 from spout.tuples.raised import Tracebacks
 from spout.tuples.tuple import AnchoredTuple, PlacedTuple, Rows, StreamId
 
@@ -63,7 +65,7 @@ class Causes:
     collector: OutputCollector
     tracked: bool
 
-    def cause_or_raise(self, error: Exception, raised: Exception | None = None) -> Cause:
+    def cause_or_raise(self, error: BaseException, raised: BaseException | None = None) -> Cause:
         """Return the cause by which the input fails, and keep its traceback for the log.
 
         Raises `error` itself if it ends the task.
@@ -73,6 +75,7 @@ class Causes:
             raised: the same as the code raised it, where `error` says it in
                 clearer words.
         """
+        error = with_class(error)
         stop_on(self.name, self.bolt, error)
         ends_task = not self.tracked and not isinstance(error, FailTuple)
         if not ends_task:
@@ -117,7 +120,7 @@ class RowCall:
                 returned = execute(received, collector)
                 if returned is not None:
                     raise returned_error(self.name, self.bolt.execute, returned)
-            except Exception as raised:  # noqa: BLE001 - whatever user code raises fails its input
+            except BaseException as raised:  # noqa: BLE001 - what user code raises fails its input
                 error = collector.in_words_of_bolts(self.name, raised)
                 cause = self.causes.cause_or_raise(error, raised)  # raises what ends the task
                 collector.drop_current_row()
@@ -286,7 +289,7 @@ class HandCall:
                 execute(received)
                 if hooks:
                     self.observer.executed(received)
-            except Exception as error:  # noqa: BLE001 - whatever user code raises fails its input
+            except BaseException as error:  # noqa: BLE001 - what user code raises fails its input
                 cause = self.causes.cause_or_raise(error)
                 if self.takes_back:
                     del collector.sent[sent_before:]

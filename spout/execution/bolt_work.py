@@ -12,6 +12,7 @@ Source: docs/design/protocol.md, section 5.2.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from threading import Lock
@@ -86,6 +87,7 @@ class BoltWork:
         self.tally = Tally()
         self._bolt = pass_.bolt
         self._pulse = pulse
+        self._pid = os.getpid()
         self._clock_ns = clock_ns
         self._hooks: Sequence[TaskHook] = context.hooks
         self._streams = pass_.streams
@@ -170,6 +172,10 @@ class BoltWork:
             self._has_hooks = bool(self._hooks)
             self._call = self._assemble_call()
         outcome = self._call.call(Block(rows, places, Turns(len(rows))))
+        if os.getpid() != self._pid:
+            # the bolt has forked, and its child has come back here: all that
+            # follows is the parent's, which would be written twice
+            os._exit(1)
         self._keep_emitted(outcome, rows, places)
         not_done = [*outcome.failures, *outcome.blocked]
         self.collector.failures += _with_roots(not_done, places)

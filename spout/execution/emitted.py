@@ -27,7 +27,7 @@ from spout.execution.calls import EmittedRows
 from spout.topology.stage_pass import StreamPass
 from spout.tuples.places import Deliveries, children_of, ordinals_for_children
 from spout.tuples.rows import ArrowRows, ListRows, unknown_id
-from spout.tuples.tuple import DEFAULT_STREAM, AnchoredTuple, MessageId, Rows, Values
+from spout.tuples.tuple import DEFAULT_STREAM, AnchoredTuple, MessageId, Rows, Values, text_of
 
 T = TypeVar("T")
 
@@ -196,11 +196,11 @@ class RowCollector(BasicCollector):
         values, parents = self.pop_with_parents(worked_rows)
         return [EmittedValues(DEFAULT_STREAM, values, parents, tasks=None)]
 
-    def in_words_of_bolts(self, bolt: str, error: Exception) -> Exception:
+    def in_words_of_bolts(self, bolt: str, error: BaseException) -> BaseException:
         """Return an error in the words of a collector, where it is in those
         of `list.append`.
         """
-        if type(error) is not TypeError or not str(error).startswith("list.append() takes "):
+        if type(error) is not TypeError or not text_of(error).startswith("list.append() takes "):
             return error
         return one_stream_error(bolt).with_traceback(error.__traceback__)
 
@@ -282,7 +282,7 @@ class StreamCollector(RowCollector):
             emitted.append(of_stream)
         return emitted
 
-    def in_words_of_bolts(self, bolt: str, error: Exception) -> Exception:
+    def in_words_of_bolts(self, bolt: str, error: BaseException) -> BaseException:
         return error  # it never calls `list.append` for a bolt
 
 

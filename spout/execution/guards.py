@@ -158,7 +158,11 @@ class Guard:
         raised = self._orders.raised_for(call)
         if raised is not None:
             raise raised.with_traceback(None)
-        self.call_recorded(call, work)
+        try:
+            self.call_recorded(call, work)
+        except BaseException:  # `sys.exit` in it fails the tuple, and the child goes on
+            self._memory.write_idle()
+            raise
 
     def next_call(self, row_count: int, roots: frozenset[int] = frozenset()) -> Call:
         """Number a call for rows, or for one tuple of some roots, and return it."""
@@ -211,7 +215,7 @@ class Guard:
     def call_recorded(self, call: Call, work: Callable[[], None]) -> None:
         """Write a call down, and make it by `work`.
 
-        It stays written if it ends the process (SystemExit too).
+        It stays written if it ends the process (of an `ArrowBolt` SystemExit too).
         """
         self._memory.write(Phase.EXECUTE, call)
         try:

@@ -19,7 +19,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import DataType, FractionalType
@@ -44,8 +44,11 @@ from spout.held.keyed_values import (
     TupleDecoder,
     encoded_column,
     has_times,
+    loses_nulls,
     needs_encoding,
     nested_array_within,
+    normal_floats,
+    normal_key,
     readable_key,
     unhashable_map_key,
 )
@@ -55,7 +58,7 @@ from spout.streaming.query_plan import streams_read
 from spout.tuples.anchor_columns import ANCHORS, HELD, HELD_TYPE
 from spout.tuples.columns import ANCHOR
 from spout.tuples.counts import Counted, Counts, Tally, What
-from spout.tuples.failures import cause_of
+from spout.tuples.failures import cause_of, with_class
 from spout.tuples.raised import Tracebacks
 from spout.tuples.rows import misfits, size_error
 from spout.tuples.tuple import SPARK, StreamId, text_of
@@ -215,8 +218,13 @@ def reported_by_keyed_bolt(
         has_one_key=key_names == [ONE_KEY],
         are_floats=tuple(isinstance(types[name], FractionalType) for name in key_names),
         have_times=tuple(has_times(types[name]) for name in key_names),
+        lose_nulls=tuple(loses_nulls(types[name]) for name in key_names),
     )
-    readable_keys = [readable_key(sql.col(name), types[name]).alias(name) for name in key_names]
+    readable_keys: list[Column] = []
+    for name in key_names:
+        is_nullable = rows.schema[name].nullable
+        normal = normal_key(sql.col(name), types[name], is_nullable=is_nullable)
+        readable_keys.append(readable_key(normal, types[name]).alias(name))
     encoded_columns = [encoded_column(sql.col(name), types[name]).alias(name) for name in streams]
     encoded_rows = rows.select(*readable_keys, *encoded_columns, ANCHOR)
 
@@ -294,6 +302,8 @@ class KeyedTask:
         are_floats: for each column of the key whether it is of floats; a NaN
             in another one is a null.
         have_times: for each column of the key whether it has times.
+        lose_nulls: for each column of the key whether it has NaN in place of
+            nulls.
         _prepared: the one task for which the bolt was prepared; empty before
             that. A list, since the class itself is frozen.
     """
@@ -309,6 +319,7 @@ class KeyedTask:
     has_one_key: bool = False
     are_floats: tuple[bool, ...] = ()
     have_times: tuple[bool, ...] = ()
+    lose_nulls: tuple[bool, ...] = ()
     _prepared: list[TaskName] = field(default_factory=list)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
 
@@ -339,7 +350,7 @@ class KeyedTask:
             for frame in frames:
                 self._read_frame(frame, batch_ms, arrived)
         held += arrived.tuples
-        key = () if self.has_one_key else self._with_times(self._with_nulls(key), held)
+        key = () if self.has_one_key else self._as_in_tuples(self._with_nulls(key), held)
         # step 2; the time in the state is later where the clock was set back,
         # or the bolt had a longer interval before
         interval_ms = self.bolt.tick_every_ms
@@ -387,8 +398,8 @@ class KeyedTask:
                 invoke(self.name, self.bolt.execute, key, held, collector)
             if ticks and collector.held:
                 invoke(self.name, self.bolt.tick, key, collector.held, collector)
-        except Exception as error:  # whatever user code raises fails all held tuples of the key
-            stop_on(self.name, self.bolt, error)
+        except BaseException as error:  # whatever user code raises fails all held tuples of the key
+            stop_on(self.name, self.bolt, with_class(error))
             if not self.tracked and any(held_tuple.anchor is None for held_tuple in held):
                 raise  # nothing is tracked
             # what the call did until then does not count: it emits nothing
@@ -433,21 +444,25 @@ class KeyedTask:
             values.append(None if is_nan and not is_float else value)
         return tuple(values)
 
-    def _with_times(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
-        """Return a key with its times taken from a tuple that has this key.
+    def _as_in_tuples(self, key: tuple[Any, ...], held: Sequence[KeyedTuple]) -> tuple[Any, ...]:
+        """Return a key with the times, and the nulls among floats, of a tuple that has it.
 
         In the key itself Spark gives times without a zone: the hour that is
-        there twice in autumn could be either.
+        there twice in autumn could be either. And pandas has NaN for nulls
+        among floats.
         """
-        if not held or not any(self.have_times):
+        if not held or not any((*self.have_times, *self.lose_nulls)):
             return key
         held_tuple = held[0]
         column = self._column_of(held_tuple)
-        decoder = self.decoders[column]
         values: list[Any] = []
-        for value, name, has_time in zip(key, self.keys[column], self.have_times, strict=True):
+        parts = zip_longest(key, self.keys[column], self.have_times, self.lose_nulls)
+        for value, name, has_time, loses_null in parts:
             if has_time:
+                decoder = self.decoders[column]  # columns with times are encoded
                 values.append(held_tuple.values.get(name, decoder.localize(value)))
+            elif loses_null:
+                values.append(normal_floats(held_tuple.values.get(name, value)))
             else:
                 values.append(value)
         return tuple(values)

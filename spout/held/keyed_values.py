@@ -30,6 +30,7 @@ A state of an earlier version holds times without a zone: they are local times.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
@@ -188,6 +189,58 @@ def encoded_column(column: Column, spark_type: DataType) -> Column:
 def _wrapped(column: Column, spark_type: DataType) -> Column:
     """Return a column, encoded, as the one field of a struct."""
     return sql.struct(encoded_column(column, spark_type).alias(_WRAPPED))
+
+
+def has_floats(spark_type: DataType) -> bool:
+    """Return whether a Spark type is of floats, or has some within."""
+    return type(spark_type) in _DTYPES or any(map(has_floats, _types_within(spark_type)))
+
+
+def loses_nulls(spark_type: DataType) -> bool:
+    """Return whether pandas has NaN for the nulls in a key: of floats, or with arrays of them."""
+    return type(spark_type) in _DTYPES or _has_arrays_of_floats(spark_type)
+
+
+def _has_arrays_of_floats(spark_type: DataType) -> bool:
+    if isinstance(spark_type, ArrayType) and type(spark_type.elementType) in _DTYPES:
+        return True
+    return any(map(_has_arrays_of_floats, _types_within(spark_type)))
+
+
+def normal_key(column: Column, spark_type: DataType, *, is_nullable: bool = True) -> Column:
+    """Return a column of the key in which equal floats have equal bytes: no -0.0, one NaN.
+
+    Spark takes them for one key within a micro-batch, and looks for what a key
+    holds by its bytes: without this, 0.0 would not find what -0.0 held.
+    """
+    if not has_floats(spark_type):
+        return column
+    if isinstance(spark_type, StructType):
+        fields: list[Column] = []
+        for field in spark_type.fields:
+            part = normal_key(column[field.name], field.dataType, is_nullable=field.nullable)
+            fields.append(part.alias(field.name))
+        struct = sql.struct(*fields)
+        return sql.when(column.isNotNull(), struct) if is_nullable else struct
+    if isinstance(spark_type, ArrayType):
+        element, has_null = spark_type.elementType, spark_type.containsNull
+        return sql.transform(column, lambda value: normal_key(value, element, is_nullable=has_null))
+    if type(spark_type) not in _DTYPES:
+        return column  # a map, by which Spark does not group
+    zero, nan = (sql.lit(number).cast(spark_type) for number in (0.0, math.nan))
+    return sql.when(sql.isnan(column), nan).when(column == zero, zero).otherwise(column)
+
+
+def normal_floats(value: Any) -> Any:
+    """Return a part of a key, as a tuple has it, as `normal_key` has it: 0.0 for -0.0."""
+    if isinstance(value, float | np.floating):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: normal_floats(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return _array_of_objects([normal_floats(part) for part in value])
+    is_floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    return value + 0.0 if is_floats else value
 
 
 def readable_key(column: Column, spark_type: DataType) -> Column:

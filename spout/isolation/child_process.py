@@ -284,7 +284,10 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
     """
     parent_end, child_end = socket.socketpair()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # or the child would write it again
+        # or the child would write it again; bolts may have closed it, or put
+        # something else in its place
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
     parent_pid = os.getpid()
     with warnings.catch_warnings():
         # from Python 3.12 on: this process has threads. Those of the clients
@@ -307,7 +310,8 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
         # else a failure
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException as error:  # noqa: BLE001 - the top of a process
-        sys.stderr.write("\n".join([*trace_lines(error), ""]))
+        with contextlib.suppress(Exception):
+            sys.stderr.write("\n".join([*trace_lines(error), ""]))
     finally:
         with contextlib.suppress(Exception):
             sys.stderr.flush()

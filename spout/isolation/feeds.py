@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from acker.errors import TrackingError
+from acker.wire.causes import class_name
 from spout.planning.order import GateState
 from spout.publishing.fold import TaskReport
 from spout.tuples.anchors import Anchors, Carry
@@ -135,7 +136,8 @@ def pack_error(error: Exception) -> bytes:
         data = pickle.dumps(error, protocol=5)
         pickle.loads(data)  # some can be written, and not read
     except Exception:  # noqa: BLE001 - an error of the user, which may have code of the user
-        return pickle.dumps(TrackingError(f"{type(error).__name__}: {text_of(error)}"), protocol=5)
+        text = f"{class_name(type(error))}: {text_of(error)}"
+        return pickle.dumps(TrackingError(text), protocol=5)
     return data
 
 

@@ -27,7 +27,7 @@ LATE_KEPT = 1_000
 """Names of roots that were settled too late, kept for the next report; more are only counted."""
 
 UNOPENED_SHARE = 4
-"""Each quarter of the timeout it begins anew for items that nobody has opened: three quarters are left."""
+"""Each quarter of the timeout it begins anew for items that nobody has opened."""
 
 Settleable = Item | Part | Items | Iterable[Item | Part]
 """What a client may settle in one call."""
@@ -59,14 +59,16 @@ class Queue:
         return max(0, min(count, may_open))
 
     def ready_for_long(self, now_ms: int, end: int) -> list[PositionRun]:
-        """Return items that nobody has opened and that are ready since the last look; none between looks.
+        """Return items that nobody has opened and that are ready since the last look.
+
+        Between looks, none.
 
         `end` is the serial behind the newest item. Example, of a timeout of
         8 s: it looks every 2 s. An item that came 1 s before a look is
         returned by the next one, when it is 3 s old, and then every 2 s.
         """
-        look_every_ms = self.timeout_ms // UNOPENED_SHARE
-        if not look_every_ms or 0 <= now_ms - self.looked_ms < look_every_ms:
+        interval_ms = self.timeout_ms // UNOPENED_SHARE
+        if not interval_ms or 0 <= now_ms - self.looked_ms < interval_ms:
             return []
         runs = self.store.never_opened(self.looked_end)
         self.looked_ms = now_ms
@@ -201,7 +203,7 @@ class QueueCollection:
         return bool(taken_away)
 
     def keep_unopened(self, now_ms: int) -> None:
-        """Let timeouts begin anew of items that nobody has opened: nobody works on them, so none is late."""
+        """Begin the timeouts of items anew that nobody has opened: nobody works on them."""
         for queue in self.by_name.values():
             runs = queue.ready_for_long(now_ms, self.records.next_serial)
             if runs:

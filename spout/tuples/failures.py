@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from acker.errors import TupleError
 from acker.wire.causes import Cause as Cause
-from acker.wire.causes import error_text, with_place
+from acker.wire.causes import class_name, error_text, with_place
 from spout.tuples.poison import Isolated
 from spout.tuples.raised import Tracebacks, place_of
 from spout.tuples.tuple import short_repr, text_of
@@ -65,6 +65,16 @@ class Undecodable(RejectTuple):
     """
 
 
+def with_class(error: BaseException) -> BaseException:
+    """Return an exception, or one in its place if it raises when asked for its class."""
+    try:
+        isinstance(error, FailTuple)
+    except Exception:  # noqa: BLE001 - code of the user, which was only to be asked
+        text = f"an exception, {class_name(type(error))}, does not say of which class it is"
+        return TupleError(text).with_traceback(error.__traceback__)
+    return error
+
+
 def cause_of(operator: str, why: BaseException | str | None, tracebacks: Tracebacks | None = None) -> Cause:
     """Build the cause of a failed tuple: of an exception its class, message
     and place, of an explicit fail the message alone.
@@ -83,6 +93,8 @@ def cause_of(operator: str, why: BaseException | str | None, tracebacks: Traceba
     Raises:
         TupleError: `why` is something else, as an exception's class.
     """
+    if isinstance(why, BaseException):
+        why = with_class(why)
     if why is None or isinstance(why, str):
         return Cause.of(operator, "", why or "")
     if not isinstance(why, BaseException):

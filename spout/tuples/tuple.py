@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from acker.errors import TupleError
 from acker.identity import Root
+from acker.wire.causes import class_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,9 @@ Values = Sequence[Any] | Mapping[str, Any]
 
 SHOWN_CHARACTERS_MAX = 60
 """A value is cut to this length in a message."""
+
+TEXT_CHARACTERS_MAX = 1 << 16
+"""Of a longer text of an exception only the begin is looked at: causes have 500 bytes of it."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -51,18 +55,18 @@ def short_repr(value: object) -> str:
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - code of the user, which was only to be shown
-        text = f"<no repr: {type(error).__name__}>"
+        text = f"<no repr: {class_name(type(error))}>"
     return _ADDRESS.sub("", text)[:SHOWN_CHARACTERS_MAX]
 
 
 def text_of(error: BaseException) -> str:
     """Return the text of an exception, without addresses, even where its own
-    ``__str__`` raises.
+    ``__str__`` raises; of a text of megabytes the begin.
     """
     try:
-        return _ADDRESS.sub("", str(error))
+        return _ADDRESS.sub("", str(error)[:TEXT_CHARACTERS_MAX])
     except Exception as raised:  # noqa: BLE001 - code of the user, which was only to be shown
-        return f"<no text: {type(raised).__name__}>"
+        return f"<no text: {class_name(type(raised))}>"
 
 
 def by_names(row: tuple[Any, ...], fields: Sequence[str]) -> tuple[Any, ...]:

@@ -1768,8 +1768,8 @@ MUTANTS = (
     Mutant(
         "a-trace-has-no-secret",
         "acker/untrusted.py",
-        'text = cut(entry).rstrip("\\n")',
-        'text = entry.rstrip("\\n")',
+        "        return cut(entry)\n",
+        "        return entry\n",
         "tests/unit/spout/test_planted_secrets.py"
         "::test_a_trace_of_an_error_that_nobody_expects_has_no_secret",
         "an address in an error of a library would be printed with its password",
@@ -2019,6 +2019,23 @@ MUTANTS = (
         "values.append(decoder.localize(value))",
         "tests/unit/spout/held/test_keyed_times.py::test_a_key_has_the_exact_time_of_its_tuples",
         "the second of two equal hours of autumn would be the first",
+    ),
+    Mutant(
+        "what-ends-a-process-fails-its-record",
+        "spout/execution/adapters.py",
+        "            except BaseException as raised:",
+        "            except Exception as raised:",
+        "tests/unit/spout/execution/test_hostile_errors.py::test_it_fails_its_record_alone",
+        "one record at which a library calls sys.exit would end the task of all others",
+    ),
+    Mutant(
+        "a-forked-child-writes-nothing",
+        "spout/execution/bolt_work.py",
+        "if os.getpid() != self._pid:",
+        "if False:",
+        "tests/unit/spout/execution/test_hostile_bolts.py"
+        "::test_a_child_that_a_bolt_forks_and_that_comes_back_writes_nothing",
+        "two processes would answer Spark, each with all that follows",
     ),
     Mutant(
         "times-of-an-older-state-get-the-zone",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 import spout
 from acker.identity import is_replay
 
@@ -90,3 +92,26 @@ class Shows(spout.KeyedBolt):
         numbers = sorted((each["n"] for each in held), key=lambda n: -1 if n is None else n)
         collector.emit((f"{key[0]}: {numbers}",))
         collector.ack(*held)
+
+
+class ShowsKey(spout.KeyedBolt):
+    """Holds all, and emits its key as Python writes it with the numbers that it holds."""
+
+    output = "shown string, ids array<bigint>"
+
+    def execute(
+        self, key: tuple[Any, ...], held: Sequence[spout.KeyedTuple], collector: spout.KeyedCollector
+    ) -> None:
+        """Show them."""
+        collector.emit((plain_text(key[0]), sorted(each["id"] for each in held)))
+
+
+def plain_text(value: Any) -> str:
+    """Write a value whatever holds it: NumPy's and pandas' arrays as lists, rows as dictionaries."""
+    if isinstance(value, np.ndarray | list | tuple) and not hasattr(value, "asDict"):
+        return f"[{', '.join(map(plain_text, value))}]"
+    if hasattr(value, "asDict"):
+        value = value.asDict()
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {plain_text(part)}' for name, part in value.items())}}}"
+    return str(float(value)) if isinstance(value, float | np.floating) else str(value)

@@ -252,7 +252,6 @@ def in_process(pass_: StagePass, *batches: Sequence[str]) -> Done:
 
 WAYS = [
     ("exit", WORKER_DIED, "exit status 3"),
-    ("leave", WORKER_DIED, "exit status 4"),
     ("crash", WORKER_DIED, "SIGSEGV"),
     ("kill", WORKER_DIED, "SIGKILL (out of memory?)"),
     ("wait", HUNG, "took longer than bolt_timeout, 1s"),

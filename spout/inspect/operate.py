@@ -193,7 +193,7 @@ class GroupSession:
             rewind: partitions that begin a new generation.
             take_over: also from a query that is alive.
             who: the process, as its signs of life name it.
-            report: is called with an event and its fields; None: nobody is told.
+            report: is called with an event and its fields; None: nothing is.
         """
         spec = PlannerSpec(
             inputs_of(topics, group),

@@ -135,8 +135,8 @@ def acker_free(
 
         def is_to_free(input_id: int, holder: str) -> bool:
             """Return whether a group that holds an id is asked about, and has no right to it."""
-            is_asked_about = holder == group if chosen_id is None else input_id == chosen_id
-            return is_asked_about and group_by_id.get(input_id) != holder
+            is_chosen = holder == group if chosen_id is None else input_id == chosen_id
+            return is_chosen and group_by_id.get(input_id) != holder
 
         settings = topics.acker
         freeing = Freeing(log, topics.ack_topics, settings.partitions, settings.group, settings.limits)

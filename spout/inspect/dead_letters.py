@@ -53,9 +53,9 @@ def inputs_named(topics: Topics, names: Sequence[str]) -> list[Input]:
         return tracked
     for name in names:
         if not any(name in _names_of(input) for input in tracked):
-            known = ", ".join(input.name for input in tracked) or "none"
+            input_names = ", ".join(input.name for input in tracked) or "none"
             wrong = UntrustedName(name)
-            raise UsageError(f"no tracked input of topics.yaml is called '{wrong}'; it has {known}")
+            raise UsageError(f"no tracked input of topics.yaml is called '{wrong}'; it has {input_names}")
     return [input for input in tracked if any(name in _names_of(input) for name in names)]
 
 
@@ -135,13 +135,13 @@ def filters_of_inputs(
         return [(input, filter_of_all) for input in inputs]
     places_by_input: dict[str, set[str]] = {}
     for text in places:
-        is_known = False
+        has_input = False
         for input in inputs:  # several groups may read one topic: a record's place is of all of them
             place = _place(input, text)
             if place is not None:
-                is_known = True
+                has_input = True
                 places_by_input.setdefault(input.name, set()).add(place)
-        if not is_known:
+        if not has_input:
             names = ", ".join(f"{input.name}, {input.dead_letter.topic}" for input in inputs) or "none"
             raise UsageError(
                 f"'{UntrustedName(text)}' is no place of a letter or a record, such as"

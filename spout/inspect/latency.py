@@ -318,7 +318,7 @@ class CompletionLog(LogFigures):
     def _add_cohort(self, source: int, cohort: TimedCohort) -> None:
         """Add a cohort, without positions that the one before it has already."""
         cohorts = self._cohorts_by_source.setdefault(source, [])
-        index = bisect_right(cohorts, cohort.start, key=lambda known: known.start)
+        index = bisect_right(cohorts, cohort.start, key=lambda earlier: earlier.start)
         start = max(cohort.start, cohorts[index - 1].end) if index else cohort.start
         if start >= cohort.end:
             return  # announced again by a process that does not know that it was
@@ -349,7 +349,7 @@ class CompletionLog(LogFigures):
                             cohort.failed[max(0, decided_ms - cohort.emitted_ms)] += root_count
                         case Verdict.TIMED_OUT:
                             cohort.timed_out += root_count
-                            self._look_for_acks(Root(lost.source, position), cohort)  # type: ignore[arg-type]
+                            self._search_acks(Root(lost.source, position), cohort)  # type: ignore[arg-type]
                         case Verdict.ABANDONED:
                             cohort.not_counted += root_count
                         case _:
@@ -375,7 +375,7 @@ class CompletionLog(LogFigures):
         if count_without_cohort:
             self._settled_without_init[input_id_of(source)] += count_without_cohort
 
-    def _look_for_acks(self, root: Root, cohort: TimedCohort) -> None:
+    def _search_acks(self, root: Root, cohort: TimedCohort) -> None:
         """Begin to look for the acks of a root that timed out."""
         self._late[root] = LateRoot(cohort, int(root_edge(*root)))
         acker = self._acker_of(root)

@@ -69,8 +69,8 @@ def open_roots(
         if view.is_behind and age_ms >= OLD_MS:
             old_ms[number] = age_ms
         for open_range in view.open_ranges():
-            is_asked_for = input_id_of(open_range.source) in inputs_by_id
-            if is_asked_for and now_ms - open_range.emitted_ms >= older_than_ms:
+            is_of_inputs = input_id_of(open_range.source) in inputs_by_id
+            if is_of_inputs and now_ms - open_range.emitted_ms >= older_than_ms:
                 ranges.append((open_range, view))
 
     def age_order(range_and_view: tuple[OpenRange, AckerView]) -> tuple[int, int, int]:

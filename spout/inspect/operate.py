@@ -195,7 +195,7 @@ class GroupSession:
             take_over: also from a query that is alive.
             without_store: also from one that writes exactly once, whose store this session does not open.
             who: the process, as its signs of life name it.
-            report: is called with an event and its fields; None: nobody is told.
+            report: is called with an event and its fields; None: nothing is.
         """
         spec = PlannerSpec(
             inputs_of(topics, group),

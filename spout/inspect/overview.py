@@ -900,16 +900,16 @@ class _LastingReader(Generic[T]):
     def __init__(self, make: Callable[[TopicInfo], _Reads[T]]) -> None:
         self._make = make
         self._reader: _Reads[T] | None = None
-        # id and number of partitions of the topic that the reader was made for
-        self._made_for = "", 0
+        # id and number of partitions of the topic that the reader reads
+        self._reader_topic = "", 0
 
     def read(self, info: TopicInfo) -> T:
         """Read by the reader of a topic, which is made first if the topic is another one now."""
-        if self._made_for != (info.id, info.partitions):
+        if self._reader_topic != (info.id, info.partitions):
             self.close()
         if self._reader is None:
             self._reader = self._make(info)
-            self._made_for = info.id, info.partitions
+            self._reader_topic = info.id, info.partitions
         try:
             return self._reader.read()
         except NotWhole:  # the next call reads on

@@ -330,12 +330,12 @@ def _merged(history: Sequence[Loss]) -> Sequence[Loss]:
     if len(losses) == len(history):
         return losses
     entry = [loss for loss in history if left_out_by(loss)][-1]
-    known_count = 0
+    listed_count = 0
     for loss in losses[1:]:
         is_last_left_out = (loss.emitted_ms, loss.attempt) == (entry.emitted_ms, entry.attempt)
         if loss.error != HELD and (loss.emitted_ms < entry.emitted_ms or is_last_left_out):
-            known_count += 1
-    missing_count = left_out_by(entry) - known_count
+            listed_count += 1
+    missing_count = left_out_by(entry) - listed_count
     if missing_count <= 0:
         return losses
     return [*losses[:1], left_out_entry(entry, missing_count), *losses[1:]]

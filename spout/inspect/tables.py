@@ -105,7 +105,7 @@ def cut_message(limit: int) -> Callable[[Any], str]:
         text = str(value)
         if len(text) <= limit:
             return text
-        message, place = without_place(text)  # the place in the code is at the end of a message
+        message, place = without_place(text)  # a message ends with the place in the code
         return message[: max(0, limit - 1 - len(place))] + "…" + place
 
     return text_of

@@ -44,7 +44,7 @@ def band_rectangle(kind: BandKind, left: int, right: int) -> str:
 def sparkline_path(points: Sequence[Point], now_ms: int) -> str:
     """Return the SVG path of the last fifteen minutes in a box of 900 by 20.
 
-    Now is at the right side, and a second is 1 wide. The highest value is drawn at 1, and 0 at 19:
+    The right side is the present, and a second is 1 wide. The highest value is drawn at 1, and 0 at 19:
     a line that is 2 thick is not cut by the box. Where a value is unknown there is no line.
     """
     highest = max((value for _, value in points if value is not None), default=0)
@@ -190,7 +190,7 @@ def draw_graph(edges: Sequence[tuple[str, str]]) -> GraphDrawing:
     drawn_counts = Counter[tuple[str, str]]()
     for edge in edges:
         source, target = edge
-        # the first edge of two nodes is at half their height, and each further one is 18 lower
+        # the first edge of two nodes leaves at half their height, and each further one 18 lower
         down = NODE_HEIGHT // 2 + 18 * drawn_counts[edge]
         drawn_counts[edge] += 1
         x, y = nodes[source].x + NODE_WIDTH, nodes[source].y + down

@@ -200,10 +200,10 @@ def _metrics_of_groups(snapshot: Snapshot) -> Iterator[Metric]:
     counts = {(group,): late_counts(snapshot.views, group) for group in groups}
     roots = {labels: reading.then(lambda late: late.roots) for labels, reading in counts.items()}
     text = "records that came too late for their windows, as far back as the ackers know"
-    yield counter("windhover_too_late_roots", text, _known_samples(roots), ["group"])
+    yield counter("windhover_too_late_roots", text, _samples_of(roots), ["group"])
     rows = {labels: reading.then(lambda late: late.rows) for labels, reading in counts.items()}
     text = "rows that a watermark dropped, and of which nobody knows the records"
-    yield counter("windhover_dropped_rows", text, _known_samples(rows), ["group"])
+    yield counter("windhover_dropped_rows", text, _samples_of(rows), ["group"])
 
 
 def _metrics_of_inputs(inputs: list[InputSummary]) -> Iterator[Metric]:
@@ -227,27 +227,27 @@ def _metrics_of_machinery(machinery: Machinery) -> Iterator[Metric]:
     # without the value the alert on it is silent, which is right where nobody is to live
     lives = {(owner.group,): owner.query_lives for owner in machinery.owners if not owner.stopped}
     text = "1: a query or KafkaSpout of the group lives; absent: it is stopped on purpose"
-    yield gauge("windhover_session_up", text, _known_samples(lives), ["group"])
+    yield gauge("windhover_session_up", text, _samples_of(lives), ["group"])
     epochs = {(owner.group,): owner.epoch for owner in machinery.owners}
     text = "rises with each takeover of the group"
-    yield gauge("windhover_session_epoch", text, _known_samples(epochs), ["group"])
+    yield gauge("windhover_session_epoch", text, _samples_of(epochs), ["group"])
     counts = {
         "ackers": ("members of the ackers' group", machinery.ackers),
         "replay_workers": ("members of the replay workers' group", machinery.replay_workers),
         "untaken_roots": ("lost roots that no replay worker has taken over", machinery.not_taken_over),
     }
     for name, (text, reading) in counts.items():
-        yield gauge(f"windhover_{name}", text, _known_samples({(): reading}), ())
+        yield gauge(f"windhover_{name}", text, _samples_of({(): reading}), ())
     partitions = {(str(acker.partition),): acker for acker in machinery.partitions}
     lags = {labels: acker.unsaved for labels, acker in partitions.items()}
     text = "records of _ack_init and _ack_ack behind the State of an acker partition"
-    yield gauge("windhover_acker_lag_records", text, _known_samples(lags), ["partition"])
+    yield gauge("windhover_acker_lag_records", text, _samples_of(lags), ["partition"])
     ages = {labels: _seconds(acker.state_age_ms) for labels, acker in partitions.items()}
     text = "age of the State of an acker partition"
-    yield gauge("windhover_acker_state_age_seconds", text, _known_samples(ages), ["partition"])
+    yield gauge("windhover_acker_state_age_seconds", text, _samples_of(ages), ["partition"])
 
 
-def _known_samples(readings: Mapping[Key, Reading[Number]]) -> dict[Key, float]:
+def _samples_of(readings: Mapping[Key, Reading[Number]]) -> dict[Key, float]:
     """Return the values that are known, by their labels: what is unknown has no sample."""
     samples = {}
     for labels, reading in readings.items():

@@ -168,12 +168,12 @@ class Pages:
         """Return the filters of the templates by their names: each turns a value into its text."""
         return {
             # values and readings of them
-            "count": lambda value: _format_known(value, count),
-            "span": lambda value: _format_known(value, span),
-            "rate": lambda value: _format_known(value, lambda per_s: f"{per_s:,.1f}"),
-            "fraction": lambda value: _format_known(value, milliseconds),
-            "moment": lambda value: _format_known(value, lambda at_ms: str(moment(at_ms))),
-            "seconds": lambda value: _format_known(value, lambda at_ms: str(moment(at_ms - at_ms % 1_000))),
+            "count": lambda value: _text_of(value, count),
+            "span": lambda value: _text_of(value, span),
+            "rate": lambda value: _text_of(value, lambda per_s: f"{per_s:,.1f}"),
+            "fraction": lambda value: _text_of(value, milliseconds),
+            "moment": lambda value: _text_of(value, lambda at_ms: str(moment(at_ms))),
+            "seconds": lambda value: _text_of(value, lambda at_ms: str(moment(at_ms - at_ms % 1_000))),
             "share": lambda value: _UNKNOWN_MARK if value is None else share_text(value),
             # texts
             "code": lambda sentence: _with_commands(with_configs(str(sentence), self._config)),
@@ -455,7 +455,7 @@ def _not_found(request: Request, _latest: LatestState) -> PageContent:
     return PageContent("message.html", "Not found", {"text": text}, json={"error": text}, status=404)
 
 
-def _format_known(value: Any, text_of: Callable[[Any], str]) -> str | Markup:
+def _text_of(value: Any, text_of: Callable[[Any], str]) -> str | Markup:
     """Format a value, or that of a `Reading`; unknown ones are called so, and None is a dash."""
     if isinstance(value, Reading):
         if value.unknown:
@@ -475,7 +475,7 @@ def unknown_reasons(rows: Sequence[Row]) -> list[str]:
 def _installation(topics: Topics) -> str:
     """Return the brokers, and the prefix of the ack topics; empty: the file names no brokers.
 
-    The pages of two installations look the same but for this.
+    Nothing else tells the pages of two installations apart.
     """
     servers = [server.strip() for server in topics.kafka.get("bootstrap.servers", "").split(",")]
     if not servers[0]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from acker.errors import BoltStopped
 from acker.wire.causes import without_place
 from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt
 from spout.bolts.collectors import BasicCollector, OutputCollector
@@ -38,8 +39,8 @@ LINES = ["a", "b", "wait", "c"]
 HUNG_ROOT = 2
 
 
-class Ended(BaseException):
-    """Stands for the end of the worker, in the thread of its task."""
+class Ended(Exception):
+    """Stands for the end of the worker, in the thread of its task: bolts stop on it."""
 
 
 class Waits:
@@ -64,6 +65,7 @@ class Waits:
 
 class Row(BasicBolt):
     output = "value string"
+    stops_on = (Ended,)
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
@@ -75,6 +77,7 @@ class Row(BasicBolt):
 
 class Rich(Bolt):
     output = "value string"
+    stops_on = (Ended,)
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
@@ -91,6 +94,7 @@ class Rich(Bolt):
 
 class Batch(ArrowBolt):
     output = "value string"
+    stops_on = (Ended,)
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
@@ -159,7 +163,7 @@ def test_a_hang_outside_of_a_child_that_does_not_repeat_leaves_its_records(
 ) -> None:
     """D1410"""
     stage = stage_of(form(hanging(1)), hooked=hooked)
-    with pytest.raises(Ended):
+    with pytest.raises(BoltStopped):
         attempt(stage, again=False)
     assert len(list(folder.iterdir())) == 1
     report = attempt(stage, again=True)
@@ -178,7 +182,7 @@ def test_a_hang_that_repeats_fails_its_record_and_is_not_shown_twice(
 ) -> None:
     """D1411"""
     stage = stage_of(form(hanging(9)), hooked=hooked)
-    with pytest.raises(Ended):
+    with pytest.raises(BoltStopped):
         attempt(stage, again=False)
     report = attempt(stage, again=True)
     ((cause, indices),) = failures_in(report)
@@ -192,7 +196,7 @@ def test_an_attempt_that_ends_by_an_error_leaves_the_note_to_the_next_one(
     hanging: Callable[[int], Waits], folder: Path
 ) -> None:
     stage = stage_of(Row(hanging(1)), hooked=False)
-    with pytest.raises(Ended):
+    with pytest.raises(BoltStopped):
         attempt(stage, again=False)
     with pytest.raises(Ended), running_stage(stage, Safety(LIMIT_MS), again=True):
         raise Ended

@@ -20,7 +20,7 @@ PURE_ROOMS = (
 PRODUCT = ("acker", "replay", "spout")
 
 RUN_BY_MODELS = """
-acker/wire/causes.py: clipped cut_text error_class error_classes error_text with_place without_place
+acker/wire/causes.py: class_name clipped cut_text error_class error_classes error_text with_place without_place
 acker/wire/checks.py: epoch_max left_out_block read_verdicts wrong_clock wrong_epoch wrong_fails
   wrong_init wrong_names wrong_numbers wrong_source wrong_take wrong_taken wrong_touch wrong_verdicts
 acker/wire/clusters.py: cluster_header cluster_of is_of_another other_cluster require_cluster
@@ -59,7 +59,7 @@ spout/publishing/root_marks.py: steps_of
 spout/tuples/casts.py: check_nulls exact_cast has_not_null with_zone
 spout/tuples/counts.py: sum_of_counts
 spout/tuples/exact.py: exact_values
-spout/tuples/failures.py: cause_of cause_of_output
+spout/tuples/failures.py: cause_of cause_of_output with_class
 spout/tuples/places.py: ordinals_for_children ordinals_of uniform_places
 spout/tuples/raised.py: first_of_each place_of place_of_code
 spout/tuples/rows.py: in_order misfits missized one_batch size_error

@@ -9,7 +9,7 @@ import pyarrow as pa
 from acker.errors import UsageError
 
 
-def refuse_repeated_names(rows: pa.Table) -> None:
+def refuse_columns_of_one_name(rows: pa.Table) -> None:
     """Refuse rows of which two columns have one name, since one of them would be lost.
 
     Raises `UsageError`: there are two.

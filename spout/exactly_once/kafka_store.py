@@ -57,7 +57,7 @@ from acker.errors import (
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Log, Outgoing, TopicPartition, Transactions
 from acker.kafka.read_to_end import read_piece
-from spout.exactly_once.column_names import refuse_repeated_names
+from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.kafka_rows import RecordColumns
 from spout.exactly_once.sink_records import SinkState, read_state, sink_place, state_records
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
@@ -184,7 +184,7 @@ class KafkaStore:
                 f" {key.epoch}: nothing of batch {key.batch} is written. Let one query read the"
                 " group"
             )
-        refuse_repeated_names(rows)
+        refuse_columns_of_one_name(rows)
         topics = self._columns.topics_of(rows)
         self._refuse_own_topics(topics)
         partitions = self._require_topics(self._connected(), topics)

@@ -34,7 +34,7 @@ from typing import Any, Final, LiteralString
 import pyarrow as pa
 
 from acker.errors import NotAuthorized, StoreFenced, Unreachable, UsageError
-from spout.exactly_once.column_names import refuse_repeated_names
+from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from spout.exactly_once.value_encoding import python_rows
 
@@ -184,7 +184,7 @@ class PostgresStore:
             connection.execute(sql.SQL(_KEEP).format(self._sink), (*last_batch, key.group))
 
     def _copy(self, connection: Connection, rows: pa.Table) -> None:
-        refuse_repeated_names(rows)
+        refuse_columns_of_one_name(rows)
         columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, columns)
         with connection.cursor() as cursor, cursor.copy(statement) as copy:

@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from acker.errors import StoreFenced, Unreachable, UsageError
-from spout.exactly_once.column_names import refuse_repeated_names
+from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 
 LOCKED_S_MAX: Final = 30.0
@@ -112,7 +112,7 @@ class SQLiteStore:
             connection.execute(_KEEP, (*last_batch, key.group))
 
     def _insert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
-        refuse_repeated_names(rows)
+        refuse_columns_of_one_name(rows)
         names = ", ".join(_quoted(name) for name in rows.column_names)
         marks = ", ".join("?" for _ in rows.column_names)
         columns = [column.to_pylist() for column in rows.columns]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from spout.builder.streams import StreamStatus, serve_metrics, stream_status
     from spout.builder.submitted import SubmittedTopology, TopologyStatus
     from spout.builder.topology import BoltDeclarer, TopologyBuilder
+    from spout.exactly_once.kafka_store import KafkaStore
+    from spout.exactly_once.postgres_store import PostgresStore
     from spout.exactly_once.sqlite_store import SQLiteStore
     from spout.exactly_once.store import BatchKey, LastBatch, Store, StoreGrant
     from spout.execution.collect import collect
@@ -60,6 +62,8 @@ _HOME = {
         "builder.streams": ("StreamStatus", "serve_metrics", "stream_status"),
         "builder.submitted": ("SubmittedTopology", "TopologyStatus"),
         "builder.topology": ("BoltDeclarer", "TopologyBuilder"),
+        "exactly_once.kafka_store": ("KafkaStore",),
+        "exactly_once.postgres_store": ("PostgresStore",),
         "exactly_once.sqlite_store": ("SQLiteStore",),
         "exactly_once.store": ("BatchKey", "LastBatch", "Store", "StoreGrant"),
         "execution.collect": ("collect",),
@@ -102,6 +106,7 @@ __all__ = [
     "Item",
     "Items",
     "KafkaSpout",
+    "KafkaStore",
     "KeyedBolt",
     "KeyedCollector",
     "KeyedTuple",
@@ -110,6 +115,7 @@ __all__ = [
     "OutputCollector",
     "OutputDeclarer",
     "Part",
+    "PostgresStore",
     "RejectTuple",
     "SQLiteStore",
     "Sink",

@@ -254,7 +254,8 @@ class Together:
         if self._consumer is not None and self._settings == settings:
             return self._consumer
         if self._consumer is not None:
-            self._consumer.close()
+            # forgotten before the new one is made: that may fail, and a closed one is never used again
+            self._forget(self._consumer)
         client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         consumer: Consumer = client.make_client(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
         self._consumer = consumer

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import json
 import signal
 import sqlite3
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import psycopg
 import pytest
 
-from acker.config.topics import load_topics
+from acker.config.topics import Topics, load_topics
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import TopicPartition
-from tests.support.bolts.exact_sink_job import COLUMNS, DATABASE, TABLE, Point
+from tests.support.bolts.exact_sink_job import COLUMNS, DATABASE, INPUT_OF_ROWS, KAFKA, SQLITE, TABLE, Point
 from tests.support.brokers import Broker
 from tests.support.programs import running
+from tests.support.servers.postgres import postgres
 from tests.support.waiting import committed
 from tests.support.worlds.stream_worlds import config_of, produce_lines, serving
 
@@ -30,6 +33,9 @@ INPUT = (
     " retry: {{attempts: 3, initial: 100ms, multiplier: 1, max_abandoned: 100}},"
     " dead_letter: {{max_ratio: 1}}}}"
 )
+# nobody reads it but the test: it has a topic for the rows
+ROWS_INPUT = '  rows: {{id: 98, topic: "{prefix}rows", group: "{prefix}rows", partitions: 2}}'
+SELECT = f"SELECT line, evaluation, ordinal, rows FROM {TABLE}"
 POINTS = [point for point in Point if point is not Point.NOWHERE]
 
 
@@ -47,12 +53,51 @@ def lines_of(number: int) -> list[str]:
     return [f"{kind} {n}" for n, kind in zip(range(number), kinds, strict=False)]
 
 
-def stored_rows(database: Path) -> dict[str, list[StoredRow]]:
+class Sink(NamedTuple):
+    """A store of the query: what names it to the job, and what reads line, evaluation, ordinal, rows back."""
+
+    argument: str
+    read: Callable[[], list[tuple[Any, ...]]]
+
+
+@contextmanager
+def in_sqlite(topics: Topics, folder: Path) -> Iterator[Sink]:
+    """Make a table in a file."""
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+        connection.execute(f"CREATE TABLE {TABLE} ({COLUMNS})")
+        yield Sink(SQLITE, lambda: connection.execute(SELECT).fetchall())
+
+
+@contextmanager
+def in_kafka(topics: Topics, folder: Path) -> Iterator[Sink]:
+    """Write into the topic of an input, of which committed records count."""
+    topic = topics.input(INPUT_OF_ROWS).topic
+    with closing(KafkaLog(topics.kafka)) as log:
+
+        def read() -> list[tuple[Any, ...]]:
+            records = committed(log, [TopicPartition(topic, part) for part in range(2)])
+            rows = [json.loads(record.value or b"") for record in records]
+            return [(row["line"], row["evaluation"], row["ordinal"], row["rows"]) for row in rows]
+
+        yield Sink(KAFKA, read)
+
+
+@contextmanager
+def in_postgres(topics: Topics, folder: Path) -> Iterator[Sink]:
+    """Make a table in a server of this test's own."""
+    with postgres() as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {TABLE} ({COLUMNS})")
+        yield Sink(dsn, lambda: connection.execute(SELECT).fetchall())
+
+
+MakeSink = Callable[[Topics, Path], AbstractContextManager[Sink]]
+
+
+def rows_by_line_of(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[StoredRow]]:
     """Return the rows of each line."""
     rows_by_line: dict[str, list[StoredRow]] = defaultdict(list)
-    with closing(sqlite3.connect(database)) as connection:
-        for line, *row in connection.execute(f"SELECT line, evaluation, ordinal, rows FROM {TABLE}"):
-            rows_by_line[line].append(StoredRow(*row))
+    for line, *row in rows:
+        rows_by_line[line].append(StoredRow(*row))
     return rows_by_line
 
 
@@ -74,30 +119,29 @@ def wrong_lines(lines: Sequence[str], dead: set[str], rows_by_line: dict[str, li
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("is_fresh", [False, True], ids=["same checkpoint", "fresh checkpoint"])
+@pytest.mark.parametrize("make_sink", [in_sqlite, in_kafka, in_postgres], ids=["sqlite", "kafka", "postgres"])
 def test_each_acked_record_is_in_the_store_once_wherever_the_driver_is_killed(
-    is_fresh: bool, broker: Broker, tmp_path: Path
+    make_sink: MakeSink, is_fresh: bool, broker: Broker, tmp_path: Path
 ) -> None:
     """D3202: each start is killed at another point, and finds what the one before has left."""
-    config = config_of(tmp_path, broker, [], INPUT)
+    config = config_of(tmp_path, broker, [], INPUT, ROWS_INPUT)
     topics = load_topics(config, {})
     lines = lines_of(LINES)
     log = KafkaLog(topics.kafka)
     produce_lines(log, topics.input("lines").topic, lines)
-    database = tmp_path / DATABASE
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute(f"CREATE TABLE {TABLE} ({COLUMNS})")
-    with serving(config, "acker", "replay"):
+    with make_sink(topics, tmp_path) as sink, serving(config, "acker", "replay"):
         for number, point in enumerate([*POINTS, Point.NOWHERE]):
             checkpoint = tmp_path / f"checkpoint{number if is_fresh else ''}"
-            arguments = ("-m", "tests.support.bolts.exact_sink_job", config, tmp_path, checkpoint, point)
+            job_arguments = (config, tmp_path, checkpoint, point, sink.argument)
+            arguments = ("-m", "tests.support.bolts.exact_sink_job", *job_arguments)
             with running(arguments, tmp_path / f"log{number}") as job:
                 code = job.ended()
             expected = 0 if point is Point.NOWHERE else -signal.SIGKILL
             assert code == expected, (point, job.said[-4_000:])
         letters = [TopicPartition(topics.input("lines").dead_letter.topic, part) for part in range(2)]
         dead = {(record.value or b"").decode() for record in committed(log, letters)}
+        rows_by_line = rows_by_line_of(sink.read())
     log.close()
-    rows_by_line = stored_rows(database)
     assert wrong_lines(lines, dead, rows_by_line) == []
     assert {line for line in lines if line.startswith("bad")} <= dead
     assert all(not line.startswith("good") for line in dead)

@@ -211,8 +211,13 @@ class OwnStore:
         self.last_batch = spout.LastBatch(key, publication)
 
 
-def exact_sinks(words: DataFrame, folder: Path) -> StreamingQuery:
-    stores: list[spout.Store] = [spout.SQLiteStore(folder / "words.sqlite", "words"), OwnStore()]
+def exact_sinks(words: DataFrame, topics: Topics, folder: Path) -> StreamingQuery:
+    stores: list[spout.Store] = [
+        spout.SQLiteStore(folder / "words.sqlite", "words"),
+        spout.KafkaStore(topics, "words", key="word", value="json"),
+        spout.PostgresStore("dbname=words", "words"),
+        OwnStore(),
+    ]
     sink: spout.ExactSink = spout.exact_sink(stores[0], words)
     return words.writeStream.foreachBatch(sink).start()
 

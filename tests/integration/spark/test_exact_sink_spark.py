@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -25,12 +26,16 @@ from spout.sinks.exact_sink import ExactSink, exact_sink
 from spout.tuples.columns import ANCHOR
 from tests.support.bolts.sample_bolts import Pairs, Split, Upper
 from tests.support.brokers import Broker
+from tests.support.servers.postgres import postgres
 from tests.support.waiting import eventually
 from tests.support.worlds.stream_worlds import DEADLINE_S, VerdictWorld, config_of, serving, wait_for
 
 pytestmark = pytest.mark.slow
 
-INPUTS = ("words", "sql", "grouped", "rich", "lost", "ran_twice", "past", "late", "refused", "held", "other")
+INPUTS = (
+    "words", "sql", "grouped", "rich", "lost", "ran_twice", "past", "late",
+    "refused", "held", "other", "linked", "chained", "tabled",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +108,37 @@ def test_rows_of_acked_records_are_in_the_store_and_none_of_those_that_failed(wo
     assert stored(world, "words") == ["a", "b", "d", "e", "g"]
     verdicts = sorted(why.partition(":")[0] for why in world.verdicts("words").values())
     assert verdicts == ["ACKED"] * 4 + ["split"] * 2
+
+
+def test_two_queries_in_a_row_write_once_through_a_topic_of_kafka(world: VerdictWorld) -> None:
+    """D3210, across a stop and a start of the first; what is in its topic is an input of the second."""
+    binary_words = words(world, "linked").select(sql.col("word").cast("binary").alias("word"), ANCHOR)
+    topic = world.topics.input("chained").topic
+    file_rows = words(world, "chained").select("word", ANCHOR)
+    to_file = exact_sink(store_of(world, "chained"), file_rows)
+    with running(world, "chained", file_rows, to_file) as second:
+        for lines, count in ((("a b", "c bad", "d"), 3), (("e", "bad f", "g"), 5)):
+            world.produce("linked", *lines)
+            store = spout.KafkaStore(world.topics, topic, key="word", value="word")
+            with running(world, "linked", binary_words, exact_sink(store, binary_words)):
+                wait_for(second, lambda count=count: len(world.verdicts("chained")) == count)
+            store.close()
+    assert stored(world, "chained") == ["a", "b", "d", "e", "g"]
+    assert set(world.verdicts("chained").values()) == {"ACKED"}
+
+
+def test_rows_go_into_a_table_of_postgresql(world: VerdictWorld) -> None:
+    """D3201 in PostgreSQL, across a stop and a start."""
+    rows = words(world, "tabled").select("word", "ordinal", ANCHOR)
+    with postgres() as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE words (word text, ordinal int)")
+        sink = exact_sink(spout.PostgresStore(dsn, "words"), rows)
+        for lines, count in ((("a b", "c bad", "d"), 3), (("e", "bad f", "g"), 6)):
+            world.produce("tabled", *lines)
+            with running(world, "tabled", rows, sink) as query:
+                wait_for(query, lambda count=count: len(world.verdicts("tabled")) == count)
+        written = connection.execute("SELECT word, ordinal FROM words ORDER BY 1").fetchall()
+    assert written == [("a", 0), ("b", 1), ("d", 0), ("e", 0), ("g", 0)]
 
 
 def test_sparks_operators_that_keep_the_hidden_column_may_follow(world: VerdictWorld) -> None:

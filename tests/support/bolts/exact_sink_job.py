@@ -1,8 +1,9 @@
-"""A query that writes exactly once into SQLite and is killed at a point; a program for a test to run.
+"""A query that writes exactly once into a store and is killed at a point; a program for a test to run.
 
-python -m tests.support.bolts.exact_sink_job TOPICS_YAML FOLDER CHECKPOINT POINT
+python -m tests.support.bolts.exact_sink_job TOPICS_YAML FOLDER CHECKPOINT POINT STORE
 
-It reads what is there now, and ends; with a POINT it kills itself there, the second time that it comes by.
+STORE is `sqlite`, `kafka`, or the connection string of a PostgreSQL. It reads what is there now, and ends;
+with a POINT it kills itself there, the second time that it comes by.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 import spout
-from spout.exactly_once.sqlite_store import SQLiteStore
-from spout.exactly_once.store import BatchKey, StoreGrant
+from acker.config.topics import Topics
+from spout.exactly_once.store import BatchKey, Store, StoreGrant
 from spout.local.spark_session import local_session
 from spout.sinks.exact_sink import exact_sink
 from tests.support.bolts.unlike_bolts import Unlike
@@ -26,6 +27,11 @@ from tests.support.bolts.unlike_bolts import Unlike
 DATABASE = "rows.sqlite"
 TABLE = "rows"
 COLUMNS = "line TEXT, evaluation TEXT, ordinal INTEGER, rows INTEGER"
+INPUT_OF_ROWS = "rows"
+"""The input whose topic has the rows, if the store is in Kafka."""
+
+SQLITE = "sqlite"
+KAFKA = "kafka"
 
 
 class Point(StrEnum):
@@ -55,34 +61,44 @@ class Killer:
         self._passes_left -= 1
 
 
-class KilledStore(SQLiteStore):
+class KilledStore:
     """A store whose process may be killed before and after each call."""
 
-    def __init__(self, path: Path, killer: Killer) -> None:
-        super().__init__(path, TABLE)
+    def __init__(self, store: Store, killer: Killer) -> None:
+        self._store = store
         self._killer = killer
 
     def open(self, group: str, epoch_min: int) -> StoreGrant:
         """Open the store, and perhaps nothing more."""
-        grant = super().open(group, epoch_min)
+        grant = self._store.open(group, epoch_min)
         self._killer.come_by(Point.STORE_OPENED)
         return grant
 
     def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
         """Commit, and perhaps do nothing before or after it."""
         self._killer.come_by(Point.SETTLED)
-        super().commit(key, rows, publication)
+        self._store.commit(key, rows, publication)
         self._killer.come_by(Point.COMMITTED)
 
 
-def main(config: str, folder: str, checkpoint: str, point: str) -> None:
+def store_of(kind: str, topics: Topics, folder: Path) -> Store:
+    """Return the store that a STORE names."""
+    if kind == SQLITE:
+        return spout.SQLiteStore(folder / DATABASE, TABLE)
+    if kind == KAFKA:
+        return spout.KafkaStore(topics, topics.input(INPUT_OF_ROWS).topic, key="line", value="json")
+    return spout.PostgresStore(kind, TABLE)
+
+
+def main(config: str, folder: str, checkpoint: str, point: str, kind: str) -> None:
     """Write what is there now."""
     topics = spout.load(config)
     spark = local_session("exact-sink", Path(folder) / "spark", cores=2)
     lines = spout.read_stream(spark, topics, "lines", startingOffsets="earliest", maxOffsetsPerTrigger=30)
     rows = lines.transform(spout.bolt(Unlike(), name="unlike", anchored=True))
     killer = Killer(Point(point))
-    sink = exact_sink(KilledStore(Path(folder) / DATABASE, killer), rows)
+    store = KilledStore(store_of(kind, topics, Path(folder)), killer)
+    sink = exact_sink(store, rows)
 
     def write(batch: DataFrame, batch_id: int) -> None:
         sink(batch, batch_id)

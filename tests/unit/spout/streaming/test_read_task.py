@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from acker.errors import Disagreement, TrackingError, Unreachable
+from acker.errors import Disagreement, TrackingError, Unreachable, WindhoverError
 from acker.identity import copies_source, position_at, source_of
 from acker.kafka.port import DamagedRun
 from acker.wire.causes import HELD
@@ -169,6 +169,28 @@ def test_a_chunk_of_large_records_has_few_of_them(monkeypatch: pytest.MonkeyPatc
     reader = RangeReader({"bootstrap.servers": "kafka"}, share, Kept(0), early)
     chunks = [[message.offset() for message in chunk] for chunk in reader.chunks()]
     assert chunks == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+def test_a_consumer_that_was_closed_is_not_used_again_though_no_other_could_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Settings of another input may be refused; the tasks of the first one go on."""
+    made: list[str] = []
+
+    def make(settings: dict[str, object]) -> Prompt:
+        bootstrap = str(settings["bootstrap.servers"])
+        made.append(bootstrap)
+        if bootstrap == "refused":
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+        return Prompt([at(0)], 1)
+
+    monkeypatch.setattr(consume, "Consumer", make)
+    together = Together()
+    together.read({"bootstrap.servers": "kafka"}, [Share("lines", 0, 0, 1)])
+    with pytest.raises(WindhoverError):
+        together.read({"bootstrap.servers": "refused"}, [Share("lines", 0, 0, 1)])
+    together.read({"bootstrap.servers": "kafka"}, [Share("lines", 0, 0, 1)])
+    assert made == ["kafka", "refused", "kafka"]
 
 
 def test_what_was_read_together_comes_in_chunks_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -347,7 +347,7 @@ class BrokerProbe:
             signs = [kafka_port.TopicPartition(topics.ack_topics.init, partition) for partition in partitions]
             clocks = watch_clocks(log, signs, self._wall_ms)
             if clocks.here_ms is None:
-                return clocks.drivers_ms
+                return clocks.driver_ahead_ms
             broker_now_ms = self._wall_ms() - clocks.correction_ms
             groups = {input.group for input in topics.inputs.values() if input.tracked}
             queries = [live_query(log, topics, group, broker_now_ms) for group in groups]

@@ -221,7 +221,10 @@ class KafkaStore:
         return sink_place(self._topics.ack_topics.sink, self._topics.acker.partitions, group)
 
     def _fence_earlier(self, transactions: Transactions) -> None:
-        """Step 1 of `open`."""
+        """End the transaction of the writer before, and fence that writer; step 1 of `open`.
+
+        Raises `ConfigError`: the broker takes no transaction that may be open for so long.
+        """
         try:
             transactions.init(self._transaction_ms)
         except LogError as error:

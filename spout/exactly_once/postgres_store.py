@@ -172,7 +172,7 @@ class PostgresStore:
         """
         with self._transaction(key.group) as connection:
             entry = self._one(connection, _LOCK, (key.group,))
-            granted = 0 if entry is None else entry[0]
+            granted = 0 if entry is None else entry[0]  # no entry: nobody has opened it yet
             if granted != key.epoch:
                 raise StoreFenced(
                     f"a later start has opened {self._name} of {self._place} for group {key.group}:"
@@ -180,8 +180,9 @@ class PostgresStore:
                     f" {key.batch} is written. Let one query read the group"
                 )
             self._copy(connection, rows)
-            last_batch = (*key[1:], publication)
-            connection.execute(sql.SQL(_KEEP).format(self._sink), (*last_batch, key.group))
+            keep = sql.SQL(_KEEP).format(self._sink)
+            last_batch = (key.epoch, key.session, key.query, key.batch, publication)
+            connection.execute(keep, (*last_batch, key.group))
 
     def _copy(self, connection: Connection, rows: pa.Table) -> None:
         refuse_columns_of_one_name(rows)

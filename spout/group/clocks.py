@@ -36,12 +36,12 @@ class WatchedClocks(NamedTuple):
     Attributes:
         here_ms: by how much this machine's clock is ahead of the broker's at least; negative: behind; None:
             unknown, since no record came with the broker's time.
-        drivers_ms: by how much the clocks of sessions are ahead of this machine's, where their topic has
+        driver_ahead_ms: by how much the clocks of drivers are ahead of this machine's, where their topic has
             ``CreateTime``; None: unknown.
     """
 
     here_ms: int | None = None
-    drivers_ms: int | None = None
+    driver_ahead_ms: int | None = None
 
     @property
     def correction_ms(self) -> int:
@@ -53,8 +53,8 @@ class WatchedClocks(NamedTuple):
         texts: dict[str, str] = {}
         if self.correction_ms:
             texts[OURS] = clocks_differ(self.correction_ms, now_ms)
-        if self.drivers_ms is not None and abs(self.drivers_ms) > CLOCKS_APART_MS:
-            texts["a driver"] = other_clock_text("the driver of a query", self.drivers_ms, OURS)
+        if self.driver_ahead_ms is not None and abs(self.driver_ahead_ms) > CLOCKS_APART_MS:
+            texts["a driver"] = other_clock_text("the driver of a query", self.driver_ahead_ms, OURS)
         return texts
 
 
@@ -68,6 +68,7 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
     ends = log.bounds(Bound.END, places).offsets
     # all that comes was appended behind this question, however long the client took to show it
     begin = Poll(begun_ms, wall_ms(), -1)
+    # times that the broker wrote compare this clock with its own; those of writers, with theirs
     polls = {TimestampType.APPENDED: [begin], TimestampType.CREATED: [begin]}
     with closing(log.reader(committed=False)) as reader:
         reader.assign(ends)
@@ -82,8 +83,11 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
             is_right = any(skew is not None and abs(skew) <= SKEW_MS_MAX for skew in skews)
             if is_right or any(len(of_kind) > MEASUREMENTS_MIN for of_kind in polls.values()):
                 break
-    broker_ms, drivers_ms = (skew_ms(of_kind) for of_kind in polls.values())
-    return WatchedClocks(None if broker_ms is None else -broker_ms, drivers_ms)
+    broker_ahead_ms = skew_ms(polls[TimestampType.APPENDED])
+    driver_ahead_ms = skew_ms(polls[TimestampType.CREATED])
+    # a broker that is 5 s ahead of this machine means that this machine is -5 s ahead of it
+    here_ms = None if broker_ahead_ms is None else -broker_ahead_ms
+    return WatchedClocks(here_ms, driver_ahead_ms)
 
 
 def _newest_ms(records: Iterable[Record], kind: TimestampType) -> int | None:

@@ -566,7 +566,7 @@ class Opening:
     def _check_commits(self, histories: Mapping[int, SourceHistory], now_ms: int) -> None:
         """Raise `Disagreement` if somebody moved the offsets of a source that the ackers know.
 
-        That is one of whose present generation something is initialised.
+        The ackers know a source if a root of its present generation was initialised.
         """
         begun: list[SourceSpec] = []
         emitted_to: dict[int, int] = {}  # by source, an offset

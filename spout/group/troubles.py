@@ -74,14 +74,15 @@ class Troubles:
         self._reported = (self._reported & self._text_by_place.keys()) | standing_now
         return news
 
-    def require_patience(self, limit_ms: int) -> None:
-        """Raise `PartitionStands` where a partition has been in trouble for longer than `limit_ms`.
+    def raise_if_stood(self, limit_ms: int) -> None:
+        """Raise `PartitionStands` if a partition has been in trouble for `limit_ms` or longer.
 
-        For who has nothing else left to do than to wait for it.
+        For a caller that has nothing left to do but to wait for it.
         """
         standing = self._standing_watch.standing()
         if any(partition.stood_ms >= limit_ms for partition in standing):
             texts = "; ".join(map(str, standing))
             raise PartitionStands(
-                f"{texts}. All else is done, and nothing was passed over: then start it again"
+                f"{texts}. All else is done, and nothing was passed over. Once these partitions have"
+                " leaders again, start the query again"
             )

@@ -159,7 +159,10 @@ def _types_within(spark_type: DataType) -> tuple[DataType, ...]:
 
 
 def encoded_column(column: Column, spark_type: DataType) -> Column:
-    """Return a column with its values encoded, by its type; nulls stay nulls."""
+    """Return a column with its values encoded, as the table above has it for their type.
+
+    Nulls stay nulls. `TupleDecoder` decodes the values of one tuple.
+    """
     if not needs_encoding(spark_type):
         return column
     if isinstance(spark_type, StructType):

@@ -87,11 +87,16 @@ class IsolatedRun:
         hung: HangNote | None = None,
         clock_ms: ClockMs = monotonic_ms,
     ) -> None:
-        """Prepare; a child, forked when there are rows, calls `begin` with the stage.
+        """Prepare; no child is forked before there are rows.
 
-        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for
-        ever. `hung`: the call at which the attempt before hung, outside of a
-        child.
+        Args:
+            pass_: the stage.
+            context: of its bolts.
+            limit_ms: how long one call of a bolt may last; 0: for ever.
+            begin: starts the stage; the child calls it.
+            hung: the call that did not return when Spark tried this task before, without a child;
+                None: it did not hang.
+            clock_ms: monotonic milliseconds.
         """
         # for records that are read in order: which of them are blocked behind a failed one
         self.gate: Gate | None = None
@@ -102,11 +107,12 @@ class IsolatedRun:
         self._limit_ms = limit_ms
         self._clock_ms = clock_ms
         self._begin = begin
-        self._reports: list[TaskReport] = []
+        self._reports: list[TaskReport] = []  # of blocks that are done
+        # shared with the child, which writes the call down that it is about to make
         self._memory = CallMemory([bolt_pass.name for bolt_pass in pass_.bolts])
         self._child: ChildProcess | None = None
-        # True: blocks that a child returned are done; False: each child does
-        # everything, from the first row on
+        # True: a block that a child has returned is done, and rows leave with it. False: rows
+        # leave at the end alone, and a new child begins again with the first row
         self._keeps_blocks = can_keep_blocks(pass_)
         self._poison_finder = PoisonFinder(context, limit_ms, holds=not self._keeps_blocks, hung=hung)
         # rows of a block: at most so many are worked on again; 0: all rows of a `feed` are one
@@ -115,7 +121,7 @@ class IsolatedRun:
         self._block_rows = BLOCK_ROWS if self._keeps_blocks and not has_arrow_bolt else 0
         self._rows_fed = 0
         self._blocks_fed = 0
-        self._spool = _Spool()  # where nothing is kept: all blocks, for the next children
+        self._spool = _Spool()  # if blocks are not kept: all of them, for the next child
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
         """Have a child work on rows; return what leaves the stage, which may be no row until `finish`."""

@@ -196,7 +196,7 @@ class Draining:
     def _wait_for_partitions(self) -> PendingWait:
         """Return the wait for what cannot be planned yet; raise where a partition has no leader for long."""
         troubles = self._context.troubles
-        troubles.require_patience(self._patience_ms)
+        troubles.raise_if_stood(self._patience_ms)
         partitions_in_trouble = "; ".join(f"{name} {text}" for name, text in troubles.texts().items())
         why = partitions_in_trouble or "records, or copies, are not planned yet"
         return PendingWait("waits_for_records", None, {"why": why})

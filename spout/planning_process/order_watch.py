@@ -92,26 +92,33 @@ class OrderWatch:
         self._context = context
         self._tenure = tenure
         self._answered_at = dict(answered_at)
-        self._lost_below: dict[int, dict[int, int]] = {}
-        # by source: of lost roots where their verdicts are, partition and offset; roots that the driver named
+        # by source: roots that an acker lost, with the partition and offset of their verdicts
         self._lost: dict[int, dict[_Root, tuple[int, int]]] = {}
+        # by source and verdict partition: beyond `LOST_MAX` roots only the offset behind the last
+        # verdict that lost one
+        self._lost_below: dict[int, dict[int, int]] = {}
+        # by source: roots that the driver has not acked with their batch, with their lines
         self._not_acked: dict[int, dict[_Root, NotAcked]] = {}
         self._published: dict[int, list[SourceRun]] = {}  # by source; copies have their own
-        self._room = OrderedRoom()
-        self._plans_old = False
-        self._due: DueEntries | None = None
-        self._was_read = False
+        self._ordered_room = OrderedRoom()
+        # whether the batch that is planned now has roots that were initialised by another process
+        self._has_older_roots = False
+        self._due: DueEntries | None = None  # None: nobody has asked yet what waits
+        self._was_due_read = False  # whether `_ack_due` was read to its end once
         self._fetcher = Fetcher(context.log, ReplayLimits())
         self._sight = SourceSight(context)
-        self._lines: dict[RecordPlace, int | None] = {}
+        # by origin of a record that waits: its line; None: it has no key
+        self._line_by_origin: dict[RecordPlace, int | None] = {}
         self._unreadable: set[RecordPlace] = set()  # origins of which nobody can tell the line
-        self._stable: Mapping[TopicPartition, int] = {}
-        self._reported: dict[int, str] = {}
+        # of replay topics: the offset below which no transaction is open
+        self._stable_ends: Mapping[TopicPartition, int] = {}
+        # by source: what was reported last that it waits for; empty: that it goes on
+        self._reported_why: dict[int, str] = {}
         self.why: dict[str, str] = {}
         self.blocked: dict[str, int] = {}
 
-    def note_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
-        """Learn what an acker partition decided, in the record at an offset."""
+    def record_lost(self, partition: int, offset: int, verdicts: Verdicts) -> None:
+        """Record which roots an acker partition has lost, by its record at an offset."""
         for lost in verdicts.lost:
             source = first_source(lost.source)
             if self._ordering(source) not in (KEY, PARTITION):
@@ -122,16 +129,16 @@ class OrderWatch:
                 roots = ((lost.source, position) for position in positions(lost.positions).tolist())
                 self._lost.setdefault(source, {}).update(dict.fromkeys(roots, (partition, offset)))
 
-    def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
-        """Learn that the last batch was published, and which of its roots are not acked by that.
+    def record_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
+        """Record that the last batch was published, and which of its roots are not acked by that.
 
-        Nothing is learnt where a root may have timed out before: where the clock has passed its deadline, or
-        where another process may have initialised it earlier than this one, since it lived when the batch was
-        planned. Nor of a partition that was blocked as a whole, where records by key were not put in lines.
+        Nothing is recorded if a root may have timed out before: if the clock has passed its deadline, or if
+        another process, which lived when the batch was planned, may have initialised it earlier. Nor is
+        anything of a partition that was blocked as a whole: its records were not put in lines by their keys.
         """
         timeout_ms, tenure = self._context.spec.timeout_ms, self._tenure
         is_late = timeout_ms and tenure.clock.now >= end.now + timeout_ms
-        if is_late or self._plans_old:
+        if is_late or self._has_older_roots:
             return
         in_lines = {source for source, line_up in end.order.items() if line_up.by == self._ordering(source)}
         records = Counter[int]()
@@ -146,7 +153,7 @@ class OrderWatch:
                 self._not_acked.setdefault(source, {})[root.source, root.position] = root
                 lost[root.source] += 1
         for ordered in in_lines:
-            self._room.published(ordered, records[ordered], lost[ordered])
+            self._ordered_room.published(ordered, records[ordered], lost[ordered])
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Return how each partition goes on that can; what waits for something under way is missing.
@@ -155,7 +162,7 @@ class OrderWatch:
         `UnknownVersion` if a newer replay worker wrote to `_ack_due`.
         """
         specs = self._ordered_specs()
-        self._plans_old = bool(planned) or self._tenure.sibling is not None
+        self._has_older_roots = bool(planned) or self._tenure.sibling is not None
         why = {source: self._under_way(source, planned) for source in specs}
         quiet = [source for source, text in why.items() if not text]
         turns: dict[int, Turn] = {}
@@ -217,7 +224,7 @@ class OrderWatch:
         """
         due = self._due_entries()
         why = self._still_to_read(due, quiet)
-        self._note_lines(specs)
+        self._name_lines(specs)
         self._forget_taken_over(due)
         for source in quiet:
             if source in why:
@@ -253,18 +260,18 @@ class OrderWatch:
         is_whole = due.read()
         self._context.troubles.record_answers(due.answers())
         if is_whole:
-            self._was_read = True
+            self._was_due_read = True
             return {}
         text = f"{UNKNOWN}{self._context.spec.topics.due} is being read"
-        return {source: text for source in quiet if not self._was_read or self._may_wait(source, due)}
+        return {source: text for source in quiet if not self._was_due_read or self._may_wait(source, due)}
 
-    def _note_lines(self, specs: Mapping[int, SourceSpec]) -> None:
-        """Note the lines that the driver has named: these records need not be read for their keys."""
+    def _name_lines(self, specs: Mapping[int, SourceSpec]) -> None:
+        """Take over the lines that the driver has named: these records need not be read for their keys."""
         for source, not_acked in self._not_acked.items():
             place = specs[source].place
             for root in not_acked.values():
                 if root.line is not None:
-                    self._lines[RecordPlace(*place, root.origin)] = root.line
+                    self._line_by_origin[RecordPlace(*place, root.origin)] = root.line
 
     def _may_wait(self, source: int, due: DueEntries) -> bool:
         """Return whether a record of a partition waits, or may do so once `_ack_due` is read."""
@@ -316,13 +323,13 @@ class OrderWatch:
         stable = self._context.log.bounds(Bound.STABLE_END, ends.offsets)
         self._context.troubles.record_answers(ends)
         self._context.troubles.record_answers(stable)
-        self._stable = stable.offsets
+        self._stable_ends = stable.offsets
         why: dict[int, str] = {}
         for source, place in places.items():
             name = f"{place.topic}/{place.partition}"
-            if place not in self._stable:
+            if place not in self._stable_ends:
                 why[source] = f"{UNKNOWN}which copies there are in {name} cannot be asked"
-            elif self._stable[place] < ends.offsets[place]:
+            elif self._stable_ends[place] < ends.offsets[place]:
                 why[source] = f"{UNKNOWN}copies in {name} are being written"
         return why
 
@@ -334,9 +341,11 @@ class OrderWatch:
 
         `places` has for each origin where to read: a copy is still there when the source topic was compacted.
         """
-        self._lines = {origin: line for origin, line in self._lines.items() if origin in places}
+        self._line_by_origin = {
+            origin: line for origin, line in self._line_by_origin.items() if origin in places
+        }
         self._unreadable &= places.keys()
-        unread_origins = sorted(places.keys() - self._lines)[:FETCH_MAX]
+        unread_origins = sorted(places.keys() - self._line_by_origin)[:FETCH_MAX]
         if not unread_origins:
             return
         origins = {places[origin]: origin for origin in unread_origins}
@@ -345,7 +354,7 @@ class OrderWatch:
             if cannot_be_read(record):
                 self._unreadable.add(origin)
             key = record.key if isinstance(record, Record) else None
-            self._lines[origin] = None if key is None else line_of_key(key)
+            self._line_by_origin[origin] = None if key is None else line_of_key(key)
 
     def _turn(self, spec: SourceSpec, roots: Sequence[WaitingRoot]) -> Turn | None:
         """Return how a partition goes on, of which `roots` wait; None: a key of them was not read yet."""
@@ -354,24 +363,24 @@ class OrderWatch:
         for origin, _, is_blocked in roots:
             if not _is_of(origin, spec):
                 waiting.append(WaitingRecord(-1, None, is_blocked))
-            elif ordering == KEY and origin not in self._lines:
+            elif ordering == KEY and origin not in self._line_by_origin:
                 return None
             else:
                 is_unreadable = ordering == KEY and origin in self._unreadable
-                line = self._lines.get(origin)
+                line = self._line_by_origin.get(origin)
                 waiting.append(WaitingRecord(origin.offset, line, is_blocked, is_unreadable))
         self.blocked[str(spec)] = sum(record.is_blocked for record in waiting)
         not_acked = self._not_acked.get(spec.source, {}).values()
         waiting += [WaitingRecord(named.origin, named.line, is_blocked=False) for named in not_acked]
         unread = self._unread_copies(spec, spec.input.blocked_max - len(waiting))
         turn = turn_of(ordering, spec.input.blocked_max, waiting, unread, str(spec))
-        return turn._replace(new_max=min(turn.new_max, self._room.of(spec.source)))
+        return turn._replace(new_max=min(turn.new_max, self._ordered_room.of(spec.source)))
 
     def _unread_copies(self, spec: SourceSpec, room: int) -> int:
         """Return how many copies of a partition are not planned yet; exactly, where that is over `room`."""
         copies = copies_source(spec.source)
         cursor = self._tenure.cursors[copies]
-        free = cursor.free_runs(cursor.position_of(self._stable[self._copies_place(spec.source)]))
+        free = cursor.free_runs(cursor.position_of(self._stable_ends[self._copies_place(spec.source)]))
         positions_free = sum(run.end - run.start for run in free)
         if positions_free <= room:
             return positions_free
@@ -384,8 +393,8 @@ class OrderWatch:
         for source, text in why.items():
             if text.startswith(UNKNOWN):
                 continue  # passes within a round trip
-            before = self._reported.get(source, "")
+            before = self._reported_why.get(source, "")
             if bool(text) != bool(before):
                 name = "partition_waits" if text else "partition_goes_on"
                 self._context.report(name, {"partition": str(specs[source]), "why": text or before})
-            self._reported[source] = text
+            self._reported_why[source] = text

@@ -422,7 +422,7 @@ class Planner:
         """Learn which roots of the last batch are not acked by its publication; its acks are durable."""
         owned = self._require()
         if owned.order is not None and owned.batches.is_last(end):
-            owned.order.note_published(end, not_acked)
+            owned.order.record_published(end, not_acked)
 
     def note_committed(self, end: Journal) -> None:
         """Go on with the clock: the store has the batch that ends there, and it is published."""
@@ -689,7 +689,7 @@ class Planner:
     def _settle(self, owned: Owned, partition: int, offset: int, verdicts: Verdicts, now_ms: int) -> None:
         """Settle what an acker partition decided, in the record at an offset."""
         if owned.order is not None:
-            owned.order.note_lost(partition, offset, verdicts)
+            owned.order.record_lost(partition, offset, verdicts)
         blocked = sum(
             len(lost.positions) // POSITION_BYTES
             for lost in verdicts.lost

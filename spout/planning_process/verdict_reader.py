@@ -129,11 +129,15 @@ class VerdictReader:
         return self._watch.standing()
 
     def decode(self, record: Record) -> Taken | Verdicts | None:
-        """Return what a record says; None: no acker wrote it, and it is counted as passed over.
+        """Return what a record says; None: it is passed over.
 
-        Raises `UnknownVersion` for a newer acker's: what a verdict in it settles would stay pending for ever.
-        Raises `Disagreement` for one that was written in another cluster, and mirrored: it would settle other
-        records.
+        A record that no acker wrote is passed over and counted. One that an operator has marked to be passed
+        over (`windhover topics repair`), and the mark itself, are passed over, too.
+
+        Raises:
+            UnknownVersion: a newer acker wrote it, and nobody has marked it: what it settles would stay
+                pending for ever.
+            Disagreement: it was written in another cluster, and mirrored: it would settle other records.
         """
         require_cluster(record.place, record.headers, record.value, self._cluster_id)
         try:

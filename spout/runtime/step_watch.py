@@ -144,11 +144,15 @@ class StepWatch:
         `signals`: the numbers of those since the last check.
         """
         now_s = self._clock()
+        # if the whole process stood still, stopped or suspended, that is no fault of the loop
         passed_s = min(now_s - self._checked_s, CHECK_S_MAX)
         self._checked_s = now_s
         for number in signals:
-            if number in SIGNALS and checks.record_signal():
-                end_process(128 + number)
+            if number not in SIGNALS:
+                continue
+            is_second = checks.record_signal()
+            if is_second:
+                end_process(128 + number)  # the exit code of a process that a signal has ended
         finding = checks.add_time(self._operation, passed_s)
         self._act_on(finding, checks)
 
@@ -198,13 +202,15 @@ class StepChecks:
 
     Attributes:
         what: the operation at the last check.
-        since_s: for how long checks have seen the same operation.
+        since_s: how long the operation lasts by now, as far as checks have seen it.
     """
 
     def __init__(self, limit_s: float, grace_s: float) -> None:
-        """`limit_s`: how long one operation may take.
+        """Begin before the first operation.
 
-        `grace_s`: how long the loop may after a signal.
+        Args:
+            limit_s: how long one operation may take.
+            grace_s: how long the loop may take to end, after a signal to stop.
         """
         self.what = ""
         self.since_s = 0.0

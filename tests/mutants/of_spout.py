@@ -1047,7 +1047,7 @@ MUTANTS = (
     Mutant(
         "what-waits-of-a-process-before-is-read-first",
         "spout/planning_process/order_watch.py",
-        "if not self._was_read or self._may_wait(source, due)",
+        "if not self._was_due_read or self._may_wait(source, due)",
         "if self._may_wait(source, due)",
         "tests/unit/spout/planning_process/test_order_planning.py::test_ack_due_is_read_to_its_end_before_the_first_batch",
         "a query that starts again would pass records that wait since before",
@@ -1109,8 +1109,8 @@ MUTANTS = (
     Mutant(
         "a-batch-whose-roots-may-have-timed-out-is-waited-for",
         "spout/planning_process/order_watch.py",
-        "if is_late or self._plans_old:",
-        "if self._plans_old:",
+        "if is_late or self._has_older_roots:",
+        "if self._has_older_roots:",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_a_batch_that_was_published_when_its_roots_may_have_timed_out_is_waited_for",
         "later records would pass one that times out though its ack is durable",

@@ -55,9 +55,9 @@ def taken_over() -> Replaced:
 
 def not_acked() -> Replaced:
     """Go on behind a published batch as if all of its roots were acked by that."""
-    original = OrderWatch.note_published
+    original = OrderWatch.record_published
 
-    def note_published(self: OrderWatch, end: Journal, not_acked: Sequence[NotAcked]) -> None:
+    def record_published(self: OrderWatch, end: Journal, not_acked: Sequence[NotAcked]) -> None:
         original(self, end, ())
 
-    return [(OrderWatch, "note_published", note_published)]
+    return [(OrderWatch, "record_published", record_published)]

@@ -224,16 +224,16 @@ def test_a_clock_that_is_wrong_by_more_than_a_bit_is_corrected(
     assert clocks.texts(NOW_MS).keys() == ({OURS} if correction_ms else set())
 
 
-@pytest.mark.parametrize("drivers_ms", [CLOCKS_APART_MS, -CLOCKS_APART_MS, None])
-def test_drivers_whose_clocks_are_near_are_not_named(drivers_ms: int | None) -> None:
-    assert WatchedClocks(None, drivers_ms).texts(NOW_MS) == {}
+@pytest.mark.parametrize("driver_ahead_ms", [CLOCKS_APART_MS, -CLOCKS_APART_MS, None])
+def test_drivers_whose_clocks_are_near_are_not_named(driver_ahead_ms: int | None) -> None:
+    assert WatchedClocks(None, driver_ahead_ms).texts(NOW_MS) == {}
 
 
-@pytest.mark.parametrize("drivers_ms", [CLOCKS_APART_MS + 1, -CLOCKS_APART_MS - 1])
-def test_drivers_whose_clocks_are_wrong_are_named(drivers_ms: int) -> None:
-    texts = WatchedClocks(None, drivers_ms).texts(NOW_MS)
+@pytest.mark.parametrize("driver_ahead_ms", [CLOCKS_APART_MS + 1, -CLOCKS_APART_MS - 1])
+def test_drivers_whose_clocks_are_wrong_are_named(driver_ahead_ms: int) -> None:
+    texts = WatchedClocks(None, driver_ahead_ms).texts(NOW_MS)
     assert texts.keys() == {"a driver"}
-    assert ("ahead of" if drivers_ms > 0 else "behind") in texts["a driver"]
+    assert ("ahead of" if driver_ahead_ms > 0 else "behind") in texts["a driver"]
 
 
 class Signs:
@@ -382,13 +382,13 @@ def test_who_stands_for_long_is_reported_with_its_position_and_again_when_it_goe
         stand += [(ms, partition.name, partition.position) for partition in news.stand]
         go_on += [(ms, place) for place in news.go_on]
         if ms == STANDS_MS - step_ms:
-            troubles.require_patience(STANDS_MS)
+            troubles.raise_if_stood(STANDS_MS)
     assert [(name, position) for _, name, position in stand] == [("t/1", 4)]
     assert STANDS_MS <= stand[0][0] <= STANDS_MS + 2 * step_ms
     [(went_on_ms, place)] = go_on
     assert place == PLACES[1]
     assert STANDS_MS + 10 * step_ms <= went_on_ms <= STANDS_MS + 10 * step_ms + ASK_EVERY_MS
-    troubles.require_patience(0)
+    troubles.raise_if_stood(0)
 
 
 def test_who_has_nothing_else_to_do_waits_for_so_long() -> None:
@@ -396,8 +396,8 @@ def test_who_has_nothing_else_to_do_waits_for_so_long() -> None:
     for ms in range(0, STANDS_MS + 10_000, 1_000):
         troubles.step({}, NOW_MS + ms)
     stood_ms = STANDS_MS + 9_000
-    troubles.require_patience(stood_ms + 1)
+    troubles.raise_if_stood(stood_ms + 1)
     with pytest.raises(PartitionStands):
-        troubles.require_patience(stood_ms)
-    with pytest.raises(PartitionStands, match=r"t/1 stands since .*; t/2 stands since .*start it again"):
-        troubles.require_patience(STANDS_MS)
+        troubles.raise_if_stood(stood_ms)
+    with pytest.raises(PartitionStands, match=r"t/1 stands since .*; t/2 stands since .*start the query again"):
+        troubles.raise_if_stood(STANDS_MS)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import count, permutations
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -49,7 +50,7 @@ def store_of_each_kind(request: pytest.FixtureRequest, tmp_path: Path, prefix: s
             yield TestedSQLite(tmp_path / "words.db")
             return
         case "postgres":
-            yield TestedPostgres(request.getfixturevalue("database"), prefix)
+            yield TestedPostgres(request.getfixturevalue("database"), f"words-{uuid4().hex}")
             return
         case "kafka":
             cluster = KafkaCluster(prefix, request.getfixturevalue("broker").bootstrap)

@@ -86,11 +86,12 @@ def write_each_to_all(broker: Broker, topics: spout.Topics) -> list[OddRecord]:
     lines = topics.input("lines")
     emitted = (lines.topic, lines.replay_topic)
     own = topics.ack_topics
+    compacted = (own.state, own.due, own.sink)
     written: list[OddRecord] = []
     for topic in (*emitted, lines.dead_letter.topic, *own.names()):
         place = TopicPartition(topic, 0)
         cut = cut_golden(topic)[::CUT_EVERY]
-        odds = [odd for odd in ODD if odd.record.key is not None or topic not in (own.state, own.due)]
+        odds = [odd for odd in ODD if odd.record.key is not None or topic not in compacted]
         large = [odd for odd in odds if odd.record.size >= LARGE_BYTES]
         small = [odd for odd in odds if odd.record.size < LARGE_BYTES]
         for batch in ([*small, *cut], *([odd] for odd in large)):

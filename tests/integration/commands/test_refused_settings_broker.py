@@ -82,7 +82,7 @@ def test_topics_are_made_without_what_somebody_can_do_without(hosted: EmbeddedBr
     topics = topics_on(hosted.bootstrap, "wished-")
     wished = ["message.timestamp.type", "segment.bytes"]
     lines = create_topics(topics, wished)
-    assert sum(line.startswith("made ") for line in lines) == 10
+    assert sum(line.startswith("made ") for line in lines) == 11
     by_wish = {line.split("=")[0] for line in lines if "as --without says" in line}
     assert by_wish == {f"left out {name}" for name in wished}
     there, *warnings = check_topics(topics)
@@ -100,7 +100,7 @@ def test_what_a_cluster_refuses_and_has_anyway_is_left_out(tmp_path: Path) -> No
         lines = create_topics(topics)
         checked = check_topics(topics)
 
-    assert sum(line.startswith("made ") for line in lines) == 10
+    assert sum(line.startswith("made ") for line in lines) == 11
     assert [line.split(" of ")[0] for line in lines if "left out" in line] == [
         "left out unclean.leader.election.enable=false",
         "left out retention.bytes=-1",

@@ -84,7 +84,7 @@ def test_create_makes_every_topic_once_and_check_agrees(installation: Installati
 
     exit_code, said = installation.command("create")
     assert exit_code == 0
-    assert sum(line.startswith(f"made {installation.prefix}") for line in said) == 10
+    assert sum(line.startswith(f"made {installation.prefix}") for line in said) == 11
     assert installation.count("_ack_verdict") == 2
     assert installation.count("a.g.replay") == 3
 
@@ -113,7 +113,7 @@ def test_another_n_in_the_file_is_refused_for_every_ack_topic(installation: Inst
     exit_code, said = installation.command("create")
 
     assert exit_code == 4
-    assert sum("give acker.partitions: 2" in line for line in said) == 7
+    assert sum("give acker.partitions: 2" in line for line in said) == 8
 
 
 @pytest.mark.parametrize(

@@ -399,5 +399,7 @@ def test_who_has_nothing_else_to_do_waits_for_so_long() -> None:
     troubles.raise_if_stood(stood_ms + 1)
     with pytest.raises(PartitionStands):
         troubles.raise_if_stood(stood_ms)
-    with pytest.raises(PartitionStands, match=r"t/1 stands since .*; t/2 stands since .*start the query again"):
+    with pytest.raises(
+        PartitionStands, match=r"t/1 stands since .*; t/2 stands since .*start the query again"
+    ):
         troubles.raise_if_stood(STANDS_MS)

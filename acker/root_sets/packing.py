@@ -6,9 +6,8 @@ without a sign:
 
     1 byte     how many bytes each step takes: 1, 2, 4 or 8
     4 bytes    how many sources there are
-    then, for each source, 4 bytes each: the sources; 4 bytes each: how many runs it has; 8 bytes
-    each: where
-               its first run begins
+    then, for each source, 4 bytes each: the sources; 4 bytes each: how many runs it has;
+               8 bytes each: where its first run begins
     then, for each run: two steps, to its start (0 for the first one of a source), and from there to its end
 
 Nothing that is stored has this form yet, so it has no version.

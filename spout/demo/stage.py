@@ -130,9 +130,8 @@ def set_up(options: DemoOptions, environ: Mapping[str, str], console: Console, s
     """Start a broker unless there is one, topics, an acker and a replay worker; `stack` ends them.
 
     1. Read topics.yaml; a port in use and a wrong file are refused before anything is printed.
-    2. Start Kafka, unless ``--bootstrap`` names a cluster. Its port is known from then on, so
-    topics.yaml is
-       read again.
+    2. Start Kafka, unless ``--bootstrap`` names a cluster. Its port is known from then on,
+       so topics.yaml is read again.
     3. Make the topics.
     4. Start acker and replay worker, unless the cluster is another's, which has its own.
     5. Start the page, which gets the address of the driver's metrics.

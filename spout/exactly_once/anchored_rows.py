@@ -63,6 +63,5 @@ def _indices_in_paths(paths_by_row: pa.Array) -> I64:
 def _without_one_root(what_it_has: str) -> TrackingError:
     return TrackingError(
         f"a row that is to be written exactly once belongs to one record, and one {what_it_has}."
-        " Emit"
-        " each row on tuples of one record, or write the query with spout.sink"
+        " Emit each row on tuples of one record, or write the query with spout.sink"
     )

@@ -46,8 +46,7 @@ class DueReader(Generic[E]):
 
     Attributes:
         taken_over: by verdict partition, the offset of the first verdict record of which no replay
-            worker
-            has *taken over* all lost roots, that is written them to `_ack_due`.
+            worker has *taken over* all lost roots, that is written them to `_ack_due`.
     """
 
     def __init__(

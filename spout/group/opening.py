@@ -477,14 +477,11 @@ class Opening:
         group = self._spec.group
         raise SessionRefused(
             f"group {group} is of session {name}, which writes exactly once into a store. What is"
-            " open may be"
-            " in the store already, and this session does not open it: it would be written again."
-            " Start the"
-            " query that writes it with spout.exact_sink: it opens the store, and publishes what"
-            " that has. If"
-            " the store is gone, or the group is to be written otherwise: windhover release"
-            f" {group}"
-            " --without-store, then start with a fresh checkpoint"
+            " open may be in the store already, and this session does not open it: it would be"
+            " written again. Start the query that writes it with spout.exact_sink: it opens the"
+            " store, and publishes what that has. If the store is gone, or the group is to be"
+            f" written otherwise: windhover release {group} --without-store, then start with a"
+            " fresh checkpoint"
         )
 
     def _draw_with_sound_clock(self, now_ms: int) -> None:

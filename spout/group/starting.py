@@ -50,7 +50,6 @@ def _start_of(source: SourceSpec, spec: PlannerSpec, begun: Begun) -> str | int:
     That is ``earliest``, ``latest``, another word for the group's commit, or a time, ms since 1970.
     For a source that was left out and was to begin at ``latest`` it is a time: nobody knows where
     it ended then.
-    ended then.
     """
     start = spec.start if spec.start is not None else source.input.start
     if start == "latest" and source.source in begun.left_out:

@@ -5,13 +5,12 @@ A *poison* tuple kills or hangs the process that works on it. A *child* is the p
 task's bolts are called; when it ends, the task forks the next one, which follows `orders` about
 single calls:
 
-* A call for one tuple at which a child ended: the tuple is poison, and the next child fails it
-unseen.
+* A call for one tuple at which a child ended: the tuple is poison, and the next child fails
+  it unseen.
 * A call for several rows: the next child makes it for each half of them, and so on down to one row.
-* A bolt that holds tuples over many calls may die of one that it got before. After some guesses all
-roots of
-  the task are *suspects*, and each next child *withholds* some of them from the bolt, until it is
-  known without which ones it lives (`spout.tuples.poison.PoisonSearch`).
+* A bolt that holds tuples over many calls may die of one that it got before. After some guesses
+  all roots of the task are *suspects*, and each next child *withholds* some of them from the bolt,
+  until it is known without which ones it lives (`spout.tuples.poison.PoisonSearch`).
 
 Source: docs/design/protocol.md, section 3 rule 11.
 """

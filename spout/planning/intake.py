@@ -277,8 +277,7 @@ class BatchIntake:
     """What one batch takes: the supplies of sources, shared out as far as there is room.
 
     1. `records_to_find` returns of which sources it should be known where records are;
-       `add_sightings` adds
-       what was seen.
+       `add_sightings` adds what was seen.
     2. That may change what other sources get, so ask again until it returns nothing.
     3. Call `take` once.
     """

@@ -168,8 +168,10 @@ class Supply:
     """
 
     def __init__(self, source: int, free: Sequence[PositionRun], seen: Sighting | None = None) -> None:
-        """Begin with ascending runs of free positions, and with what was seen
-        of them, if anything.
+        """Begin with the free positions, in ascending runs.
+
+        `seen`: which of them hold a record, as far as somebody has looked;
+        None: nobody has, so each counts as one.
         """
         self.free = free
         self.source = source

@@ -85,10 +85,8 @@ class BatchEnd:
         if self.application.link(stream).has_store:
             raise UsageError(
                 f"batch {self.lane.seq} went past the store that takes the rows of group"
-                f" {stream.group}:"
-                " write it with foreachBatch(spout.exact_sink(store, rows)) alone, or read the"
-                " group by"
-                " a read_stream of its own"
+                f" {stream.group}: write it with foreachBatch(spout.exact_sink(store, rows)) alone,"
+                " or read the group by a read_stream of its own"
             )
         self.log_losses(stream, outcome)
         # a checkpoint that is reset has a new session, and counts its batches from 0 again

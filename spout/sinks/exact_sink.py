@@ -149,20 +149,17 @@ class ExactSink:
         link = self._application.link(self._stream)
         if link.runs_again(plan) or not is_of_this_run:
             _LOGGER.info(
-                "batch_of_an_earlier_start batch=%d group=%s: it is passed over; the store has it,"
-                " or its"
-                " records come again",
+                "batch_of_an_earlier_start batch=%d group=%s: it is passed over; the store has"
+                " it, or its records come again",
                 batch_id,
                 self._stream.group,
             )
             return False
         if not self._writer.is_own(plan.epoch):
             raise TrackingError(
-                f"batch {batch_id} of group {self._stream.group} was planned by a session for"
-                " which this"
-                " sink has not opened its store: call spout.exact_sink before the query starts,"
-                " and once"
-                " for each start; let one query read the group"
+                f"batch {batch_id} of group {self._stream.group} was planned by a session for which"
+                " this sink has not opened its store: call spout.exact_sink before the query"
+                " starts, and once for each start; let one query read the group"
             )
         return True
 
@@ -209,8 +206,7 @@ class ExactSink:
         if not self._calling_store.acquire(timeout=BUSY_S_MAX):
             raise Unreachable(
                 f"another run of the query that writes group {self._stream.group} has been calling"
-                " the"
-                f" store for {BUSY_S_MAX:.0f} s; see whether the store answers, and start the"
+                f" the store for {BUSY_S_MAX:.0f} s; see whether the store answers, and start the"
                 " query again"
             )
         try:
@@ -221,8 +217,7 @@ class ExactSink:
     def _for_other_rows(self, batch_id: int) -> UsageError:
         return UsageError(
             f"batch {batch_id} has other rows than those that spout.exact_sink(store, rows) was"
-            " made for;"
-            " make one for the rows whose writeStream gets it"
+            " made for; make one for the rows whose writeStream gets it"
         )
 
 
@@ -261,26 +256,22 @@ def exact_sink(store: Store, rows: DataFrame) -> ExactSink:
         groups = ", ".join(sorted(stream.group for stream in streams)) or "none"
         raise UsageError(
             f"the rows are of {len(streams)} tracked streams (groups: {groups}), and a store takes"
-            " those"
-            " of one: read several inputs of a group by one read_stream, others with"
-            " tracked=False, and"
-            " what is to be written exactly once not with tracked=False"
+            " those of one: read several inputs of a group by one read_stream, others with"
+            " tracked=False, and what is to be written exactly once not with tracked=False"
         )
     if ANCHOR not in rows.columns:
         raise UsageError(
             f"the rows lack the hidden column {ANCHOR!r}, so nobody knows which record they belong"
-            " to:"
-            " make the last bolt with spout.bolt(..., anchored=True), and select the column behind"
-            " it"
+            " to: make the last bolt with spout.bolt(..., anchored=True), and select the column"
+            " behind it"
             f' (.select("word", "{ANCHOR}")); it does not reach the store'
         )
     stream, carry, _ = hidden_column(rows, "exact_sink")
     if carry is Carry.WIDE or stream.carry is Carry.WIDE:
         raise UsageError(
             "a stream with delayed_acks=True holds tuples across batches, so the rows of one"
-            " record are"
-            " in several of them, and no transaction has them all: read it without delayed_acks, or"
-            " write it with spout.sink, by an upsert"
+            " record are in several of them, and no transaction has them all: read it without"
+            " delayed_acks, or write it with spout.sink, by an upsert"
         )
     plan = logical_plan(rows)
     refuse_query(plan)
@@ -299,12 +290,9 @@ def refuse_mixed(plan: object) -> None:
     if is_wide(plan):
         raise UsageError(
             "an aggregate, a join, a union, a sort, dropDuplicates or a repartition stands behind"
-            " the last"
-            " bolt: there rows of several records are mixed, or Spark evaluates them apart from"
-            " their"
-            " bolts. Let a bolt do it, shuffle before a bolt (spout.bolt(...,"
-            " grouping=spout.fields(...))),"
-            " or write the query with spout.sink"
+            " the last bolt: there rows of several records are mixed, or Spark evaluates them"
+            " apart from their bolts. Let a bolt do it, shuffle before a bolt (spout.bolt(...,"
+            " grouping=spout.fields(...))), or write the query with spout.sink"
         )
 
 
@@ -322,8 +310,6 @@ def refuse_repeated_tasks(reports: Iterable[TaskReport]) -> None:
         operator, partition = repeated[0]
         raise RowsChanged(
             f"{len(repeated)} tasks of the batch reported twice, the first one that of {operator}"
-            " for"
-            f" partition {partition}: an executor was lost, or Spark evaluated the batch apart,"
-            " and the rows"
-            " may be of another run than what was settled. Nothing is written"
+            f" for partition {partition}: an executor was lost, or Spark evaluated the batch apart,"
+            " and the rows may be of another run than what was settled. Nothing is written"
         )

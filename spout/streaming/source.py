@@ -309,8 +309,7 @@ class Runner:
                 raise Unreachable(
                     f"group {self._options.group}: the driver has not opened the store within"
                     f" {wait.waited_ms(self._clock_ms()) // 1000} s; see the driver's log, and"
-                    " whether"
-                    " the store answers"
+                    " whether the store answers"
                 )
             self._lock.wait(POLL_MS / 1000)
             self._warn_of_wait(

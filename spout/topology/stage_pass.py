@@ -189,7 +189,7 @@ class StagePass:
 
         Those of a DataFrame keep their column of anchors; others have places beside them.
         """
-        if self.arriving_schema is None:
+        if self.arriving_schema is None:  # no bundles: they arrive one by one
             return iter((PlacedRows(batch),))
         if self.frame is not None:
             return map(PlacedRows, unbundled(batch, self.arriving_schema))

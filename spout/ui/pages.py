@@ -305,13 +305,15 @@ class Pages:
         """Show acker partitions, replay workers and sessions."""
         machinery = machinery_of(latest.snapshot)
         rows = machinery.rows()
+        # why values are unknown; while no broker answers the page says so once, for all of them
+        notes = [] if latest.snapshot.broker_error else machinery_notes(rows)
         values = {
             "machinery": machinery,
             "rows": rows,
             "partitions": ACKER_PARTITIONS,
             "workers": REPLAY_WORKERS,
             "sessions": SESSIONS,
-            "notes": [] if latest.snapshot.broker_error else machinery_notes(rows),
+            "notes": notes,
         }
         return PageContent("machinery.html", "Machinery", values, rows)
 
@@ -434,9 +436,8 @@ def _state_of(source: str, latest: LatestState) -> PartitionState | None:
 async def _form_of(request: Request) -> dict[str, str]:
     """Read the fields of a form by their names.
 
-    Empty: the form is too large, is none, or does not come to its end. What it asks for is refused
-        then,
-    since it lacks the token.
+    Empty: the form is too large, is none, or does not come to its end. What it asks for
+    is refused then, since it lacks the token.
     """
     body = b""
     try:

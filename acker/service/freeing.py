@@ -53,6 +53,7 @@ class Claim:
         initialised: by source, the generation of the last position that was
             initialised.
         open_roots: those of the input that have no verdict.
+        owner: the session that has the group; None: none ever took it there.
     """
 
     partition: int
@@ -62,6 +63,7 @@ class Claim:
     sources: tuple[int, ...]
     initialised: Mapping[int, int] = field(default_factory=dict)
     open_roots: int = 0
+    owner: Session | None = None
 
     def __str__(self) -> str:
         """Return a sentence that an operator decides by."""
@@ -104,6 +106,7 @@ def claims_of(view: AckerView, is_to_free: IsToFree) -> list[Claim]:
                 sources=tuple(sorted(sources)),
                 initialised=initialised,
                 open_roots=open_counts[input_id],
+                owner=view.owner(group),
             )
         )
     return claims

@@ -32,6 +32,7 @@ from spout.bolts.ddl import field_names
 from spout.bolts.hooks import TaskHook
 from spout.bolts.keyed_bolt import KeyedBolt
 from spout.builder.compiled import Compiled, ParseOutput, SinkFunctions, Spout, WriteBatch
+from spout.exactly_once.store import refuse_exact
 from spout.topology.explain import explain
 from spout.topology.graph import Component, Graph, Kind, OutputStream, Subscription
 from spout.topology.keyed_graph import check_keyed
@@ -391,6 +392,7 @@ def _sinks_by_name(graph: Graph, sink: Mapping[Any, WriteBatch]) -> dict[StreamI
 
 def _check_write(write: WriteBatch) -> None:
     """Raise `UsageError` if a sink's function is none, or a call of it would not run its code."""
+    refuse_exact(write, "the sink of a topology")
     if not callable(write):
         raise UsageError(f"the sink is {write!r}, no function of a batch's rows and its id")
     check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +13,7 @@ from spout.cli.common import DEFAULT_CONFIG, Config, Execute, opened, say, wall_
 if TYPE_CHECKING:
     from acker.config.topics import Topics
     from acker.kafka.port import Log
+    from acker.service.freeing import Claim
     from spout.inspect.operate import GroupSession, Move
 
 offsets_app = typer.Typer(help="Move the offsets at which a group begins.", no_args_is_help=True)
@@ -122,6 +123,7 @@ def acker_free(
         ),
     ] = None,
     execute: Execute = False,
+    without_store: WithoutStore = False,
 ) -> int:
     """Show which input ids a group has without a right to them; with --execute, free them."""
     if (name is None) == (group is None):
@@ -153,12 +155,37 @@ def acker_free(
                 " an acker"
             )
             return 0
+        if not without_store:
+            _refuse_stores_of(claims)
         changed = freeing.free(is_to_free, claims, () if group is None else (group,))
     say(
         f"{changed} acker partitions are changed; ackers that run take them up again within some seconds."
         " Start the query of each input now, with a fresh checkpoint"
     )
     return 0
+
+
+def _refuse_stores_of(claims: Iterable[Claim]) -> None:
+    """Refuse to free ids under which a group that is written exactly once has roots open.
+
+    Raises `SessionRefused`: a store may have these, and nobody would publish it.
+    """
+    from acker.errors import SessionRefused
+    from spout.planning.session import SessionName
+
+    for claim in claims:
+        if claim.owner is None or not claim.open_roots:
+            continue
+        session = SessionName(claim.owner.epoch, claim.owner.id)
+        if session.has_store:
+            raise SessionRefused(
+                f"group {claim.group} is of session {session}, which writes exactly once into a"
+                f" store, and {claim.open_roots} roots of input id {claim.input_id} are open. The store"
+                " may have them already, and they would be abandoned: nothing is freed. If the group"
+                " is yours, give it the input in topics.yaml again, and let its query run to an end"
+                " (spout.exact_sink, availableNow). If it is a stranger's, or the store is gone, add"
+                " --without-store"
+            )
 
 
 _IDENTITY = (

@@ -17,6 +17,8 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from acker.errors import UsageError
+
 
 class BatchKey(NamedTuple):
     """Names a micro-batch for ever; epoch and session are of the session that planned it.
@@ -90,3 +92,16 @@ class Store(Protocol):
             UsageError, ConfigError, Aborted: the store does not take the rows; nothing is written.
             Unreachable: the store does not answer. All may be written, or nothing.
         """
+
+
+def refuse_exact(write: object, where: str) -> None:
+    """Refuse a store, or an exact sink, where a function of a batch's rows is wanted.
+
+    `where` says who wants it. Raises `UsageError`: it is one.
+    """
+    is_store = all(callable(getattr(write, method, None)) for method in ("open", "commit"))
+    if is_store or getattr(write, "is_exact", False):
+        raise UsageError(
+            f"{where} does not write exactly once, as a store is written: give"
+            " foreachBatch(spout.exact_sink(store, rows)) the rows of bolts on a DataFrame"
+        )

@@ -67,6 +67,9 @@ class ExactSink:
     True
     """
 
+    is_exact: Final = True
+    """By it `spout.exactly_once.store.refuse_exact` knows one."""
+
     def __init__(self, store: Store, stream: Stream, carry: Carry, owner: Application) -> None:
         """Prepare; the store is not opened before a query runs.
 

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from acker.errors import TrackingError, UsageError
 from spout.bolts.bolts import check_runs
+from spout.exactly_once.store import refuse_exact
 from spout.held.held_plan import refuse_query, watermark_holds
 from spout.link.planner_link import PlannerLink
 from spout.planning.plan import BatchPlan
@@ -102,6 +103,7 @@ class Sink:
     """
 
     def __init__(self, write: WriteBatch, *, deterministic: bool = False) -> None:
+        refuse_exact(write, "spout.sink")
         check_runs(f"the sink's function {getattr(write, '__name__', write)}", write)
         self._write = write
         self._is_deterministic = deterministic

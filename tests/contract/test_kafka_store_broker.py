@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -57,6 +58,21 @@ class Installation:
     def values(self) -> list[bytes | None]:
         records = committed(self.cluster.log, [TopicPartition(self.topic, 0)])
         return [record.value for record in records]
+
+    def values_of_any_reader(self) -> list[bytes | None]:
+        """Return the values that a reader sees which does not ask for committed records."""
+        place = TopicPartition(self.topic, 0)
+        end = self.cluster.log.ends([place])[place]
+        values: list[bytes | None] = []
+        with closing(self.cluster.log.reader(committed=False)) as reader:
+            reader.assign({place: 0})
+
+            def is_read() -> bool:
+                values.extend(record.value for record in reader.poll(200))
+                return reader.position(place) >= end
+
+            eventually(is_read)
+        return values
 
     def close(self) -> None:
         for log in self._logs:
@@ -119,6 +135,21 @@ def test_a_driver_that_sleeps_before_its_commit_is_fenced_by_its_successor(
 
     assert installation.values() == [b'{"word":"successor"}']
     assert installation.store().open("g", 1) == StoreGrant(3, LastBatch(key_of(2), b"2"))
+
+
+def test_a_reader_that_does_not_ask_for_committed_records_sees_aborted_rows_beside_those_that_count(
+    installation: Installation,
+) -> None:
+    """D3220: the start after the one that died writes the batch's records anew."""
+    successor = installation.store()
+    first = installation.store(lambda: successor.open("g", 1))
+    first.open("g", 1)
+    with pytest.raises(StoreFenced):
+        first.commit(key_of(1), words("hawk"), b"1")
+    successor.commit(key_of(2), words("hawk"), b"2")
+
+    assert installation.values() == [b'{"word":"hawk"}']
+    assert installation.values_of_any_reader() == [b'{"word":"hawk"}'] * 2
 
 
 @pytest.mark.slow

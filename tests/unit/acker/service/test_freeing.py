@@ -38,10 +38,10 @@ def write(world: World, events: list[Event]) -> None:
     world.run(2_000)
 
 
-def claim(world: World, *, with_roots: bool, group: str = STRANGER) -> None:
+def claim(world: World, *, with_roots: bool, group: str = STRANGER, session: str = "x") -> None:
     """Let a stranger take the input's id before its first owner, and perhaps open three roots of it."""
-    take = Take(group, "x", 1, 0, 3, (TakeSource(SOURCE, "elsewhere", "id", 0, 0),))
-    init = Init(group, "x", 1, 0, 0, 0, 3, "elsewhere", "id", (SourceRun(SOURCE, 0, 3),))
+    take = Take(group, session, 1, 0, 3, (TakeSource(SOURCE, "elsewhere", "id", 0, 0),))
+    init = Init(group, session, 1, 0, 0, 0, 3, "elsewhere", "id", (SourceRun(SOURCE, 0, 3),))
     write(world, [take, init] if with_roots else [take])
 
 
@@ -93,6 +93,24 @@ def test_an_id_that_a_stranger_claimed_is_had_again(
     world.run(1_000)
     assert cli.run(["acker", "free", "sentences", "--execute"]) == 0
     assert "no other group has the id" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("with_roots", [False, True])
+def test_an_id_whose_group_may_have_open_roots_in_a_store_is_freed_only_without_the_store(
+    world: World, capsys: pytest.CaptureFixture[str], with_roots: bool
+) -> None:
+    """D3223: as `windhover release` refuses it. Where nothing is open, there is nothing to write again."""
+    claim(world, with_roots=with_roots, session="x-store")
+    assert cli.run(["acker", "free", "sentences"]) == 0
+    code = cli.run(["acker", "free", "sentences", "--execute"])
+    said = capsys.readouterr()
+    if with_roots:
+        assert code == 1
+        assert "group stranger is of session 1/x-store, which writes exactly once into a store" in said.err
+        assert "add --without-store" in said.err
+        assert cli.run(["acker", "free", "sentences", "--execute", "--without-store"]) == 0
+        said = capsys.readouterr()
+    assert "3 acker partitions are changed" in said.out
 
 
 def test_a_freed_id_is_nobodys_until_it_is_taken(world: World, capsys: pytest.CaptureFixture[str]) -> None:

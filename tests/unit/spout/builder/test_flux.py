@@ -153,6 +153,19 @@ def test_a_sink_that_cannot_be_imported_is_told_at_its_key(
         load_topology(path, {"FOLDER": "/var"})
 
 
+def test_a_sink_that_is_a_store_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D3224: a topology has no rows yet for which somebody could make an exact sink."""
+    (tmp_path / "stores.py").write_text('import spout\nstore = spout.SQLiteStore("words.sqlite", "words")\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("FOLDER", "/var")
+    monkeypatch.chdir(PROJECT)
+    path = write(tmp_path, GOOD.replace("examples.word_count:show", "stores:store"))
+    assert cli.run(["submit", str(path), "--explain"]) == UsageError.exit_code
+    assert "the sink of a topology does not write exactly once" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("asks", ["spark.remote: 'sc://spark:15002'", "spark.api.mode: connect"])
 def test_a_file_that_asks_for_spark_connect_is_refused_before_spark_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asks: str

@@ -100,7 +100,16 @@ UNTIL_STOPPED = {
 }
 """Examples that print until they are interrupted: what is produced for them, and lines that they print."""
 
-RUN_WITH_A_DATABASE = {"postgres_sink": "test_postgres_sink.py"}
+COUNTED = {
+    "exactly_once_kafka": ({"lines": ["the hawk waits", "the hawk hovers"]}, ENDING["exactly_once"]),
+}
+"""Examples that print what their topics have and end: what is produced for them, and what they print."""
+
+RUN_WITH_A_DATABASE = {
+    "exactly_once_postgres": "test_postgres_sink.py",
+    "opaque_counts": "test_postgres_sink.py",
+    "postgres_sink": "test_postgres_sink.py",
+}
 """Examples that have a test of their own."""
 
 
@@ -162,7 +171,7 @@ def rows_in(folder: Path, case: Case) -> Rows:
 
 
 def test_every_example_is_run() -> None:
-    assert sorted([*TO_FILES, *ENDING, *UNTIL_STOPPED, *RUN_WITH_A_DATABASE]) == EXAMPLES
+    assert sorted([*TO_FILES, *ENDING, *COUNTED, *UNTIL_STOPPED, *RUN_WITH_A_DATABASE]) == EXAMPLES
 
 
 class Stage:
@@ -239,6 +248,20 @@ def test_an_example_prints_its_rows_until_it_is_interrupted(
     stage.run(tmp_path, name, tmp_path / "checkpoint")
     stage.until(lambda: printed <= stage.said())
     stage.interrupt()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", COUNTED)
+def test_an_example_reads_what_it_has_written_and_ends(
+    name: str, topics: Topics, stage: Stage, tmp_path: Path
+) -> None:
+    """Twice, each time with a fresh checkpoint: the second run finds what the first one has written."""
+    lines, printed = COUNTED[name]
+    produce(topics, lines)
+    for _ in range(2):
+        stage.run(tmp_path, name)
+        stage.until(stage.ended)
+        assert printed <= stage.said()
 
 
 @pytest.mark.timeout(400)

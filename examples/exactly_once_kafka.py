@@ -41,9 +41,8 @@ def write_words(spark: SparkSession, topics: Topics, folder: Path) -> None:
     """Write the words of what is there now: the word is the key, the value an object of JSON."""
     lines = spout.read_stream(spark, topics, "lines", startingOffsets="earliest")
     words = lines.transform(spout.bolt(SplitSentence(), name="split", anchored=True))
-    with closing(
-        spout.KafkaStore(topics, topics.input("split_words").topic, key="word", value="json")
-    ) as store:
+    topic = topics.input("split_words").topic
+    with closing(spout.KafkaStore(topics, topic, key="word", value="json")) as store:
         writer = words.writeStream.foreachBatch(spout.exact_sink(store, words)).trigger(availableNow=True)
         writer.option("checkpointLocation", str(folder / "checkpoint")).start().awaitTermination()
 

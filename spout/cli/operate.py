@@ -180,11 +180,11 @@ def _refuse_stores_of(claims: Iterable[Claim]) -> None:
         if session.has_store:
             raise SessionRefused(
                 f"group {claim.group} is of session {session}, which writes exactly once into a"
-                f" store, and {claim.open_roots} roots of input id {claim.input_id} are open. The store"
-                " may have them already, and they would be abandoned: nothing is freed. If the group"
-                " is yours, give it the input in topics.yaml again, and let its query run to an end"
-                " (spout.exact_sink, availableNow). If it is a stranger's, or the store is gone, add"
-                " --without-store"
+                f" store, and {claim.open_roots} roots of input id {claim.input_id} are open. The"
+                " store may have them already, and they would be abandoned: nothing is freed. If"
+                " the group is yours, give it the input in topics.yaml again, and let its query"
+                " run to an end (spout.exact_sink, availableNow). If it is a stranger's, or the"
+                " store is gone, add --without-store"
             )
 
 

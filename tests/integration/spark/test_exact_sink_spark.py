@@ -24,6 +24,8 @@ from spout.publishing.fold import TaskReport
 from spout.sinks import exact_sink as exact_sinks
 from spout.sinks.exact_sink import ExactSink, exact_sink
 from spout.tuples.columns import ANCHOR
+from spout.tuples.poison import WORKER_DIED
+from tests.support.bolts.poison_bolts import Poisoned
 from tests.support.bolts.sample_bolts import Pairs, Split, Upper
 from tests.support.brokers import Broker
 from tests.support.servers.postgres import postgres
@@ -34,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 INPUTS = (
     "words", "sql", "grouped", "rich", "lost", "ran_twice", "past", "late",
-    "refused", "held", "other", "linked", "chained", "tabled",
+    "refused", "held", "other", "linked", "chained", "tabled", "best_effort", "poisoned",
 )  # fmt: skip
 
 
@@ -173,6 +175,41 @@ def test_rows_of_a_record_that_a_bolt_left_open_are_left_out(world: VerdictWorld
     with running(world, "rich", rows, exact_sink(store, rows)) as query:
         wait_for(query, lambda: len(world.verdicts("rich")) == 2)
     assert stored(world, "rich") == ["a", "b", "d"]
+
+
+def test_a_record_that_tracked_when_leaves_out_is_acked_with_its_batch_though_its_bolt_fails(
+    world: VerdictWorld,
+) -> None:
+    """D3221: what the bolt emitted for it before stays where it is."""
+    lines = spout.read_stream(
+        world.spark,
+        world.topics,
+        "best_effort",
+        startingOffsets="earliest",
+        tracked_when=lambda tuple: not tuple["value"].startswith(b"debug"),
+    )
+    rows = lines.transform(spout.bolt(Split(), name="split", anchored=True)).select("word", ANCHOR)
+    store = store_of(world, "best_effort")
+    world.produce("best_effort", "a b", "c bad", "debug1", "debug2 bad")
+    with running(world, "best_effort", rows, exact_sink(store, rows)) as query:
+        wait_for(query, lambda: len(world.verdicts("best_effort")) == 4)
+    verdicts = world.verdicts("best_effort")
+    assert {place for place, why in verdicts.items() if why != "ACKED"} == {(1, 0)}
+    assert stored(world, "best_effort") == ["a", "b", "debug1"]
+
+
+def test_a_record_that_ends_its_worker_fails_alone_where_tasks_are_tried_again(world: VerdictWorld) -> None:
+    """D3218: the session of the tests tries them three times."""
+    rows = world.read("poisoned").transform(spout.bolt(Poisoned(), name="poisoned", anchored=True))
+    store = store_of(world, "poisoned", "value TEXT")
+    world.produce("poisoned", "a", "b", "exit", "c", "d")
+    with running(world, "poisoned", rows, exact_sink(store, rows)) as query:
+        wait_for(query, lambda: len(world.verdicts("poisoned")) == 5)
+    verdicts = world.verdicts("poisoned")
+    assert {place: why for place, why in verdicts.items() if why != "ACKED"} == {
+        (0, 1): f"poisoned: {WORKER_DIED}"
+    }
+    assert stored(world, "poisoned", "value") == ["a", "b", "c", "d"]
 
 
 def test_a_run_ends_where_the_outcome_is_unknown_and_the_next_one_finds_it_in_the_store(

@@ -30,10 +30,10 @@ PARTITIONS = 4
 """Twice as many as executors with a core each: when the last one begins, another has ended."""
 
 
-def kill_executor(mark: Path) -> None:
-    """Kill the executor whose worker this is, if nobody has left the mark; where the task is the last one."""
+def kill_executor(mark: Path, task: int = PARTITIONS - 1) -> None:
+    """Kill the executor whose worker this is, in the task of a number, if nobody has left the mark."""
     context = TaskContext.get()
-    if context is None or context.partitionId() != PARTITIONS - 1 or mark.exists():
+    if context is None or context.partitionId() != task or mark.exists():
         return
     mark.touch()
     daemon = os.getppid()
@@ -47,20 +47,20 @@ class Upper(BasicBolt):
 
     output = "line string"
 
-    def __init__(self, folder: str) -> None:
-        """Leave the mark in a folder."""
+    def __init__(self, folder: str, task: int = PARTITIONS - 1) -> None:
+        """Leave the mark in a folder; the number is that of the task in which it works."""
         self._folder = Path(folder)
+        self._task = task
 
     def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
         """Emit the line."""
         if tuple["value"].startswith(b"first"):
-            kill_executor(self._folder / "killed-in-the-bolt")
+            kill_executor(self._folder / "killed-in-the-bolt", self._task)
         collector.emit((tuple["value"].decode().upper(),))
 
 
-def main(config: str, out: str) -> None:
-    """Read what is there now, in two batches."""
-    folder = Path(out)
+def cluster_of_two(folder: Path) -> SparkSession:
+    """Start a driver with two executors that work in a folder."""
     # executors work in a folder of SPARK_HOME, so it is one of the test's own
     home = home_without_zip(Path(pyspark.__file__).parent, os.environ, folder)
     os.environ |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
@@ -75,7 +75,13 @@ def main(config: str, out: str) -> None:
     builder = SparkSession.builder.master("local-cluster[2,1,512]").appName("lost-executor")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    return builder.getOrCreate()
+
+
+def main(config: str, out: str) -> None:
+    """Read what is there now, in two batches."""
+    folder = Path(out)
+    spark = cluster_of_two(folder)
     lines = spout.read_stream(
         spark, spout.load(config), "lines", startingOffsets="earliest", maxOffsetsPerTrigger=200
     )

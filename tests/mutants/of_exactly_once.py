@@ -9,6 +9,8 @@ KAFKA_TESTS = "tests/unit/spout/exactly_once/test_kafka_store.py"
 POSTGRES_TESTS = "tests/contract/test_postgres_store.py"
 RECORD_TESTS = "tests/unit/spout/exactly_once/test_sink_records.py"
 CLOCK_TESTS = "tests/unit/spout/planning_process/test_standing_clock.py"
+WRONG_TESTS = "tests/unit/spout/exactly_once/test_what_can_go_wrong.py"
+FREEING_TESTS = "tests/unit/acker/service/test_freeing.py"
 
 MUTANTS = (
     Mutant(
@@ -407,5 +409,30 @@ MUTANTS = (
         "tests/unit/acker/provisioning/test_topic_specs.py"
         "::test_only_the_topic_of_queries_that_write_exactly_once_may_be_missing",
         "`topics check` would refuse an installation that needs nothing",
+    ),
+    Mutant(
+        "an-id-is-freed-though-a-store-may-have-its-roots",
+        "spout/cli/operate.py",
+        "        if session.has_store:",
+        "        if session.has_store and claim.partition < 0:",
+        f"{FREEING_TESTS}"
+        "::test_an_id_whose_group_may_have_open_roots_in_a_store_is_freed_only_without_the_store",
+        "they would be abandoned, and written again by whoever gets them",
+    ),
+    Mutant(
+        "a-store-is-taken-for-a-function",
+        "spout/exactly_once/store.py",
+        '    if is_store or getattr(write, "is_exact", False):',
+        '    if is_store and getattr(write, "is_exact", False):',
+        f"{SINK_TESTS}::test_what_writes_exactly_once_is_refused_where_a_function_is_wanted",
+        "the query would end at its first batch, or write it at least once",
+    ),
+    Mutant(
+        "rows-of-a-record-that-fails-are-written",
+        "spout/exactly_once/acked_roots.py",
+        "outcome.own_marks(RootMark.FAILED, RootMark.OUTSTANDING)",
+        "outcome.own_marks(RootMark.OUTSTANDING)",
+        f"{WRONG_TESTS}::test_dead_letters_that_are_redriven_are_written_once",
+        "they would stand there beside those of its redrive",
     ),
 )

@@ -17,23 +17,28 @@ from tests.support.bolts.lost_executor_job import PARTITIONS, Upper, cluster_of_
 NARROW = "narrow"
 SHUFFLED = "shuffled"
 DATABASE = "rows.sqlite"
-READ_TASKS = 2
+READ_TASKS = 1
+"""So few lines are read by one task."""
 
 
 def main(config: str, out: str, kind: str) -> None:
     """Write what is there now, in two batches."""
-    spark = cluster_of_two(Path(out))
-    lines = spout.read_stream(
-        spark, spout.load(config), "lines", startingOffsets="earliest", maxOffsetsPerTrigger=200
-    )
-    if kind == SHUFFLED:
-        lines = lines.repartition(PARTITIONS, "offset")
-    tasks = PARTITIONS if kind == SHUFFLED else READ_TASKS
-    big = lines.transform(spout.bolt(Upper(out, tasks - 1), anchored=True))
-    sink = spout.exact_sink(spout.SQLiteStore(Path(out) / DATABASE, "rows"), big)
-    writer = big.writeStream.foreachBatch(sink).trigger(availableNow=True)
-    writer.option("checkpointLocation", f"{out}/checkpoint").start().awaitTermination()
-    spark.stop()
+    folder = Path(out)
+    spark = cluster_of_two(folder)
+    try:
+        lines = spout.read_stream(
+            spark, spout.load(config), "lines", startingOffsets="earliest", maxOffsetsPerTrigger=200
+        )
+        if kind == SHUFFLED:
+            lines = lines.repartition(PARTITIONS, "offset")
+        tasks = PARTITIONS if kind == SHUFFLED else READ_TASKS
+        big = lines.transform(spout.bolt(Upper(out, tasks - 1), anchored=True))
+        sink = spout.exact_sink(spout.SQLiteStore(folder / DATABASE, "rows"), big)
+        writer = big.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        writer.option("checkpointLocation", f"{out}/checkpoint").start().awaitTermination()
+    finally:
+        # executors that outlive their driver keep its exit waiting
+        spark.stop()
 
 
 if __name__ == "__main__":

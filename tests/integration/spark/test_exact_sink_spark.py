@@ -180,7 +180,7 @@ def test_rows_of_a_record_that_a_bolt_left_open_are_left_out(world: VerdictWorld
 def test_a_record_that_tracked_when_leaves_out_is_acked_with_its_batch_though_its_bolt_fails(
     world: VerdictWorld,
 ) -> None:
-    """D3221: what the bolt emitted for it before stays where it is."""
+    """D3221: of what its bolt had emitted for it nothing is written."""
     lines = spout.read_stream(
         world.spark,
         world.topics,

@@ -120,7 +120,8 @@ class _Kafka:
     def __init__(self, topics: Topics) -> None:
         self._kafka = topics.kafka
         self._refusing = [TABLE, topics.ack_topics.sink]
-        creating = self._admin().create_topics([NewTopic(TABLE, PARTITIONS, 1)])
+        admin = self._admin()  # it has to live until the answer is there
+        creating = admin.create_topics([NewTopic(TABLE, PARTITIONS, 1)])
         creating[TABLE].result(ADMIN_S_MAX)
 
     def refuse(self) -> None:
@@ -146,7 +147,7 @@ class _Kafka:
     def _alter(self, topic: str, operation: AlterConfigOpType) -> None:
         entry = ConfigEntry("max.message.bytes", "1", incremental_operation=operation)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        admin = self._admin()  # it has to live until the answer is there
+        admin = self._admin()  # likewise
         altering = admin.incremental_alter_configs([resource], request_timeout=ASK_S_MAX)
         altering[resource].result(ADMIN_S_MAX)
 

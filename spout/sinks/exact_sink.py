@@ -181,7 +181,7 @@ class ExactSink:
     def _evaluate_and_commit(self, end: BatchEnd, rows: DataFrame) -> None:
         """Evaluate a batch once, commit it, publish it, and tell the planning process.
 
-        Raises `RowsChanged`: a task ran twice, so what was settled may not be what is to be written.
+        Raises `RowsChanged`: a task ran twice, and the rows may be of the other run.
         """
         table = rows.toArrow()
         reports = self._application.reports(*end.lane)

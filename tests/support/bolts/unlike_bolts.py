@@ -31,3 +31,16 @@ class Unlike(BasicBolt):
             collector.emit((line, evaluation, ordinal, rows))
         if line.startswith("bad") or (line.startswith("flaky") and chance.random() < 0.5):
             raise ValueError("not this time")
+
+
+class FlakyWords(BasicBolt):
+    """Emit the words of a line, in capitals, always the same; fail a tenth of the evaluations after them."""
+
+    output = "word string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the words; then fail, or not."""
+        for word in tuple["value"].decode().split():
+            collector.emit((word.upper(),))
+        if random.SystemRandom().random() < 0.1:
+            raise ValueError("not this time")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from acker.errors import TrackingError
-from acker.identity import I64, mix64_in_place
+from acker.identity import I64
 from spout.exactly_once.rooted_rows import RootedRows
 from spout.planning.plan import BatchPlan
 from spout.tuples.anchors import Anchors, Carry
@@ -18,9 +18,6 @@ from spout.tuples.columns import ANCHOR
 
 def rooted_rows(table: pa.Table, carry: Carry, plan: BatchPlan) -> RootedRows:
     """Return the rows of a batch with their roots, and without the hidden column.
-
-    A row's hash is made of its root alone. The rows of a batch and the reports on them come by one
-    job of Spark's, so what could differ are whole rows of a task that ran twice.
 
     Args:
         table: the rows, with the hidden column.
@@ -34,9 +31,7 @@ def rooted_rows(table: pa.Table, carry: Carry, plan: BatchPlan) -> RootedRows:
         raise _without_one_root("has none: the hidden column is null")
     indices = _indices_in_paths(column) if carry is Carry.HOPS else Anchors(carry, column).roots()
     sources, positions = plan.index().named(indices)
-    hashes = indices.astype(np.uint64)
-    mix64_in_place(hashes)
-    return RootedRows(table.drop_columns([ANCHOR]), sources, positions, hashes)
+    return RootedRows(table.drop_columns([ANCHOR]), sources, positions)
 
 
 def _indices_in_paths(paths_by_row: pa.Array) -> I64:

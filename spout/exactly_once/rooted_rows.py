@@ -1,4 +1,4 @@
-"""Rows of a batch, each with its root, and a fingerprint that tells two sets of them apart.
+"""Rows of a batch, each with its root.
 
 Source: docs/design/protocol.md, section 3 (rule 12).
 """
@@ -6,23 +6,15 @@ Source: docs/design/protocol.md, section 3 (rule 12).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from acker.errors import RowsChanged, TrackingError
-from acker.identity import I64, U64
+from acker.errors import TrackingError
+from acker.identity import I64
 from acker.root_sets.numbering import RootNumbers
 from acker.root_sets.root_set import RootSet
-
-
-class RowSum(NamedTuple):
-    """How many rows there are, and the sum of their hashes, modulo 2^64; in any order."""
-
-    rows: int
-    fingerprint: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +25,11 @@ class RootedRows:
         table: what the store gets.
         sources: of the root of each row.
         positions: of the root of each row.
-        hashes: of each row, with its root. Two rows that differ have the same one by chance alone.
     """
 
     table: pa.Table
     sources: I64
     positions: I64
-    hashes: U64
-
-    def sum(self) -> RowSum:
-        """Return the number and fingerprint of all rows."""
-        return RowSum(len(self.hashes), int(np.add.reduce(self.hashes, initial=np.uint64(0))))
 
     def of_roots(self, roots: RootSet) -> RootedRows:
         """Return the rows whose roots are in a set."""
@@ -52,7 +38,6 @@ class RootedRows:
             self.table.filter(pa.array(is_chosen)),
             self.sources[is_chosen],
             self.positions[is_chosen],
-            self.hashes[is_chosen],
         )
 
     def refuse_strangers(self, planned: RootSet) -> None:
@@ -67,19 +52,6 @@ class RootedRows:
                 f"{int(is_stranger.sum())} rows of the batch belong to no record of it, the first"
                 f" to source {self.sources[row]}, position {self.positions[row]}; keep the hidden"
                 " column of each row as it is"
-            )
-
-    def refuse_change(self, settled: RowSum) -> None:
-        """Refuse rows that are not those of the evaluation that was settled.
-
-        Raises `RowsChanged`: their number or fingerprint differs.
-        """
-        arrived = self.sum()
-        if arrived != settled:
-            raise RowsChanged(
-                f"{arrived.rows:,} rows came to be written, and {settled.rows:,} were settled, or"
-                " some of them differ: Spark has evaluated a part of the batch again. Nothing is"
-                " written; run the batch again"
             )
 
     def _is_of(self, roots: RootSet) -> npt.NDArray[np.bool_]:

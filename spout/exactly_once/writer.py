@@ -11,7 +11,8 @@ Theory of operation
    its own: what the one before left open is abandoned, and comes again as copies. Two processes of
    one session would each have a clock, and roots of the one could time out by the other's.
 3. A batch that an earlier start planned is neither evaluated nor written (`is_own`). Either the
-   store has it, or its roots are abandoned.
+   store has it, or its roots are abandoned. A batch in which a task reported twice is not settled
+   (`settled_batch`): the rows may be of the other run.
 4. `commit` takes the rows of the roots that the batch acks, the key and the publication, in one
    transaction. While the batch is under way the session's clock stands still
    (`spout.group.tenure`), so none of its roots times out before they are published.
@@ -23,17 +24,17 @@ Source: docs/design/protocol.md, section 3 (rule 12).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from acker.config.settings import AckTopics
-from acker.errors import UsageError
+from acker.errors import RowsChanged, UsageError
 from acker.root_sets.root_set import RootSet
 from spout.exactly_once.acked_roots import acked_roots, refuse_held, without_open
 from spout.exactly_once.publication_bytes import packed_publication, unpacked_publication
-from spout.exactly_once.rooted_rows import RootedRows, RowSum
+from spout.exactly_once.rooted_rows import RootedRows
 from spout.exactly_once.store import BatchKey, Store
-from spout.publishing.fold import BatchOutcome
+from spout.publishing.fold import BatchOutcome, TaskReport
 from spout.publishing.publish import (
     BatchLane,
     PublicationRecords,
@@ -44,19 +45,17 @@ from spout.publishing.publish import (
 
 @dataclass(frozen=True, slots=True)
 class SettledBatch:
-    """A batch that was evaluated and settled.
+    """A batch that was evaluated and settled; `settled_batch` makes one.
 
     Attributes:
         query: id of the query.
         batch: Spark's number of it.
         outcome: what became of its roots.
-        evaluated: the sum of the rows that the settled evaluation made.
     """
 
     query: str
     batch: int
     outcome: BatchOutcome
-    evaluated: RowSum
 
     @property
     def key(self) -> BatchKey:
@@ -66,6 +65,41 @@ class SettledBatch:
     @property
     def lane(self) -> BatchLane:
         return BatchLane(f"{self.query}/{self.outcome.plan.session}", self.batch)
+
+
+def settled_batch(
+    query_batch: BatchLane, reports: Iterable[TaskReport], settle: Callable[[], BatchOutcome]
+) -> SettledBatch:
+    """Settle a batch each of whose tasks reported once.
+
+    Args:
+        query_batch: id of the query, and number of the batch.
+        reports: all that its tasks reported.
+        settle: computes from them what became of its roots.
+
+    Raises `RowsChanged`: a task reported twice.
+    """
+    refuse_repeated_tasks(reports)
+    return SettledBatch(query_batch.name, query_batch.seq, settle())
+
+
+def refuse_repeated_tasks(reports: Iterable[TaskReport]) -> None:
+    """Refuse a batch in which a task reported twice: its rows may be of the other run.
+
+    Raises `RowsChanged`: one did.
+    """
+    runs_by_task: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    for report in reports:
+        task = report.first_bolt, report.task.partition
+        runs_by_task.setdefault(task, set()).add((report.task.stage, report.task.attempt))
+    repeated = sorted(task for task, runs in runs_by_task.items() if len(runs) > 1)
+    if repeated:
+        operator, partition = repeated[0]
+        raise RowsChanged(
+            f"{len(repeated)} tasks of the batch reported twice, the first one that of {operator}"
+            f" for partition {partition}: an executor was lost, or Spark evaluated the batch apart,"
+            " and the rows may be of another run than what was settled. Nothing is written"
+        )
 
 
 class ExactWriter:
@@ -120,7 +154,6 @@ class ExactWriter:
         """Commit a batch, and return what is to be published now.
 
         Raises:
-            RowsChanged: the rows are not those that were settled; nothing is written.
             StoreFenced: a later start has opened the store; nothing is written.
             TrackingError: the batch holds tuples, or a row has no root of it.
             Unreachable: the store does not answer; nobody knows whether the batch is written.
@@ -130,7 +163,6 @@ class ExactWriter:
             raise UsageError(f"another start has planned batch {batch.batch}; it cannot be written")
         refuse_held(outcome)
         rows.refuse_strangers(RootSet.of_runs(outcome.plan.ranges))
-        rows.refuse_change(batch.evaluated)
         written = rows.of_roots(acked_roots(outcome))
         publication = publication_of(without_open(outcome), batch.lane)
         records = ack_records(publication, self._topics, outcome.plan.partitions)

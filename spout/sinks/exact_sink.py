@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -33,10 +34,9 @@ from pyspark.sql import DataFrame
 from acker.errors import RowsChanged, TrackingError, Unreachable, UsageError
 from spout.exactly_once.anchored_rows import rooted_rows
 from spout.exactly_once.store import Store
-from spout.exactly_once.writer import ExactWriter, SettledBatch
+from spout.exactly_once.writer import ExactWriter, settled_batch
 from spout.held.held_plan import refuse_query
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import TaskReport
 from spout.publishing.publish import BatchLane
 from spout.publishing.report_accumulator import QUERY_PROPERTY, RUN_PROPERTY
 from spout.sinks.batch_end import BatchEnd
@@ -184,21 +184,20 @@ class ExactSink:
     def _evaluate_and_commit(self, end: BatchEnd, rows: DataFrame) -> None:
         """Evaluate a batch once, commit it, publish it, and tell the planning process.
 
-        Raises `RowsChanged`: a task ran twice, or what was settled is not what is to be written.
+        Raises `RowsChanged`: a task ran twice, and the rows may be of the other run.
         """
         table = rows.toArrow()
         reports = self._application.reports(*end.lane)
         if end.stream(reports) is not self._stream or reports.plan is None:
             raise self._for_other_rows(end.lane.seq)
-        refuse_repeated_tasks(reports.tasks)
-        outcome = end.settle(self._stream, reports)
-        end.log_losses(self._stream, outcome)
-        rooted = rooted_rows(table, self._carry, outcome.plan)
-        batch = SettledBatch(end.lane.name, end.lane.seq, outcome, rooted.sum())
+        settle = partial(end.settle, self._stream, reports)
+        batch = settled_batch(end.lane, reports.tasks, settle)
+        end.log_losses(self._stream, batch.outcome)
+        rooted = rooted_rows(table, self._carry, batch.outcome.plan)
         leave_sigint_to_the_main_thread()
         with self._store_to_itself():
             self._stream.publisher.write(self._writer.commit(batch, rooted))
-        end.note_published(self._stream, outcome)
+        end.note_published(self._stream, batch.outcome)
 
     @contextmanager
     def _store_to_itself(self) -> Iterator[None]:
@@ -296,23 +295,4 @@ def refuse_mixed(plan: object) -> None:
             " the last bolt: there rows of several records are mixed, or Spark evaluates them"
             " apart from their bolts. Let a bolt do it, shuffle before a bolt (spout.bolt(...,"
             " grouping=spout.fields(...))), or write the query with spout.sink"
-        )
-
-
-def refuse_repeated_tasks(reports: Iterable[TaskReport]) -> None:
-    """Refuse a batch in which a task reported twice: its rows may be of the other run.
-
-    Raises `RowsChanged`: one did.
-    """
-    runs_by_task: dict[tuple[str, int], set[tuple[int, int]]] = {}
-    for report in reports:
-        task = report.first_bolt, report.task.partition
-        runs_by_task.setdefault(task, set()).add((report.task.stage, report.task.attempt))
-    repeated = sorted(task for task, runs in runs_by_task.items() if len(runs) > 1)
-    if repeated:
-        operator, partition = repeated[0]
-        raise RowsChanged(
-            f"{len(repeated)} tasks of the batch reported twice, the first one that of {operator}"
-            f" for partition {partition}: an executor was lost, or Spark evaluated the batch apart,"
-            " and the rows may be of another run than what was settled. Nothing is written"
         )

@@ -48,18 +48,10 @@ MUTANTS = (
     Mutant(
         "rows-of-a-second-evaluation-are-written",
         "spout/exactly_once/writer.py",
-        "        rows.refuse_change(batch.evaluated)\n",
+        "    refuse_repeated_tasks(reports)\n",
         "",
-        f"{WRITER_TESTS}::test_rows_of_a_second_evaluation_leave_the_store_as_it_is",
+        f"{WRITER_TESTS}::test_a_batch_in_which_a_task_reported_twice_is_not_settled",
         "bolts may have done something else for them, and their roots were settled by the first one",
-    ),
-    Mutant(
-        "a-row-more-that-adds-nothing-is-not-seen",
-        "spout/exactly_once/rooted_rows.py",
-        "        if arrived != settled:",
-        "        if arrived.fingerprint != settled.fingerprint:",
-        "tests/unit/spout/exactly_once/test_rooted_rows.py::test_rows_of_another_evaluation_are_refused",
-        "hashes may be 0, or cancel each other",
     ),
     Mutant(
         "a-row-without-a-root-is-lost-without-a-word",
@@ -190,10 +182,10 @@ MUTANTS = (
     ),
     Mutant(
         "a-task-that-ran-twice-counts",
-        "spout/sinks/exact_sink.py",
+        "spout/exactly_once/writer.py",
         "        runs_by_task.setdefault(task, set()).add((report.task.stage, report.task.attempt))\n",
         "        runs_by_task.setdefault(task, set()).add((report.task.stage, 0))\n",
-        f"{SINK_TESTS}::test_a_batch_in_which_a_task_reported_twice_does_not_count",
+        f"{WRITER_TESTS}::test_a_batch_in_which_a_task_reported_twice_is_not_settled",
         "its rows may be of another run than what was settled",
     ),
     Mutant(

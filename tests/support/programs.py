@@ -30,6 +30,11 @@ class Program:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """What it ended with; None while it runs."""
         return self._process.poll()

@@ -12,6 +12,7 @@ import typer
 from spout.cli import main as windhover
 from spout.local.up import interruptible
 from tests.torture.run import run
+from tests.torture.stage.driver import UPSERT
 from tests.torture.stage.stage import TortureOptions
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -33,9 +34,14 @@ def torture(
     missing: Annotated[
         float, typer.Option(help="Minutes for which one of 3 brokers is missing; nothing else is hurt.")
     ] = 0.0,
+    sink: Annotated[
+        str, typer.Option(help="upsert; or sqlite, kafka, postgres: stores that are written exactly once.")
+    ] = UPSERT,
 ) -> int:
     """Kill, stop, cut off and starve every part at random; prove from the topics that nothing was lost."""
-    options = TortureOptions(minutes, seed, records_per_second, json, keep, brokers, spark_workers, missing)
+    options = TortureOptions(
+        minutes, seed, records_per_second, json, keep, brokers, spark_workers, missing, sink
+    )
     return interruptible(lambda: run(options, os.environ))
 
 

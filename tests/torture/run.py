@@ -15,12 +15,23 @@ from typing import Final
 from rich.console import Console
 
 from spout.demo.judge import Check
+from tests.torture.exact.struck_store import Order
+from tests.torture.exact.torturing import StruckFromOutside
 from tests.torture.judging import answers, rules
 from tests.torture.judging.judge import Aftermath, Judgement, judge
 from tests.torture.judging.recovery import recoveries
 from tests.torture.judging.witness import Witness
 from tests.torture.report import Report, print_report
-from tests.torture.schedule import CLOCK_STEP_MS_MAX, Blow, Deed, deal, draw, missing
+from tests.torture.schedule import (
+    CHANCES,
+    CHANCES_WITH_STORE,
+    CLOCK_STEP_MS_MAX,
+    Blow,
+    Deed,
+    deal,
+    draw,
+    missing,
+)
 from tests.torture.stage.producer import NumberedProducer
 from tests.torture.stage.stage import Stage, TortureOptions, set_up, wall_ms
 from tests.torture.torturer import Torturer
@@ -72,9 +83,11 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
         blows = deal(options.seed, for_ms, spark=stage.spark is not None)
     else:
         left_out = [] if stage.disk is not None else [Deed.FULL_DISK]
-        blows = draw(options.seed, for_ms, set(Deed) - set(left_out))
+        chances = CHANCES if stage.store is None else CHANCES_WITH_STORE
+        blows = draw(options.seed, for_ms, set(Deed) - set(left_out), chances)
     torturer = Torturer(
         stage.brokers, stage.parts, stage.driver, stage.disk, stage.spark, stage.strangers,
+        store=None if stage.store is None else StruckFromOutside(stage.store, Order(stage.folder)),
         clock=wall_ms, grace_ms=source.timeout_ms,
     )  # fmt: skip
     stack.callback(torturer.release)
@@ -183,9 +196,12 @@ def _judge(
     deadline_ms = _steady_ms() + COMMIT_MS_MAX
     while (uncommitted := witness.uncommitted()) and _steady_ms() < deadline_ms:
         witness.step(STEP_MS)
-    table = WriteTable(stage.folder / "writes.sqlite")
-    writes = table.writes()
-    table.close()
+    if stage.store is None:
+        table = WriteTable(stage.folder / "writes.sqlite")
+        writes, stored = table.writes(), None
+        table.close()
+    else:
+        writes, stored = [], stage.store.rows()
     judgement = judge(
         Aftermath(
             evidence=witness.evidence,
@@ -195,6 +211,7 @@ def _judge(
             uncommitted=uncommitted,
             endings=torturer.endings,
             survivors=torturer.survivors,
+            stored=stored,
         )
     )
     found = (

@@ -31,6 +31,8 @@ class Victim(StrEnum):
     TEMPORARY_FILES = "driver's temporary files"
     GROUP = "group"
     """The consumer group of the input, whose offsets the driver commits."""
+    STORE = "store"
+    """Where the driver writes exactly once, if it does."""
     SPARK_WORKER_1 = "Spark worker 1"
     SPARK_WORKER_2 = "Spark worker 2"
 
@@ -67,10 +69,20 @@ class Deed(StrEnum):
     """Again and again until the pause is over."""
     JOIN = "a stranger joins it"
     """A consumer, such as `kafka-console-consumer --group`. It commits nothing, and is killed at the end."""
+    KILL_IN_COMMIT = "SIGKILL within a commit"
+    ZOMBIE_IN_COMMIT = "SIGSTOP within a commit, and another driver on its checkpoint"
+    ZOMBIE_IN_COMMIT_TAKEN_OVER = "SIGSTOP within a commit, and another driver on a fresh checkpoint"
+    REFUSE = "refuses commits"
 
 
-KILLS: Final = frozenset({Deed.KILL, Deed.KILL_FAMILY, Deed.TAKE_OVER})
+KILLS: Final = frozenset({Deed.KILL, Deed.KILL_FAMILY, Deed.TAKE_OVER, Deed.KILL_IN_COMMIT})
 """Deeds that send SIGKILL."""
+
+IN_COMMIT: Final = frozenset({Deed.KILL_IN_COMMIT, Deed.ZOMBIE_IN_COMMIT, Deed.ZOMBIE_IN_COMMIT_TAKEN_OVER})
+"""Deeds that the driver does to itself, in the middle of its next commit."""
+
+ON_STORES: Final = IN_COMMIT | {Deed.REFUSE}
+"""Deeds that only a driver with a store can feel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,17 @@ CHANCES: Final = (
 """A service comes back within a second or two and is hit often; a driver takes some 15 s, so it is hit
 seldom, though often enough that it dies in each phase of a batch; a broker's death stops all others."""
 
+CHANCES_WITH_STORE: Final = (
+    *CHANCES,
+    # held as long as the order for it stands; the driver is started again as soon as it is dead
+    Chance(300, (Victim.DRIVER,), Deed.KILL_IN_COMMIT, (10_000, 10_000)),
+    # until the other one has opened the store, or nearly
+    Chance(120, (Victim.DRIVER,), Deed.ZOMBIE_IN_COMMIT, (25_000, 45_000)),
+    Chance(120, (Victim.DRIVER,), Deed.ZOMBIE_IN_COMMIT_TAKEN_OVER, (25_000, 45_000)),
+    Chance(100, (Victim.STORE,), Deed.REFUSE, (2_000, 8_000)),
+)
+"""The same where the driver writes exactly once."""
+
 REST_MS: Final = {
     **dict.fromkeys(SERVICES, 5_000),
     Victim.DRIVER: 35_000,
@@ -142,6 +165,7 @@ REST_MS: Final = {
     Victim.TEMPORARY_FILES: 10_000,
     # the broker forgets a consumer that was killed after 6 s
     Victim.GROUP: 20_000,
+    Victim.STORE: 40_000,
 }
 """How long a victim is left alone after a blow."""
 
@@ -155,20 +179,26 @@ DUE_STEP_MS_MAX: Final = 20_000
 """A replay worker's is stepped forth by less: by design, what it schedules meanwhile waits for its clock."""
 
 
-def draw(seed: int, for_ms: int, available: Collection[Deed] = tuple(Deed)) -> list[Blow]:
+def draw(
+    seed: int,
+    for_ms: int,
+    available: Collection[Deed] = tuple(Deed),
+    chances: Sequence[Chance] = CHANCES,
+) -> list[Blow]:
     """Draw the blows of a run.
 
     Args:
         seed: any integer.
         for_ms: no blow begins or is held after this.
         available: deeds that can be done on this machine.
+        chances: what is drawn from.
 
     Returns:
         Blows, ascending by when they begin.
     """
     dice = random.Random(seed)
-    chances = [chance for chance in CHANCES if chance.deed in available]
-    rested = dict.fromkeys(REST_MS, 0)
+    chances = [chance for chance in chances if chance.deed in available]
+    rested = {victim: 0 for chance in chances for victim in chance.victims}
     blows: list[Blow] = []
     at_ms = 0
     while True:

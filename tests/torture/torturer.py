@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tests.torture.exact.torturing import Blown, StruckFromOutside
 from tests.torture.judging.causes import Strike
-from tests.torture.schedule import BROKERS, KILLS, SPARK_WORKERS, Blow, Deed, Victim
+from tests.torture.schedule import BROKERS, IN_COMMIT, KILLS, SPARK_WORKERS, Blow, Deed, Victim
 from tests.torture.stage.brokers import Brokers
 from tests.torture.stage.disk import SmallDisk
 from tests.torture.stage.family import signal_all
@@ -23,6 +24,9 @@ from tests.torture.stage.strangers import STRANGERS, Strangers
 
 ZOMBIE_ENDS_MS_MAX: Final = 60_000
 """A driver that was replaced while it was stopped has this long to end, once the other one works."""
+
+TAKEN_MS_MAX: Final = 10_000
+"""A driver that took an order carries it out within so long."""
 
 
 class Torturer:
@@ -37,6 +41,7 @@ class Torturer:
         spark: SparkCluster | None = None,
         strangers: Strangers | None = None,
         *,
+        store: StruckFromOutside | None = None,
         clock: Callable[[], int],
         grace_ms: int,
     ) -> None:
@@ -49,6 +54,7 @@ class Torturer:
             disk: the checkpoints' disk, None where it cannot be filled.
             spark: workers and executors, None where the driver runs its tasks itself.
             strangers: what other people run beside the driver, None where nothing does.
+            store: where the driver writes exactly once, None where it does not.
             clock: wall time, ms.
             grace_ms: for how long after a recovery a late root may be laid to the blow.
         """
@@ -61,6 +67,7 @@ class Torturer:
         self._brokers = brokers
         self._spark = spark
         self._strangers = strangers
+        self._store = store
         self._parts = parts
         self._driver = driver
         self._disk = disk
@@ -91,7 +98,7 @@ class Torturer:
         """Tell whether a blow is put off: one broker at a time is away, a driver comes back before it is hit
         again, and executors need one.
         """
-        if blow.victim in (*BROKERS, Victim.COORDINATORS):
+        if blow.victim in (*BROKERS, Victim.COORDINATORS, Victim.STORE):
             return bool(self._brokers_recovering)
         needs_driver = (Victim.DRIVER, Victim.EXECUTOR, *SPARK_WORKERS)
         return blow.victim in needs_driver and bool(self._recovering)
@@ -100,7 +107,11 @@ class Torturer:
         """Begin a blow."""
         self.blows[blow.victim, blow.deed] += 1
         self._began[blow] = self._clock()
-        if blow.victim in self._parts:
+        if blow.deed in IN_COMMIT and self._store is not None:
+            self._store.order(blow.deed, self._driver)
+        elif blow.victim is Victim.STORE and self._store is not None:
+            self._store.refuse()
+        elif blow.victim in self._parts:
             self._strike_part(self._parts[blow.victim], blow)
         elif self._spark is not None and blow.victim in (Victim.EXECUTOR, *SPARK_WORKERS):
             self._spark.strike(blow.victim, blow.deed)
@@ -137,7 +148,12 @@ class Torturer:
     def relent(self, blow: Blow) -> None:
         """End a blow; its victim may need a while to come back."""
         began_ms = self._began.pop(blow)
-        if blow.victim in self._parts:
+        if blow.deed in IN_COMMIT and self._store is not None:
+            self._end_order(blow, self._store)
+            return
+        if blow.victim is Victim.STORE and self._store is not None:
+            self._store.accept()
+        elif blow.victim in self._parts:
             self._heal_part(self._parts[blow.victim], blow.deed)
         elif self._spark is not None and blow.victim in (Victim.EXECUTOR, *SPARK_WORKERS):
             self._spark.heal(blow.victim)
@@ -158,6 +174,9 @@ class Torturer:
         """Start again what ended by itself; notice a driver that works again, and zombies that have ended."""
         if self._strangers is not None:
             self._strangers.step()
+        if self._store is not None:
+            self._store.step()
+            self._look_into_commit(self._store)
         for part in self._parts.values():
             if part.wanted and not part.child.alive() and not (part is self._driver and self._disk_is_full):
                 self._ended_by_itself(part)
@@ -202,6 +221,30 @@ class Torturer:
                 part.clock.step(0)
             case Deed.FULL_DISK:
                 self._fill_disk(full=False)
+
+    def _look_into_commit(self, store: StruckFromOutside) -> None:
+        """Go on with what the driver has done to itself, once it has."""
+        if store.deed is None or store.look(self._driver) is Blown.WAITS:
+            return
+        if store.deed is Deed.KILL_IN_COMMIT:
+            self._driver.left += store.family
+            self._driver.start()
+            self._recovering.append((store.deed, self._clock()))
+        else:
+            self._replace_frozen(fresh=store.deed is Deed.ZOMBIE_IN_COMMIT_TAKEN_OVER)
+        store.over()
+
+    def _end_order(self, blow: Blow, store: StruckFromOutside) -> None:
+        """Take back what the driver did not come to do; wake the zombie of what it did."""
+        deadline_ms = self._clock() + TAKEN_MS_MAX
+        while store.is_taken and self._clock() < deadline_ms:
+            self._look_into_commit(store)
+        if store.deed is not None:
+            store.over()
+            self.spared += 1
+            self.blows[blow.victim, blow.deed] -= 1
+        elif blow.deed is not Deed.KILL_IN_COMMIT:
+            self._wake_zombie()
 
     def _replace_frozen(self, *, fresh: bool) -> None:
         """Stop the driver and start another in its place, which does not know of it."""

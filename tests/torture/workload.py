@@ -29,6 +29,11 @@ _ODD_FROM: Final = 3
 _ODD_BYTES_MAX: Final = 20_000
 _ODD: Final = [odd for odd in ODD_RECORDS if odd.record.size <= _ODD_BYTES_MAX]
 
+
+class UnluckyLineError(Exception):
+    """An evaluation fails by chance, whatever the record; the next one may not."""
+
+
 ODD_ERRORS: Final = frozenset({AttributeError.__name__, UnicodeDecodeError.__name__})
 """What the bolt raises at a record without a value, and at one whose value is no text."""
 

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spout
 from acker.config.topics import load_topics
 from acker.errors import RowsChanged, Unreachable, UsageError
+from spout.exactly_once import writer as exact_writer
 from spout.exactly_once.sqlite_store import SQLiteStore
 from spout.exactly_once.store import BatchKey
 from spout.publishing.fold import TaskReport
@@ -240,7 +241,7 @@ def test_a_batch_of_which_a_task_ran_twice_is_evaluated_again_or_ends_the_run_by
 ) -> None:
     """D3204."""
     name = "ran_twice" if times < exact_sinks.EVALUATIONS_MAX else "late"
-    refuse = exact_sinks.refuse_repeated_tasks
+    refuse = exact_writer.refuse_repeated_tasks
     left = [times]
 
     def refuse_some(reports: tuple[TaskReport, ...]) -> None:
@@ -249,7 +250,7 @@ def test_a_batch_of_which_a_task_ran_twice_is_evaluated_again_or_ends_the_run_by
             raise RowsChanged("a task reported twice")
         refuse(reports)
 
-    monkeypatch.setattr(exact_sinks, "refuse_repeated_tasks", refuse_some)
+    monkeypatch.setattr(exact_writer, "refuse_repeated_tasks", refuse_some)
     rows = words(world, name).select("word", "_windhover")
     store = store_of(world, name)
     world.produce(name, "a b", "c bad")

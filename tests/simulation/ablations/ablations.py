@@ -348,8 +348,8 @@ ABLATIONS: Final[dict[str, Ablation]] = {
         _ONCE, _exact(sleep=0.05, stall=0.02),
         begin=18,
     ),
-    "exact-fingerprint": Ablation(
-        "rows of a second evaluation are written for those that were settled", exact.fingerprint,
+    "exact-ran-twice": Ablation(
+        "a batch in which a task reported twice is settled and written", exact.ran_twice,
         _ONCE, _exact(lost=0.8, fickle=0.8),
     ),
     "exact-committed-first": Ablation(

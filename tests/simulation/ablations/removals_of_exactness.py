@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -9,11 +10,11 @@ import pyarrow as pa
 import spout.exactly_once.writer
 from acker.root_sets.root_set import RootSet
 from spout.exactly_once.publication_bytes import unpacked_publication
-from spout.exactly_once.rooted_rows import RootedRows, RowSum
+from spout.exactly_once.rooted_rows import RootedRows
 from spout.exactly_once.store import BatchKey
 from spout.exactly_once.writer import ExactWriter, SettledBatch
 from spout.group.tenure import Tenure
-from spout.publishing.fold import BatchOutcome
+from spout.publishing.fold import BatchOutcome, TaskReport
 from spout.publishing.publish import PublicationRecords
 from tests.simulation.truth.facts import SinkRow
 from tests.simulation.world.exact_store import ExactStore
@@ -67,13 +68,13 @@ def clock() -> Replaced:
     return [(Tenure, "stop_clock", stop_clock)]
 
 
-def fingerprint() -> Replaced:
-    """Write whatever rows come, once the batch is settled."""
+def ran_twice() -> Replaced:
+    """Write whatever rows come, though a task reported twice."""
 
-    def refuse_change(self: RootedRows, settled: RowSum) -> None:
+    def refuse_repeated_tasks(reports: Iterable[TaskReport]) -> None:
         pass
 
-    return [(RootedRows, "refuse_change", refuse_change)]
+    return [(spout.exactly_once.writer, "refuse_repeated_tasks", refuse_repeated_tasks)]
 
 
 class _PublishesFirst:

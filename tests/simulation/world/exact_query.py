@@ -11,15 +11,15 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from acker.errors import RowsChanged, UsageError
-from spout.exactly_once.rooted_rows import RowSum
 from spout.exactly_once.store import BatchKey, StoreGrant
-from spout.exactly_once.writer import ExactWriter, SettledBatch
+from spout.exactly_once.writer import ExactWriter, settled_batch
 from spout.group.opening import GrantEpoch
-from spout.publishing.publish import PublicationRecords
+from spout.publishing.publish import BatchLane, PublicationRecords
 from tests.simulation.truth.facts import SinkRow
 from tests.simulation.world.exact_store import ExactStore, rooted
 from tests.simulation.world.process import Process
 from tests.simulation.world.query import QueryProcess, Running
+from tests.support.reports import reported
 
 
 class StoreClient:
@@ -53,7 +53,6 @@ class ExactQueryProcess(QueryProcess):
 
     def grant_epoch(self) -> GrantEpoch:
         """Return what opens the store, before the session takes its group."""
-        self._evaluated = RowSum(0, 0)
         self._to_publish: PublicationRecords | None = None
         self._runs_again = False
         client = StoreClient(self.world.exact_store, self, self._note_stored)
@@ -73,24 +72,30 @@ class ExactQueryProcess(QueryProcess):
             self.world.tell("not of this start", self.name, running.batch)
             return
         super()._read(running)
-        self._evaluated = rooted(_rows_of(running)).sum()
 
     def _sink(self, running: Running) -> None:
-        """Commit rows and publication; where they are no longer those that were settled, begin again."""
+        """Commit rows and publication; where a task reported twice, begin again."""
         outcome = running.outcome
         if outcome is None:
             return
         if running.tasks and self.world.happens("lost", self.name):
-            task = self.rng.choice(running.tasks)
-            running.rows |= self._task(task).rows
+            self._lose(running, self.rng.randrange(len(running.tasks)))
         for (source, position), evaluation in running.results.items():
             self.world.truth.evaluated(running.end.session, source, position, evaluation)
-        batch = SettledBatch(self.checkpoint.query, running.batch, outcome, self._evaluated)
+        query_batch = BatchLane(self.checkpoint.query, running.batch)
         try:
+            batch = settled_batch(query_batch, running.reports, lambda: outcome)
             self._to_publish = self._writer.commit(batch, rooted(_rows_of(running)))
         except RowsChanged:
             self.world.tell("rows changed", self.name, running.batch)
             running.outcome, self._runs_again = None, True
+
+    def _lose(self, running: Running, number: int) -> None:
+        """Lose the executor of a task: it runs again, its rows come from that run, and it reports again."""
+        again = self._task(running.tasks[number])
+        running.rows |= again.rows
+        attempt = self._stage * 100 + len(running.tasks) + number
+        running.reports.append(reported(self._stage, attempt, number, again.report))
 
     def _note_stored(self) -> None:
         """Note that what the batch under way did stands from here on."""

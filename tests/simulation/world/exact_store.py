@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from acker.errors import StoreFenced
-from acker.identity import I64, U64, mix64
+from acker.identity import I64
 from spout.exactly_once.rooted_rows import RootedRows
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from tests.simulation.truth.facts import SinkRow
@@ -58,13 +58,4 @@ def rooted(rows: Sequence[SinkRow]) -> RootedRows:
     columns = {name: [getattr(row, name) for row in rows] for name in SinkRow._fields}
     sources: I64 = np.array(columns["source"], np.int64)
     positions: I64 = np.array(columns["position"], np.int64)
-    hashes: U64 = np.array([_hash(row) for row in rows], np.uint64)
-    return RootedRows(pa.table(columns), sources, positions, hashes)
-
-
-def _hash(row: SinkRow) -> int:
-    """Return a number that another row has by chance alone, the same in every process."""
-    value = 0
-    for byte in repr(row).encode():
-        value = mix64(value ^ byte)
-    return value
+    return RootedRows(pa.table(columns), sources, positions)

@@ -47,6 +47,7 @@ class Running:
         end: the offset behind it.
         phase: what comes next: read, sink, publish or commit.
         tasks: of the last evaluation.
+        reports: all that its tasks reported.
         rows: by root, those of the last evaluation.
     """
 
@@ -60,6 +61,7 @@ class Running:
     sent: list[Sent] = field(default_factory=list)
     skips: bool = False
     tasks: list[ReadTask] = field(default_factory=list)
+    reports: list[TaskReport] = field(default_factory=list)
     rows: dict[tuple[int, int], tuple[SinkRow, ...]] = field(default_factory=dict)
 
 
@@ -243,6 +245,7 @@ class QueryProcess(Process):
             tasks = read_tasks(plan, names, end.tasks, end.order)
         running.tasks = tasks = tasks or [ReadTask(plan, (), {})]
         evaluations: list[TaskReport] = []
+        running.reports = evaluations
         rounds = 2 if self.world.happens("twice") else 1
         failed: dict[tuple[int, int], Evaluation] = {}
         for _ in range(rounds):

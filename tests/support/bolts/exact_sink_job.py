@@ -3,7 +3,7 @@
 python -m tests.support.bolts.exact_sink_job TOPICS_YAML FOLDER CHECKPOINT POINT STORE
 
 STORE is `sqlite`, `kafka`, or the connection string of a PostgreSQL. It reads what is there now, and ends;
-with a POINT it kills itself there, the second time that it comes by.
+with a POINT it kills itself there, the second time that it comes by, or stops, or sleeps.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from enum import StrEnum
 from pathlib import Path
 
@@ -35,17 +36,24 @@ KAFKA = "kafka"
 
 
 class Point(StrEnum):
-    """Where the driver is killed."""
+    """Where something happens to the driver: it is killed, except at the first three."""
 
     NOWHERE = "nowhere"
+    STOPPED = "stopped"
+    """It stops itself when a batch is settled, and its commit begins when somebody lets it go on."""
+    ASLEEP = "asleep"
+    """It sleeps there, for longer than a root of the test may be pending, and goes on."""
     STORE_OPENED = "store-opened"
     SETTLED = "settled"
     COMMITTED = "committed"
     PUBLISHED = "published"
 
 
+ASLEEP_S = 12.0
+
+
 class Killer:
-    """Kills this process at a point."""
+    """Kills this process at a point; or stops it, or lets it sleep."""
 
     def __init__(self, point: Point) -> None:
         self._point = point
@@ -57,8 +65,17 @@ class Killer:
         if point is not self._point:
             return
         if not self._passes_left:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._strike()
         self._passes_left -= 1
+
+    def _strike(self) -> None:
+        match self._point:
+            case Point.STOPPED:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case Point.ASLEEP:
+                threading.Event().wait(ASLEEP_S)
+            case _:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 class KilledStore:
@@ -76,7 +93,8 @@ class KilledStore:
 
     def commit(self, key: BatchKey, rows: pa.Table, publication: bytes) -> None:
         """Commit, and perhaps do nothing before or after it."""
-        self._killer.come_by(Point.SETTLED)
+        for point in (Point.STOPPED, Point.ASLEEP, Point.SETTLED):
+            self._killer.come_by(point)
         self._store.commit(key, rows, publication)
         self._killer.come_by(Point.COMMITTED)
 

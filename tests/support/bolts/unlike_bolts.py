@@ -54,3 +54,16 @@ class FailsAgain(BasicBolt):
         for word in words:
             if word != "flaky":
                 collector.emit((word,))
+
+
+class FlakyWords(BasicBolt):
+    """Emit the words of a line, in capitals, always the same; fail a tenth of the evaluations after them."""
+
+    output = "word string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the words; then fail, or not."""
+        for word in tuple["value"].decode().split():
+            collector.emit((word.upper(),))
+        if random.SystemRandom().random() < 0.1:
+            raise ValueError("not this time")

@@ -47,7 +47,7 @@ from spout.demo.words import (
 from spout.planning.session import SessionName
 from tests.torture.judging.evidence import DatedVerdict, Evidence, Mark, Story
 from tests.torture.schedule import BROKERS, SPARK_WORKERS, Deed, Victim
-from tests.torture.workload import ODD_ERRORS, is_text, key_of
+from tests.torture.workload import ODD_ERRORS, UnluckyLineError, is_text, key_of
 
 
 class Cause(StrEnum):
@@ -102,7 +102,7 @@ def unexplained_endings(strikes: Sequence[Strike]) -> list[Strike]:
     ]
 
 
-_ENDING: Final = (Victim.DRIVER, Victim.COORDINATORS, *BROKERS)
+_ENDING: Final = (Victim.DRIVER, Victim.STORE, Victim.COORDINATORS, *BROKERS)
 _DELAYING: Final = (*_ENDING, Victim.EXECUTOR, *SPARK_WORKERS)
 
 
@@ -117,6 +117,8 @@ def _failed(number: int, attempt: int, error: str) -> Cause:
     if key == ALWAYS_FAILS and error == PoisonLineError.__name__:
         return Cause.MEANT_TO_FAIL
     if not is_text(number) and error in ODD_ERRORS:
+        return Cause.MEANT_TO_FAIL
+    if error == UnluckyLineError.__name__:
         return Cause.MEANT_TO_FAIL
     if key == FAILS_TWICE and attempt <= FAILING_ATTEMPTS and error == FlakyLineError.__name__:
         return Cause.MEANT_TO_FAIL

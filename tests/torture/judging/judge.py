@@ -15,6 +15,7 @@ from acker.identity import Root
 from acker.wire.verdict import LOST_VERDICTS, Verdict
 from spout.demo.judge import Check, Emission
 from tests.support.flaws import check_none, replacement_flaws, verdict_flaws
+from tests.torture.exact.rows import RowFaults, StoredRow, row_faults
 from tests.torture.judging.causes import FAULTS, Cause, CauseFinder, Strike, unexplained_endings
 from tests.torture.judging.evidence import Evidence
 from tests.torture.workload import UNDONE, odd_of, words_of
@@ -36,6 +37,7 @@ class Aftermath:
         uncommitted: partitions whose committed offset is not at the end: name to "committed of end".
         endings: services that ended by themselves, a sentence each.
         survivors: zombies that did not end after another driver had taken their place.
+        stored: what the store has, if the query writes exactly once; then there are no `writes`.
     """
 
     evidence: Evidence
@@ -45,6 +47,7 @@ class Aftermath:
     uncommitted: Mapping[str, str]
     endings: Sequence[str] = ()
     survivors: Sequence[str] = ()
+    stored: Sequence[StoredRow] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +93,23 @@ class _Checks:
             self._rows[write.origin, write.attempt][write.ordinal] = write
 
     def judgement(self) -> Judgement:
+        duplicates = self._duplicates()
+        counts = self._counts()
+        of_rows: tuple[Check, ...]
+        if (faults := self._row_faults()) is None:
+            of_rows = (self._early(), self._rows_right(), self._undone(), self._explained(duplicates))
+        else:
+            of_rows = faults.checks()
+            counts |= {"rows": len(self._after.stored or ()), **faults.counts()}
         checks: tuple[Check, ...] = (
-            self._durable(), self._lost_records(), self._ended_once(), self._one_verdict(), self._early(),
-            self._rows_right(), self._undone(), self._replaced_once(), *self._faults(), self._committed(),
+            self._durable(), self._lost_records(), self._ended_once(), self._one_verdict(), *of_rows,
+            self._replaced_once(), *self._faults(), self._committed(),
             check_none("no acker or replay worker ended by itself", self._after.endings),
             self._driver_ended(), check_none("every zombie ended by itself", self._after.survivors),
         )  # fmt: skip
-        duplicates = self._duplicates()
-        unruly = [f"{duplicates[name]} rows"] if (name := Cause.UNEXPLAINED.value) in duplicates else []
-        checks += (check_none("every row that was written again had a cause", unruly),)
         causes = Counter(cause.value for cause in self._lost.values())
         replays = {cause.value: causes[cause.value] for cause in Cause}
-        return Judgement(checks, self._counts(), replays, duplicates)
+        return Judgement(checks, counts, replays, duplicates)
 
     # -- records
 
@@ -168,6 +176,15 @@ class _Checks:
             roots = [self._outcomes.place_of(root) for root, cause in self._lost.items() if cause is fault]
             yield check_none(sentences[fault], roots)
 
+    # -- the store
+
+    def _row_faults(self) -> RowFaults | None:
+        """Compare the store with what is acked; None: the query does not write exactly once."""
+        if self._after.stored is None:
+            return None
+        emissions = map(self._outcomes.emission_of, self._acked)
+        return row_faults({emission for emission in emissions if emission is not None}, self._after.stored)
+
     # -- the table
 
     def _rows_right(self) -> Check:
@@ -183,6 +200,10 @@ class _Checks:
     def _undone(self) -> Check:
         seen = (write.origin for write in self._after.writes if UNDONE in write.word)
         return check_none("nothing of an aborted transaction was seen", seen)
+
+    def _explained(self, duplicates: Mapping[str, int]) -> Check:
+        unruly = [f"{duplicates[name]} rows"] if (name := Cause.UNEXPLAINED.value) in duplicates else []
+        return check_none("every row that was written again had a cause", unruly)
 
     def _duplicates(self) -> dict[str, int]:
         """Count rows that were written more than once, by why."""

@@ -1,7 +1,10 @@
-"""The Spark driver as a process: ``python -m tests.torture.stage.driver CONFIG FOLDER CHECKPOINT [MASTER]``.
+"""The Spark driver as a process; its arguments are topics.yaml, the run's folder, a checkpoint, and a sink.
+
+    python -m tests.torture.stage.driver CONFIG FOLDER CHECKPOINT SINK [MASTER]
 
 It runs the topology over the input until it is killed. When its query fails it ends with a trace, and
-whoever started it starts it again, as a cluster would.
+whoever started it starts it again, as a cluster would. SINK is `upsert`, or a store in which it writes
+exactly once.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,12 +23,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spout
 from spout.local.spark_session import local_session
 from spout.runtime import logs
+from tests.torture.exact.bolts import UnlikeKeep, UnlikeSplit
+from tests.torture.exact.struck_store import Order, StruckStore, store_of
 from tests.torture.stage.spark_cluster import EXECUTOR_MEMORY
 from tests.torture.stage.strangers import SLEEPING
 from tests.torture.stage.topology import Keep, Split
 from tests.torture.writes import WriteTable
 
 INPUT: Final = "torture"
+UPSERT: Final = "upsert"
 BATCH_RECORDS_MAX: Final = 5_000
 TRIGGER: Final = "1 second"
 LOOK_SECONDS: Final = 1
@@ -42,13 +48,16 @@ ON_A_CLUSTER: Final = {
 }
 """Settings of a driver whose tasks run on executors: a second task soon overtakes a stopped one."""
 
+WriteBatch = Callable[[DataFrame, int], None]
+"""What `foreachBatch` calls with the rows of a batch, and its number."""
+
 
 def main(arguments: Sequence[str]) -> None:
     """Run the query; say that it works when a first micro-batch has ended.
 
     Args:
-        arguments: topics.yaml, the folder of the run, the folder of the checkpoint; `spark.master` where it
-            is not this process.
+        arguments: topics.yaml, the folder of the run, the folder of the checkpoint, the sink; `spark.master`
+            where it is not this process.
     """
     config, folder, checkpoint = (Path(argument) for argument in arguments[:3])
     logs.configure()
@@ -86,19 +95,35 @@ class SleepyListener(StreamingQueryListener):
             time.sleep(LISTENER_LOOK_SECONDS)
 
 
-def start_query(config: Path, folder: Path, checkpoint: Path, master: str | None = None) -> StreamingQuery:
+def start_query(
+    config: Path, folder: Path, checkpoint: Path, sink: str, master: str | None = None
+) -> StreamingQuery:
     """Start Spark and the query; the checkpoint's session goes on, a fresh one takes the group over."""
     topics = spout.load(config, os.environ)
     # on the small disk too, so that blocks and shuffles find it full as checkpoints do
     further = {} if master is None else {"spark.master": master, **ON_A_CLUSTER}
     spark = local_session("windhover-torture", checkpoint.parent / "spark", cores=CORES, further=further)
     spark.streams.addListener(SleepyListener(folder))
-    table = WriteTable(folder / "writes.sqlite")
     lines = spout.read_stream(
         spark, topics, INPUT, startingOffsets="earliest", maxOffsetsPerTrigger=BATCH_RECORDS_MAX,
         # a frozen driver is alive, and loses its group all the same; also where a first start got no batch
         take_over=not any(checkpoint.glob("offsets/[0-9]*")),
     )  # fmt: skip
+    if sink == UPSERT:
+        rows, write = _upserted(lines, folder)
+    else:
+        rows, write = _exactly_once(lines, StruckStore(store_of(sink, topics, folder), Order(folder)))
+    return (
+        rows.writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime=TRIGGER)
+        .start()
+    )
+
+
+def _upserted(lines: DataFrame, folder: Path) -> tuple[DataFrame, WriteBatch]:
+    """Return the rows of the topology, and what writes them into the table of all that was written."""
+    table = WriteTable(folder / "writes.sqlite")
     rows = lines.transform(spout.bolt(Split(), name="split")).transform(
         spout.bolt(Keep(), name="keep", grouping=spout.fields("word"))
     )
@@ -107,12 +132,15 @@ def start_query(config: Path, folder: Path, checkpoint: Path, master: str | None
         columns = batch.select("origin", "ordinal", "attempt", "word").toArrow().columns
         table.upsert(zip(*(column.to_pylist() for column in columns), strict=True))
 
-    return (
-        rows.writeStream.foreachBatch(spout.sink(upsert))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(processingTime=TRIGGER)
-        .start()
-    )
+    return rows, spout.sink(upsert)
+
+
+def _exactly_once(lines: DataFrame, store: StruckStore) -> tuple[DataFrame, WriteBatch]:
+    """Return the rows of bolts that differ at each evaluation, and what writes them exactly once."""
+    split = spout.bolt(UnlikeSplit(), name="split")
+    keep = spout.bolt(UnlikeKeep(), name="keep", grouping=spout.fields("ordinal"), anchored=True)
+    rows = lines.transform(split).transform(keep)
+    return rows, spout.exact_sink(store, rows)
 
 
 if __name__ == "__main__":

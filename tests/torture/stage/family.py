@@ -39,6 +39,15 @@ def signal_all(members: list[Member], number: int) -> None:
                 os.kill(member.pid, number)
 
 
+def is_stopped(pid: int) -> bool:
+    """Tell whether a process is stopped by a signal; False where it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text.rpartition(")")[2].split()[0] == "T"
+
+
 def is_there(member: Member) -> bool:
     """Tell whether a process is still there, and no other one with its number."""
     found = _stat(member.pid)

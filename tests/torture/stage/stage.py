@@ -26,12 +26,14 @@ from spout.local.embedded import EmbeddedBroker
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.local.up import BOOTSTRAP
 from spout.runtime.child import Child, Kind
+from tests.torture.exact.stores import TorturedStore, tortured_store
+from tests.torture.exact.struck_store import SINKS
 from tests.torture.judging.witness import Witness
 from tests.torture.schedule import ACKERS, SERVICES, Victim
 from tests.torture.stage.brokers import Brokers
 from tests.torture.stage.clock import SteppedClock
 from tests.torture.stage.disk import SmallDisk, small_disk
-from tests.torture.stage.driver import INPUT
+from tests.torture.stage.driver import INPUT, UPSERT
 from tests.torture.stage.operator import Operator
 from tests.torture.stage.parts import Driver, Part
 from tests.torture.stage.proxy import Proxy
@@ -80,6 +82,7 @@ class TortureOptions:
     brokers: int = 1
     spark_workers: int = 0
     missing_minutes: float = 0.0
+    sink: str = UPSERT
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -101,6 +104,10 @@ class TortureOptions:
             )
         if self.spark_workers and self.brokers == 1:
             raise UsageError(f"--spark-workers {self.spark_workers} comes with --brokers 3; give both")
+        if self.sink not in (UPSERT, *SINKS):
+            raise UsageError(f"--sink {self.sink}: must be one of {', '.join((UPSERT, *SINKS))}")
+        if self.sink != UPSERT and self.brokers > 1:
+            raise UsageError(f"--sink {self.sink} comes with one broker; leave --brokers out")
 
     @property
     def on_cluster(self) -> bool:
@@ -132,6 +139,7 @@ class Stage:
     console: Console
     witness: Witness
     operator: Operator | None = None
+    store: TorturedStore | None = None
 
     @property
     def source(self) -> Input:
@@ -169,6 +177,10 @@ def set_up(options: TortureOptions, environ: Mapping[str, str], console: Console
     log = KafkaLog(topics.kafka, client_id="windhover-torture")
     stack.callback(log.close)
     provision.create_topics(topics)
+    store = None
+    if options.sink != UPSERT:
+        store = stack.enter_context(tortured_store(options.sink, topics, folder))
+        around.sink = store.argument
     services = {victim: around.service(victim) for victim in SERVICES}
     source = topics.inputs[INPUT]
     strangers = Strangers(folder, Joined(around.bootstrap, source.group, source.topic), environ)
@@ -183,7 +195,7 @@ def set_up(options: TortureOptions, environ: Mapping[str, str], console: Console
         stack.callback(operator.close)
     return Stage(
         options, topics, Brokers(brokers), around.spark, log, folder, parts, driver, disk, strangers,
-        console, witness, operator,
+        console, witness, operator, store,
     )  # fmt: skip
 
 
@@ -257,6 +269,7 @@ class _Surroundings:
     bootstrap: str = ""
     proxies: Mapping[Victim, Proxy] = field(default_factory=dict)
     spark: SparkCluster | None = None
+    sink: str = UPSERT
 
     def service(self, victim: Victim) -> Part:
         kind: Kind = "acker" if victim in ACKERS else "replay"
@@ -287,6 +300,7 @@ class _Surroundings:
                 str(self.config),
                 str(self.folder),
                 str(checkpoint),
+                self.sink,
             ]
             if self.spark is not None:
                 program.append(self.spark.master)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from typing import Final
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +19,10 @@ from acker.wire.events import Acks, Fails, SourceRun, positions
 from spout.exactly_once.acked_roots import ACROSS_BATCHES, acked_roots, without_open
 from spout.exactly_once.rooted_rows import RootedRows
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
-from spout.exactly_once.writer import ExactWriter, SettledBatch
+from spout.exactly_once.writer import ExactWriter, SettledBatch, settled_batch
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import BatchOutcome
-from spout.publishing.publish import PublicationRecords, publication_of
+from spout.publishing.fold import BatchOutcome, TaskId, TaskReport
+from spout.publishing.publish import BatchLane, PublicationRecords, publication_of
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.tuples.failures import Cause
 from tests.support.outcomes import outcome_from
@@ -88,12 +89,12 @@ def rows_of(*row_positions: int) -> RootedRows:
     """Make a row for each position of A."""
     array = np.array(row_positions, np.int64)
     table = pa.table({"position": array})
-    return RootedRows(table, np.full(len(array), A), array, array.astype(np.uint64))
+    return RootedRows(table, np.full(len(array), A), array)
 
 
-def batch_of(outcome: BatchOutcome, rows: RootedRows, batch: int = 3) -> SettledBatch:
-    """Make a settled batch of which these rows were evaluated."""
-    return SettledBatch("q", batch, outcome, rows.sum())
+def batch_of(outcome: BatchOutcome, batch: int = 3) -> SettledBatch:
+    """Make a settled batch."""
+    return SettledBatch("q", batch, outcome)
 
 
 ROWS: Final = rows_of(10, 11, 13, 13, 14)
@@ -104,7 +105,7 @@ def test_a_batch_is_committed_with_its_key_and_only_then_to_be_published() -> No
     writer, published = writer_of(store)
     epoch = writer.open(5)
 
-    records = writer.commit(batch_of(outcome_of(epoch), ROWS), ROWS)
+    records = writer.commit(batch_of(outcome_of(epoch)), ROWS)
 
     assert store.calls == ["open", "commit"]
     assert published.publications == []
@@ -122,7 +123,7 @@ def test_rows_of_roots_that_failed_or_were_left_open_are_left_out() -> None:
     store = Store()
     writer, _ = writer_of(store)
 
-    writer.commit(batch_of(outcome_of(writer.open(1)), ROWS), ROWS)
+    writer.commit(batch_of(outcome_of(writer.open(1))), ROWS)
 
     assert store.rows == [13, 13, 14]
 
@@ -133,8 +134,8 @@ def test_a_root_without_a_record_is_not_acked() -> None:
 
 def test_a_root_that_was_left_open_contributes_nothing_so_that_no_other_lane_completes_it() -> None:
     outcome = outcome_of(1)
-    [acks] = publication_of(outcome, batch_of(outcome, ROWS).lane).acks
-    [withheld] = publication_of(without_open(outcome), batch_of(outcome, ROWS).lane).acks
+    [acks] = publication_of(outcome, batch_of(outcome).lane).acks
+    [withheld] = publication_of(without_open(outcome), batch_of(outcome).lane).acks
 
     assert positions(acks.positions).tolist() == [11]
     assert positions(withheld.positions).tolist() == []
@@ -151,7 +152,7 @@ def test_a_start_publishes_what_the_one_before_committed_before_it_has_its_epoch
     """Bytes that are the same as those of the first time, so that marks take them for a repeat."""
     store = Store()
     first, _ = writer_of(store)
-    committed = first.commit(batch_of(outcome_of(first.open(5)), ROWS), ROWS)
+    committed = first.commit(batch_of(outcome_of(first.open(5))), ROWS)
     second, published = writer_of(store)
 
     assert second.open(1) == 6
@@ -168,7 +169,7 @@ def test_a_writer_writes_nothing_once_a_later_start_has_opened_the_store() -> No
     writer_of(store)[0].open(1)
 
     with pytest.raises(StoreFenced):
-        first.commit(batch_of(outcome_of(epoch), ROWS), ROWS)
+        first.commit(batch_of(outcome_of(epoch)), ROWS)
     assert store.rows == []
 
 
@@ -187,18 +188,44 @@ def test_a_batch_that_another_start_planned_is_not_its_own() -> None:
     epoch = writer.open(5)
     assert [writer.is_own(planned) for planned in (4, 5, 6)] == [False, True, False]
     with pytest.raises(UsageError, match="another start has planned batch 3"):
-        writer.commit(batch_of(outcome_of(epoch - 1), ROWS), ROWS)
+        writer.commit(batch_of(outcome_of(epoch - 1)), ROWS)
     assert store.calls == ["open"]
 
 
-def test_rows_of_a_second_evaluation_leave_the_store_as_it_is() -> None:
-    store = Store()
-    writer, _ = writer_of(store)
-    batch = batch_of(outcome_of(writer.open(1)), rows_of(10, 11, 13, 14, 14))
+def evaluated(stage: int, attempt: int, partition: int, operator: str = "split") -> TaskReport:
+    return TaskReport(operator, task=TaskId(stage, attempt, partition))
 
-    with pytest.raises(RowsChanged):
-        writer.commit(batch, ROWS)
-    assert store.calls == ["open"]
+
+ONCE = [evaluated(1, 10, 0), evaluated(1, 11, 1), evaluated(2, 12, 0, "count"), evaluated(2, 13, 1, "count")]
+
+
+@pytest.mark.parametrize(
+    "evaluations",
+    [[], ONCE, [evaluated(1, 10, 0), evaluated(1, 10, 0)]],
+    ids=["nothing", "once", "one task that coalesces two partitions of the source"],
+)
+def test_a_batch_whose_tasks_reported_once_is_settled(evaluations: list[TaskReport]) -> None:
+    outcome = outcome_of(1)
+    batch = settled_batch(BatchLane("q", 3), evaluations, lambda: outcome)
+    assert batch == SettledBatch("q", 3, outcome)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        evaluated(1, 14, 1),
+        evaluated(3, 14, 1),
+        evaluated(3, 14, 1, "split+upper"),
+        evaluated(2, 14, 0, "count"),
+    ],
+    ids=["another attempt", "another stage", "with one bolt more", "behind a shuffle"],
+)
+def test_a_batch_in_which_a_task_reported_twice_is_not_settled(again: TaskReport) -> None:
+    """D3204: what is settled may be of the other run than the rows."""
+    settle = Mock()
+    with pytest.raises(RowsChanged, match="1 tasks of the batch reported twice"):
+        settled_batch(BatchLane("q", 3), [*ONCE, again], settle)
+    settle.assert_not_called()
 
 
 def test_a_row_of_no_root_of_the_batch_leaves_the_store_as_it_is() -> None:
@@ -207,7 +234,7 @@ def test_a_row_of_no_root_of_the_batch_leaves_the_store_as_it_is() -> None:
     rows = rows_of(13, 16)
 
     with pytest.raises(TrackingError, match="position 16"):
-        writer.commit(batch_of(outcome_of(writer.open(1)), rows), rows)
+        writer.commit(batch_of(outcome_of(writer.open(1))), rows)
     assert store.calls == ["open"]
 
 
@@ -222,7 +249,7 @@ def test_a_batch_that_holds_tuples_is_refused(kind: RootMark) -> None:
     outcome = changed(outcome, marks=RootMarks.together([outcome.marks, held]))
 
     with pytest.raises(TrackingError, match=r"holds tuples across batches.*spout\.sink"):
-        writer.commit(batch_of(outcome, ROWS), ROWS)
+        writer.commit(batch_of(outcome), ROWS)
     assert store.calls == ["open"]
 
 
@@ -231,7 +258,7 @@ def test_a_commit_without_an_answer_is_found_by_the_next_start() -> None:
     first, _ = writer_of(store)
     epoch = first.open(5)
     with pytest.raises(Unreachable):
-        first.commit(batch_of(outcome_of(epoch), ROWS), ROWS)
+        first.commit(batch_of(outcome_of(epoch)), ROWS)
     second, published = writer_of(store)
     second.open(1)
 

@@ -9,14 +9,13 @@ import pyarrow as pa
 import pytest
 
 from acker.config.settings import AckTopics
-from acker.errors import RowsChanged, TrackingError, UsageError
+from acker.errors import TrackingError, UsageError
 from acker.wire.events import SourceRun
 from spout.builder.topology import sinks_of
 from spout.exactly_once.sqlite_store import SQLiteStore
 from spout.exactly_once.store import BatchKey, StoreGrant
 from spout.planning.plan import BatchPlan
-from spout.publishing.fold import TaskId, TaskReport
-from spout.sinks.exact_sink import ExactSink, refuse_repeated_tasks
+from spout.sinks.exact_sink import ExactSink
 from spout.sinks.foreach_batch import sink
 from spout.topology.graph import Component, Graph, OutputStream
 from spout.tuples.anchors import Carry
@@ -85,40 +84,6 @@ def test_a_batch_that_a_session_without_the_store_has_planned_ends_the_run(is_op
         sink.open(5)
     with pytest.raises(TrackingError, match=r"call spout\.exact_sink before the query starts"):
         sink._is_own(plan_of(4), "run 1", 7)
-
-
-def evaluated(stage: int, attempt: int, partition: int, operator: str = "split") -> TaskReport:
-    return TaskReport(operator, task=TaskId(stage, attempt, partition))
-
-
-ONCE = [evaluated(1, 10, 0), evaluated(1, 11, 1), evaluated(2, 12, 0, "count"), evaluated(2, 13, 1, "count")]
-
-
-@pytest.mark.parametrize(
-    "evaluations",
-    [[], ONCE, [evaluated(1, 10, 0), evaluated(1, 10, 0)]],
-    ids=["nothing", "once", "one task that coalesces two partitions of the source"],
-)
-def test_a_batch_whose_tasks_reported_once_counts(evaluations: list[TaskReport]) -> None:
-    before = list(evaluations)
-    refuse_repeated_tasks(evaluations)
-    assert evaluations == before
-
-
-@pytest.mark.parametrize(
-    "again",
-    [
-        evaluated(1, 14, 1),
-        evaluated(3, 14, 1),
-        evaluated(3, 14, 1, "split+upper"),
-        evaluated(2, 14, 0, "count"),
-    ],
-    ids=["another attempt", "another stage", "with one bolt more", "behind a shuffle"],
-)
-def test_a_batch_in_which_a_task_reported_twice_does_not_count(again: TaskReport) -> None:
-    """D3204: what was settled may be of the other run than the rows."""
-    with pytest.raises(RowsChanged, match="1 tasks of the batch reported twice"):
-        refuse_repeated_tasks([*ONCE, again])
 
 
 EXACT = {"a store": Store(), "its class": SQLiteStore, "a sink": sink_of(Link())}

@@ -18,7 +18,7 @@ from spout.exactly_once.key_partitions import KEYLESS_RUN, key_partitions
 from spout.exactly_once.value_encoding import (
     Encode,
     existing_column,
-    python_values,
+    column_values,
     text_or_bytes,
 )
 
@@ -123,7 +123,7 @@ class RecordColumns:
                 f" type {kind}; give array<struct<key string, value binary>>, as Spark's Kafka sink"
                 " takes it"
             )
-        headers_by_row = python_values(column, self.headers, first_row)
+        headers_by_row = column_values(column, self.headers, first_row)
         return [_headers_of(headers, self.headers) for headers in headers_by_row]
 
     def _times_ms(self, rows: pa.Table) -> list[int | None] | None:

@@ -95,15 +95,15 @@ def _in_one_piece(column: pa.ChunkedArray) -> pa.BinaryArray:
 
 
 def python_rows(rows: pa.Table, first_row: int = 0) -> list[dict[str, Any]]:
-    """Return rows as Python has them; see `python_values`."""
+    """Return rows as Python has them; see `column_values`."""
     names = rows.column_names
-    columns = [python_values(rows.column(name), name, first_row) for name in names]
+    columns = [column_values(rows.column(name), name, first_row) for name in names]
     if not columns:
         return [{} for _ in range(rows.num_rows)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def python_values(column: pa.ChunkedArray, name: str, first_row: int = 0) -> list[Any]:
+def column_values(column: pa.ChunkedArray, name: str, first_row: int = 0) -> list[Any]:
     """Return a column as Python has it, with a dict for each map; Arrow's own are lists of pairs.
 
     Raises `UsageError`: a value is none of Python's, such as a text that is no UTF-8.
@@ -211,7 +211,7 @@ def _json_texts(column: pa.ChunkedArray, name: str, first_row: int) -> list[str]
 
     Raises `UsageError`: JSON has no form for one.
     """
-    values = python_values(column, name, first_row)
+    values = column_values(column, name, first_row)
     if not pa.types.is_nested(column.type):
         with suppress(*_UNFIT):
             texts = _write_lines(values)[1:-1].split("\n")

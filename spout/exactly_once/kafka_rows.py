@@ -17,8 +17,8 @@ from acker.kafka.port import Headers, OutgoingColumns
 from spout.exactly_once.key_partitions import KEYLESS_RUN, key_partitions
 from spout.exactly_once.value_encoding import (
     Encode,
-    existing_column,
     column_values,
+    existing_column,
     text_or_bytes,
 )
 

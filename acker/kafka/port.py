@@ -16,7 +16,7 @@ transactions, so it can be compared with an end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
@@ -119,6 +119,45 @@ class Outgoing(NamedTuple):
     key: bytes | None = None
     headers: Headers = ()
     timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingColumns:
+    """Records to write into one topic, by columns of one length: what `Outgoing` has, without an object each.
+
+    `keys`, `headers` and `timestamps_ms` may be None: no record has one.
+    """
+
+    topic: str
+    partitions: Sequence[int]
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Headers] | None = None
+    timestamps_ms: Sequence[int | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` if a column is longer than another: the records behind would be lost."""
+        columns = (self.partitions, self.values, self.keys, self.headers, self.timestamps_ms)
+        lengths = {len(column) for column in columns if column is not None}
+        if len(lengths) > 1:
+            raise ValueError(
+                f"the columns of records for {self.topic} have several lengths: {sorted(lengths)}"
+            )
+
+    def record(self, index: int) -> Outgoing:
+        """Return one of the records."""
+        return Outgoing(
+            self.topic,
+            self.partitions[index],
+            self.values[index],
+            None if self.keys is None else self.keys[index],
+            () if self.headers is None else self.headers[index],
+            None if self.timestamps_ms is None else self.timestamps_ms[index],
+        )
+
+    def records(self) -> Iterator[Outgoing]:
+        """Yield the records in their order."""
+        return map(self.record, range(len(self.values)))
 
 
 def unwritable(record: Outgoing) -> LogError:
@@ -403,6 +442,9 @@ class Transactions(Protocol):
 
     def send_all(self, records: Iterable[Outgoing]) -> None:
         """Queue records whose offsets nobody wants to know; of one partition in the order given."""
+
+    def send_columns(self, columns: OutgoingColumns) -> None:
+        """Queue records that are given by columns; as `send_all`, for a fraction of its time."""
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until the log has what was sent, so that it comes before whatever is sent later.

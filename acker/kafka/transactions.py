@@ -48,8 +48,8 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.kafka.client import Deadline, KafkaClient, Use, unauthorized
-from acker.kafka.port import Operation, Outgoing, Resource, Right
-from acker.kafka.writer import Delivered, KafkaWriter, doing
+from acker.kafka.port import Operation, Outgoing, OutgoingColumns, Resource, Right
+from acker.kafka.writer import SERVED_EVERY, Delivered, KafkaWriter, doing
 
 _UNEXPLAINED: Final = frozenset({KafkaError._INCONSISTENT, KafkaError._STATE})
 """What librdkafka says when a record was refused, or had been before the call; not why."""
@@ -62,9 +62,6 @@ _REPORT_POLL_S: Final = 0.05
 
 FLUSH_PIECE_S: Final = 0.2
 """So often a flush looks whether its transaction is still open."""
-
-SERVED_EVERY: Final = 1_000
-"""Records between two polls for callbacks: a poll costs more than queueing a record, since others may run."""
 
 
 @dataclass(slots=True)
@@ -152,6 +149,13 @@ class KafkaTransactions(KafkaWriter):
                 self._remember_refusal(error.args[0], doing(record), record.topic)
             if not number % SERVED_EVERY:
                 self._run_callbacks(record.topic)
+
+    def send_columns(self, columns: OutgoingColumns) -> None:
+        """Queue records given by columns; those that the client refuses are for `commit` to raise."""
+        self._require_open()
+        if self._writes_to_repeat is not None:
+            self._writes_to_repeat.append(partial(self.send_columns, columns))
+        self._enqueue_columns(columns)
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until all records are in the log; see `acker.kafka.port.Transactions`."""

@@ -7,8 +7,11 @@ aborted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import islice, repeat
+from operator import length_hint
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -18,7 +21,14 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from acker.errors import WindhoverError
 from acker.hot_paths import tuple_maker
 from acker.kafka.client import SILENT, Background, Deadline, KafkaClient, Use
-from acker.kafka.port import Operation, Outgoing, TopicPartition, UnreadableName, unwritable
+from acker.kafka.port import (
+    Operation,
+    Outgoing,
+    OutgoingColumns,
+    TopicPartition,
+    UnreadableName,
+    unwritable,
+)
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {
@@ -61,6 +71,8 @@ CONNECT_MS: Final = 1000
 FIRST_POLL_S: Final = 0.005
 """So often a flush looks whether the first records are durable."""
 
+SERVED_EVERY: Final = 1_000
+"""Records between two polls for callbacks: a poll costs more than queueing a record, since others may run."""
 
 _place = tuple_maker(TopicPartition)
 
@@ -136,6 +148,40 @@ class KafkaWriter:
                 self._producer.flush(0.05)
             else:
                 return
+
+    def _enqueue_columns(self, columns: OutgoingColumns) -> None:
+        """Queue records given by columns; remember the first that the client refuses.
+
+        The loop over the records is one of C: a record takes 0.6 us in it, and 2 us in a loop of ours.
+
+        Raises `Unreachable`: the queue stays full.
+        """
+        self._written_places.update(
+            _place((columns.topic, partition)) for partition in set(columns.partitions)
+        )
+        values = iter(columns.values)
+        calls = map(self._producer.produce, repeat(columns.topic), values, *_further_arguments(columns))
+        count = len(columns.values)
+        while length_hint(values):
+            try:
+                deque(islice(calls, SERVED_EVERY), maxlen=0)
+            except (BufferError, KafkaException) as error:
+                # the record of the call that raised is the last one that was taken from the columns
+                record = columns.record(count - length_hint(values) - 1)
+                self._enqueue_again(record, error)
+            self._run_callbacks(columns.topic)
+
+    def _enqueue_again(self, record: Outgoing, error: BufferError | KafkaException) -> None:
+        """Queue a record that the client did not take, or remember that it is refused.
+
+        Raises `Unreachable`: the queue stays full.
+        """
+        try:
+            if isinstance(error, KafkaException):
+                raise error
+            self._enqueue(record)
+        except KafkaException as refusal:
+            self._remember_refusal(refusal.args[0], doing(record), record.topic)
 
     def _run_callbacks(self, topic: str, timeout_s: float = 0) -> None:
         """Poll the client, so that it calls back for delivery reports.
@@ -239,6 +285,19 @@ def _writable(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
         if name.__class__ is UnreadableName:
             raise unwritable(record)
     return headers
+
+
+def _further_arguments(columns: OutgoingColumns) -> tuple[Iterable[object], ...]:
+    """Return what `produce` takes behind the values, each as a column; raise `LogError` as `_writable`."""
+    keys: Iterable[object] = repeat(None) if columns.keys is None else columns.keys
+    if columns.headers is None and columns.timestamps_ms is None:
+        return keys, columns.partitions
+    timestamps: Iterable[object] = repeat(0)  # 0: the present time
+    if columns.timestamps_ms is not None:
+        timestamps = [timestamp_ms or 0 for timestamp_ms in columns.timestamps_ms]
+    headers = [_writable(record) if record.headers else None for record in columns.records()]
+    no_callback = repeat(None)
+    return keys, columns.partitions, no_callback, no_callback, timestamps, headers
 
 
 def doing(record: Outgoing) -> str:

@@ -5,23 +5,27 @@ Source: docs/design/protocol.md, section 3 (rule 12).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from acker.errors import UsageError
-from acker.hot_paths import tuple_maker
-from acker.kafka.port import Headers, Outgoing
-from spout.exactly_once.key_partitions import I64, KEYLESS_RUN, key_partitions
-from spout.exactly_once.value_encoding import Encode, existing_column, text_or_bytes
+from acker.kafka.port import Headers, OutgoingColumns
+from spout.exactly_once.key_partitions import KEYLESS_RUN, key_partitions
+from spout.exactly_once.value_encoding import (
+    Encode,
+    column_values,
+    existing_column,
+    text_or_bytes,
+)
 
 ROWS_AT_ONCE: Final = 8 * KEYLESS_RUN
 """So many rows are records in memory at a time."""
 
-_outgoing = tuple_maker(Outgoing)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,8 @@ class RecordColumns:
 
     def records(
         self, rows: pa.Table, partitions_by_topic: Mapping[str, int], batch: int
-    ) -> Iterator[Outgoing]:
-        """Yield a record for each row, in their order.
+    ) -> Iterator[OutgoingColumns]:
+        """Yield the records of the rows, by topic; those of one topic are in the order of their rows.
 
         Args:
             partitions_by_topic: how many each topic of the rows has.
@@ -67,31 +71,28 @@ class RecordColumns:
         """
         for start in range(0, rows.num_rows, ROWS_AT_ONCE):
             part = rows.slice(start, ROWS_AT_ONCE)
-            yield from self._records(part, partitions_by_topic, batch + start // KEYLESS_RUN)
+            # of 20,000 rows without a key the second 8,000 go on where the first ones have ended
+            partitions = _Partitions(partitions_by_topic, batch + start // KEYLESS_RUN)
+            yield from self._records(part, start, partitions)
 
-    def _records(
-        self, rows: pa.Table, partitions_by_topic: Mapping[str, int], shift: int
-    ) -> Iterator[Outgoing]:
+    def _records(self, rows: pa.Table, first_row: int, partitions: _Partitions) -> Iterator[OutgoingColumns]:
+        """Yield the records of some rows, of which the first is the batch's row of that number."""
         keys = self._keys(rows)
-        topics = [self.topic] * rows.num_rows
-        if self.topic_column is not None:
-            topics = self._topics(rows, self.topic_column)
-        numbers_by_topic: dict[str, I64] = {}
-        for topic in set(topics):
-            numbers_by_topic[topic] = key_partitions(keys, partitions_by_topic[topic], shift)
-        if len(numbers_by_topic) == 1:
-            [numbers] = [numbers.tolist() for numbers in numbers_by_topic.values()]
-        else:
-            numbers = [int(numbers_by_topic[topic][row]) for row, topic in enumerate(topics)]
-        columns = (
-            topics,
-            numbers,
-            self.encode(self._value_columns(rows)),
-            keys.to_pylist(),
-            self._headers(rows),
+        columns = _Columns(
+            self.encode(self._value_columns(rows), first_row),
+            keys.to_pylist() if self.key is not None else None,
+            self._headers(rows, first_row),
             self._times_ms(rows),
         )
-        yield from map(_outgoing, zip(*columns, strict=True))
+        if self.topic_column is None:
+            yield columns.of_topic(self.topic, partitions.of(self.topic, keys))
+            return
+        row_numbers_by_topic: dict[str, list[int]] = {}
+        for row_number, topic in enumerate(self._topics(rows, self.topic_column)):
+            row_numbers_by_topic.setdefault(topic, []).append(row_number)
+        for topic, row_numbers in row_numbers_by_topic.items():
+            keys_of_topic = keys.take(pa.array(row_numbers))
+            yield columns.at(row_numbers).of_topic(topic, partitions.of(topic, keys_of_topic))
 
     def _value_columns(self, rows: pa.Table) -> pa.Table:
         """Return the columns that are neither headers nor time nor topic."""
@@ -104,13 +105,13 @@ class RecordColumns:
         return text_or_bytes(rows, self.key, "key")
 
     def _topics(self, rows: pa.Table, name: str) -> list[str]:
-        topics = text_or_bytes(rows, name, "topic").cast(pa.string())
-        names: list[str] = pc.fill_null(topics, self.topic).to_pylist()
-        return names
+        topics = pc.fill_null(text_or_bytes(rows, name, "topic"), self.topic.encode()).to_pylist()
+        # bytes that are no UTF-8 name no topic, and the error has to show them
+        return [topic.decode("utf-8", "backslashreplace") for topic in topics]
 
-    def _headers(self, rows: pa.Table) -> list[Headers]:
+    def _headers(self, rows: pa.Table, first_row: int) -> list[Headers] | None:
         if self.headers is None:
-            return [()] * rows.num_rows
+            return None
         column = existing_column(rows, self.headers, "headers")
         kind = column.type
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -122,11 +123,12 @@ class RecordColumns:
                 f" type {kind}; give array<struct<key string, value binary>>, as Spark's Kafka sink"
                 " takes it"
             )
-        return [_headers_of(headers, self.headers) for headers in column.to_pylist()]
+        headers_by_row = column_values(column, self.headers, first_row)
+        return [_headers_of(headers, self.headers) for headers in headers_by_row]
 
-    def _times_ms(self, rows: pa.Table) -> list[int | None]:
+    def _times_ms(self, rows: pa.Table) -> list[int | None] | None:
         if self.timestamp is None:
-            return [None] * rows.num_rows
+            return None
         column = existing_column(rows, self.timestamp, "time")
         kind = column.type
         if pa.types.is_timestamp(kind):
@@ -139,6 +141,48 @@ class RecordColumns:
             )
         times_ms: list[int | None] = column.to_pylist()
         return times_ms
+
+
+@dataclass(frozen=True, slots=True)
+class _Partitions:
+    """Partitions of keys; `shift` is the first one of rows without a key."""
+
+    counts_by_topic: Mapping[str, int]
+    shift: int
+
+    def of(self, topic: str, keys: pa.BinaryArray) -> list[int]:
+        numbers: list[int] = key_partitions(keys, self.counts_by_topic[topic], self.shift).tolist()
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What records have beside topic and partition; None: no record has it."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None
+    headers: Sequence[Headers] | None
+    times_ms: Sequence[int | None] | None
+
+    def at(self, row_numbers: Sequence[int]) -> _Columns:
+        """Return the entries of some rows."""
+        return _Columns(
+            [self.values[row_number] for row_number in row_numbers],
+            _entries(self.keys, row_numbers),
+            _entries(self.headers, row_numbers),
+            _entries(self.times_ms, row_numbers),
+        )
+
+    def of_topic(self, topic: str, partitions: Sequence[int]) -> OutgoingColumns:
+        """Return the records, for a topic."""
+        return OutgoingColumns(topic, partitions, self.values, self.keys, self.headers, self.times_ms)
+
+
+def _entries(column: Sequence[T] | None, row_numbers: Sequence[int]) -> list[T] | None:
+    """Return the entries of some rows of a column; None: there is no column."""
+    if column is None:
+        return None
+    return [column[row_number] for row_number in row_numbers]
 
 
 def _headers_of(headers: list[dict[str, Any]] | None, name: str) -> Headers:

@@ -36,7 +36,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -55,7 +54,7 @@ from acker.errors import (
     WindhoverError,
 )
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Log, Outgoing, TopicPartition, Transactions
+from acker.kafka.port import Log, TopicPartition, Transactions
 from acker.kafka.read_to_end import read_piece
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.kafka_rows import RecordColumns
@@ -161,7 +160,7 @@ class KafkaStore:
                 epoch = max(epoch_min, state.granted_epoch + 1)
                 place = self._place(group)
                 records = tuple(state_records(place, group, epoch, state.last_batch))
-                self._write(transactions, lambda: records)
+                self._write(transactions, lambda opened: opened.send_all(records))
         except BaseException:
             transactions.close()
             raise
@@ -193,19 +192,18 @@ class KafkaStore:
         partitions = self._require_topics(self._connected(), topics)
         last_batch = LastBatch(key, publication)
 
-        def records() -> Iterator[Outgoing]:
+        def send(transactions: Transactions) -> None:
+            for columns in self._columns.records(rows, partitions, key.batch):
+                transactions.send_columns(columns)
             place = self._place(key.group)
-            return chain(
-                self._columns.records(rows, partitions, key.batch),
-                state_records(place, key.group, key.epoch, last_batch),
-            )
+            transactions.send_all(state_records(place, key.group, key.epoch, last_batch))
 
         with (
             self._leaving_if_dead(key.group),
             self._fenced_by_name(key.group, f"nothing of batch {key.batch} is written"),
             _largest_row_by_name(rows, topics),
         ):
-            self._write(writer.transactions, records)
+            self._write(writer.transactions, send)
 
     def close(self) -> None:
         """Disconnect; a later `open` connects again."""
@@ -255,12 +253,12 @@ class KafkaStore:
                 " `kafka-transactions.sh find-hanging`"
             ) from error
 
-    def _write(self, transactions: Transactions, records: Callable[[], Iterable[Outgoing]]) -> None:
-        """Write records in one transaction; begin it again if the client aborts it."""
+    def _write(self, transactions: Transactions, send: Callable[[Transactions], None]) -> None:
+        """Write what `send` sends in one transaction; begin it again if the client aborts it."""
         for attempt in range(ATTEMPTS_MAX):
             transactions.begin()
             try:
-                transactions.send_all(records())
+                send(transactions)
             except BaseException:
                 # what is wrong with the records is the error to raise
                 with suppress(WindhoverError):

@@ -36,7 +36,7 @@ import pyarrow as pa
 from acker.errors import NotAuthorized, StoreFenced, Unreachable, UsageError
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
-from spout.exactly_once.value_encoding import python_rows
+from spout.exactly_once.value_encoding import column_values
 
 try:
     import psycopg
@@ -196,9 +196,14 @@ class PostgresStore:
         columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, columns)
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            write_row = copy.write_row
             for start in range(0, rows.num_rows, ROWS_AT_ONCE):
-                for row in python_rows(rows.slice(start, ROWS_AT_ONCE)):
-                    copy.write_row([_as_column(value) for value in row.values()])
+                part = rows.slice(start, ROWS_AT_ONCE)
+                columns_of_part = [
+                    _copied_values(part.column(name), name, start) for name in rows.column_names
+                ]
+                for row in zip(*columns_of_part, strict=True):
+                    write_row(row)
 
     def _refuse_unfit_table(self, connection: Connection) -> None:
         """Refuse a table that is missing, or that PostgreSQL empties after a crash."""
@@ -270,9 +275,15 @@ class PostgresStore:
         return connection
 
 
-def _as_column(value: object) -> object:
-    """Return a value as psycopg writes it: an object is what a column of jsonb takes."""
-    return Json(value) if isinstance(value, dict) else value
+def _copied_values(column: pa.ChunkedArray, name: str, first_row: int) -> list[Any]:
+    """Return a column as psycopg writes it: an object is what a column of jsonb takes.
+
+    Raises `UsageError`: a value is none of Python's.
+    """
+    values = column_values(column, name, first_row)
+    if not pa.types.is_nested(column.type):
+        return values
+    return [Json(value) if isinstance(value, dict) else value for value in values]
 
 
 def _writer_name(group: str) -> str:

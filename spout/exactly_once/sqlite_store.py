@@ -20,6 +20,7 @@ import pyarrow as pa
 from acker.errors import StoreFenced, Unreachable, UsageError
 from spout.exactly_once.column_names import refuse_columns_of_one_name
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
+from spout.exactly_once.value_encoding import column_values
 
 LOCKED_S_MAX: Final = 30.0
 """So long a call waits for other writers of the file."""
@@ -115,7 +116,7 @@ class SQLiteStore:
         refuse_columns_of_one_name(rows)
         names = ", ".join(_quoted(name) for name in rows.column_names)
         marks = ", ".join("?" for _ in rows.column_names)
-        columns = [column.to_pylist() for column in rows.columns]
+        columns = [column_values(rows.column(name), name) for name in rows.column_names]
         insert = f"INSERT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
         try:
             connection.executemany(insert, zip(*columns, strict=True))

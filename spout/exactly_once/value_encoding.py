@@ -1,7 +1,7 @@
 """Values of Kafka's records, made of the columns of rows: JSON, Avro, or a column of bytes.
 
-To encode in the driver takes some microseconds a row. A query that writes much encodes in its
-executors, by Spark's `to_json` or `to_avro`, and names the column.
+To encode in the driver takes a microsecond a row and more, by Avro some of them. A query that
+writes much encodes in its executors, by Spark's `to_json` or `to_avro`, and names the column.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -24,8 +25,8 @@ from acker.errors import UsageError
 JSON: Final = "json"
 """The `value` of a store that writes JSON."""
 
-Encode = Callable[[pa.Table], Sequence[bytes | None]]
-"""Returns the value of each row."""
+Encode = Callable[[pa.Table, int], Sequence[bytes | None]]
+"""Returns the value of each row; the number is that of the first row in its batch, for messages."""
 
 _UNFIT: Final = (ValueError, TypeError, OverflowError, AttributeError, LookupError)
 """What `json` and `fastavro` raise for a value that they cannot write."""
@@ -42,7 +43,7 @@ def encoding_of(value: str | Mapping[str, Any]) -> Encode:
     if value == JSON:
         return json_values
     if isinstance(value, str):
-        return lambda rows: binary_column(rows, value, "value").to_pylist()
+        return lambda rows, _first_row: binary_column(rows, value, "value").to_pylist()
     return avro_encoding(value)
 
 
@@ -93,14 +94,41 @@ def _in_one_piece(column: pa.ChunkedArray) -> pa.BinaryArray:
     return joined
 
 
-def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Python has them, with a dict for each map; Arrow's own are lists of pairs."""
-    python: list[dict[str, Any]] = rows.to_pylist()
-    for field in rows.schema:
-        if _has_map(field.type):
-            for row in python:
-                row[field.name] = _with_dicts(row[field.name], field.type)
-    return python
+def python_rows(rows: pa.Table, first_row: int = 0) -> list[dict[str, Any]]:
+    """Return rows as Python has them; see `column_values`."""
+    names = rows.column_names
+    columns = [column_values(rows.column(name), name, first_row) for name in names]
+    if not columns:
+        return [{} for _ in range(rows.num_rows)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def column_values(column: pa.ChunkedArray, name: str, first_row: int = 0) -> list[Any]:
+    """Return a column as Python has it, with a dict for each map; Arrow's own are lists of pairs.
+
+    Raises `UsageError`: a value is none of Python's, such as a text that is no UTF-8.
+    """
+    try:
+        values: list[Any] = column.to_pylist()
+    except _UNFIT as error:
+        raise _no_python_value(column, name, first_row) from error
+    if _has_map(column.type):
+        return [_with_dicts(value, column.type) for value in values]
+    return values
+
+
+def _no_python_value(column: pa.ChunkedArray, name: str, first_row: int) -> UsageError:
+    """Return the error of a column that Python cannot have, with the first row of which it cannot."""
+    for number, scalar in enumerate(column, first_row):
+        try:
+            scalar.as_py()
+        except _UNFIT as error:
+            why = f"{type(error).__name__}: {error!s:.300}"
+            return UsageError(
+                f"row {number} of the batch has in {name}, which is a {column.type}, what Python has"
+                f" no value for: {why}; cast the column, or fail such tuples in a bolt"
+            )
+    raise AssertionError(f"every value of {name} is one of Python's")
 
 
 def _has_map(kind: pa.DataType) -> bool:
@@ -121,27 +149,6 @@ def _with_dicts(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return [_with_dicts(item, kind.value_type) for item in value]
     return value
-
-
-def json_values(rows: pa.Table) -> list[bytes | None]:
-    """Return each row as an object of JSON, in UTF-8.
-
-    A null is null. Bytes are base64; times are ISO 8601; a decimal, and a float that is no number,
-    are texts, since JSON's readers would lose digits of the one and have no word for the other.
-    """
-    write = json.JSONEncoder(
-        separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_as_json
-    ).encode
-    values: list[bytes | None] = []
-    for number, row in enumerate(python_rows(rows)):
-        try:
-            text = write(row)
-        except ValueError:
-            text = write(_without_nan(row))
-        except _UNFIT as error:
-            raise _unfit(number, row, JSON, error) from error
-        values.append(text.encode())
-    return values
 
 
 def _as_json(value: object) -> object:
@@ -170,6 +177,59 @@ def _without_nan(value: Any) -> Any:
     return value
 
 
+def json_values(rows: pa.Table, first_row: int = 0) -> list[bytes | None]:
+    """Return each row as an object of JSON, in UTF-8.
+
+    A null is null. Bytes are base64; times are ISO 8601; a decimal, and a float that is no number,
+    are texts, since JSON's readers would lose digits of the one and have no word for the other.
+
+    A column is encoded at once: Python's encoder needs a microsecond for a call, and less for a text.
+    """
+    names = rows.column_names
+    if not names:
+        return [b"{}"] * rows.num_rows
+    columns = [_json_texts(rows.column(name), name, first_row) for name in names]
+    # a percent sign in a name is none of the template's
+    labels = [_write_json(name).replace("%", "%%") for name in names]
+    template = "{" + ",".join(f"{label}:%s" for label in labels) + "}"
+    return [(template % row).encode() for row in zip(*columns, strict=True)]
+
+
+def _json_encoder(item_separator: str) -> Callable[[object], str]:
+    return json.JSONEncoder(
+        separators=(item_separator, ":"), ensure_ascii=False, allow_nan=False, default=_as_json
+    ).encode
+
+
+_write_json: Final = _json_encoder(",")
+_write_lines: Final = _json_encoder("\n")
+"""Writes the items of a list on a line each: within a text of JSON a line feed is escaped."""
+
+
+def _json_texts(column: pa.ChunkedArray, name: str, first_row: int) -> list[str]:
+    """Return the text of JSON of each value of a column.
+
+    Raises `UsageError`: JSON has no form for one.
+    """
+    values = column_values(column, name, first_row)
+    if not pa.types.is_nested(column.type):
+        with suppress(*_UNFIT):
+            texts = _write_lines(values)[1:-1].split("\n")
+            # a value that takes several lines, such as an interval, is written by itself
+            if len(texts) == len(values):
+                return texts
+    texts = []
+    for number, value in enumerate(values, first_row):
+        try:
+            try:
+                texts.append(_write_json(value))
+            except ValueError:
+                texts.append(_write_json(_without_nan(value)))
+        except _UNFIT as error:
+            raise _unfit(number, {name: value}, JSON, error) from error
+    return texts
+
+
 def avro_encoding(schema: Mapping[str, Any]) -> Encode:
     """Return what encodes rows by an Avro schema of a record, as Spark's `to_avro` does.
 
@@ -183,9 +243,9 @@ def avro_encoding(schema: Mapping[str, Any]) -> Encode:
     if not is_record:
         raise UsageError("the Avro schema of the values is none of a record; give one of them")
 
-    def encode(rows: pa.Table) -> list[bytes | None]:
+    def encode(rows: pa.Table, first_row: int) -> list[bytes | None]:
         values: list[bytes | None] = []
-        for number, row in enumerate(python_rows(rows)):
+        for number, row in enumerate(python_rows(rows, first_row), first_row):
             body = io.BytesIO()
             try:
                 fastavro.schemaless_writer(body, parsed, row)

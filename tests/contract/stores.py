@@ -19,7 +19,7 @@ from psycopg import sql
 
 from acker.config.topics import Topics, parse
 from acker.errors import Unreachable
-from acker.kafka.port import Log, Outgoing, TopicPartition, Transactions
+from acker.kafka.port import Log, Outgoing, OutgoingColumns, TopicPartition, Transactions
 from spout.exactly_once.kafka_store import KafkaStore
 from spout.exactly_once.postgres_store import PostgresStore
 from spout.exactly_once.sqlite_store import SQLiteStore
@@ -242,6 +242,10 @@ class _SteppingTransactions:
         for record in records:
             self._steps.take()
             self._transactions.send(record)
+
+    def send_columns(self, columns: OutgoingColumns) -> None:
+        """Send one record after the other."""
+        self.send_all(columns.records())
 
     def commit(self, timeout_ms: int) -> None:
         """Commit, or let the answer be lost."""

@@ -17,7 +17,7 @@ import pytest
 from acker.errors import ConfigError, RecordRefused, Unreachable
 from acker.kafka import headers
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Log, Outgoing, Record, TopicPartition
+from acker.kafka.port import Log, Outgoing, OutgoingColumns, Record, TopicPartition
 from spout.local.broker_settings import HOST
 from spout.local.embedded import EmbeddedBroker
 from tests.contract.clusters import TIMEOUT_MS, KafkaCluster, read_count, values
@@ -148,6 +148,33 @@ def test_what_the_client_itself_refuses_is_a_refused_record_too(broker: Broker, 
         owner.close()
         opened.close()
         log.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "odd_value"),
+    [({"queue.buffering.max.messages": "700"}, b"4321"), ({"message.max.bytes": "2000"}, bytes(5_000))],
+    ids=["the queue is full", "a record is refused at once"],
+)
+def test_what_the_client_does_not_take_among_columns_is_queued_later_or_told(
+    broker: Broker, prefix: str, settings: dict[str, str], odd_value: bytes
+) -> None:
+    """O211"""
+    opened = KafkaCluster(prefix, broker.bootstrap)
+    topic = opened.topic()
+    log = KafkaLog({"bootstrap.servers": broker.bootstrap, **settings})
+    owner = log.transactions(f"{prefix}columns")
+    sent = [b"%d" % number for number in range(10_000)]
+    with closing(log), closing(opened), closing(owner):
+        owner.init(TIMEOUT_MS)
+        owner.begin()
+        owner.send_columns(OutgoingColumns(topic, [0] * 10_000, [*sent[:4321], odd_value, *sent[4322:]]))
+        if len(odd_value) > 2_000:
+            with pytest.raises(RecordRefused, match="MSG_SIZE_TOO_LARGE"):
+                owner.commit(TIMEOUT_MS)
+            owner.begin()
+            owner.send_columns(OutgoingColumns(topic, [0] * 10_000, sent))
+        owner.commit(TIMEOUT_MS)
+        assert values(read_count(opened.reader({TopicPartition(topic, 0): 0}), 10_000)) == sent
 
 
 def test_a_readers_first_question_does_not_wait_behind_its_fetch(broker: Broker, prefix: str) -> None:

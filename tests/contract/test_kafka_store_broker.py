@@ -13,7 +13,7 @@ import pytest
 from acker.config.topics import Topics, parse
 from acker.errors import ConfigError, RecordRefused, StoreFenced
 from acker.kafka.cluster import KafkaLog
-from acker.kafka.port import Log, Outgoing, TopicPartition, Transactions
+from acker.kafka.port import Log, Outgoing, OutgoingColumns, TopicPartition, Transactions
 from spout.exactly_once.kafka_store import KafkaStore
 from spout.exactly_once.sink_records import sink_place
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
@@ -86,7 +86,7 @@ class _Interrupted:
     def __init__(self, inner: object, before_commit: Callable[[], object]) -> None:
         self._inner = inner
         self._before_commit = before_commit
-        self._records = 0
+        self._has_rows = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -95,14 +95,17 @@ class _Interrupted:
         made = cast("Log", self._inner).transactions(transactional_id)
         return cast("Transactions", _Interrupted(made, self._before_commit))
 
-    def send_all(self, records: Iterable[Outgoing]) -> None:
-        together = list(records)
-        self._records = len(together)
-        cast("Transactions", self._inner).send_all(together)
+    def begin(self) -> None:
+        self._has_rows = False
+        cast("Transactions", self._inner).begin()
+
+    def send_columns(self, columns: OutgoingColumns) -> None:
+        self._has_rows = True
+        cast("Transactions", self._inner).send_columns(columns)
 
     def commit(self, timeout_ms: int) -> None:
         transactions = cast("Transactions", self._inner)
-        if self._records > 1:  # an `open` writes one
+        if self._has_rows:
             transactions.flush(timeout_ms)
             self._before_commit()
         transactions.commit(timeout_ms)

@@ -291,6 +291,28 @@ def test_rows_that_the_table_does_not_take_are_refused_and_the_writer_goes_on(
     assert store.open("g", 1).last_batch == LastBatch(key_of(batch=1), b"2")
 
 
+def test_a_text_that_is_no_utf8_is_named_by_its_row_and_nothing_is_written(tables: Tables) -> None:
+    """Also in the second part of the rows."""
+    tables.run("CREATE TABLE {} (note text)", f"{tables.schema}.notes")
+    store = tables.store("notes")
+    store.open("g", 1)
+    notes = pa.array([*[b"whole"] * 12_000, b"\xff"], pa.binary()).view(pa.string())
+    with pytest.raises(UsageError, match="row 12000 of the batch has in note, which is a string"):
+        store.commit(key_of(), pa.table({"note": notes}), b"1")
+    store.commit(key_of(batch=1), pa.table({"note": ["whole"]}), b"2")
+    assert tables.run("SELECT note FROM {}", f"{tables.schema}.notes") == [("whole",)]
+
+
+def test_rows_of_several_parts_are_all_there_each_with_its_columns(tables: Tables) -> None:
+    tables.run("CREATE TABLE {} (n bigint, note jsonb)", f"{tables.schema}.many")
+    store = tables.store("many")
+    store.open("g", 1)
+    notes = [None if number % 3 == 0 else {"n": number} for number in range(21_000)]
+    store.commit(key_of(), pa.table({"note": notes, "n": range(21_000)}), b"1")
+    rows = tables.run("SELECT n, note FROM {} ORDER BY n", f"{tables.schema}.many")
+    assert rows == list(enumerate(notes))
+
+
 def test_a_table_that_is_missing_or_that_a_crash_empties_is_named_before_a_writer_is_fenced(
     tables: Tables,
 ) -> None:

@@ -7,6 +7,8 @@ SQLITE_TESTS = "tests/unit/spout/exactly_once/test_sqlite_store.py"
 SINK_TESTS = "tests/unit/spout/sinks/test_exact_batches.py"
 KAFKA_TESTS = "tests/unit/spout/exactly_once/test_kafka_store.py"
 POSTGRES_TESTS = "tests/contract/test_postgres_store.py"
+TRANSACTION_TESTS = "tests/unit/acker/kafka/test_kafka_transactions.py"
+VALUE_TESTS = "tests/unit/spout/exactly_once/test_value_encoding.py"
 RECORD_TESTS = "tests/unit/spout/exactly_once/test_sink_records.py"
 CLOCK_TESTS = "tests/unit/spout/planning_process/test_standing_clock.py"
 WRONG_TESTS = "tests/unit/spout/exactly_once/test_what_can_go_wrong.py"
@@ -266,7 +268,7 @@ MUTANTS = (
     Mutant(
         "a-granted-epoch-is-not-written",
         "spout/exactly_once/kafka_store.py",
-        "                self._write(transactions, lambda: records)\n",
+        "                self._write(transactions, lambda opened: opened.send_all(records))\n",
         "",
         f"{KAFKA_TESTS}::test_a_store_that_was_closed_is_opened_again",
         "the next start would be granted the same one, and an opener that slept would not be fenced",
@@ -282,12 +284,53 @@ MUTANTS = (
     Mutant(
         "rows-in-kafka-and-what-is-published-for-them-are-two-transactions",
         "spout/exactly_once/kafka_store.py",
-        "            self._write(writer.transactions, records)\n",
-        "            together = list(records())\n"
-        "            self._write(writer.transactions, lambda: together[:-1])\n"
-        "            self._write(writer.transactions, lambda: together[-1:])\n",
+        "            place = self._place(key.group)\n            transactions.send_all(",
+        "            place = self._place(key.group)\n"
+        "            transactions.commit(self._transaction_ms)\n"
+        "            transactions.begin()\n"
+        "            transactions.send_all(",
         f"{KAFKA_TESTS}::test_a_batch_is_one_transaction",
         "a crash between the two would leave rows whose roots nobody acks",
+    ),
+    Mutant(
+        "a-row-that-finds-the-queue-full-is-lost",
+        "acker/kafka/writer.py",
+        "                raise error\n            self._enqueue(record)\n",
+        "                raise error\n",
+        f"{TRANSACTION_TESTS}::test_a_record_that_finds_the_queue_full_is_queued_again_once_and_in_its_place",
+        "its root is acked, and the row is not in the topic",
+    ),
+    Mutant(
+        "a-row-that-the-client-refuses-is-lost",
+        "acker/kafka/writer.py",
+        "            self._remember_refusal(refusal.args[0], doing(record), record.topic)\n",
+        "            pass\n",
+        f"{TRANSACTION_TESTS}::test_a_refused_record_of_columns_is_told_by_the_commit_and_the_others_are_queued",
+        "its root is acked, and the row is not in the topic",
+    ),
+    Mutant(
+        "another-row-is-queued-again-than-the-one-that-was-not-taken",
+        "acker/kafka/writer.py",
+        "columns.record(count - length_hint(values) - 1)",
+        "columns.record(min(count - length_hint(values), count - 1))",
+        f"{TRANSACTION_TESTS}::test_a_record_that_finds_the_queue_full_is_queued_again_once_and_in_its_place",
+        "one row would be missing, and another one be there twice",
+    ),
+    Mutant(
+        "columns-behind-a-transaction-that-was-undone-are-written-once",
+        "acker/kafka/transactions.py",
+        "            self._writes_to_repeat.append(partial(self.send_columns, columns))\n",
+        "            pass\n",
+        f"{TRANSACTION_TESTS}::test_columns_of_a_transaction_that_was_undone_are_written_once_more",
+        "the batch would be committed without its rows",
+    ),
+    Mutant(
+        "a-value-of-several-lines-of-json-is-cut",
+        "spout/exactly_once/value_encoding.py",
+        "            if len(texts) == len(values):\n",
+        "            if len(texts) >= len(values):\n",
+        f"{VALUE_TESTS}::test_json_of_a_column_is_that_of_each_of_its_rows",
+        "a row would have the value of another one",
     ),
     Mutant(
         "a-writer-of-kafka-commits-under-any-epoch",

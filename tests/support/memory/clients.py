@@ -20,7 +20,15 @@ from acker.errors import (
     Unreachable,
     WindhoverError,
 )
-from acker.kafka.port import DamagedRun, Outgoing, Picked, Reader, Record, TopicPartition
+from acker.kafka.port import (
+    DamagedRun,
+    Outgoing,
+    OutgoingColumns,
+    Picked,
+    Reader,
+    Record,
+    TopicPartition,
+)
 from tests.support.memory.broker import MemoryBroker, TransactionState
 from tests.support.memory.partition import DAMAGE_TEXT
 
@@ -377,6 +385,10 @@ class MemoryTransactions:
         """Append records into the open transaction, one after the other."""
         for record in records:
             self.send(record)
+
+    def send_columns(self, columns: OutgoingColumns) -> None:
+        """Append records into the open transaction, one after the other."""
+        self.send_all(columns.records())
 
     def flush(self, timeout_ms: int) -> None:
         """Do nothing: what was sent is in the log, and what can go wrong goes wrong in `commit`.

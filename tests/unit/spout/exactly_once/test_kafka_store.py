@@ -42,6 +42,10 @@ SINK: Final = TOPICS.ack_topics.sink
 PLACE: Final = sink_place(SINK, 2, "g")
 
 
+BROKEN_TEXT: Final = pa.array([b"whole", b"\xff"], pa.binary()).view(pa.string())
+"""A column of texts as Arrow has it, of which the second is no UTF-8."""
+
+
 class World:
     """A cluster with the topics of rows."""
 
@@ -179,6 +183,10 @@ def test_a_column_of_bytes_is_the_value_as_it_is() -> None:
         (pa.table([[1], [2]], names=["n", "n"]), {"key": "n"}, "2 columns of the rows are called n"),
         (words("a"), {"value": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}},
          "row 0 of the batch"),
+        (pa.table({"n": [0] * 9_000 + [None]}),
+         {"value": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}},
+         "row 9000 of the batch"),
+        (pa.table({"v": BROKEN_TEXT}), {}, "row 1 of the batch has in v, which is a string"),
     ],
 )  # fmt: skip
 def test_rows_that_cannot_be_written_are_refused_and_the_writer_goes_on(
@@ -221,6 +229,60 @@ def test_rows_go_to_the_topics_that_they_name() -> None:
     store.commit(key_of(), rows, b"1")
     assert sorted(value["word"] for value in world.values()) == ["hawk", "the"]
     assert world.values("verbs") == [{"word": "flies"}]
+
+
+def test_rows_of_several_topics_have_what_their_columns_have_in_the_order_of_the_rows() -> None:
+    """Of each topic and partition; keys have the partition that they have in a batch of one topic."""
+    world = World()
+    options = {"topic_column": "topic", "key": "key", "value": "v", "timestamp": "at", "headers": "headers"}
+    store = world.store(**options)
+    store.open("g", 1)
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = pa.table(
+        {
+            "topic": ["words", "verbs", None, "words"] * 3_000,
+            "key": ["abc", "a", "abc", None] * 3_000,
+            "v": pa.array([b"%d" % number for number in range(12_000)]),
+            "at": range(1, 12_001),
+            "headers": pa.array([[("n", b"%d" % number)] for number in range(12_000)], kind),
+        }
+    )
+    store.commit(key_of(), rows, b"1")
+    verbs, all_words = world.records("verbs"), world.records()
+    assert [int(record.value or b"") for record in verbs] == list(range(1, 12_000, 4))
+    keyed = [record for record in all_words if record.key is not None]
+    assert {record.partition for record in keyed} == {479470107 % 3}
+    assert [int(record.value or b"") for record in keyed] == list(range(0, 12_000, 2))
+    assert len(all_words) == 9_000
+    for record in [*verbs, *all_words]:
+        number = int(record.value or b"")
+        assert (record.timestamp_ms, record.headers) == (number + 1, (("n", record.value),))
+        assert record.key == [b"abc", b"a", b"abc", None][number % 4]
+
+
+def test_a_topic_whose_name_is_no_text_is_named_as_one_that_is_missing() -> None:
+    world = World()
+    store = world.store(topic_column="t")
+    store.open("g", 1)
+    with pytest.raises(TopicError, match=r"there is no topic \\xff; create it"):
+        store.commit(key_of(), pa.table({"t": [b"words", b"\xff"], "n": [1, 2]}), b"1")
+    assert world.records() == []
+
+
+def test_rows_without_a_key_go_on_in_the_next_partition_and_each_batch_begins_in_another() -> None:
+    """A run of 1,000 in each, also where the rows are encoded in several parts."""
+    world = World()
+    store = world.store(value="v")
+    store.open("g", 1)
+    for batch in range(2):
+        rows = pa.table({"v": pa.array([b"%d" % number for number in range(9_500)])})
+        store.commit(key_of(batch=batch), rows, b"1")
+    partitions_by_value: dict[int, list[int]] = {}
+    for record in world.records():
+        partitions_by_value.setdefault(int(record.value or b""), []).append(record.partition)
+    assert partitions_by_value == {
+        number: sorted([number // 1_000 % 3, (number // 1_000 + 1) % 3]) for number in range(9_500)
+    }
 
 
 def test_a_topic_that_is_missing_is_named_and_nothing_is_written() -> None:

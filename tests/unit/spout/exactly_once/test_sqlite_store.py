@@ -22,6 +22,9 @@ STATEMENTS: Final = 8
 DIED: Final = ""
 """What a child says that was killed."""
 
+BROKEN_TEXT: Final = pa.array([b"whole", b"\xff"], pa.binary()).view(pa.string())
+"""A column of texts as Arrow has it, of which the second is no UTF-8."""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -186,8 +189,9 @@ def test_names_of_tables_and_columns_may_be_odd(path: Path) -> None:
         (pa.table({"word": ["a"], "length": [1]}), "no column named length; give the table words"),
         (pa.table({"word": ["a"], "count": [[1]]}), r"none that SQLite has.*make it a whole number"),
         (pa.table({"count": pa.array([1 << 63], pa.uint64())}), "none that SQLite has"),
+        (pa.table({"word": BROKEN_TEXT}), "row 1 of the batch has in word, which is a string"),
     ],
-    ids=["a column too many", "a list", "a number that is too large"],
+    ids=["a column too many", "a list", "a number that is too large", "no UTF-8"],
 )
 def test_rows_that_the_table_does_not_take_are_refused_and_nothing_is_written(
     path: Path, rows: pa.Table, why: str

@@ -91,7 +91,7 @@ class Place(NamedTuple):
     offset: int
 
 
-class Kept:
+class KeptConsumers:
     """Idle consumers that the next batch may use, the one that waits longest first."""
 
     def __init__(self, limit: int = CONSUMERS_KEPT) -> None:
@@ -111,7 +111,7 @@ class Kept:
             self._idle.pop(oldest_place).close()
 
 
-_KEPT = Kept()
+_KEPT = KeptConsumers()
 # Global, since nothing else in a worker process outlives a task.
 
 COPIES_WAIT_MS = 20
@@ -156,7 +156,7 @@ class Share(NamedTuple):
     of_copies: bool = False
 
 
-class Early(NamedTuple):
+class FirstRecords(NamedTuple):
     """The first records of a share, which were read before, and the offset behind them, `next`."""
 
     records: list[Message]
@@ -177,13 +177,13 @@ class Together:
         self._has_received = False
         self._background = Background(time.monotonic)
 
-    def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, Early]:
+    def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, FirstRecords]:
         """Read shares to their ends, or up to the first trouble.
 
         Of a partition only its first share.
         """
         progress = _Progress(shares)
-        consumer = self._connected(settings)
+        consumer = self._kept_or_new_consumer(settings)
         try:
             self._fetch_leaders(consumer, {topic for topic, _ in progress.unread})
             begins = [TopicPartition(*place, share.start) for place, share in progress.unread.items()]
@@ -191,10 +191,10 @@ class Together:
             if self._fetch(consumer, progress):
                 consumer.incremental_unassign([TopicPartition(*place) for place in progress.assigned])
             else:
-                self._forget(consumer)
+                self._drop_consumer(consumer)
         except KafkaException:
-            self._forget(consumer)
-        return progress.early_by_share
+            self._drop_consumer(consumer)
+        return progress.first_records_by_share
 
     def _fetch_leaders(self, consumer: Consumer, topics: set[str]) -> None:
         """Have the client find the leaders of topics that are new to it.
@@ -244,18 +244,18 @@ class Together:
         # it keeps all that it has unpacked, while another client unpacks it again.
         return not is_damaged and held_bytes < CHUNK_BYTES
 
-    def _forget(self, consumer: Consumer) -> None:
+    def _drop_consumer(self, consumer: Consumer) -> None:
         """Close the consumer; the next task connects a new one."""
         self._consumer = None
         consumer.close()
 
-    def _connected(self, settings: Mapping[str, str]) -> Consumer:
+    def _kept_or_new_consumer(self, settings: Mapping[str, str]) -> Consumer:
         """Return the consumer that is kept, or a new one if the settings are not those of before."""
         if self._consumer is not None and self._settings == settings:
             return self._consumer
         if self._consumer is not None:
             # forgotten before the new one is made: that may fail, and a closed one is never used again
-            self._forget(self._consumer)
+            self._drop_consumer(self._consumer)
         client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         consumer: Consumer = client.make_client(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
         self._consumer = consumer
@@ -273,7 +273,7 @@ class _Progress:
     """How far shares that are read together are read; of a partition only its first share is.
 
     Attributes:
-        early_by_share: what was read so far.
+        first_records_by_share: what was read so far.
         unread: the shares that are not read to their ends, by topic and partition.
         assigned: the topics and partitions that the consumer fetches.
     """
@@ -283,7 +283,7 @@ class _Progress:
         for share in shares:
             self.unread.setdefault((share.topic, share.partition), share)
         self.assigned = set(self.unread)
-        self.early_by_share = {share: Early([], share.start) for share in self.unread.values()}
+        self.first_records_by_share = {share: FirstRecords([], share.start) for share in self.unread.values()}
 
     def add_records(self, records: list[Message]) -> bool:
         """Add records to their unread shares; return whether any record was of one.
@@ -297,9 +297,9 @@ class _Progress:
                 continue
             has_unread = True
             next_offset = min((place_records[-1].offset() or 0) + 1, share.end)
-            former_records = self.early_by_share[share].records
+            former_records = self.first_records_by_share[share].records
             new_records = _before(place_records, share.end)
-            self.early_by_share[share] = Early(former_records + new_records, next_offset)
+            self.first_records_by_share[share] = FirstRecords(former_records + new_records, next_offset)
             if next_offset == share.end:
                 del self.unread[place]
         return has_unread
@@ -317,8 +317,8 @@ class _Progress:
             is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
             if is_end and (event.offset() or 0) >= share.end:
                 # the last offsets of the share have no records
-                early = self.early_by_share[share]
-                self.early_by_share[share] = early._replace(next=share.end)
+                early = self.first_records_by_share[share]
+                self.first_records_by_share[share] = early._replace(next=share.end)
 
 
 def _split_events(messages: list[Message]) -> tuple[list[Message], list[Message]]:
@@ -343,7 +343,7 @@ def _before(messages: list[Message], end: int) -> list[Message]:
     return [message for message in messages if (message.offset() or 0) < end]
 
 
-def _receive(consumer: Consumer, messages_max: int) -> list[Message]:
+def _poll_messages(consumer: Consumer, messages_max: int) -> list[Message]:
     """Return `messages_max` messages, or fewer: an event came, `CHUNK_BYTES`, or no more within `WAIT_MS`.
 
     `Consumer.consume` with a timeout waits it out unless all messages come, even behind the
@@ -405,7 +405,7 @@ class TaskReader:
         self,
         settings: Mapping[str, str],
         shares: Sequence[Share],
-        kept_consumers: Kept = _KEPT,
+        kept_consumers: KeptConsumers = _KEPT,
         together: Together = _TOGETHER,
     ) -> None:
         """Prepare; `shares` are in the order in which they will be read."""
@@ -415,8 +415,8 @@ class TaskReader:
         self._kept_consumers = kept_consumers
         self._together = together
         # by share: what was read together, and readers that fetch already
-        self._early: dict[Share, Early] = {}
-        self._ahead: dict[Share, RangeReader] = {}
+        self._early: dict[Share, FirstRecords] = {}
+        self._fetching_readers: dict[Share, RangeReader] = {}
         groups = _grouped(shares)
         # small groups, by their first share: with that all of the group is read
         self._small_groups = {group[0]: group for group in groups if _is_small(group)}
@@ -431,15 +431,15 @@ class TaskReader:
         small_group = self._small_groups.get(share)
         if small_group is not None:
             self._early = self._together.read(self._settings, small_group)
-        reader = self._ahead.pop(share, None)
+        reader = self._fetching_readers.pop(share, None)
         if reader is None:
             reader = RangeReader(self._settings, share, self._kept_consumers, self._early.pop(share, None))
         reader.damaged = self.damaged
         following = self._large_by_former.get(share)
         if following is not None:
             reader.fetch()  # before the next one, whose records may wait
-            self._ahead[following] = RangeReader(self._settings, following, self._kept_consumers)
-            self._ahead[following].fetch()
+            self._fetching_readers[following] = RangeReader(self._settings, following, self._kept_consumers)
+            self._fetching_readers[following].fetch()
         for messages in reader.chunks():
             yield from self._without_too_large(messages)
         self.lost += reader.lost
@@ -460,7 +460,7 @@ class TaskReader:
 
     def close(self) -> None:
         """Close the consumers of shares that nobody has read."""
-        for reader in self._ahead.values():
+        for reader in self._fetching_readers.values():
             reader.close()
 
 
@@ -478,8 +478,8 @@ class RangeReader:
         self,
         settings: Mapping[str, str],
         share: Share,
-        kept_consumers: Kept = _KEPT,
-        early: Early | None = None,
+        kept_consumers: KeptConsumers = _KEPT,
+        early: FirstRecords | None = None,
     ) -> None:
         """Prepare; `early` is what was read of the share already, if anything was."""
         self.lost = 0
@@ -497,17 +497,17 @@ class RangeReader:
         # what the last events have reported at `_next`: it has left the log, or cannot be read
         self._has_left_log = False
         self._damage: KafkaError | None = None
-        self._begun: _Opened | None = None
+        self._opened: _Opened | None = None
 
     def fetch(self) -> None:
         """Begin to fetch beside what the caller does; what was read before needs no consumer."""
-        if self._early is None and self._begun is None:
-            self._begun = self._begin()
+        if self._early is None and self._opened is None:
+            self._opened = self._take_or_open_consumer()
 
     def close(self) -> None:
         """End what `fetch` began, if no chunk was taken."""
-        if self._begun is not None:
-            self._begun.consumer.close()
+        if self._opened is not None:
+            self._opened.consumer.close()
 
     @property
     def _place(self) -> Place:
@@ -526,47 +526,47 @@ class RangeReader:
             LogError: the broker returned any other error.
         """
         if self._early is not None:
-            yield from self._early_chunks(self._early)
+            yield from self._first_chunks(self._early)
             if self._next >= self._end:
                 return
-        consumer, is_new = self._begun or self._begin()
-        self._begun = None
+        consumer, is_new = self._opened or self._take_or_open_consumer()
+        self._opened = None
         try:
             idle_ms = 0
-            has_ended = False
+            has_end_event = False
             while self._next < self._end:
-                messages = _receive(consumer, min(CHUNK_RECORDS, self._end - self._next))
-                records, end = self._accept(messages)
+                messages = _poll_messages(consumer, min(CHUNK_RECORDS, self._end - self._next))
+                records, end = self._take_records(messages)
                 if records:
                     yield records
                 idle_ms = 0 if messages else idle_ms + WAIT_MS
                 has_trouble = self._has_left_log or self._damage is not None
                 if has_trouble or self._is_silent(consumer, idle_ms):
-                    self._leave_out(consumer)
+                    self._pass_over_trouble(consumer)
                     consumer.close()
-                    consumer = self._open()
+                    consumer = self._open_consumer()
                     is_new = True
-                    has_ended = False
+                    has_end_event = False
                     idle_ms = 0
                     continue
                 if end is not None and end >= self._end:
                     break
                 if end is not None and is_new:
                     self._require_end(consumer)
-                has_ended = has_ended or end is not None
+                has_end_event = has_end_event or end is not None
                 if messages:
                     self._background.record_answer()
                 elif idle_ms >= STALL_MS or self._background.is_hopeless:
-                    raise self._stalled(consumer, idle_ms)
+                    raise self._stall_error(consumer, idle_ms)
                 # A kept consumer may still deliver the EOF event of the batch before. When
                 # nothing follows it, a new one sees where the partition ends now.
-                if idle_ms and has_ended and not is_new:
+                if idle_ms and has_end_event and not is_new:
                     consumer.close()
-                    consumer = self._open()
+                    consumer = self._open_consumer()
                     is_new = True
         except KafkaException as error:
             consumer.close()
-            raise self._refusal(error.args[0]) from error
+            raise self._error_of(error.args[0]) from error
         except (GeneratorExit, WindhoverError):
             consumer.close()
             raise
@@ -576,20 +576,20 @@ class RangeReader:
         else:
             consumer.close()
 
-    def _early_chunks(self, early: Early) -> Iterator[list[Message]]:
+    def _first_chunks(self, early: FirstRecords) -> Iterator[list[Message]]:
         """Yield what was read before, and go on behind it."""
         self._next = early.next
         for begin in range(0, len(early.records), CHUNK_RECORDS):
             yield early.records[begin : begin + CHUNK_RECORDS]
 
-    def _begin(self) -> _Opened:
+    def _take_or_open_consumer(self) -> _Opened:
         """Return the consumer that is kept for this place, or a new one."""
         kept_consumer = self._kept_consumers.take(self._place)
         if kept_consumer is not None:
             return _Opened(kept_consumer, is_new=False)
-        return _Opened(self._open(), is_new=True)
+        return _Opened(self._open_consumer(), is_new=True)
 
-    def _open(self) -> Consumer:
+    def _open_consumer(self) -> Consumer:
         """Return a new consumer that begins at the next offset."""
         settings = dict(SETTINGS)
         if self._is_of_copies:
@@ -598,11 +598,11 @@ class RangeReader:
         consumer.assign([TopicPartition(self._topic, self._partition, self._next)])
         return consumer
 
-    def _accept(self, messages: list[Message]) -> tuple[list[Message], int | None]:
+    def _take_records(self, messages: list[Message]) -> tuple[list[Message], int | None]:
         """Return the records of the range, and the offset where the partition ended.
 
         None: it did not. Goes on behind the records. A loss or a damage that an event reports
-        is kept for `_leave_out`.
+        is kept for `_pass_over_trouble`.
         """
         end: int | None = None
         events, records = _split_events(messages)
@@ -611,13 +611,13 @@ class RangeReader:
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 end = event.offset() or 0
             else:
-                self._note_trouble(error)
+                self._record_trouble(error)
         if records:
             self._next = (records[-1].offset() or 0) + 1
             records = _before(records, self._end)
         return records, end
 
-    def _note_trouble(self, error: KafkaError) -> None:
+    def _record_trouble(self, error: KafkaError) -> None:
         """Record that the next offset is lost or damaged.
 
         Raise any other error that concerns this reader.
@@ -628,7 +628,7 @@ class RangeReader:
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._has_left_log = True
         elif code not in NOT_OURS:
-            raise self._refusal(error)
+            raise self._error_of(error)
 
     def _is_silent(self, consumer: Consumer, idle_ms: int) -> bool:
         """Return whether nothing came for `idle_ms` because of a damaged batch that no event reported."""
@@ -641,7 +641,7 @@ class RangeReader:
         is_in_log = log_start <= self._next < log_end
         return is_in_log and self._first_readable() > self._next
 
-    def _leave_out(self, consumer: Consumer) -> None:
+    def _pass_over_trouble(self, consumer: Consumer) -> None:
         """Go on behind what has left the log, which `lost` counts, or cannot be read, which `damaged` has."""
         if self._has_left_log:
             self._has_left_log = False
@@ -667,7 +667,7 @@ class RangeReader:
         """Go on where the log begins now; count the offsets of the range before it."""
         log_start, log_end = self._bounds(consumer)
         if log_start <= self._next:
-            raise self._cut(log_start, log_end)
+            raise self._cut_error(log_start, log_end)
         if not self._skips_loss:
             raise DataLoss(
                 f"{self._where()} left the log, which begins at {log_start}, after the batch was"
@@ -687,25 +687,25 @@ class RangeReader:
                 return
             raise
         if log_end < self._end:
-            raise self._cut(log_start, log_end)
+            raise self._cut_error(log_start, log_end)
 
     def _bounds(self, consumer: Consumer) -> tuple[int, int]:
         """Ask the leader for the first offset of the log, and for its end; return both."""
         place = TopicPartition(self._topic, self._partition)
         return consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
 
-    def _cut(self, log_start: int, log_end: int) -> Disagreement:
+    def _cut_error(self, log_start: int, log_end: int) -> Disagreement:
         """Return the error of a log that has not the offsets which the batch was planned with."""
         return Disagreement(
             f"{self._where()}: the log holds {log_start} to {log_end}: the topic was created"
             " again, or cut; run `windhover offsets reset` for its input"
         )
 
-    def _refusal(self, error: KafkaError) -> WindhoverError:
+    def _error_of(self, error: KafkaError) -> WindhoverError:
         """Return the error that explains what the broker or the client has answered."""
         return self._client.error(error, self._where(), use=Use(Operation.READ, topic=self._topic))
 
-    def _stalled(self, consumer: Consumer, idle_ms: int) -> WindhoverError:
+    def _stall_error(self, consumer: Consumer, idle_ms: int) -> WindhoverError:
         """Return an error that explains why nothing arrives, and names who should have sent it."""
         text = "nothing came"
         # A topic that we may not describe is silent too, until its partitions are requested.

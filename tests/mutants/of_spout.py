@@ -2212,8 +2212,8 @@ MUTANTS = (
     Mutant(
         "a-range-goes-on-behind-an-end-that-comes-too-early",
         "spout/streaming/consume.py",
-        "if end is not None and end >= self._end:",
-        "if end is not None and (is_new or end >= self._end):",
+        "if end_offset is not None and end_offset >= self._end:",
+        "if end_offset is not None and (is_new or end_offset >= self._end):",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early",
         "records that a follower or a new leader does not know as committed yet would be settled as absent",
@@ -2221,7 +2221,7 @@ MUTANTS = (
     Mutant(
         "a-task-that-ends-early-keeps-no-connection",
         "spout/streaming/consume.py",
-        "for reader in self._ahead.values():",
+        "for reader in self._fetching_readers.values():",
         "for reader in ():",
         "tests/unit/spout/streaming/test_read_task.py::test_a_task_that_ends_early_closes_what_it_fetched_ahead",
         "a task whose rows are not all read would leave a consumer in its worker, which goes on fetching",

@@ -19,7 +19,7 @@ from acker.hot_paths import distinct
 from acker.identity import I64
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.report_accumulator import add
+from spout.publishing.report_accumulator import add_report
 from spout.topology.stage_pass import Frame, StagePass
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.columns import ANCHOR
@@ -59,7 +59,7 @@ class MapTask:
             yield from run.finish()
             if self.ledger is not None:
                 marks = None if received is None else received.marks()
-                add(self.ledger, self.stream, replace(run.report(), received=marks))
+                add_report(self.ledger, self.stream, replace(run.report(), received=marks))
 
     def _split(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
         """Return the rows without the hidden column, and their anchors.

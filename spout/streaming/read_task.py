@@ -34,7 +34,7 @@ from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import Missing, TaskReport, not_done
-from spout.publishing.report_accumulator import add
+from spout.publishing.report_accumulator import add_report
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
@@ -63,7 +63,7 @@ def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) ->
     The report is added after the last row was taken: an evaluation that stops early reports
     nothing. `runs_again`: another process had planned the batch, and the query ended in it.
     """
-    running: AbstractContextManager[TaskRun | _BareSource] = nullcontext(_BareSource(options))
+    running: AbstractContextManager[TaskRun | _WithoutBolts] = nullcontext(_WithoutBolts(options))
     if options.sealed_stage is not None:
         running = running_stage(options.sealed_stage.stage, options.safety, again=runs_again)
     with running as worker:
@@ -73,7 +73,7 @@ def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) ->
             for batch in _batches(task, reading, worker):
                 yield in_zone(batch, "UTC")
         if options.ledger is not None:
-            add(options.ledger, options.stream, reading.report() if reading.tracked else None)
+            add_report(options.ledger, options.stream, reading.report() if reading.tracked else None)
 
 
 UNTRACKED_CURE: Final = (
@@ -106,13 +106,13 @@ class _Chunk(NamedTuple):
         return self.at_rows([row for row in range(len(self.messages)) if row not in rows])
 
 
-def _batches(task: ReadTask, reading: _Reading, worker: TaskRun | _BareSource) -> Iterator[pa.RecordBatch]:
+def _batches(task: ReadTask, reading: _Reading, worker: TaskRun | _WithoutBolts) -> Iterator[pa.RecordBatch]:
     """Yield what the bolts emit for all ranges of a task: first of the inputs without an order."""
     for share in task.ranges:
         if first_source(share.source) not in task.order:
-            yield from reading.unordered(share)
+            yield from reading.read_unordered(share)
     for source, line_up in sorted(task.order.items()):
-        yield from reading.in_order(source, line_up)
+        yield from reading.read_in_order(source, line_up)
     yield from worker.finish()
 
 
@@ -124,17 +124,17 @@ class _Reading:
         worker: runs the bolts behind the source.
     """
 
-    def __init__(self, task: ReadTask, options: SourceOptions, worker: TaskRun | _BareSource) -> None:
+    def __init__(self, task: ReadTask, options: SourceOptions, worker: TaskRun | _WithoutBolts) -> None:
         """Prepare; nothing is read yet. `worker` has the bolts."""
         self.tracked = options.tracked and task.plan.tracked
         self.worker = worker
         self._task = task
         self._options = options
-        self._index = task.plan.index()
+        self._plan_index = task.plan.index()
         # what the log did not have, and what nobody can read, with the cause of its failure
         self._absent_runs: list[SourceRun] = []
         self._unreadable_runs: list[tuple[SourceRun, Cause]] = []
-        self._damage_noted = 0  # runs of `TaskReader.damaged` that are among them
+        self._damaged_count = 0  # runs of `TaskReader.damaged` that are among them
         self._emitted_count = 0
         self._best_effort_indices = [np.empty(0, np.int64)]
         # records that no bolt received, by index: blocked, or `tracked_when` raised
@@ -146,25 +146,25 @@ class _Reading:
         self._traces: list[tuple[int, int, int, int, int]] = []
         self._highest_times: dict[str, HighestTime] = {}  # by column
         self._time_column_names: Sequence[str] | None = None
-        in_turn = sorted(task.ranges, key=self._turn_of)
-        shares = [self._share_of(run) for run in in_turn]
+        runs_in_order = sorted(task.ranges, key=self._reading_order)
+        shares = [self._share_of(run) for run in runs_in_order]
         self._task_reader = TaskReader(options.topics.kafka, shares)
 
     def close(self) -> None:
         """Close the consumers of what was not read."""
         self._task_reader.close()
 
-    def unordered(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
+    def read_unordered(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
         """Read a range of an input without an order; yield what the bolts emit for it."""
         first_index = self._index_of(share.source, share.start)
         for messages, positions in self._read(share):
             # a range has neighbouring indices: no search for each record
             indices = positions - share.start + first_index
             chunk = _Chunk(share.source, messages, positions, indices)
-            best_effort, causes_by_row = self._apply_tracked_when(chunk)
-            yield from self._feed(chunk, best_effort, causes_by_row)
+            best_effort_rows, causes_by_row = self._apply_tracked_when(chunk)
+            yield from self._feed(chunk, best_effort_rows, causes_by_row)
 
-    def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
+    def read_in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
         """Read a partition of an ordered input: its copies, sorted by their origins, then what is new.
 
         Yields what the bolts emit. While they work, the worker's `gate` learns of each record
@@ -180,7 +180,7 @@ class _Reading:
             messages = [copy.message for copy in sorted_copies]
             origins = [copy.origin for copy in sorted_copies]
             positions = np.array([copy.position for copy in sorted_copies], np.int64)
-            chunk = _Chunk(replay_source, messages, positions, self._index.of(replay_source, positions))
+            chunk = _Chunk(replay_source, messages, positions, self._plan_index.of(replay_source, positions))
             yield from self._feed_in_order(gate, chunk, origins)
         self._failures += copies.refuse_left_over(gate, partial(self._index_of, replay_source))
         gate.begin_new()
@@ -190,7 +190,7 @@ class _Reading:
             for messages, positions in self._read(share, gate):
                 # of what is new the origin is its own offset
                 offsets = positions - share.start + offset_of(share.start)
-                chunk = _Chunk(source, messages, positions, self._index.of(source, positions))
+                chunk = _Chunk(source, messages, positions, self._plan_index.of(source, positions))
                 yield from self._feed_in_order(gate, chunk, offsets)
         self.worker.gate = None
         # the report has the lines of its records
@@ -222,8 +222,8 @@ class _Reading:
         for run, cause in self._unreadable_runs:
             roots = roots_of(PLANNED, self._indices_of(run))
             unreadable.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
-        refused = RootMarks.of_failures(PLANNED, self._failures)
-        marks = RootMarks.together([bolts_report.marks, refused, *unreadable])
+        causes_of_tracked_when = RootMarks.of_failures(PLANNED, self._failures)
+        marks = RootMarks.together([bolts_report.marks, causes_of_tracked_when, *unreadable])
         bolts_report = replace(bolts_report, marks=marks)
         # None: where tuples go on, they may fail in other tasks, so each line goes with the report
         sealed_stage = self._options.sealed_stage
@@ -232,7 +232,7 @@ class _Reading:
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
         trace_marks = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
         untracked = roots_of(PLANNED, np.concatenate(self._best_effort_indices))
-        best_effort = RootMarks.of_roots(RootMark.UNTRACKED, untracked)
+        best_effort_rows = RootMarks.of_roots(RootMark.UNTRACKED, untracked)
         # what cannot be read fails, so it is not absent too
         failed_set = RootSet.of_runs(run for run, _ in self._unreadable_runs)
         absent_set = RootSet.of_runs(self._absent_runs) - failed_set
@@ -249,11 +249,11 @@ class _Reading:
             lined=tuple(gate.lined(stopped_indices) for gate in self._gates),
             raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
             counts=sum_of_counts([source_counts, bolts_report.counts]),
-            marks=RootMarks.together([marks, best_effort, *self._first_emissions, trace_marks]),
+            marks=RootMarks.together([marks, best_effort_rows, *self._first_emissions, trace_marks]),
             highest_times=tuple(self._highest_times.values()),
         )
 
-    def _turn_of(self, run: SourceRun) -> tuple[bool, int, bool]:
+    def _reading_order(self, run: SourceRun) -> tuple[bool, int, bool]:
         """Return a key that sorts ranges as they are read: ordered inputs last, of each the copies first."""
         source = first_source(run.source)
         if source not in self._task.order:
@@ -263,11 +263,11 @@ class _Reading:
 
     def _index_of(self, source: int, position: int) -> int:
         """Return the index of one root within the plan."""
-        return int(self._index.of(source, np.array([position]))[0])
+        return int(self._plan_index.of(source, np.array([position]))[0])
 
     def _indices_of(self, run: SourceRun) -> I64:
         """Return the indices of the roots of a run within the plan."""
-        return self._index.of(run.source, np.arange(run.start, run.end, dtype=np.int64))
+        return self._plan_index.of(run.source, np.arange(run.start, run.end, dtype=np.int64))
 
     def _read(self, share: SourceRun, gate: Gate | None = None) -> Iterator[tuple[list[Message], I64]]:
         """Read a range; yield its records with their positions, and note those that there are not.
@@ -278,25 +278,25 @@ class _Reading:
         """
         expected = share.start
         for messages in self._task_reader.chunks(self._share_of(share)):
-            self._note_damage(share, gate)
+            self._fail_damaged_runs(share, gate)
             offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
             positions = offsets + (share.start - offset_of(share.start))
             self._absent_runs += holes(share.source, expected, positions)
             expected = int(positions[-1]) + 1
             yield messages, positions
-        self._note_damage(share, gate)
+        self._fail_damaged_runs(share, gate)
         if expected < share.end:
             self._absent_runs.append(SourceRun(share.source, expected, share.end))
 
-    def _note_damage(self, share: SourceRun, gate: Gate | None) -> None:
+    def _fail_damaged_runs(self, share: SourceRun, gate: Gate | None) -> None:
         """Fail what of a range could not be read since the last call.
 
         Stop what is behind it at the `gate`. Where the input's `on_data_loss` is skip, nothing
         fails: `_read` finds it absent. Raises `Damaged`: no report would name it, since nothing of
         the stream is tracked.
         """
-        damaged_runs = self._task_reader.damaged[self._damage_noted :]
-        self._damage_noted += len(damaged_runs)
+        damaged_runs = self._task_reader.damaged[self._damaged_count :]
+        self._damaged_count += len(damaged_runs)
         if self._share_of(share).skips_loss:
             return
         shift = share.start - offset_of(share.start)  # from offsets to positions
@@ -328,15 +328,15 @@ class _Reading:
         )
 
     def _feed(
-        self, chunk: _Chunk, best_effort: Collection[int], causes_by_row: Mapping[int, Cause]
+        self, chunk: _Chunk, best_effort_rows: Collection[int], causes_by_row: Mapping[int, Cause]
     ) -> Iterator[pa.RecordBatch]:
         """Pass records to the bolts, and yield what these emit.
 
-        Rows that have a cause fail instead. The rows of `best_effort` are acked with the batch,
+        Rows that have a cause fail instead. The rows of `best_effort_rows` are acked with the batch,
         whatever the bolts do.
         """
-        if best_effort:
-            self._best_effort_indices.append(chunk.indices[sorted(best_effort)])
+        if best_effort_rows:
+            self._best_effort_indices.append(chunk.indices[sorted(best_effort_rows)])
         self._failures += [(int(chunk.indices[row]), cause) for row, cause in causes_by_row.items()]
         passed = chunk.without(causes_by_row)
         if not passed.messages:
@@ -344,22 +344,22 @@ class _Reading:
         self._emitted_count += len(passed.messages)
         rows = self._message_rows(passed)
         if self.tracked and is_replay(chunk.source):
-            self._note_first_emissions(chunk.source, rows)
+            self._record_first_emissions(chunk.source, rows)
         if self.tracked and self._options.traced:
-            self._note_traces(passed)
+            self._record_traces(passed)
         batch = self.worker.feed(rows, self._anchors(passed))
         # behind the bolts: a watermark sees the times of the rows that leave
         if self.tracked:
-            self._note_times(batch, chunk.source, passed.positions)
+            self._record_highest_times(batch, chunk.source, passed.positions)
         yield batch
 
-    def _note_first_emissions(self, source: int, rows: MessageRows) -> None:
+    def _record_first_emissions(self, source: int, rows: MessageRows) -> None:
         """Record when the record of each copy was first emitted, if its headers have that."""
         copies, wall_ms = rows.first_emissions()
         roots = np.full(len(copies), source, np.int64), copies
         self._first_emissions.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
 
-    def _note_traces(self, chunk: _Chunk) -> None:
+    def _record_traces(self, chunk: _Chunk) -> None:
         """Record the traces of records that belong to one, of `TRACED_MAX` in the task at most."""
         for message, position in zip(chunk.messages, chunk.positions.tolist(), strict=True):
             if len(self._traces) >= TRACED_MAX:
@@ -368,7 +368,7 @@ class _Reading:
             if ids is not None:
                 self._traces.append((chunk.source, position, *ids))
 
-    def _note_times(self, batch: pa.RecordBatch, source: int, positions: I64) -> None:
+    def _record_highest_times(self, batch: pa.RecordBatch, source: int, positions: I64) -> None:
         """Record the highest time of each column of rows that leave, and which of the records has it.
 
         Bolts may emit any number of rows for a record, so behind them it is known of a chunk of
@@ -414,35 +414,35 @@ class _Reading:
         `origins` has of each record the offset of its first emission; None: it was in another
         partition.
         """
-        best_effort, refused = self._apply_tracked_when(chunk)
-        if not best_effort and not refused:
+        best_effort_rows, causes_of_tracked_when = self._apply_tracked_when(chunk)
+        if not best_effort_rows and not causes_of_tracked_when:
             # the usual case: all at once
             causes_by_row = gate.admit_all(chunk.indices, record_keys(chunk.messages), origins)
         else:
-            causes_by_row = self._admit_each(gate, chunk, origins, best_effort, refused)
-        yield from self._feed(chunk, best_effort, causes_by_row)
+            causes_by_row = self._admit_each(gate, chunk, origins, best_effort_rows, causes_of_tracked_when)
+        yield from self._feed(chunk, best_effort_rows, causes_by_row)
 
     def _admit_each(
         self,
         gate: Gate,
         chunk: _Chunk,
         origins: I64 | Sequence[int | None],
-        best_effort: Collection[int],
-        refused: Mapping[int, Cause],
+        best_effort_rows: Collection[int],
+        causes_of_tracked_when: Mapping[int, Cause],
     ) -> dict[int, Cause]:
         """Take records through the gate one by one; return the causes of the rows that do not pass.
 
-        A record that `tracked_when` has `refused` fails at its place in the line, and blocks
+        A record that `tracked_when` has `causes_of_tracked_when` fails at its place in the line, and blocks
         those behind it.
         """
         causes_by_row: dict[int, Cause] = {}
         records = zip(chunk.indices.tolist(), chunk.messages, list_of(origins), strict=True)
         for row, (index, message, origin) in enumerate(records):
-            if row in best_effort:
+            if row in best_effort_rows:
                 continue
             cause = gate.admit(index, record_key(message), origin)
-            if cause is None and row in refused:
-                cause = refused[row]
+            if cause is None and row in causes_of_tracked_when:
+                cause = causes_of_tracked_when[row]
                 gate.fail(index)
             if cause is not None:
                 causes_by_row[row] = cause
@@ -454,22 +454,22 @@ class _Reading:
         Rows for which it raised are tracked, since they may need it.
         """
         predicate = self._options.tracked_when
-        best_effort: set[int] = set()
+        best_effort_rows: set[int] = set()
         causes_by_row: dict[int, Cause] = {}
         if predicate is None or not self.tracked:
-            return best_effort, causes_by_row
+            return best_effort_rows, causes_by_row
         rows = self._message_rows(chunk)
         for row in range(len(chunk.messages)):
             try:
                 if not predicate(Tuple(rows, row)):
-                    best_effort.add(row)
+                    best_effort_rows.add(row)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
                 # the operator of what arises before any bolt is the input
                 operator = self._options.input_of(chunk.source).name
                 cause = cause_of(operator, error, self._tracebacks)
                 text = f"tracked_when: {cause.message}"
                 causes_by_row[row] = Cause.of(cause.operator, cause.error, text)
-        return best_effort, causes_by_row
+        return best_effort_rows, causes_by_row
 
     def _anchors(self, chunk: _Chunk) -> Anchors | None:
         """Return the anchors of records as the stream's roots carry them.
@@ -504,7 +504,7 @@ def _source_counts(options: SourceOptions, emitted: int) -> Counts:
     return measures
 
 
-class _BareSource:
+class _WithoutBolts:
     """Returns the source's own columns, with the anchors if the options say so."""
 
     def __init__(self, options: SourceOptions) -> None:

@@ -144,7 +144,7 @@ class Stream:
         queries: ids of the queries that read it; a query is added with its first batch.
         work: of its bolts, in the batches that were published.
         status_path: the file of the planning process's status.
-        has_named_rules: whether the rules of `causes` that fit nothing were logged.
+        has_logged_rules: whether the rules of `causes` that fit nothing were logged.
     """
 
     id: str
@@ -162,7 +162,7 @@ class Stream:
     status_path: Path | None = None
     safety: Safety = field(default_factory=Safety)
     inputs: tuple[Input, ...] = ()
-    has_named_rules: bool = False
+    has_logged_rules: bool = False
     left_open: LeftOpen = field(default_factory=LeftOpen)
     watermarks: Watermarks = field(default_factory=Watermarks)
     too_late_log: TooLateLog = field(default_factory=TooLateLog)
@@ -184,10 +184,10 @@ class OwnFolder(TemporaryDirectory[str]):
         super().__init__(prefix=prefix)
         self._is_owner = True  # not of a process that was forked since
         self._lock_descriptor = -1
-        self._claim()
+        self._make_locked()
         tell_of_forks(self)
 
-    def _claim(self) -> None:
+    def _make_locked(self) -> None:
         """Lock the folder, for as long as this process lives."""
         new_lock = Path(self.name) / f"{_LOCK}.new"
         self._lock_descriptor = os.open(new_lock, os.O_CREAT | os.O_RDWR, 0o600)
@@ -207,7 +207,7 @@ class OwnFolder(TemporaryDirectory[str]):
             return True
         Path(self.name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._release()
-        self._claim()
+        self._make_locked()
         return True
 
     def _release(self) -> None:
@@ -301,7 +301,7 @@ class Application:
         for stream in self.all_streams():
             self.link(stream).put_cores(cores)
 
-    def _keep(self) -> None:
+    def _start_keeper(self) -> None:
         """Start the thread that serves the planning processes, if it does not run yet."""
         with _MAKING:
             if self._keeper is None:
@@ -371,7 +371,7 @@ class Application:
             carry=carry,
         )
         self.streams[stream.id] = stream
-        self._keep()
+        self._start_keeper()
         return stream
 
     def _tracked_streams(self, group: str) -> list[Stream]:

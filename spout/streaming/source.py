@@ -236,7 +236,7 @@ class Runner:
         # guards the planner; notified after each step of it
         self._lock = threading.Condition()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="windhover-planner", daemon=True)
+        self._thread = threading.Thread(target=self._run_planner, name="windhover-planner", daemon=True)
         self._error: BaseException | None = None  # ends the query at the next callback
         self._driver = DriverLink(
             options.driver,
@@ -248,7 +248,7 @@ class Runner:
         self._sink = SinkWatch(self._driver, durable_ms=longest_unreachable_ms(options.read))
         self._stops_at_ends = False
         self._status_written_ms = 0  # wall time
-        self._has_planned = False
+        self._has_planned_batch = False
         self._has_workers = not options.awaits_workers
         self._clock_s = clock_s
         # since when there was nothing to plan, by clock_s; None: the last call planned a batch
@@ -264,7 +264,7 @@ class Runner:
         if not self._planner.is_open:
             # first: the clock of the batch's roots moves as soon as the group is taken
             self._wait_for_workers()
-        runs_again = not self._has_planned
+        runs_again = not self._has_planned_batch
         self.begin(end, runs_again=runs_again)
         if runs_again:
             self._driver.put_again(end.session, end.ranges)
@@ -336,25 +336,25 @@ class Runner:
             # first: the clock of roots that are pending moves as soon as the group is taken
             self._wait_for_workers()
         self.begin(start)
-        self._has_planned = True
+        self._has_planned_batch = True
         self._driver.drop_again()
-        if self._waits_in_vain():
+        if self._waits_without_records():
             return start
         self._wait_for_workers()
         with self._lock:
             while not self._planner.is_ready:
-                self._wait(POLL_MS)
+                self._wait_for_step(POLL_MS)
         # without the lock: the thread goes on meanwhile
         self._wait_for_sink(start)
         with self._lock:
             self._pass_on_held_roots()
             self._pass_on_commit()
-            self._raise_damage()
+            self._end_query_for_damage()
             if self._sink.not_acked is not None:
                 self._planner.note_published(start, self._sink.not_acked)
                 self._sink.not_acked = None
             end = self._plan_or_wait(start, rows_max)
-            self._note_planned(start, end)
+            self._record_plan(start, end)
             return end
 
     def _plan_or_wait(self, start: Journal, rows_max: int | None) -> Journal:
@@ -366,11 +366,11 @@ class Runner:
         if end != start:
             return end
         if self._stops_at_ends:
-            return self._plan_last(start, rows_max)
-        self._wait(IDLE_MS)
+            return self._plan_until_drained(start, rows_max)
+        self._wait_for_step(IDLE_MS)
         return self._plan(start, rows_max)
 
-    def _note_planned(self, start: Journal, end: Journal) -> None:
+    def _record_plan(self, start: Journal, end: Journal) -> None:
         """Record whether a batch was planned, and since when there is nothing to plan."""
         if end != start:
             self._idle_since_s = None
@@ -381,13 +381,13 @@ class Runner:
         if not self._stops_at_ends:
             self._planner.note_nothing_to_plan(_now_ms())
 
-    def _raise_damage(self) -> None:
+    def _end_query_for_damage(self) -> None:
         """End the query if a part of the last batch could not be read, and its input is not to skip that."""
         damage = self._sink.damage()
         if damage is not None:
             self._error = damage
             self._write_status(_now_ms(), force=True)
-            self._raise_error()
+            self._raise_kept_error()
 
     def _wait_for_workers(self) -> None:
         """Wait until Spark has run a task since this process began: what is emitted before would only age."""
@@ -420,7 +420,7 @@ class Runner:
             waited_s = waited_ms // 1000
             _LOGGER.warning("%s group=%s waited_s=%d: %s", event, self._options.group, waited_s, text)
 
-    def _waits_in_vain(self) -> bool:
+    def _waits_without_records(self) -> bool:
         """Wait for a record, if there was nothing to plan for `ASKING_SECONDS`.
 
         Return whether none came. False also where it did not wait: then the caller asks for the
@@ -435,17 +435,17 @@ class Runner:
         if has_come:
             self._idle_since_s = None
             return False
-        self._raise_error()
+        self._raise_kept_error()
         return True
 
-    def _plan_last(self, start: Journal, rows_max: int | None) -> Journal:
+    def _plan_until_drained(self, start: Journal, rows_max: int | None) -> Journal:
         """Wait for a replay to plan, or until nothing is pending or due.
 
         Return `start` when the query ends. Spark kills this process when the query ends, so the
         last status is written here.
         """
         while not self._planner.is_drained():
-            self._wait(IDLE_MS)
+            self._wait_for_step(IDLE_MS)
             end = self._plan(start, rows_max)
             if end != start:
                 return end
@@ -476,14 +476,14 @@ class Runner:
 
         A driver that is ending the query gets no more batches.
         """
-        self._raise_error()
+        self._raise_kept_error()
         if self._driver.is_inactive:
-            self._wait_for_the_end()
+            self._wait_for_end_of_query()
             return start
         tasks_max = tasks_now(self._options, self._driver.cores)
         return self._planner.plan(start, rows_max, _now_ms(), tasks_max)
 
-    def _wait_for_the_end(self) -> None:
+    def _wait_for_end_of_query(self) -> None:
         """Report to the driver that no batch will be planned.
 
         Wait as long as it ends the query for good.
@@ -492,7 +492,7 @@ class Runner:
         deadline_ms = self._clock_ms() + ENDING_MS_MAX
         wait = LongWait()
         while self._driver.is_for_good and self._clock_ms() < deadline_ms:
-            self._wait(IDLE_MS)
+            self._wait_for_step(IDLE_MS)
             # again and again: a pause may have begun meanwhile
             self._driver.put_idle()
             self._warn_of_wait(wait, "waits_for_its_end", "the driver ends the query; no batch is planned")
@@ -541,24 +541,24 @@ class Runner:
 
         Do not hold the lock.
         """
-        self._raise_error()
+        self._raise_kept_error()
         self._driver.wait(changes_seen, min(wait_ms, DRIVER_WAIT_MS))
-        self._raise_error()
+        self._raise_kept_error()
 
-    def _wait(self, wait_ms: int) -> None:
+    def _wait_for_step(self, wait_ms: int) -> None:
         """Wait for a step of the thread, and raise its error.
 
         The lock, which is held, is free meanwhile.
         """
-        self._raise_error()
+        self._raise_kept_error()
         self._lock.wait(wait_ms / 1000)
-        self._raise_error()
+        self._raise_kept_error()
 
-    def _raise_error(self) -> None:
+    def _raise_kept_error(self) -> None:
         if self._error is not None:
             raise self._error
 
-    def _loop(self) -> None:
+    def _run_planner(self) -> None:
         """Step the planner; keep an error that ends the loop for the next callback."""
         try:
             while not self._stopping.is_set():

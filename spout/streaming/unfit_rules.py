@@ -36,17 +36,17 @@ def unfit_rules(source: Input, operators: Collection[str]) -> Iterator[str]:
         )
 
 
-def name_unfit_rules(stream: Stream, operators: Collection[str]) -> None:
+def log_unfit_rules(stream: Stream, operators: Collection[str]) -> None:
     """Log, once for a stream, the rules that can fit nothing."""
-    if stream.has_named_rules:
+    if stream.has_logged_rules:
         return
-    stream.has_named_rules = True
+    stream.has_logged_rules = True
     for source in stream.inputs:
         for line in unfit_rules(source, operators):
             _LOGGER.warning("rule_fits_nothing %s", line)
 
 
-def name_unfit_rules_of(plan: JavaObject, application: Application) -> None:
+def log_unfit_rules_of(plan: JavaObject, application: Application) -> None:
     """Log the rules that can fit nothing, of the streams of a query, by its logical plan.
 
     A topology has logged them before: the plan does not show the bolts of its later stages.
@@ -62,4 +62,4 @@ def name_unfit_rules_of(plan: JavaObject, application: Application) -> None:
     for node in plan_nodes:
         stream = application.streams.get(stream_of(node))
         if stream is not None:
-            name_unfit_rules(stream, operators)
+            log_unfit_rules(stream, operators)

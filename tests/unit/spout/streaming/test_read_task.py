@@ -450,7 +450,9 @@ def read(
     found = Read()
     monkeypatch.setattr(read_task, "TaskReader", Log)
     monkeypatch.setattr(Log, "values", list(values))
-    monkeypatch.setattr(read_task, "add_report", lambda _ledger, _stream, report: found.reports.append(report))
+    monkeypatch.setattr(
+        read_task, "add_report", lambda _ledger, _stream, report: found.reports.append(report)
+    )
     every = sources or (source,)
     runs = tuple(SourceRun(number, position_at(0, 0), position_at(0, len(values))) for number in every)
     plan = BatchPlan("g", "s", 1, 2, 7, 30_000, True, runs)

@@ -316,10 +316,10 @@ class Looked(NamedTuple):
 class Sight(Protocol):
     """Sees which of the next offsets of partitions hold a record, before they are planned."""
 
-    def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Look as far as it is cheap; partitions of which nothing is known may be missing."""
 
-    def follow(self, nexts: Mapping[TopicPartition, int]) -> None:
+    def fetch_ahead(self, nexts: Mapping[TopicPartition, int]) -> None:
         """Prepare to look at these partitions next, each from an offset on; at no others soon."""
 
     def close(self) -> None:

@@ -416,12 +416,12 @@ class Planner:
 
     def compare(self, now_ms: int) -> bool:
         """Compare the logs with what was read of them; see `Batches.compare`. Only when `is_ready`."""
-        return self._require().batches.compare(now_ms)
+        return self._require().batches.compare_logs(now_ms)
 
     def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
         """Learn which roots of the last batch are not acked by its publication; its acks are durable."""
         owned = self._require()
-        if owned.order is not None and owned.batches.is_last(end):
+        if owned.order is not None and owned.batches.is_end_of_last_batch(end):
             owned.order.record_published(end, not_acked)
 
     def note_committed(self, end: Journal) -> None:
@@ -698,7 +698,7 @@ class Planner:
         self._blocked += blocked
         owned.batches.pace.take_off_records(blocked)  # they took none of the batch's time
         if owned.tenure.settle(partition, verdicts):
-            owned.batches.progressed(now_ms)
+            owned.batches.record_progress(now_ms)
         if self._on_verdicts is not None:
             self._on_verdicts(verdicts)
 

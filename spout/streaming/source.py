@@ -374,7 +374,7 @@ class Runner:
         """Record whether a batch was planned, and since when there is nothing to plan."""
         if end != start:
             self._idle_since_s = None
-            self._sink.planned(end)
+            self._sink.expect(end)
             return
         if self._idle_since_s is None:
             self._idle_since_s = self._clock_s()

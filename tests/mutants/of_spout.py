@@ -630,8 +630,8 @@ MUTANTS = (
     Mutant(
         "a-hole-needs-a-verdict",
         "spout/planning_process/batches.py",
-        "self._settle_empty(gone, holes, now)",
-        "self._settle_empty(gone, [], now)",
+        "self._report_gone_and_holes(gone, holes, now)",
+        "self._report_gone_and_holes(gone, [], now)",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
         "the positions of a hole would time out, and hold the commit up until then",
     ),
@@ -708,7 +708,7 @@ MUTANTS = (
     Mutant(
         "what-left-the-log-takes-no-room",
         "spout/planning_process/batches.py",
-        "for source, start, end in _still_there(in_question, gone):",
+        "for source, start, end in _without_gone(in_question, gone):",
         "for source, start, end in in_question:",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_what_left_the_log_takes_no_part_of_a_batch",
         "records that are gone would fill batches, and be reported twice",
@@ -974,8 +974,8 @@ MUTANTS = (
     Mutant(
         "a-query-does-not-end-before-a-copy-that-is-being-written",
         "spout/planning_process/batches.py",
-        "self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)",
-        "self._readable(sources)",
+        "self._offsets(sources, self._log, Bound.END) if replay else self._readable_ends(sources)",
+        "self._readable_ends(sources)",
         "tests/unit/spout/planning_process/test_planner.py"
         "::test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written",
         "a query with the trigger availableNow would end with a record undone",
@@ -1136,7 +1136,7 @@ MUTANTS = (
     Mutant(
         "the-batch-of-a-process-before-is-waited-for",
         "spout/planning_process/planner.py",
-        "if owned.order is not None and owned.batches.is_last(end):",
+        "if owned.order is not None and owned.batches.is_end_of_last_batch(end):",
         "if owned.order is not None:",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_nothing_of_the_batch_of_a_process_before_is_passed_though_it_was_published",
@@ -2283,8 +2283,8 @@ MUTANTS = (
     Mutant(
         "what-is-free-below-goes-before-what-is-initialised",
         "spout/planning_process/batches.py",
-        "if self._waits(run.source) or run.start >= self._gap_end(run)",
-        "if self._waits(run.source)",
+        "if self._has_no_turn(run.source) or run.start >= self._end_of_run_or_gap(run)",
+        "if self._has_no_turn(run.source)",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_what_is_free_below_initialised_records_is_emitted_before_them",
         "of a key, later records would be processed before earlier ones",

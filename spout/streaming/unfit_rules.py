@@ -1,4 +1,4 @@
-"""Names the rules of `causes` that can fit nothing, when a query starts: a bolt's name may be misspelt.
+"""Logs, when a query starts, the rules of `retry.causes` that can fit nothing: a bolt's name is misspelt.
 
 Whether a class of exceptions exists, nobody knows before it is raised. Which bolts a query has,
 its plan says.
@@ -47,12 +47,10 @@ def log_unfit_rules(stream: Stream, operators: Collection[str]) -> None:
 
 
 def log_unfit_rules_of(plan: JavaObject, application: Application) -> None:
-    """Log the rules that can fit nothing, of the streams of a query, by its logical plan.
-
-    A topology has logged them before: the plan does not show the bolts of its later stages.
-    """
+    """Log the rules that can fit nothing, of the streams that a query reads by its logical plan."""
     plan_nodes = list(nodes(plan))
     if any(map(is_stage, plan_nodes)):
+        # a topology, which has logged them: the plan does not show the bolts of its later stages
         return
     operators: set[str] = set()
     for node in plan_nodes:

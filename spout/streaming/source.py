@@ -357,7 +357,7 @@ class Runner:
             self._pass_on_commit()
             self._end_query_for_damage()
             if self._sink.not_acked is not None:
-                self._planner.note_published(start, self._sink.not_acked)
+                self._planner.record_publication(start, self._sink.not_acked)
                 self._sink.not_acked = None
             end = self._plan_or_wait(start, rows_max)
             self._record_plan(start, end)
@@ -385,7 +385,7 @@ class Runner:
         if self._idle_since_s is None:
             self._idle_since_s = self._clock_s()
         if not self._stops_at_ends:
-            self._planner.note_nothing_to_plan(_now_ms())
+            self._planner.report_verdict_wait(_now_ms())
 
     def _end_query_for_damage(self) -> None:
         """Keep and raise the error of a last batch that could not be read in part, unless that is skipped."""
@@ -540,13 +540,13 @@ class Runner:
             return
         published = self._driver.published(batch.session, batch.ranges)
         if published is not None:
-            self._planner.note_held(published.held)
+            self._planner.record_held_roots(published.held)
 
     def _pass_on_commit(self) -> None:
         """Start the session's clock again, once the batch that a store has is published."""
         batch = self._planner.unpublished
         if batch is not None and self._driver.published(batch.session, batch.ranges) is not None:
-            self._planner.note_committed(batch)
+            self._planner.restart_clock(batch)
 
     def _wait_for_driver(self, changes_seen: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
         """Wait until the driver's `changes` are more than `changes_seen`, for `DRIVER_WAIT_MS` at most.

@@ -478,7 +478,7 @@ MUTANTS = (
     Mutant(
         "a-superseded-query-commits-nothing",
         "spout/planning_process/planner.py",
-        "self._process(SessionEvent.HIGHER_SESSION_SEEN)",
+        "self._process_event(SessionEvent.HIGHER_SESSION_SEEN)",
         "pass",
         "tests/unit/spout/inspect/test_operate.py"
         "::test_a_query_that_a_reset_stops_leaves_the_commits_of_the_reset_as_they_are",
@@ -525,7 +525,7 @@ MUTANTS = (
     Mutant(
         "a-failed-last-commit-leaves-a-planner-open",
         "spout/planning_process/planner.py",
-        "            parts.callback(self._process, SessionEvent.CLOSE)\n",
+        "            parts.callback(self._process_event, SessionEvent.CLOSE)\n",
         "",
         "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_all_of_a_planner_is_closed_though_its_last_commit_raises",
@@ -543,8 +543,8 @@ MUTANTS = (
     Mutant(
         "an-older-copy-of-a-checkpoint-is-refused",
         "spout/planning_process/planner.py",
-        "if opened.is_restart and self._is_older(tenure, taking.verdicts):",
-        "if False and self._is_older(tenure, taking.verdicts):",
+        "if opened.is_restart and self._is_older_checkpoint(tenure, taking.verdicts):",
+        "if False and self._is_older_checkpoint(tenure, taking.verdicts):",
         "tests/unit/spout/planning_process/test_older_checkpoint.py"
         "::test_an_older_copy_of_a_checkpoint_is_refused_by_its_positions_and_with_the_cures",
         "acks under batch numbers that were used before would not count, and records would time out",
@@ -894,7 +894,7 @@ MUTANTS = (
     Mutant(
         "who-waits-for-records-has-not-left",
         "spout/planning_process/planner.py",
-        "        read_to = self._require().batches.read_to\n        self._want_records()\n",
+        "        read_to = self._require_owned().batches.read_to\n        self._record_request()\n",
         "        read_to = self._require().batches.read_to\n",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_topology_that_is_resumed_and_finds_no_records_lives_again",
@@ -1020,7 +1020,7 @@ MUTANTS = (
     Mutant(
         "an-ordered-partition-waits-for-pending-roots",
         "spout/planning_process/order_watch.py",
-        'return f"{UNKNOWN}{pending:,} roots are pending" if pending else ""',
+        'return f"{UNKNOWN}{unknown_count:,} roots are pending" if unknown_count else ""',
         'return ""',
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way",
@@ -2366,8 +2366,8 @@ MUTANTS = (
     Mutant(
         "a-query-that-ends-waits-for-what-no-state-holds",
         "spout/planning_process/state_watch.py",
-        "self._held |= RootSet.of_runs(self.under_way.ranges if held is None else held)",
-        "self._held |= RootSet.of_runs(self.under_way.ranges)",
+        "held_runs = self.under_way.ranges if held is None else held",
+        "held_runs = self.under_way.ranges",
         "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_a_query_that_ends_when_all_is_done_does_not_wait_for_what_the_state_holds",
         "a query with the trigger availableNow would end with a record undone",

@@ -163,7 +163,7 @@ class Idle:
         self.looks += 1
         return start
 
-    def note_nothing_to_plan(self, now_ms: int) -> None:
+    def report_verdict_wait(self, now_ms: int) -> None:
         """Note nothing."""
 
     def wait_for_records(self, wait_ms: int) -> bool:
@@ -245,7 +245,7 @@ class Opens:
     is_idle = is_reading = False
     under_way = unpublished = None
 
-    def note_nothing_to_plan(self, now_ms: int) -> None:
+    def report_verdict_wait(self, now_ms: int) -> None:
         """Note nothing."""
 
     def __init__(self, driver: PlannerLink) -> None:
@@ -405,7 +405,7 @@ class Exact(Stepped):
         if not self.epochs:
             self.epochs.append(self.grant_epoch(5))
 
-    def note_committed(self, end: Journal) -> None:
+    def restart_clock(self, end: Journal) -> None:
         """Let the clock go on."""
         assert end == self.end
         self.unpublished = None

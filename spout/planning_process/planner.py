@@ -615,7 +615,7 @@ class Planner:
         later one. What was ACKED since this process began proves nothing: another driver may be at its last
         batch.
         """
-        settled_roots = tenure.settled_behind(self._journal)
+        settled_roots = tenure.settled_after(self._journal)
         if not settled_roots:
             return False
         spec = self._spec
@@ -671,7 +671,7 @@ class Planner:
         committer.use_cursors(tenure.cursors)
         # after the cursors, whose generation says which of the kept offsets still count
         batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))
-        committer.claim(tenure.committable())
+        committer.replace_foreign_commits(tenure.committable())
         self._signed_ms = now_ms  # by the Take
         resets, state = None, None
         if context.announcer is not None:
@@ -746,7 +746,7 @@ class Planner:
                 self._signed_ms = now_ms
                 announcer.send_tick(tenure.name, now, (SIGNS_AT,), now_ms)
             if tenure.sibling is not None:
-                partitions_to_ask = tenure.sibling.to_ask(now_ms)
+                partitions_to_ask = tenure.sibling.start_question(now_ms)
                 if partitions_to_ask:
                     announcer.send_take(tenure.sibling.question, now, (), partitions_to_ask)
         # 2. new sources, commits, and who moves them
@@ -768,7 +768,7 @@ class Planner:
             owned.tenure.add_source(spec.source, cursor)
             self.joined += 1
             if begins_again.pop(spec.source, None) is not None:
-                owned.committer.begin_again(spec.source)
+                owned.committer.allow_lower_commit(spec.source)
 
     def _report_moved_commits(self, committer: Committer, now_ms: int) -> None:
         """Report commits of somebody else, each once for as long as the group has it."""

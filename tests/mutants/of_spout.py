@@ -885,7 +885,7 @@ MUTANTS = (
     Mutant(
         "signs-that-were-not-sent-yet-are-waited-for",
         "spout/group/presence.py",
-        "if name.epoch and not self._has_read_earlier_signs:",
+        "if has_owner and not self._has_read_earlier_signs:",
         "if False:",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_holder_whose_signs_the_broker_does_not_send_is_waited_for",
@@ -2835,7 +2835,7 @@ MUTANTS = (
     Mutant(
         "commits-are-looked-at-by-a-clock-that-was-set-back",
         "spout/group/commits.py",
-        "elif not 0 <= now_ms - self._looked_ms < VERIFY_EVERY_MS",
+        "elif not 0 <= now_ms - self._checked_ms < VERIFY_EVERY_MS",
         "elif now_ms - self._looked_ms >= VERIFY_EVERY_MS",
         "tests/unit/test_clocks.py::test_what_a_process_does_from_time_to_time_goes_on_by_a_clock_that_steps",
         "what somebody else commits would be noticed an hour later",

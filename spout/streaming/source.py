@@ -263,14 +263,14 @@ class Runner:
         Return whether another process had planned the batch; then the batch is marked as one
         that runs again.
         """
-        self._driver.require()
+        self._driver.wait_for_state()
         if not self._planner.is_open:
             # before the group is taken: from then on the clock of the batch's roots moves
             self._wait_for_workers()
         runs_again = not self._has_planned_batch
         self.begin(end, runs_again=runs_again)
         if runs_again:
-            self._driver.put_again(end.session, end.ranges)
+            self._driver.tell_runs_again(end.session, end.ranges)
         return runs_again
 
     def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
@@ -334,14 +334,14 @@ class Runner:
         the ackers are ready and until the batch before is published. `rows_max` None: no limit.
         """
         # 1. take the group, once the driver has answered and tasks can run
-        self._driver.require()
+        self._driver.wait_for_state()
         self._driver.catch_up()
         if start.session:
             # before the group is taken: from then on the clock of the pending roots moves
             self._wait_for_workers()
         self.begin(start)
         self._has_planned_batch = True
-        self._driver.drop_again()
+        self._driver.tell_plans()
         # 2. wait: for records, tasks, the ackers, and the publication of the batch before
         if self._waits_without_records():
             return start

@@ -761,7 +761,7 @@ MUTANTS = (
     Mutant(
         "what-the-driver-did-is-known-before-the-next-batch-is-planned",
         "spout/link/driver_link.py",
-        "        if not self._take():\n            self._take()\n",
+        "        if not self._handle_arrived():\n            self._handle_arrived()\n",
         "",
         "tests/unit/spout/link/test_links.py"
         "::test_what_the_driver_did_before_is_known_when_a_callback_has_caught_up",
@@ -770,8 +770,8 @@ MUTANTS = (
     Mutant(
         "what-the-driver-did-is-known-behind-a-connection-that-has-ended",
         "spout/link/driver_link.py",
-        "        if not self._take():\n            self._take()\n",
-        "        self._take()\n",
+        "        if not self._handle_arrived():\n            self._handle_arrived()\n",
+        "        self._handle_arrived()\n",
         "tests/unit/spout/link/test_links.py"
         "::test_what_the_driver_did_is_known_also_where_the_connection_has_ended_meanwhile",
         "a topology would emit once more behind its pause, where its driver has dropped the planning process",

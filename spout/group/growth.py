@@ -93,7 +93,7 @@ class Growth:
         return {source: spec for source, spec in present.items() if source not in context.sources}
 
     def _begin_new(self, new_specs: Mapping[int, SourceSpec], now: int, now_ms: int) -> list[NewSource]:
-        """Let new sources join of which it is known where they begin; return sources as `step` does."""
+        """Add new sources of which it is known where they begin; return sources as `step` does."""
         context = self._context
         begun = Begun(context.sources.keys(), context.left_out)
         # of a source that has no leader yet the first offset is missing: it comes at a later look

@@ -255,11 +255,11 @@ class DriverLink:
         self._set_own_state(replace(self._own_state, asks_for_epoch=epoch_min))
 
     def put_idle(self) -> None:
-        """Tell the driver that the last batch has ended: Spark asks for the next one only then."""
+        """Report to the driver that the last batch has ended: Spark asks for the next one only then."""
         self._set_own_state(replace(self._own_state, idle_pause=self._driver_state.pauses))
 
     def tell_runs_again(self, session: str, ranges: tuple[SourceRun, ...]) -> None:
-        """Tell the driver that a batch, which another process has planned, is run again; write the mark."""
+        """Report to the driver that a batch of another process is run again; write the mark."""
         self._set_own_state(replace(self._own_state, runs_again=batch_name(session, ranges)))
         self.keep_mark()
 
@@ -292,7 +292,7 @@ class DriverLink:
             self._is_mark_broken = True
 
     def tell_plans(self) -> None:
-        """Tell the driver that this process plans: what it ran again has ended. Remove the mark.
+        """Report to the driver that this process plans: what it ran again has ended. Remove the mark.
 
         It stays if another process runs a batch again.
         """

@@ -115,7 +115,7 @@ class PlannerLink:
         damaged: Sequence[DamagedRun] = (),
         held: Sequence[SourceRun] | None = (),
     ) -> None:
-        """Tell all planning processes that a batch is published; without positions it is not told.
+        """Send all planning processes that a batch is published; without positions it is not told.
 
         Args:
             plan: the batch.
@@ -139,7 +139,7 @@ class PlannerLink:
             self._send_published(connection, plan.session)
 
     def set_follower(self, failure: str | None) -> None:
-        """Tell whether a follower, a thread of the driver, publishes the stream's batches, or why it cannot.
+        """Send whether a follower, a thread of the driver, publishes the stream's batches, or why it cannot.
 
         `failure`: None: no follower does; empty: one does.
         """
@@ -151,11 +151,11 @@ class PlannerLink:
         return self._state.follower
 
     def put_cores(self, cores: int) -> None:
-        """Tell how many cores the application has now: executors come and go."""
+        """Send how many cores the application has now: executors come and go."""
         self._change_state(lambda state: replace(state, cores=cores))
 
     def deactivate(self, *, for_good: bool = False) -> None:
-        """Tell that no batch is to be planned, as Storm's deactivate.
+        """Send that no batch is to be planned, as Storm's deactivate.
 
         `for_good`: nor may Spark run one without records, as it does all the time where bolts tick: whoever
         ends the query then interrupts none.
@@ -170,7 +170,7 @@ class PlannerLink:
         )
 
     def activate(self) -> None:
-        """Tell that batches are to be planned again."""
+        """Send that batches are to be planned again."""
         self._change_state(lambda state: replace(state, is_inactive=False, is_for_good=False))
 
     @property

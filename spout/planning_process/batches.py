@@ -715,7 +715,7 @@ class Batches:
         return gone
 
     def _report_gone_and_holes(self, gone: Sequence[SourceRun], holes: Sequence[SourceRun], now: int) -> None:
-        """Tell the ackers that what left the log, and holes, are absent; count and report what left the log.
+        """Report to the ackers that what left the log, and holes, are absent; count what left the log.
 
         They were initialised, and all that is initialised needs a verdict.
         """
@@ -726,7 +726,7 @@ class Batches:
             self._report("records_left_the_log", fields)
 
     def _report_absent(self, runs: Sequence[SourceRun], now: int) -> None:
-        """Tell the ackers that the log has no records at some positions; without any nothing is sent."""
+        """Report to the ackers that the log has no records at some positions; without any nothing is sent."""
         if not runs:
             return
         self._absent_seq += 1

@@ -440,7 +440,7 @@ class Planner:
             owned.order.record_published(end, not_acked)
 
     def restart_clock(self, end: Journal) -> None:
-        """Let the session's clock go on: the store has the batch that ends at `end`, and it is published."""
+        """Start the session's clock again: the store has the batch that ends at `end`."""
         if self._unpublished == end:
             self._unpublished = None
             self._require_owned().tenure.start_clock()
@@ -495,7 +495,7 @@ class Planner:
         return f"{refused}; in the group is {members}: {END_IT}" if members else refused
 
     def reset_timeouts(self, runs: Iterable[SourceRun]) -> None:
-        """Let the timeouts of roots without a verdict begin anew, by the session's clock.
+        """Begin the timeouts of roots without a verdict anew, by the session's clock.
 
         Raises `Unreachable`: the broker does not have it in time.
         """

@@ -30,7 +30,7 @@ class TimeoutResets:
         self._number = 0  # of the last message on the lane
 
     def reset(self, runs: Iterable[SourceRun]) -> None:
-        """Let the timeouts of roots without a verdict begin anew, by the session's clock.
+        """Begin the timeouts of roots without a verdict anew, by the session's clock.
 
         Raises `Unreachable`: the broker does not have it in time.
         """

@@ -165,7 +165,8 @@ def test_no_more_partitions_are_looked_at_than_there_is_memory_for(
     for place in (FIRST, SECOND):
         write_stretches(log, place, [Records(50)])
     scout = Scout(log)
-    assert list(scout.look_ahead({FIRST: SightRequest(0, 50, 10), SECOND: SightRequest(0, 50, 10)}).seen) == [FIRST]
+    requests = {FIRST: SightRequest(0, 50, 10), SECOND: SightRequest(0, 50, 10)}
+    assert list(scout.look_ahead(requests).seen) == [FIRST]
     scout.fetch_ahead({FIRST: 10, SECOND: 10})
     assert list(log.made[0]._positions) == [FIRST]
     scout.close()

@@ -302,14 +302,14 @@ class BatchIntake:
         return sum(self._shares.get(source, 0) for source in self._room.chosen)
 
     def records_to_find(self) -> dict[int, int]:
-        """Return, by source, the place of how many records should be found out: of as many as there
-        is room for. Sources of which it is known are missing.
+        """Return by source how many of its next records somebody should look for.
 
-        A source whose share is 0 is looked at for one record, too: without
-        any it does not compete for room, and its empty positions are passed.
+        They are as many as there is room for. A source is missing if it is known where these are.
         """
         count_by_source: dict[int, int] = {}
         for source, supply in self._supplies.items():
+            # one at least: a source without any record does not compete for room, and its empty
+            # positions are passed
             count = max(1, self._shares.get(source, 0))
             if not supply.is_seen(count):
                 count_by_source[source] = count

@@ -373,7 +373,7 @@ def test_a_wait_for_the_driver_s_publication_is_said_each_minute(
     driver.link.set_follower("")
     runner = Runner(options_of(driver), planner, clock_s=Passing())
     end = replace(BEGINNING, session="s", ranges=(SourceRun(1, 0, 10),))
-    runner._sink.planned(end)
+    runner._sink.expect(end)
     planning = threading.Thread(target=runner.plan, args=(end, None))
     planning.start()
     eventually(lambda: "waits_for_publication group=g waited_s=120" in caplog.text, 60)

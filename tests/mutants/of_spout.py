@@ -895,7 +895,7 @@ MUTANTS = (
         "who-waits-for-records-has-not-left",
         "spout/planning_process/planner.py",
         "        read_to = self._require_owned().batches.read_to\n        self._record_request()\n",
-        "        read_to = self._require().batches.read_to\n",
+        "        read_to = self._require_owned().batches.read_to\n",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_topology_that_is_resumed_and_finds_no_records_lives_again",
         "a second query of a group would take it from a topology that was paused and resumed",
@@ -2836,7 +2836,7 @@ MUTANTS = (
         "commits-are-looked-at-by-a-clock-that-was-set-back",
         "spout/group/commits.py",
         "elif not 0 <= now_ms - self._checked_ms < VERIFY_EVERY_MS",
-        "elif now_ms - self._looked_ms >= VERIFY_EVERY_MS",
+        "elif now_ms - self._checked_ms >= VERIFY_EVERY_MS",
         "tests/unit/test_clocks.py::test_what_a_process_does_from_time_to_time_goes_on_by_a_clock_that_steps",
         "what somebody else commits would be noticed an hour later",
     ),

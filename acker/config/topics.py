@@ -142,8 +142,8 @@ def parse(
     hide = SecretValues(variable_secrets(text, environ)).hide
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines, hide)
-    # 2. refuse what is wrong with it, all at once; what YAML could not read is None to the model, which
-    # complains of the same key once more
+    # 2. refuse what is wrong with it, all at once; what YAML could not
+    # read is None to the model, which complains of the same key once more
     validated = _validate(document.data)
     paths_of_yaml = {problem.path for problem in document.problems}
     refused = [problem for problem in validated.refused if problem.path not in paths_of_yaml]

@@ -95,8 +95,8 @@ class RootCohort:
         self.ack_pin: Pin | None = None
         self.verdict_pin: Pin | None = None
         self.bin: int | None = None
-        # roots with a deadline of their own, after `deadline_ms`: their indices, ascending, and these
-        # deadlines. Settled ones stay among them until others are added.
+        # roots with a deadline of their own, after `deadline_ms`: their indices, ascending,
+        # and these deadlines. Settled ones stay among them until others are added.
         self._later_indices = np.zeros(0, np.int64)
         self._later_deadlines_ms = np.zeros(0, np.int64)
 

@@ -7,9 +7,9 @@ again; positions from the watermark on have no root yet. So a root passes once t
 
     at or above the watermark ──init──► open, in a cohort ──verdict──► settled, in no cohort
 
-The roots that one init opens in one wire block (32,768 positions) are a *cohort*. A *pin* is the place
-in a log of the first record that a restart still needs for a cohort; `acker.ledger` lists the other
-words.
+The roots that one init opens in one wire block (32,768 positions) are a *cohort*. A *pin* is the
+place in a log of the first record that a restart still needs for a cohort; `acker.ledger` lists the
+other words.
 
 A contribution or fail for a root that is not open, or that belongs to another session, is counted
 and changes nothing else. In one step the caller applies inits, then `Ledger.fail`, then

@@ -194,7 +194,8 @@ class Roots:
         has_settled = self._settled_mask is not None and self._settled_mask[start:end].any()
         if self._sparse_indices is not None or has_settled:
             return self.settle(np.arange(start, end, dtype=np.int64))
-        # all of [start, end) are open: if these are as many as are open at all, no other one is open
+        # all of [start, end) are open: if these are as
+        # many as are open at all, no other one is open
         if end - start == self.open:
             return self.settle_all()
         if self._settled_mask is None:
@@ -278,7 +279,10 @@ class Roots:
         return rows[is_open], is_open
 
     def _remove_sparse(self, rows: I64) -> None:
-        """Remove these rows, of roots that are settled now, from the sparse arrays; set how many are open."""
+        """Remove these rows, of roots that are settled now, from the sparse arrays.
+
+        Sets how many roots are open.
+        """
         if self._sparse_indices is None or not len(rows):
             return
         self._sparse_indices = np.delete(self._sparse_indices, rows)

@@ -30,7 +30,10 @@ from acker.wire.lateness import LateCounts, TooLate
 from acker.wire.verdict import DONE_VERDICTS, LOST_VERDICTS, Verdict
 
 CAUSES_MAX: Final = 100
-"""So many pairs of operator and error class are counted apart, of an input; so many groups of notes."""
+"""So many pairs of operator and error class are counted apart, of an input.
+
+So many groups of notes are, too.
+"""
 
 FIRST_EMISSIONS_MAX: Final = 1_000_000
 """So many copies of a source may wait for their verdict, 16 bytes each; of more the oldest are forgotten."""
@@ -87,7 +90,10 @@ class InputTally:
         self.failures[cause] += count
 
     def ack(self, took_ms: int, count: int, root: Root, now_ms: int) -> None:
-        """Count acked roots that took as long, with one of them as an example; `now_ms` is wall time."""
+        """Count acked roots that took as long, with one of them as an example.
+
+        `now_ms` is wall time.
+        """
         time_class = bisect_left(BOUNDS_MS, took_ms)
         self.took[time_class] += count
         self.took_ms += took_ms * count

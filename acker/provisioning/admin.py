@@ -63,7 +63,10 @@ class KafkaAdmin:
         self._partitions_ordered = 0
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return what the broker has of topics, with their settings, by name; others are missing."""
+        """Return what the broker has of topics, with their settings, by name.
+
+        Topics that do not exist are missing.
+        """
         return self._ask(
             "describing topics", lambda: describe_topics(self._admin, names, self._wait_s, settings=True)
         )

@@ -217,7 +217,8 @@ def size_of(load: Load) -> Size:
     contributions_s = load.records_s * contributions_of_record
     ackers = _processes(contributions_s, PAIRS_S if load.holds else RUNS_S)
     replays = _processes(lost_s, NEAR_COPIES_S if load.lost >= NEAR else FAR_COPIES_S)
-    # 2. partitions: the next power of two, so that any number of processes that is one shares them evenly
+    # 2. partitions: the next power of two, so that any
+    # number of processes that is one shares them evenly
     power_of_two = 1 << (GROWTH * max(ackers, replays) - 1).bit_length()
     partitions = load.partitions or min(PARTITIONS_MAX, max(PARTITIONS_MIN, power_of_two))
     # 3. what is open at once

@@ -179,10 +179,11 @@ def left_out_block(
 ) -> int | None:
     """Return the first position of a block that an init leaves out; None: it leaves out none.
 
-    Its roots could never be initialised any more, since an init only goes on above the one before it.
-    Before the init, `first_allowed` was the first position that may be initialised; it begins at `start`. Of
-    the blocks between the blocks of these two, some are other acker partitions'. Example, with one acker
-    partition: after position 10 an init may begin at 131,071, in the next block, and not at 131,072.
+    Its roots could never be initialised any more, since an init only goes on above the one before
+    it. Before the init, `first_allowed` was the first position that may be initialised; it begins
+    at `start`. Of the blocks between the blocks of these two, some are other acker partitions'.
+    Example, with one acker partition: after position 10 an init may begin at 131,071, in the next
+    block, and not at 131,072.
     """
     for block in range((first_allowed >> ACKER_BLOCK_BITS) + 1, start >> ACKER_BLOCK_BITS):
         block_start = block << ACKER_BLOCK_BITS

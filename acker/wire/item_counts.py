@@ -60,8 +60,8 @@ class _Walk:
         # an array comes in blocks, each with its number of items; the last one has none
         while count := self._long():
             if count < 0:
-                # Avro's form of a block that says its size, too: -3 stands for 3 items, and the size in
-                # bytes follows
+                # Avro's form of a block that says its size, too: -3
+                # stands for 3 items, and the size in bytes follows
                 count = -count
                 self._long()
             self._items_left -= count

@@ -177,7 +177,8 @@ class RedriveOutcomes:
     def read(self) -> None:
         """Read what is new, and set the outcomes that follow from it.
 
-        Copies are read last, so that they include those of all verdicts and letters that were read before.
+        Copies are read last, so that they include those of all verdicts and letters that were read
+        before.
         """
         for record in self._verdicts.read():
             self._settled_copies.extend(self._verdicts_on_copies(record))

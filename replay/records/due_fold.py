@@ -247,7 +247,10 @@ class DueFold(Generic[E]):
         return {pause.input: pause for pause in self._pauses.values()}
 
     def _put_other(self, record: Record, key: bytes) -> Meaning:
-        """Fold in a record whose key is of no root: a pause, progress, or a mark; return what it means."""
+        """Fold in a record whose key is of no root: a pause, progress, or a mark.
+
+        Return what it means.
+        """
         name = record.partition, key
         if record.value is None:
             if self._pauses.pop(name, None) is None:

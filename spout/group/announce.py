@@ -1,7 +1,7 @@
 """What a planning process writes to the ack topics: takes, inits, ticks, and which records left the log.
 
-A `Take` claims a group for a session, an `Init` makes roots pending, a `Tick` has the session's clock. A
-*lane* is a numbered sequence of `Acks`; an acker applies each number of a lane once.
+A `Take` claims a group for a session, an `Init` makes roots pending, a `Tick` has the session's
+clock. A *lane* is a numbered sequence of `Acks`; an acker applies each number of a lane once.
 
 An old process that still writes does no harm: a repeated Init is below the watermark, of ticks the highest
 counts, and a settled root stays settled.
@@ -109,8 +109,8 @@ class Announcer:
     def together(self) -> Iterator[None]:
         """Make the calls of `send_init` and `send_take` in this context wait together, at its end.
 
-        What they wrote is durable only then, so do not give away anything that was initialised before. Each
-        call must have sources of its own.
+        What they wrote is durable only then, so do not give away anything that was initialised
+        before. Each call must have sources of its own.
         """
         self._defers_wait = True
         try:
@@ -153,10 +153,10 @@ class Announcer:
         `grace_ms` is added to their timeouts. `epochs` has by source, where it is known, an epoch of the
         leader in which its log had all of these.
 
-        A part, the runs of one acker partition and topic, is sent when those before it of the same sources
-        are durable. So if the process dies in between, a prefix of each source's parts is initialised. Parts
-        of different sources are waited for together: some hundred sources would take as many round trips
-        otherwise.
+        A part, the runs of one acker partition and topic, is sent when those before it of the same
+        sources are durable. So if the process dies in between, a prefix of each source's parts is
+        initialised. Parts of different sources are waited for together: some hundred sources would
+        take as many round trips otherwise.
         """
         parts = self._init_parts(roots, specs)
         has_sent = False
@@ -314,7 +314,10 @@ class SightRequest(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What was seen of partitions, by `seen`; `waits` are those of which more will be known soon."""
+    """What was seen of partitions, by `seen`.
+
+    `waits` are those of which more will be known soon.
+    """
 
     seen: Mapping[TopicPartition, Sighting]
     waits: Collection[TopicPartition]

@@ -49,7 +49,10 @@ class WatchedClocks(NamedTuple):
         return self.here_ms if self.here_ms is not None and abs(self.here_ms) > SKEW_MS_MAX else 0
 
     def texts(self, now_ms: int) -> dict[str, str]:
-        """Return by owner a text about each clock that is wrong; `now_ms` is this machine's time."""
+        """Return by owner a text about each clock that is wrong.
+
+        `now_ms` is this machine's time.
+        """
         texts: dict[str, str] = {}
         if self.correction_ms:
             texts[OURS] = clocks_differ(self.correction_ms, now_ms)
@@ -69,8 +72,8 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
     # all that comes was appended behind this question, however long the client took to show it;
     # -1: this first poll has no record
     begin = Poll(begun_ms, wall_ms(), -1)
-    # by what the time of a record is: the broker's compares this clock with the broker's, a writer's
-    # with the writer's
+    # by what the time of a record is: the broker's compares
+    # this clock with the broker's, a writer's with the writer's
     polls = {TimestampType.APPENDED: [begin], TimestampType.CREATED: [begin]}
     with closing(log.reader(committed=False)) as reader:
         reader.assign(ends)

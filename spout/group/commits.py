@@ -177,7 +177,10 @@ class Committer:
         return {sources_by_place[place]: offset for place, offset in offsets_by_place.items()}
 
     def _fetch_epochs(self, specs: Iterable[SourceSpec]) -> dict[int, ReadTo]:
-        """Ask the broker for the leader epochs of commits; return by source the offset with its epoch."""
+        """Ask the broker for the leader epochs of commits.
+
+        Return by source the offset with its epoch.
+        """
         sources_by_place = {spec.place: spec.source for spec in specs}
         epochs_by_place = self._log.committed_epochs(self._group, sources_by_place)
         read_to: dict[int, ReadTo] = {}

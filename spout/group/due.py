@@ -1,7 +1,7 @@
 """The lost roots that wait for their replay, read from `_ack_due`.
 
-A replay worker puts a root *aside* if it can write neither its copy nor its dead letter, and tries it again
-each minute; an operator has to look at what is refused.
+A replay worker puts a root *aside* if it can write neither its copy nor its dead letter, and tries
+it again each minute; an operator has to look at what is refused.
 
 A root leaves the topic in the transaction that writes its copy or its dead letter. So once nothing of a group
 is in it, every copy is on the replay topic.
@@ -59,7 +59,8 @@ class DueReader(Generic[E]):
         self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
         self._cluster_id = log.cluster_id()
-        # what the records read so far mean together: roots that wait, pauses, progress of replay workers
+        # what the records read so far mean together: roots
+        # that wait, pauses, progress of replay workers
         self._fold = DueFold(read_entry, entries, on_newer=partial(_passed_over, log))
         places = [TopicPartition(topic, number) for number in range(partitions)]
         self._follower = Follower(
@@ -227,8 +228,8 @@ class DueWatch(DueReader[WaitingReplay]):
     def next_due_ms(self) -> int | None:
         """Return when the first root is due that waits for no operator, wall time; None: there is none.
 
-        Roots that were put aside, or whose input is paused, wait for one. It goes through all roots: call it
-        when one of them has changed.
+        Roots that were put aside, or whose input is paused, wait for one. It goes through all
+        roots: call it when one of them has changed.
         """
         pauses = self._fold.paused_by_partition()
         first_due_ms: int | None = None

@@ -120,7 +120,10 @@ class _TakeRound:
     def __init__(
         self, spec: PlannerSpec, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int
     ) -> None:
-        """Begin without an answer; `sources` has by source how it is taken, and `now_ms` is wall time."""
+        """Begin without an answer.
+
+        `sources` has by source how it is taken, and `now_ms` is wall time.
+        """
         self.name = name
         self.takes = tuple(sources[source] for source in sorted(sources))
         self.now = now
@@ -140,7 +143,10 @@ class _TakeRound:
             self.answered_at[partition] = offset
 
     def record_wait(self, now_ms: int) -> int:
-        """Return how long all answers have been waited for, ms; record when the first one has come."""
+        """Return how long all answers have been waited for, ms.
+
+        Record when the first one has come.
+        """
         waited_ms = self._waited.read(now_ms)
         if self._first_answer_ms is None and len(self.answers.missing) < self._partitions:
             self._first_answer_ms = waited_ms
@@ -592,8 +598,8 @@ class Opening:
     def _report_carried(self, histories: Mapping[int, SourceHistory]) -> None:
         """Report the inputs that begin at a commit of which the ackers have no history.
 
-        The commit was carried here from another cluster, say. Records below it that waited for a replay there
-        are left out here.
+        The commit was carried here from another cluster, say. Records below it that waited for a
+        replay there are left out here.
         """
         rewound = self._spec.rewind  # these begin where their user says
         fresh = [
@@ -631,7 +637,10 @@ class Opening:
         return takes
 
     def _take_over_or_raise(self, answers: Answers, now_ms: int) -> None:
-        """Take the group with a new session, if a refused restart may take over; else raise the refusal."""
+        """Take the group with a new session, if a refused restart may take over.
+
+        Else raise the refusal.
+        """
         spec = self._spec
         name = self._round.name
         owner = answers.owner

@@ -272,8 +272,9 @@ class Presence:
 
         0: it counts as gone already.
         """
-        # Where the ackers know of no owner, which is epoch 0, nobody is waited for: an acker shortens the log
-        # only below what it has read, so it would know the owner of a sign that is missing.
+        # Where the ackers know of no owner, which is epoch 0, nobody is waited for: an acker
+        # shortens the log only below what it has read, so it would know the owner of a sign that is
+        # missing.
         has_owner = bool(name.epoch)
         if has_owner and not self._has_read_earlier_signs:
             return SIGNS_EVERY_MS

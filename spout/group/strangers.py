@@ -170,7 +170,10 @@ class StrangerWatch:
             self._report("stranger_left_group", {"group": self._group, "why": "its commits go on"})
 
     def _report_strangers(self, refused: str, now_ms: int) -> None:
-        """Report who keeps our commits back, at once and then each minute; `refused` is as in `step`."""
+        """Report who keeps our commits back, at once and then each minute.
+
+        `refused` is as in `step`.
+        """
         names = members_text(self.strangers) or UNNAMED.format(shell_word(self._group))
         self._is_reported = True
         since_ms = self._report_times.record_wait(names, now_ms)

@@ -1,6 +1,7 @@
 """The state of a running session: its clock, and which positions are free, pending, or not journalled yet.
 
-A *sibling* is the process before of the same session; for some seconds after a restart both may be alive.
+A *sibling* is the process before of the same session; for some seconds after a restart both may be
+alive.
 
 Pure: the planner does the reading and writing.
 
@@ -81,7 +82,8 @@ class Sibling:
     def start_question(self, now_ms: int) -> list[int]:
         """Return the acker partitions that get the question for the session's clock now; it counts as sent.
 
-        None get it before the sibling is gone for certain, nor again before `REPEAT_MS` have passed.
+        None get it before the sibling is gone for certain, nor again before `REPEAT_MS` have
+        passed.
         """
         passed_ms = self._passed.read(now_ms)
         if passed_ms < SIBLING_MS:
@@ -92,7 +94,10 @@ class Sibling:
         return self._answers.missing
 
     def read(self, partition: int, taken: Taken) -> bool:
-        """Read an answer; if it was the last one, lift the clock to the other's. Return whether it was."""
+        """Read an answer; if it was the last one, lift the clock to the other's.
+
+        Return whether it was.
+        """
         if self._question_sent_ms is not None:
             self._answers.read(partition, taken)
         if self._answers.missing:
@@ -138,7 +143,10 @@ class Tenure:
         return not self.window.pending
 
     def restore(self, runs: Sequence[SourceRun], journal: Journal, now_ms: int) -> None:
-        """Add roots that an earlier process left pending; those not in the journal become `unjournalled`."""
+        """Add roots that an earlier process left pending.
+
+        Those not in the journal become `unjournalled`.
+        """
         self.window.restore(runs, now_ms)
         self._count_pending(runs)
         not_journalled = {source: mark.not_emitted() for source, mark in journal.sources.items()}
@@ -202,7 +210,10 @@ class Tenure:
             self.sibling = None
 
     def take_unjournalled(self) -> list[SourceRun]:
-        """Take out what is initialised, still pending and not journalled yet; the caller plans it now."""
+        """Take out what is initialised, still pending and not journalled yet.
+
+        The caller plans it now.
+        """
         runs = self.unjournalled
         self.unjournalled = []
         pending: list[SourceRun] = []

@@ -62,8 +62,8 @@ class Troubles:
             self._requested_ms = now_ms
             self.record_answers(self._log.bounds(Bound.END, self._text_by_place))
 
-        # A partition in trouble is news only when the trouble lasts. One that was reported is watched
-        # until it has gone on, since that is news, too.
+        # A partition in trouble is news only when the trouble lasts. One that
+        # was reported is watched until it has gone on, since that is news, too.
         watched = self._text_by_place.keys() | self._reported
         self._standing_watch.record_positions(
             {place: positions.get(place, UNKNOWN) for place in watched}, now_ms

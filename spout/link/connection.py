@@ -185,7 +185,10 @@ class Connection:
             self._reading.release()
 
     def _handle_all(self, handle: Callable[[bytes], None]) -> None:
-        """Read until nothing more has arrived; handle each frame. `EOFError`: the other end has closed."""
+        """Read until nothing more has arrived; handle each frame.
+
+        `EOFError`: the other end has closed.
+        """
         is_open = True
         while is_open:
             try:
@@ -236,7 +239,10 @@ class Connection:
 
 
 def _is_ready(end: socket.socket, event: int, wait_ms: int) -> bool:
-    """Wait at most `wait_ms`; return whether a socket is ready to read or write; `event` is one of poll()."""
+    """Wait at most `wait_ms`; return whether a socket is ready to read or write.
+
+    `event` is one of poll().
+    """
     if end.fileno() < 0:
         raise ConnectionResetError("the connection is closed")
     poll = select.poll()  # not select(), which takes no descriptor beyond the first 1,024 of a process

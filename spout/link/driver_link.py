@@ -1,9 +1,9 @@
 """The planning process's end: what it knows of the driver, and what it tells it.
 
-A thread keeps the connection: it connects, handles what arrives, and connects again when the driver has
-closed it. The driver's *state* holds until the driver says something else, also while there is no connection.
-A callback of Spark first handles what has arrived until then (`catch_up`). So what the driver did before
-Spark called is known, as if it were in a file.
+A thread keeps the connection: it connects, handles what arrives, and connects again when the driver
+has closed it. The driver's *state* holds until the driver says something else, also while there is
+no connection. A callback of Spark first handles what has arrived until then (`catch_up`). So what
+the driver did before Spark called is known, as if it were in a file.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
 """
@@ -131,8 +131,8 @@ class DriverLink:
     def catch_up(self) -> None:
         """Handle what the driver has said until now.
 
-        If the connection has ended, the thread makes another one, over which the driver says all again: so
-        there is a second try.
+        If the connection has ended, the thread makes another one, over which the driver says all
+        again: so there is a second try.
         """
         if not self._handle_arrived():
             self._handle_arrived()
@@ -302,7 +302,10 @@ class DriverLink:
                 self._mark.unlink(missing_ok=True)
 
     def _set_own_state(self, state: PlannerState) -> None:
-        """Change this process's state, and send it; a driver that is away gets it when it is there again."""
+        """Change this process's state, and send it.
+
+        A driver that is away gets it when it is there again.
+        """
         with self._changed:
             if state == self._own_state:
                 return
@@ -341,7 +344,10 @@ class DriverLink:
             _LOGGER.warning("driver_has_gone group=%s: %s; what it said last holds", self.group, error)
 
     def _connect_and_listen(self, address: DriverAddress) -> None:
-        """Connect, tell this process's state, and handle what arrives; an error ends the connection."""
+        """Connect, tell this process's state, and handle what arrives.
+
+        An error ends the connection.
+        """
         connection = connect(address.folder)
         try:
             self._greet(connection, address.key)

@@ -94,7 +94,10 @@ class DriverSocket:
             ) from error
 
     def _listen(self, listener: ListeningSocket) -> None:
-        """Accept connections until the application is over; in the thread. Then end those that are open."""
+        """Accept connections until the application is over; in the thread.
+
+        Then end those that are open.
+        """
         leave_sigint_to_the_main_thread()
         pause = threading.Event()
         try:
@@ -120,7 +123,10 @@ class DriverSocket:
                 connection.end()
 
     def _log_trouble(self, error: Exception) -> None:
-        """Log why nobody can connect, once for each reason; a missing folder is none, it comes again."""
+        """Log why nobody can connect, once for each reason.
+
+        A missing folder is no reason: it comes again.
+        """
         text = "" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
         if text and text != self._logged_trouble:  # once, and not ten times a second
             _LOGGER.warning("planning_processes_cannot_connect: %s", text)
@@ -150,7 +156,10 @@ class DriverSocket:
         connection.close()
 
     def _serve(self, connection: Connection) -> None:
-        """Handle the messages of a connection until it ends, and close it; in a thread of its own."""
+        """Handle the messages of a connection until it ends, and close it.
+
+        It runs in a thread of its own.
+        """
         leave_sigint_to_the_main_thread()
         try:
             self._handle_messages(connection)

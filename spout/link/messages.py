@@ -140,8 +140,8 @@ _KINDS: Final[Mapping[type[Message], str]] = {
 def to_frame(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
     """Return a message as bytes.
 
-    If a batch has more roots than `bytes_max` can name, the message says that it is unknown which are acked,
-    and which are held; of the damaged runs the first is named in any case.
+    If a batch has more roots than `bytes_max` can name, the message says that it is unknown which
+    are acked, and which are held; of the damaged runs the first is named in any case.
     """
     fields: dict[str, object] = {"kind": _KINDS[type(message)]}
     if not isinstance(message, BatchPublished):

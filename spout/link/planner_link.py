@@ -1,8 +1,9 @@
 """The driver's end: what it tells the planning processes of one stream, and what they ask.
 
-A stream may have two planning processes for a moment: Spark has started another one, and the one before has
-not ended yet. Each gets the driver's state and the last published batches when it connects, and whatever
-changes then. A process is named by the id that it has drawn (`Hello.process`).
+A stream may have two planning processes for a moment: Spark has started another one, and the one
+before has not ended yet. Each gets the driver's state and the last published batches when it
+connects, and whatever changes then. A process is named by the id that it has drawn
+(`Hello.process`).
 
 Source: docs/design/protocol.md, sections 5.1 ("Planning") and 5.2 ("The ledger that is published").
 """
@@ -86,7 +87,10 @@ class PlannerLink:
     """
 
     def __init__(self, folder: Path, stream: str, group: str = "") -> None:
-        """Begin without a connection; `folder` is the application's, `stream` the id of the stream."""
+        """Begin without a connection.
+
+        `folder` is the application's, `stream` the id of the stream.
+        """
         self.mark = mark_path(folder, stream)
         self.status_path = folder / f"{stream}.status.json"
         self.group = group
@@ -212,7 +216,10 @@ class PlannerLink:
             ]
 
     def grant_epoch(self, question: EpochQuestion) -> None:
-        """Open the store for a planning process, and answer it; it takes as long as the store does."""
+        """Open the store for a planning process, and answer it.
+
+        It takes as long as the store does.
+        """
         grant = _Grant(not_granted="the driver has ended the attempt; see its log")
         try:
             grant = self._open_for(question.epoch_min)
@@ -224,7 +231,10 @@ class PlannerLink:
             self._send_state_to_all()
 
     def _open_for(self, epoch_min: int) -> _Grant:
-        """Open the store, and return what it grants. Raises `WindhoverError`: it cannot be opened."""
+        """Open the store, and return what it grants.
+
+        Raises `WindhoverError`: it cannot be opened.
+        """
         if self._open_store is None:
             raise Unreachable("the driver has no store for this stream")
         return _Grant(epoch=self._open_store(epoch_min))
@@ -259,7 +269,10 @@ class PlannerLink:
             connection.send(lambda: self._published_frame_by_session.get(session, b""))
 
     def _state_frame(self, connection: Connection) -> bytes:
-        """Return the driver's state for one planning process; empty: it has gone, or gets it later."""
+        """Return the driver's state for one planning process.
+
+        Empty: it has gone, or gets it later.
+        """
         with self._lock:
             receiver = self._process_by_connection.get(connection)
             if receiver is None or not receiver.knows_batches:
@@ -281,7 +294,10 @@ class PlannerLink:
     # -- what the planning processes say
 
     def attach(self, connection: Connection, process: str) -> None:
-        """Send a planning process that has connected all batches and the state; later, what changes."""
+        """Send a planning process that has connected all batches and the state.
+
+        Later it gets what changes.
+        """
         receiver = _PlanningProcess(process)
         with self._lock:
             self._process_by_connection[connection] = receiver
@@ -300,7 +316,10 @@ class PlannerLink:
             self._send_state_to_all()
 
     def handle_frame(self, connection: Connection, frame: bytes) -> None:
-        """Keep what a planning process says; `ValueError`: the frame is no message of such a process."""
+        """Keep what a planning process says.
+
+        `ValueError`: the frame is no message of such a process.
+        """
         state = from_frame(frame)
         if not isinstance(state, PlannerState):
             raise ValueError(f"a planning process says {type(state).__name__}")

@@ -1,6 +1,7 @@
 """Plans micro-batches of one tenure: chooses ranges, makes their Init durable, and journals them.
 
-A *tenure* is the time in which this process owns the group. These words of `spout.planning` come again:
+A *tenure* is the time in which this process owns the group. These words of `spout.planning` come
+again:
 
 * a *portion* is what a batch takes: `ranges` that tasks read, and *holes*, long empty stretches that no task
   reads. Holes are initialised with the ranges, and reported as absent at once;
@@ -135,7 +136,8 @@ class Batches:
         offsets beyond which sources are not read, or `UNKNOWN_TARGET`.
         """
         self._order = order
-        # These three are of the batch that is planned now. By source: the turn of an ordered partition,
+        # These three are of the batch that is planned now.
+        # By source: the turn of an ordered partition,
         self._turn_by_source: dict[int, Turn] = {}
         # the position behind its gap, which goes before all else of it,
         self._gap_end_by_source: Mapping[int, int] = {}
@@ -277,7 +279,10 @@ class Batches:
             self.end_last_batch(now_ms)
 
     def end_last_batch(self, now_ms: int) -> None:
-        """End the time of the last batch, unless that was done; report it if it took half the timeout."""
+        """End the time of the last batch, unless that was done.
+
+        Report it if it took half the timeout.
+        """
         took_ms = self.pace.end_batch(now_ms)
         if took_ms is not None:
             self.took_ms = took_ms
@@ -298,9 +303,10 @@ class Batches:
     def is_all_planned(self, *, replay: bool) -> bool:
         """Return whether all that is in the logs was planned: of the inputs, or of their replay topics.
 
-        False also if a partition is in trouble: nobody knows its end. Of replay topics a copy counts whose
-        transaction is open for readers. The end of its wait, a tombstone on another partition, may be visible
-        already, since each partition of a transaction has a marker of its own.
+        False also if a partition is in trouble: nobody knows its end. Of replay topics a copy
+        counts whose transaction is open for readers. The end of its wait, a tombstone on another
+        partition, may be visible already, since each partition of a transaction has a marker of its
+        own.
         """
         sources = [source for source, spec in self._specs.items() if spec.is_replay == replay]
         ends = self._offsets(sources, self._log, Bound.END) if replay else self._readable_ends(sources)
@@ -316,8 +322,8 @@ class Batches:
     def _take_leftover(self) -> tuple[Portion, Portion]:
         """Take the leftover of the tenure; return it, and the copies that were chosen of ordered partitions.
 
-        What of the leftover has to wait for a later batch stays with the tenure. Where inputs are ordered
-        this sets which partitions have their turn, and where their gaps end.
+        What of the leftover has to wait for a later batch stays with the tenure. Where inputs are
+        ordered this sets which partitions have their turn, and where their gaps end.
         """
         runs = self._tenure.take_unjournalled()
         if self._order is None:
@@ -343,8 +349,9 @@ class Batches:
     def _find_gap_ends(self, runs: Iterable[SourceRun]) -> dict[int, int]:
         """Return, by ordered partition with a gap, the position behind what has to be planned first of it.
 
-        `runs` is the leftover. A run with free positions below it waits for the next batch: they go first.
-        Without such a run, free positions below what was initialised go before all behind that.
+        `runs` is the leftover. A run with free positions below it waits for the next batch: they go
+        first. Without such a run, free positions below what was initialised go before all behind
+        that.
         """
         last_start_by_source: dict[int, int] = {}
         for source, start, _ in runs:
@@ -360,7 +367,10 @@ class Batches:
         return gap_end_by_source
 
     def _end_of_run_or_gap(self, run: SourceRun) -> int:
-        """Return where the gap of a run's source ends; the run's own end if the source has no gap."""
+        """Return where the gap of a run's source ends.
+
+        It is the run's own end if the source has no gap.
+        """
         return self._gap_end_by_source.get(run.source, run.end)
 
     def _free_count_below(self, source: int, position: int) -> int:
@@ -370,8 +380,8 @@ class Batches:
     def _choose_copies(self, leftover_count: Mapping[int, int]) -> Portion:
         """Return all copies of the ordered partitions that have their turn.
 
-        `leftover_count` has by source how many positions of the leftover there are.
-        A partition whose copies cannot be taken loses its turn: it is removed from `_turn_by_source`.
+        `leftover_count` has by source how many positions of the leftover there are. A partition
+        whose copies cannot be taken loses its turn: it is removed from `_turn_by_source`.
 
         A partition waits where there is no room for all of its copies, unless nothing of the input is
         pending: then there will be no more room than now. Of copies no more are out than `blocked_max`, but
@@ -436,7 +446,8 @@ class Batches:
     def _choose(self, limit: int | None, leftover_count: int, copies: Portion) -> _Choice:
         """Choose what is free beside `leftover_count` records, within `limit` and the pace.
 
-        All `copies` of ordered partitions are in the choice; those that are too many will be blocked.
+        All `copies` of ordered partitions are in the choice; those that are too many will be
+        blocked.
         """
         # 1. how much room there is; None: any number of records
         limits = [records for records in (limit, self.pace.allowed()) if records is not None]
@@ -478,10 +489,14 @@ class Batches:
         return _Free(runs, gone=passed, unreadable=free.keys() - starts.keys())
 
     def _free_runs(self, ends: Mapping[int, int]) -> dict[int, Sequence[PositionRun]]:
-        """Return by source the free positions of those that take part; `ends` are offsets, by source."""
+        """Return by source the free positions of those that take part.
+
+        `ends` are offsets, by source.
+        """
         free: dict[int, Sequence[PositionRun]] = {}
         for source, end in ends.items():
-            # ordered partitions without a turn take no part; of the others the copies are chosen already
+            # ordered partitions without a turn take no part;
+            # of the others the copies are chosen already
             if self._has_no_turn(source) or (self._is_ordered(source) and self._specs[source].is_replay):
                 continue
             cursor = self._tenure.cursors[source]
@@ -497,7 +512,10 @@ class Batches:
         return self._room_by_input({})[input_id]
 
     def _room_by_input(self, copy_counts: Mapping[int, int]) -> dict[int, int]:
-        """Return by input how many more records may be pending; `copy_counts` of sources will be, too."""
+        """Return by input how many more records may be pending.
+
+        Besides what is pending now, `copy_counts` of each source will be.
+        """
         pending = Counter[int]()
         for source, spec in self._specs.items():
             pending[spec.input.id] += self._tenure.window.records_of(source)
@@ -528,9 +546,9 @@ class Batches:
     def _readable_ends(self, sources: Sequence[int]) -> dict[int, int]:
         """Return by source the offset up to which it can be read now: its last stable offset.
 
-        Those in trouble are missing, and those whose logs were cut, which begin a new generation. Where the
-        query stops at targets, the offset is no higher than the target. Raises `Disagreement`: a log was cut,
-        and its input does not go on after that.
+        Those in trouble are missing, and those whose logs were cut, which begin a new generation.
+        Where the query stops at targets, the offset is no higher than the target. Raises
+        `Disagreement`: a log was cut, and its input does not go on after that.
         """
         answers = self._bounds(sources, self._reach, Bound.STABLE_END)
         ends = self._offsets_by_source(sources, answers)
@@ -630,12 +648,18 @@ class Batches:
         self._report("log_was_cut", fields)
 
     def _offsets(self, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
-        """Return by source where its log begins or ends, an offset; partitions in trouble are missing."""
+        """Return by source where its log begins or ends, an offset.
+
+        Partitions in trouble are missing.
+        """
         sources = list(sources)
         return self._offsets_by_source(sources, self._bounds(sources, reach, bound))
 
     def _bounds(self, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
-        """Ask where logs of sources begin or end; record the partitions in trouble; return the answers."""
+        """Ask where logs of sources begin or end; record the partitions in trouble.
+
+        Return the answers.
+        """
         answers = reach.bounds(bound, [self._specs[source].place for source in sources])
         self._troubles.record_answers(answers)
         return answers
@@ -652,9 +676,9 @@ class Batches:
     def _epochs_without(self, copies: Collection[int]) -> dict[int, int]:
         """Return by source the leader epoch in which its log had all that is planned now; without `copies`.
 
-        Ends and epochs come in one answer, except for the `copies` of ordered partitions: these were chosen
-        up to an earlier end. Perhaps a later leader wrote some of them: with this epoch they would be taken
-        for other records.
+        Ends and epochs come in one answer, except for the `copies` of ordered partitions: these
+        were chosen up to an earlier end. Perhaps a later leader wrote some of them: with this epoch
+        they would be taken for other records.
         """
         return {
             source: cursor.leader_epoch
@@ -667,8 +691,8 @@ class Batches:
     ) -> tuple[Portion, _Choice, Mapping[int, int]]:
         """Leave out partitions that cannot be read now; return both without them, and where logs begin.
 
-        Their leftover goes back to the tenure, for a later batch. In an ordered partition neither copies nor
-        new records go without the others. The starts are offsets, by source.
+        Their leftover goes back to the tenure, for a later batch. In an ordered partition neither
+        copies nor new records go without the others. The starts are offsets, by source.
         """
         sources = leftover.sources | choice.copies.sources
         log_starts = self._offsets(sources, self._reach, Bound.START)
@@ -685,7 +709,10 @@ class Batches:
         return leftover.without(left_out), choice.without(left_out), log_starts
 
     def _without_lost(self, run: SourceRun) -> SourceRun:
-        """Return the part of a run that is still in its log, where that was cut; the run if it was not."""
+        """Return the part of a run that is still in its log, where that was cut.
+
+        It is the whole run if the log was not cut.
+        """
         new_start = self.begins_again.get(run.source)
         if new_start is None or generation_of(run.start) == generation_of(new_start):
             return run
@@ -726,7 +753,10 @@ class Batches:
             self._report("records_left_the_log", fields)
 
     def _report_absent(self, runs: Sequence[SourceRun], now: int) -> None:
-        """Report to the ackers that the log has no records at some positions; without any nothing is sent."""
+        """Report to the ackers that the log has no records at some positions.
+
+        Without any nothing is sent.
+        """
         if not runs:
             return
         self._absent_seq += 1
@@ -738,8 +768,8 @@ class Batches:
 def _without_gone(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[SourceRun]:
     """Return runs without those of `gone`, each of which begins where one of `runs` does.
 
-    A log loses its lowest offsets, so what is gone is the beginning of a run: of [5, 20) and gone [5, 9) it
-    leaves [9, 20).
+    A log loses its lowest offsets, so what is gone is the beginning of a run: of [5, 20) and gone
+    [5, 9) it leaves [9, 20).
     """
     gone_to = {(run.source, run.start): run.end for run in gone}
     remaining: list[SourceRun] = []
@@ -763,7 +793,8 @@ def _records_by_source(ranges: Iterable[SourceRun], empty: Iterable[SourceRun]) 
 def _copies_max(copy_counts: Counter[int], granted_copies: int) -> int | None:
     """Return how many copies of each ordered partition may go to bolts; None: all of them.
 
-    `copy_counts` has by source how many copies the batch has; there is room for `granted_copies` of them.
+    `copy_counts` has by source how many copies the batch has; there is room for `granted_copies` of
+    them.
     """
     if copy_counts.total() <= granted_copies:
         return None

@@ -1,8 +1,9 @@
 """Chooses what a batch takes of each source, within limits that count records.
 
-Where all that there is fits, all of it is taken, without looking. Where a limit binds, the next positions of
-each source are looked at (`spout.group.announce.Sight`): a source with fewer records than positions leaves
-the rest of its share of the room to the others. A *sighting* says which positions were seen to hold a record.
+Where all that there is fits, all of it is taken, without looking. Where a limit binds, the next
+positions of each source are looked at (`spout.group.announce.Sight`): a source with fewer records
+than positions leaves the rest of its share of the room to the others. A *sighting* says which
+positions were seen to hold a record.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
 """
@@ -40,7 +41,10 @@ class SourceSight:
         self._sight = context.sight
 
     def look_ahead(self, needs: Mapping[int, SourceNeed]) -> tuple[dict[int, Sighting], set[int]]:
-        """Look at what comes next of sources; return what is seen, and of which more will be known soon."""
+        """Look at what comes next of sources.
+
+        Return what is seen, and of which more will be known soon.
+        """
         seen: dict[int, Sighting] = {}
         awaited: set[int] = set()
         if not needs:
@@ -70,7 +74,10 @@ class SourceSight:
         return Supply(source, runs, sightings.get(source))
 
     def fetch_ahead(self, nexts: Mapping[int, int]) -> None:
-        """Begin to fetch sources from these positions on, for a later look; see `Sight.fetch_ahead`."""
+        """Begin to fetch sources from these positions on, for a later look.
+
+        See `Sight.fetch_ahead`.
+        """
         next_offsets = {self._specs[source].place: offset_of(position) for source, position in nexts.items()}
         self._sight.fetch_ahead(next_offsets)
 

@@ -14,8 +14,8 @@ less                      the log was cut: an error, or with `on_data_loss: skip
 nothing yet               the source takes no part until it is known; others do
 ========================  ==========================================================================
 
-What is kept without an epoch, by former versions, is not compared; the first answer gives it one. A `ReadTo`
-is what is kept: an offset, and an epoch of the leader whose log had all below it.
+What is kept without an epoch, by former versions, is not compared; the first answer gives it one. A
+`ReadTo` is what is kept: an offset, and an epoch of the leader whose log had all below it.
 
 Source: docs/design/protocol.md, section 5.1, "A log that was cut".
 """
@@ -164,7 +164,8 @@ def kept_by(
 ) -> dict[int, ReadTo]:
     """Return by source what was kept of it: in the journal, else with the group's `committed` offsets.
 
-    A journal of another generation does not count: who rewound the group has decided where it goes on.
+    A journal of another generation does not count: who rewound the group has decided where it goes
+    on.
     """
     read_to_by_source = dict(committed)
     for source, mark in journal.sources.items():

@@ -17,8 +17,8 @@ process runs, the wait would last for ever. So each wait has a limit, and an err
 * A root that is due, and is not replayed for as long as the broker may be away, has no replay worker:
   `Unreachable`.
 
-An error is raised only when nothing else is left to do. Every wait is reported each minute. An input *stands*
-while its lost roots wait for an operator: it is paused, or they were put aside.
+An error is raised only when nothing else is left to do. Every wait is reported each minute. An
+input *stands* while its lost roots wait for an operator: it is paused, or they were put aside.
 
 Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, D901 to D905.
 """
@@ -93,8 +93,8 @@ class Draining:
         self._state = state
         self._verdicts = verdicts
         self._due: DueWatch | None = None  # the lost roots that wait; None: nobody has asked yet
-        # by verdict partition: the offset behind the last verdict of a root that a process before lost;
-        # None: not read yet
+        # by verdict partition: the offset behind the last verdict
+        # of a root that a process before lost; None: not read yet
         self._lost_before_start: dict[int, int] | None = None
         # as long as a query waits until what it writes is durable
         self._patience_ms = longest_unreachable_ms(context.spec.inputs)

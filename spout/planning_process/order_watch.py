@@ -83,8 +83,8 @@ def _places_of_keys(
 class OrderWatch:
     """Decides, batch by batch, how the partitions of ordered inputs go on.
 
-    By ``topic/partition``, `why` has what partitions wait for, and `blocked` how many records each blocks.
-    The *line* of a record is a hash of its key: records of one line are kept in order.
+    By ``topic/partition``, `why` has what partitions wait for, and `blocked` how many records each
+    blocks. The *line* of a record is a hash of its key: records of one line are kept in order.
     """
 
     def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
@@ -164,7 +164,8 @@ class OrderWatch:
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Read what waits; return by source the turn of each ordered partition that has one.
 
-        A partition that waits for something under way has none. Keeps in `why` what partitions wait for.
+        A partition that waits for something under way has none. Keeps in `why` what partitions wait
+        for.
 
         `planned` has by source how many pending roots are still to be emitted. Raises `Unreachable`, or
         `UnknownVersion` if a newer replay worker wrote to `_ack_due`.
@@ -230,8 +231,8 @@ class OrderWatch:
     ) -> tuple[dict[int, Turn], dict[int, str]]:
         """Read what waits of some partitions; return their turns, and why others of them have none.
 
-        Of their pending roots it is `known` what becomes of them. Both answers are by source. The steps are
-        those of the module's list.
+        Of their pending roots it is `known` what becomes of them. Both answers are by source. The
+        steps are those of the module's list.
         """
         # step 2
         due = self._due_entries()
@@ -255,7 +256,8 @@ class OrderWatch:
             if turn is None:
                 why[source] = f"{UNKNOWN}keys of records that wait are being read"
             elif planned.get(source) or planned.get(copies_source(source)):
-                # what a process before has initialised may time out in this batch: nothing new may pass it
+                # what a process before has initialised may time
+                # out in this batch: nothing new may pass it
                 turns[source] = turn._replace(new_max=0)
             else:
                 turns[source] = turn
@@ -312,8 +314,8 @@ class OrderWatch:
     def _not_taken_over(self, source: int) -> str:
         """Return the verdict partitions in which no replay worker has read all verdicts that lost a root.
 
-        Only roots of this source count, and none that the driver named: it is known what becomes of them.
-        Empty: there is no such partition.
+        Only roots of this source count, and none that the driver named: it is known what becomes of
+        them. Empty: there is no such partition.
         """
         # by verdict partition: behind the last verdict that lost a root, and behind the answer to our Take
         lost_below = dict(self._lost_below.get(source, {}))
@@ -358,8 +360,8 @@ class OrderWatch:
     def _fetch_lines(self, places: Mapping[RecordPlace, RecordPlace]) -> None:
         """Fetch the keys of records that wait, and keep their lines: each once, `FETCH_MAX` in a call.
 
-        `places` has for each origin where to read: a copy is still there when the source topic was compacted.
-        What is not in `places` is forgotten.
+        `places` has for each origin where to read: a copy is still there when the source topic was
+        compacted. What is not in `places` is forgotten.
         """
         self._line_by_origin = {
             origin: line for origin, line in self._line_by_origin.items() if origin in places
@@ -401,7 +403,10 @@ class OrderWatch:
         return turn._replace(new_max=min(turn.new_max, self._ordered_room.of(spec.source)))
 
     def _count_unread_copies(self, spec: SourceSpec, room: int) -> int:
-        """Return how many copies of a partition are not planned yet, at most; exactly, if over `room`."""
+        """Return how many copies of a partition are not planned yet, at most.
+
+        The number is exact if it is over `room`.
+        """
         copies = copies_source(spec.source)
         cursor = self._tenure.cursors[copies]
         free = cursor.free_runs(cursor.position_of(self._stable_ends[self._copies_place(spec.source)]))
@@ -412,7 +417,10 @@ class OrderWatch:
         return self._sight.supply(copies, free).count
 
     def _report_waits(self, specs: Mapping[int, SourceSpec], why: Mapping[int, str]) -> None:
-        """Keep what partitions wait for; report those that begin to wait for records or room, or go on."""
+        """Keep what partitions wait for.
+
+        Report those that begin to wait for records or room, or go on.
+        """
         self.why = {str(specs[source]): text for source, text in why.items() if text}
         for source, text in why.items():
             if text.startswith(UNKNOWN):

@@ -5,9 +5,9 @@
 3. `step` all the while: verdicts settle the window, ticks move the clock where roots are open, new partitions
    are added, and the prefix of what is settled is committed.
 
-The states of the session, and what can happen in each, stand in `spout.group.session_state`. A batch is
-*under way* from its planning until the driver has *published* it: until what it acked and failed is durable.
-A partition *stands* while it has no leader, or nothing of it arrives.
+The states of the session, and what can happen in each, stand in `spout.group.session_state`. A
+batch is *under way* from its planning until the driver has *published* it: until what it acked and
+failed is durable. A partition *stands* while it has no leader, or nothing of it arrives.
 
 Single-threaded; time is an argument. `poll` may run beside the other calls, `wait_for_records` beside `poll`
 and `step`.
@@ -142,7 +142,8 @@ class Planner:
         self._new_id = new_id
         self._who = who
         self._writes_exactly_once = False
-        # the offset behind the batch that is not published; it counts only if the query writes exactly once
+        # the offset behind the batch that is not published;
+        # it counts only if the query writes exactly once
         self._unpublished: Journal | None = None
         self._publication_wait = LongWait()
         self._on_verdicts = on_verdicts
@@ -249,8 +250,8 @@ class Planner:
         self._context.sources.update(sources)
         checked = list(sources.values())
         if spec.take_over:
-            # who takes over may go on in a generation that a reset began, which the journal does not know;
-            # only what is read again has to be as before
+            # who takes over may go on in a generation that a reset began, which the
+            # journal does not know; only what is read again has to be as before
             read_again = {run.source for run in journal.ranges if runs_again}
             checked = [source_spec for source_spec in checked if source_spec.source in read_again]
         check_journal(checked, journal, tracked=self._is_tracked)
@@ -385,7 +386,8 @@ class Planner:
         owned = self._require_owned()
         self._record_request()
         if self._writes_exactly_once:
-            # before the first root is initialised; an error ends the process with a clock that stands
+            # before the first root is initialised; an error
+            # ends the process with a clock that stands
             owned.tenure.stop_clock(now_ms)
         end = owned.batches.plan(start, limit, now_ms, tasks)
         if end != start and end.ranges:  # of a batch without records nothing is published
@@ -412,7 +414,10 @@ class Planner:
         return self._group.state.under_way
 
     def record_held_roots(self, held: Sequence[SourceRun] | None) -> None:
-        """Record that the batch under way is published, and what of it Spark's state holds; None: unknown."""
+        """Record that the batch under way is published, and what of it Spark's state holds.
+
+        None: unknown.
+        """
         state = self._require_owned().state
         if state is not None:
             state.end_batch(held)
@@ -430,7 +435,10 @@ class Planner:
         return True
 
     def compare_logs(self, now_ms: int) -> bool:
-        """Compare the logs with what was read of them; see `Batches.compare_logs`. Only when `is_ready`."""
+        """Compare the logs with what was read of them; see `Batches.compare_logs`.
+
+        Only when `is_ready`.
+        """
         return self._require_owned().batches.compare_logs(now_ms)
 
     def record_publication(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
@@ -732,7 +740,8 @@ class Planner:
         tenure, committer = owned.tenure, owned.committer
         has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)
         now = tenure.advance_clock(now_ms)
-        # 1. to the ackers: a tick, a sign of life, a question; outside [0, every) also if the clock was set
+        # 1. to the ackers: a tick, a sign of life, a question;
+        # outside [0, every) also if the clock was set
         is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS
         partitions = tenure.ticked_partitions()
         announcer = self._context.announcer
@@ -742,7 +751,8 @@ class Planner:
                 tenure.clock.record_sent()
                 announcer.send_tick(tenure.name, now, partitions, now_ms)
             if not has_left and not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:
-                # without open roots a tick is only a sign of life: the clock that it has stands still
+                # without open roots a tick is only a sign of
+                # life: the clock that it has stands still
                 self._signed_ms = now_ms
                 announcer.send_tick(tenure.name, now, (SIGNS_AT,), now_ms)
             if tenure.sibling is not None:

@@ -77,7 +77,8 @@ class _View:
     def leads_to(self, offset: int) -> bool:
         """Return whether it shows an offset, or will once its reader has come there.
 
-        A blank one, whose reader is on its way through a hole, leads to all offsets behind its start.
+        A blank one, whose reader is on its way through a hole, leads to all offsets behind its
+        start.
         """
         return self.start <= offset <= self.to or (self.start <= offset and self.is_blank)
 
@@ -102,7 +103,10 @@ class _View:
         return records >= SAMPLE_MIN and (size - records) * SPARSE_SHARE <= size
 
     def add(self, offsets: Sequence[int], position: int) -> bool:
-        """Add the records that were read up to the reader's position; return whether that has moved on."""
+        """Add the records that were read up to the reader's position.
+
+        Return whether that has moved on.
+        """
         has_moved = position > self.to
         if has_moved:
             self.misses = 0
@@ -163,7 +167,10 @@ class Scout:
         self._reader = None
 
     def _rest(self) -> None:
-        """Look at nothing in the next plannings: the broker does not answer, say; read tasks report that."""
+        """Look at nothing in the next plannings: the broker does not answer, say.
+
+        Read tasks report that.
+        """
         self.close()
         self._rests_left = PATIENCE
 
@@ -187,7 +194,8 @@ class Scout:
     def _read_until_known(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
         """Read until enough is known of partitions, or it takes too long.
 
-        Return those to wait for, from which nothing came: planning leaves them out, `PATIENCE` times at most.
+        Return those to wait for, from which nothing came: planning leaves them out, `PATIENCE`
+        times at most.
         """
         waited_ms = 0
         records_left = RECORDS_MAX
@@ -217,7 +225,10 @@ class Scout:
         return WAIT_MS if is_first_wait or has_nothing_else else POLL_MS
 
     def _read(self, reader: OffsetReader, records_max: int, wait_ms: int) -> int:
-        """Read once into the assigned views; return how many records came, 1 at least if anything is new."""
+        """Read once into the assigned views.
+
+        Return how many records came, 1 at least if anything is new.
+        """
         views = self._assigned
         try:
             offsets = reader.offsets(wait_ms, records_max)

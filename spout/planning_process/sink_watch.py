@@ -36,11 +36,11 @@ def damage_cure(start: int, end: int, why: str) -> str:
 class SinkWatch:
     """Whether the sink still owes the last batch that this process has planned.
 
-    A tracked stream that is written past `spout.sink` is never acked: all of its roots would time out and
-    come again until they are dead letters, and no error would say why. When Spark asks for the next batch,
-    the sink has returned, so the message of this one is there. A *follower*, the driver's thread that
-    publishes for sinks of Spark's own, may take `late_ms`. A batch without positions, or of an earlier
-    process, owes none.
+    A tracked stream that is written past `spout.sink` is never acked: all of its roots would time
+    out and come again until they are dead letters, and no error would say why. When Spark asks for
+    the next batch, the sink has returned, so the message of this one is there. A *follower*, the
+    driver's thread that publishes for sinks of Spark's own, may take `late_ms`. A batch without
+    positions, or of an earlier process, owes none.
 
     Attributes:
         not_acked: which roots of the last batch are not acked by its publication; None: unknown.
@@ -85,7 +85,10 @@ class SinkWatch:
         return TrackingError(failure) if failure else None
 
     def damage(self) -> Damaged | None:
-        """Return the error that ends the query behind a batch with an unreadable part; None: it has none."""
+        """Return the error that ends the query behind a batch with an unreadable part.
+
+        None: it has none.
+        """
         if not self.damaged:
             return None
         run, *others = self.damaged

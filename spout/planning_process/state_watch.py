@@ -59,7 +59,10 @@ class StateWatch:
         self._held = tenure.window.pending_roots() - not_published
 
     def begin_batch(self, end: Journal) -> None:
-        """Begin to reset the timeouts of the batch that ends at an offset; without roots it needs none."""
+        """Begin to reset the timeouts of the batch that ends at an offset.
+
+        Without roots it needs none.
+        """
         if end.ranges:
             self.under_way, self._reset_ms = end, end.now
 

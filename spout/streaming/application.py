@@ -179,7 +179,10 @@ class OwnFolder(TemporaryDirectory[str]):
     """
 
     def __init__(self, prefix: str) -> None:
-        """Make the folder, and remove those of processes that have ended; `prefix` begins their names."""
+        """Make the folder, and remove those of processes that have ended.
+
+        `prefix` begins their names.
+        """
         _remove_orphans(prefix)
         super().__init__(prefix=prefix)
         self._is_owner = True  # not of a process that was forked since
@@ -287,7 +290,10 @@ class Application:
         return self._socket.address
 
     def link(self, stream: Stream) -> PlannerLink:
-        """Return the link between this driver and the planning processes of a stream; make it, if need be."""
+        """Return the link between this driver and the planning processes of a stream.
+
+        Make it, if need be.
+        """
         link = self._links.get(stream.id)
         if link is None:
             new_link = PlannerLink(self.sink_folder, stream.id, stream.group)

@@ -260,7 +260,8 @@ class Together:
         if self._consumer is not None and self._settings == settings:
             return self._consumer
         if self._consumer is not None:
-            # dropped before the new one is made: that may fail, and a closed one is never used again
+            # dropped before the new one is made: that may
+            # fail, and a closed one is never used again
             self._drop_consumer(self._consumer)
         client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         consumer: Consumer = client.make_client(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
@@ -634,7 +635,10 @@ class RangeReader:
         return records, end_offset
 
     def _record_trouble(self, error: KafkaError) -> None:
-        """Record that the next offset is lost or damaged; raise any other error that concerns this reader."""
+        """Record that the next offset is lost or damaged.
+
+        Raise any other error that concerns this reader.
+        """
         code = error.code()
         if code in DAMAGE:
             self._damage = error

@@ -64,7 +64,10 @@ class MapTask:
                 add_report(self.ledger, self.stream, replace(run.report(), received=received_marks))
 
     def _split(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
-        """Return the rows without the hidden column of anchors, and these; None: nothing is tracked."""
+        """Return the rows without the hidden column of anchors, and these.
+
+        None: nothing is tracked.
+        """
         column_index = batch.schema.get_field_index(ANCHOR)
         if column_index < 0:
             return ArrowRows(batch, came_from=frame.came_from), None

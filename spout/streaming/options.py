@@ -60,7 +60,10 @@ class SealedStage:
         return self._stage
 
     def __reduce__(self) -> tuple[type[SealedStage], tuple[None, bytes]]:
-        """Pickle the stage as bytes within the pickle; one that nobody has unpickled is bytes still."""
+        """Pickle the stage as bytes within the pickle.
+
+        One that nobody has unpickled is bytes still.
+        """
         pickled = self._pickled
         if not pickled:
             pickled = dumps(self._stage)  # type: ignore[no-untyped-call]  # the package's stubs
@@ -181,7 +184,8 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
         tracked=options.tracked,
         take_over=options.take_over,
         tasks=tasks_now(options),
-        # with delayed acks Spark's state may hold tuples: a first batch, even an empty one, wakes it
+        # with delayed acks Spark's state may hold tuples:
+        # a first batch, even an empty one, wakes it
         wakes=options.roots_carry is Carry.WIDE,
     )
 

@@ -372,7 +372,10 @@ class _Reading:
         self._first_emissions.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
 
     def _record_traces(self, chunk: _Chunk) -> None:
-        """Keep the trace ids of records whose headers name a trace; of `TRACED_MAX` in the task at most."""
+        """Keep the trace ids of records whose headers name a trace.
+
+        Those of `TRACED_MAX` records in the task are kept at most.
+        """
         for message, position in zip(chunk.messages, chunk.positions.tolist(), strict=True):
             if len(self._traces) >= TRACED_MAX:
                 return

@@ -424,7 +424,10 @@ class Runner:
         return int(self._clock_s() * 1000)
 
     def _warn_of_wait(self, wait: LongWait, event: str, text: str) -> None:
-        """Record in `wait` that it goes on; log `text`, which has the cure, once in each minute of it."""
+        """Record in `wait` that it goes on.
+
+        Log `text`, which has the cure, once in each minute of it.
+        """
         waited_ms = wait.record_wait(event, self._clock_ms())
         if waited_ms is not None:
             waited_s = waited_ms // 1000
@@ -572,7 +575,10 @@ class Runner:
             raise self._error
 
     def _run_planner(self) -> None:
-        """Step the planner until `stop`, in the thread; keep an error that ends it for the next callback."""
+        """Step the planner until `stop`, in the thread.
+
+        Keep an error that ends it for the next callback.
+        """
         try:
             while not self._stopping.is_set():
                 wait_ms = IDLE_POLL_MS if self._planner.is_idle else POLL_MS

@@ -31,15 +31,15 @@ SESSION_MS: Final = 15_000
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The setting `low` plus `room` is at most the setting `high`.
+    """The setting `lower_name` plus `room` is at most the setting `higher_name`.
 
     It holds for a client that has the setting `client_of`, since that shows its kind: only a consumer has a
     ``group.id``. Empty: it holds for each client.
     """
 
-    low: str
+    lower_name: str
     room: int
-    high: str
+    higher_name: str
     client_of: str = ""
     gives_way: str = ""
     """Where both are a user's, and one of them means nothing to this client: the one that gives way."""
@@ -101,9 +101,9 @@ def reconciled(
         # only clients with the setting `client_of` have the bound: it is that of consumers, say
         is_of_client = not bound.client_of or bound.client_of in settings
         # where neither is set, librdkafka's own defaults agree
-        is_touched = bound.low in settings or bound.high in settings
+        is_touched = bound.lower_name in settings or bound.higher_name in settings
         if is_of_client and is_touched:
-            moved = _moved(bound, settings, fixed)
+            moved = _setting_to_move(bound, settings, fixed)
             settings |= moved
             fixed |= moved.keys()  # else the next bound would move it back
     return settings
@@ -122,18 +122,18 @@ def needs_trial(settings: Mapping[str, str]) -> bool:
     return False
 
 
-def _moved(bound: _Bound, settings: Mapping[str, Any], fixed: set[str]) -> dict[str, int]:
+def _setting_to_move(bound: _Bound, settings: Mapping[str, Any], fixed: set[str]) -> dict[str, int]:
     """Return the setting that must be moved to keep a bound, with its new value; empty where it is kept.
 
-    It is the higher one, or the lower one if the higher one is `fixed`.
+    It is the higher one, or the lower one if the higher one is `fixed`, or the bound says so.
     """
-    low_value = float(settings.get(bound.low, _DEFAULTS[bound.low]))
-    high_value = float(settings.get(bound.high, _DEFAULTS[bound.high]))
+    low_value = float(settings.get(bound.lower_name, _DEFAULTS[bound.lower_name]))
+    high_value = float(settings.get(bound.higher_name, _DEFAULTS[bound.higher_name]))
     if low_value + bound.room <= high_value:
         return {}
-    if bound.gives_way == bound.low or bound.high in fixed:
-        return {bound.low: max(0, int(high_value) - bound.room)}
-    return {bound.high: int(low_value) + bound.room}
+    if bound.gives_way == bound.lower_name or bound.higher_name in fixed:
+        return {bound.lower_name: max(0, int(high_value) - bound.room)}
+    return {bound.higher_name: int(low_value) + bound.room}
 
 
 def contradictions(users: Mapping[str, str]) -> Iterator[Problem]:

@@ -18,6 +18,8 @@ NAME_KEY: Final = "(name)"
 """Under this an input learns the name of its section; a file may not set it."""
 
 TOPIC_CHARACTERS_MAX: Final = 249
+"""Kafka's own limit."""
+
 GROUP_CHARACTERS_MAX: Final = 255
 NAME_CHARACTERS_MAX: Final = 100
 WHY_CHARACTERS_MAX: Final = 200
@@ -61,10 +63,18 @@ def key(*, range: str, example: str = "", unit: str = "", storm: str = "", **fie
 def duration(
     default: str | int, between: str, example: str, *, or_never: bool = False, storm: str = ""
 ) -> Any:
-    """Make a key of a duration, `between` such as ``1s to 7d``; `or_never`: 0 is possible too, for never."""
+    """Make a key of a duration.
+
+    Args:
+        between: its range, such as ``1s to 7d``; the lower bound may be ``0``, or the name of another key,
+            as in ``initial to 7d``, with which it is compared there.
+        or_never: 0 is possible too, for never.
+        storm: as for `key`.
+    """
     low, high = between.split(" to ")
-    # `low` may be 0 without a unit, or the name of another key, as in "initial to 7d", which is checked there
-    lowest_ms = 0 if or_never or not low[:-1] or low.isalpha() else duration_ms(low)
+    low_is_zero = len(low) == 1  # "0" has no unit
+    low_is_key = low.isalpha()
+    lowest_ms = 0 if or_never or low_is_zero or low_is_key else duration_ms(low)
     highest_ms = duration_ms(high)
     text = f"a duration, {between}{', or 0 for never' if or_never else ''}"
     bounds = {"ge": lowest_ms, "le": highest_ms}
@@ -72,18 +82,21 @@ def duration(
 
 
 def whole(default: int | None, between: tuple[int, int], unit: str, example: str, *, storm: str = "") -> Any:
+    """Make a key of a whole number, the lowest to the highest of `between`."""
     low, high = between
     text = f"a whole number, {low} to {high}"
     return key(unit=unit, range=text, example=example, storm=storm, default=default, ge=low, le=high)
 
 
 def ratio(default: float, between: tuple[int, int], unit: str, example: str, *, storm: str = "") -> Any:
+    """Make a key of a number, the lowest to the highest of `between`."""
     low, high = between
     text, bounds = f"a number, {low} to {high}", {"ge": low, "le": high, "allow_inf_nan": False}
     return key(unit=unit, range=text, example=example, storm=storm, default=default, **bounds)
 
 
 def _whole_of_variable(value: object) -> object:
+    """Return the whole number that a variable holds; any other value as it is."""
     return value.whole() if isinstance(value, VariableText) else value
 
 
@@ -93,10 +106,12 @@ def _none_if_empty(value: object) -> object:
 
 
 def _fraction_of_variable(value: object) -> object:
+    """Return the number that a variable holds; any other value as it is."""
     return value.fraction() if isinstance(value, VariableText) else value
 
 
 def _truth_of_variable(value: object) -> object:
+    """Return the truth value that a variable holds; any other value as it is."""
     return value.truth() if isinstance(value, VariableText) else value
 
 

@@ -194,7 +194,7 @@ class _KeyAt(NamedTuple):
 
 
 def _find(model: type[BaseModel], location: Path) -> _KeyAt:
-    """Find the innermost section, and the key of it, that a location of pydantic's speaks of.
+    """Return the innermost section, and the key of it, that a location of pydantic's speaks of.
 
     Of an input, ``("retry", "causes", "0", "max_ms")`` is the key ``max`` of a rule, and its path in the file
     ``retry.causes.0.max``.
@@ -210,8 +210,10 @@ def _find(model: type[BaseModel], location: Path) -> _KeyAt:
             continue
         field = _field_of(model, part)
         if not _is_set_by_us(part):
-            keys += ((field and field.alias) or part,)
-        if field is None:
+            # the file has the alias where Python's name is another one
+            alias = None if field is None else field.alias
+            keys += (alias or part,)
+        if field is None:  # a key that the section does not have: nothing lies below it
             break
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             model, field = field.annotation, None
@@ -219,6 +221,7 @@ def _find(model: type[BaseModel], location: Path) -> _KeyAt:
 
 
 def _field_of(model: type[BaseModel], name_or_alias: str) -> FieldInfo | None:
+    """Return the field of a section by its name in Python or in the file; None: there is none."""
     for name, field in model.model_fields.items():
         if name_or_alias in (name, field.alias):
             return field

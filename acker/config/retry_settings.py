@@ -113,6 +113,7 @@ class CauseRule(Section):
 
     @model_validator(mode="after")
     def _says_when(self) -> CauseRule:
+        """Raise `ValueError` if a rule names neither an error nor an operator."""
         if self.error is None and self.operator is None:
             raise ValueError("fits everything; give error, operator, or both")
         return self
@@ -186,6 +187,7 @@ class Retry(Section):
     @validates("max_ms")
     @classmethod
     def _not_below_initial(cls, value: int, info: ValidationInfo) -> int:
+        """Raise `ValueError` if the longest wait is shorter than the first one."""
         if value < info.data.get("initial_ms", 0):
             raise ValueError(f"is below initial, {duration_text(info.data['initial_ms'])}")
         return value
@@ -193,13 +195,17 @@ class Retry(Section):
     @validates("delays")
     @classmethod
     def _no_longer_than_needed(cls, value: tuple[int, ...] | None, info: ValidationInfo) -> object:
-        if wrong := _wrong_waits(value, info.data.get("attempts", DELAYS_MAX + 1)):
-            raise ValueError(wrong)
+        """Raise `ValueError` if there are more waits than attempts leave room for."""
+        # `attempts` is missing if it was refused: then no list is too long for it
+        flaw = _wrong_waits(value, info.data.get("attempts", DELAYS_MAX + 1))
+        if flaw:
+            raise ValueError(flaw)
         return value
 
     @validates("count_timed_out")
     @classmethod
     def _somehow_bounded(cls, value: bool, info: ValidationInfo) -> bool:
+        """Raise `ValueError` if neither attempts nor a time limit end the replays of what times out."""
         if not value and info.data.get("time_limit_ms") == 0:
             raise ValueError("would replay for ever what always times out; set time_limit as well")
         return value
@@ -219,8 +225,10 @@ class Retry(Section):
 
     @model_validator(mode="after")
     def _list_or_formula(self) -> Retry:
-        if wrong := _list_beside_formula(self.delays, self.model_fields_set):
-            raise ValueError(wrong)
+        """Raise `ValueError` if the waits are given both as a list and by the formula."""
+        flaw = _list_beside_formula(self.delays, self.model_fields_set)
+        if flaw:
+            raise ValueError(flaw)
         return self
 
     @model_validator(mode="after")
@@ -234,12 +242,13 @@ class Retry(Section):
 
     def schedule_of(self, rule: CauseRule) -> RetrySchedule:
         """Return when a root is replayed that a rule fits; what the rule leaves out is the input's."""
-        of_rule = {name: getattr(rule, name) for name in _SCHEDULE}
-        of_rule = {name: value for name, value in of_rule.items() if value is not None}
-        has_formula = not _FORMULA.keys().isdisjoint(of_rule)
+        # None: the rule leaves it out
+        names_given = [name for name in _SCHEDULE if getattr(rule, name) is not None]
+        fields_of_rule = {name: getattr(rule, name) for name in names_given}
+        has_formula = not _FORMULA.keys().isdisjoint(fields_of_rule)
         if has_formula:  # a formula of its own takes the place of the input's list
-            of_rule.setdefault("delays", ())
-        return replace(self.schedule, **of_rule)
+            fields_of_rule.setdefault("delays", ())
+        return replace(self.schedule, **fields_of_rule)
 
     @property
     def schedule(self) -> RetrySchedule:
@@ -277,10 +286,10 @@ def _disagreement(rule: CauseRule, schedule: RetrySchedule) -> str:
 
 def _list_beside_formula(delays: tuple[int, ...] | None, written: Collection[str]) -> str:
     """Return what is wrong with a list of waits beside these fields; empty if nothing is."""
-    beside = [shown for name, shown in _FORMULA.items() if name in written]
-    if delays is None or not beside:
+    keys_beside = [key for name, key in _FORMULA.items() if name in written]
+    if delays is None or not keys_beside:
         return ""
-    return f"has delays beside {', '.join(beside)}; give the list or the formula"
+    return f"has delays beside {', '.join(keys_beside)}; give the list or the formula"
 
 
 def _wrong_waits(delays: tuple[int, ...] | None, attempts: int) -> str:

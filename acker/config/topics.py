@@ -94,6 +94,7 @@ class Topics(Section):
 
     @property
     def ack_topics(self) -> AckTopics:
+        """The names of the ack topics."""
         return self.acker.topics
 
     def input(self, name: str) -> Input:
@@ -136,15 +137,18 @@ def parse(
     text: str, *, file: str, environ: Mapping[str, str], warn: Callable[[str], None] = lambda _line: None
 ) -> Topics:
     """Read a text of YAML, as `load_topics` does; `file` is its name in messages."""
+    # 1. read the YAML
     document = read_yaml(text, environ, AS_WRITTEN)
     hide = SecretValues(variable_secrets(text, environ)).hide
     if document.data is None and document.problems:
         problems.refuse(document.problems, file, document.lines, hide)
+    # 2. refuse what is wrong with it, all at once; what YAML could not
+    # read is None to the model, which complains of the same key once more
     validated = _validate(document.data)
-    # what YAML could not read is None to the model, which then complains of the same key once more
     paths_of_yaml = {problem.path for problem in document.problems}
     refused = [problem for problem in validated.refused if problem.path not in paths_of_yaml]
     problems.refuse(refused + document.problems, file, document.lines, hide)
+    # 3. warn of keys that mean nothing any more
     for problem in validated.ignored:
         warn(problem.line(file, document.lines, hide))
     return Topics(**validated.sections)

@@ -180,6 +180,7 @@ class _Builder:
         document: Document,
         as_written: Collection[str],
     ) -> None:
+        """Build for a document; the other arguments are as for `read_yaml`."""
         self._loader = loader
         self._as_written = as_written
         self._environ = environ

@@ -84,6 +84,7 @@ class RootCohort:
     )
 
     def __init__(self, roots: Roots, emission: InitEmission, ack_from: int, serial: int) -> None:
+        """Begin with the deadline that the emission gives all of the roots."""
         self.roots = roots
         self.start = roots.start
         self.end = roots.start + roots.size
@@ -94,6 +95,8 @@ class RootCohort:
         self.ack_pin: Pin | None = None
         self.verdict_pin: Pin | None = None
         self.bin: int | None = None
+        # roots with a deadline of their own, after `deadline_ms`: their indices, ascending,
+        # and these deadlines. Settled ones stay among them until others are added.
         self._later_indices = np.zeros(0, np.int64)
         self._later_deadlines_ms = np.zeros(0, np.int64)
 
@@ -118,6 +121,7 @@ class RootCohort:
             self.deadline_ms = deadline_ms
             self._later_indices, self._later_deadlines_ms = old_indices[is_later], old_deadlines_ms[is_later]
             return True
+        # else merge both: of each root the later deadline stays
         self._later_indices = distinct(np.concatenate([old_indices, indices]))
         self._later_deadlines_ms = np.full(len(self._later_indices), self.deadline_ms, np.int64)
         self._later_deadlines_ms[np.searchsorted(self._later_indices, old_indices)] = old_deadlines_ms
@@ -145,11 +149,8 @@ class RootCohort:
     def first_deadline_ms(self) -> int:
         """Return the first deadline of an open root; `NEVER` without a timeout."""
         later_indices, later_ms = self._later()
-        return (
-            int(later_ms.min())
-            if len(later_indices) and len(later_indices) == self.roots.open
-            else self.deadline_ms
-        )
+        have_all_their_own = len(later_indices) > 0 and len(later_indices) == self.roots.open
+        return int(later_ms.min()) if have_all_their_own else self.deadline_ms
 
     @property
     def is_moved(self) -> bool:

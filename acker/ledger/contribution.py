@@ -1,5 +1,8 @@
 """What one `Acks` record contributes, in a form that the ledger folds fast.
 
+A *cohort* is the roots of one init in one wire block. It names a root by its *index*, the distance
+from its first position. *Hits* are indices: a `range` if they are neighbours, else an array.
+
 A canonical record contains each root once: in a run (the contribution is exactly the root edge) or among its
 packed positions. A record of another program may contain a root several times. Then the XOR of all its
 contributions counts, and the record is *flattened*: every run becomes positions with their root edges.
@@ -42,6 +45,7 @@ class Contribution:
     __slots__ = ("_is_distinct", "count", "end", "outside", "positions", "runs", "source", "start", "values")
 
     def __init__(self, record: Acks) -> None:
+        """Unpack a record; one that is not canonical is flattened."""
         self.source = record.source
         self.runs: Sequence[PositionRun] = record.runs
         self.positions, self.values, self._is_distinct = _NOWHERE, _NOTHING, True
@@ -81,13 +85,16 @@ class Contribution:
 
     def add(self, cohort: RootCohort) -> int:
         """Fold the contributions to the open roots of a cohort, settle none, and return how many counted."""
-        roots, counted = cohort.roots, 0
+        roots = cohort.roots
+        counted = 0
+        # those of the runs, each of which is the root's edge
         run_indices = self._run_indices(cohort) if self.runs else _NOWHERE
-        run_indices = run_indices[roots.is_open(run_indices)]
-        if len(run_indices):
-            counted += roots.xor_edges(run_indices)
-        hits, values = self._indices_and_values(cohort)
-        indices = as_array(hits)
+        open_run_indices = run_indices[roots.is_open(run_indices)]
+        if len(open_run_indices):
+            counted += roots.xor_edges(open_run_indices)
+        # those at single positions
+        indices_or_range, values = self._indices_and_values(cohort)
+        indices = as_array(indices_or_range)
         is_open = roots.is_open(indices)
         if is_open.any():
             counted += roots.xor(indices[is_open], values[is_open], is_distinct=self._is_distinct)
@@ -157,19 +164,21 @@ class Contribution:
         Neighbours are a `range`, which `Roots.fold` folds without a search.
         """
         start, end = cohort.start, cohort.end
-        in_cohort, values_there = self.positions, self.values
+        own_positions, own_values = self.positions, self.values
+        # 1. cut out those of the cohort, unless all are
         if start > self.start or end < self.end:
-            if self._is_distinct:
-                first_row, end_row = np.searchsorted(in_cohort, [start, end])
-                in_cohort, values_there = in_cohort[first_row:end_row], values_there[first_row:end_row]
+            if self._is_distinct:  # they ascend: the cohort's are a slice
+                first_row, end_row = np.searchsorted(own_positions, [start, end])
+                own_positions, own_values = own_positions[first_row:end_row], own_values[first_row:end_row]
             else:
-                is_inside = (in_cohort >= start) & (in_cohort < end)
-                in_cohort, values_there = in_cohort[is_inside], values_there[is_inside]
-        if self._is_distinct and len(in_cohort):
-            first, last = int(in_cohort[0]), int(in_cohort[-1])
-            if last - first == len(in_cohort) - 1:
-                return range(first - start, last + 1 - start), values_there
-        return in_cohort - start, values_there
+                is_inside = (own_positions >= start) & (own_positions < end)
+                own_positions, own_values = own_positions[is_inside], own_values[is_inside]
+        # 2. as indices: 5, 6, 7 are a range, since they end 2 behind their first, and are three
+        if self._is_distinct and len(own_positions):
+            first, last = int(own_positions[0]), int(own_positions[-1])
+            if last - first == len(own_positions) - 1:
+                return range(first - start, last + 1 - start), own_values
+        return own_positions - start, own_values
 
 
 def clip(some_positions: I64, cohort: RootCohort) -> I64:

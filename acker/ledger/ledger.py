@@ -7,6 +7,10 @@ again; positions from the watermark on have no root yet. So a root passes once t
 
     at or above the watermark ──init──► open, in a cohort ──verdict──► settled, in no cohort
 
+The roots that one init opens in one wire block (32,768 positions) are a *cohort*. A *pin* is the
+place in a log of the first record that a restart still needs for a cohort; `acker.ledger` lists the
+other words.
+
 A contribution or fail for a root that is not open, or that belongs to another session, is counted
 and changes nothing else. In one step the caller applies inits, then `Ledger.fail`, then
 `Ledger.absent`, then `Ledger.fold`, then `Ledger.expire` and `Ledger.abandon`. By this order FAILED
@@ -43,21 +47,24 @@ class Ledger:
     """The open roots of one acker partition; the next verdict gets offset `verdict_next`, or a higher one."""
 
     def __init__(self) -> None:
-        self.settled = VerdictSet()
+        """Begin without a root."""
+        self.settled = VerdictSet()  # the verdicts since `take_settled`
         self.counts = Counts()
-        self.open = 0
+        self.open = 0  # how many roots are open
         self.verdict_next = Pin(0, 0)
+        # of the newest cohort
         self._serial = 0
-        self._watermarks: dict[int, int] = {}
+        self._watermarks: dict[int, int] = {}  # by source
         self._register = Register()
-        # Cohorts that have a pin, the oldest pin first. Those that need it no more leave when they
-        # are first.
+        # Cohorts with the pin of a contribution, the oldest pin first. One that needs its pin no
+        # more leaves when it is first.
         self._ack_pins: deque[RootCohort] = deque()
-        self._verdict_pins: list[tuple[int, int, RootCohort]] = []  # a heap by offset, then serial
-        # verdicts that a restart read before the inits of their roots; by source, see
-        # `settle_logged`
+        # the same for the pins of verdicts: a heap of offset, serial and cohort
+        self._verdict_pins: list[tuple[int, int, RootCohort]] = []
+        # by source: roots whose verdicts a restart has read before their inits, see `settle_logged`
         self._runs_ahead: dict[int, list[SourceRun]] = {}
-        self.ahead_pin: Pin | None = None
+        self.ahead_pin: Pin | None = None  # of the first of these verdicts; None: there is none
+        # numbers of the bins of State whose cohorts changed since `take_changed_bins`
         self._changed_bins: set[int] = set()
 
     # -- reading
@@ -67,6 +74,7 @@ class Ledger:
         return self._watermarks.get(source, 0)
 
     def set_watermark(self, source: int, position: int) -> None:
+        """Set the watermark of a source, in a restart."""
         self._watermarks[source] = position
 
     @property
@@ -75,9 +83,11 @@ class Ledger:
         return self._register.count()
 
     def cohorts(self) -> Iterator[RootCohort]:
+        """Return all cohorts with open roots, in the order in which they were emitted."""
         return iter(self._register.live())
 
     def sessions(self, group: str) -> list[Session]:
+        """Return the sessions of a group that have open roots, ascending."""
         return self._register.sessions(group)
 
     def open_runs(self, session: Session) -> list[SourceRun]:
@@ -106,10 +116,12 @@ class Ledger:
             return
         self._watermarks[run.source] = run.end
         self.counts.initialised += run.end - start
+        # one cohort for each wire block
         while start < run.end:
             block_end = (start // _BLOCK + 1) * _BLOCK
             end = min(run.end, block_end)
             cohort = self.adopt(Roots(run.source, start, end - start), emission, ack_from)
+            # in a restart some of its roots may have their verdict already
             for settled_run in self._runs_ahead.get(run.source, ()):
                 if settled_run.start < end and settled_run.end > start:
                     count = len(cohort.settle_between(settled_run.start, settled_run.end))
@@ -125,7 +137,7 @@ class Ledger:
         return cohort
 
     def fail(self, session: Session, source: int, failed_positions: I64, cause: LossCause) -> None:
-        """Settle as lost those of some positions (ascending, distinct) whose roots are open."""
+        """Settle as lost those of some positions (ascending, distinct, one wire block) that are open."""
         settled_count = 0
         for cohort in self._register.around(session, source, failed_positions):
             hits = cohort.roots.settle(clip(failed_positions, cohort))
@@ -149,7 +161,11 @@ class Ledger:
         self._count_missed(source, missed_count, runs=runs, scattered=None)
 
     def fold(self, session: Session, contribution: Contribution, pin: Pin) -> None:
-        """Fold a record's contributions to roots of its session; settle as ACKED those that they complete."""
+        """Fold a record's contributions to roots of its session; settle as ACKED those that they complete.
+
+        `pin` is the record's place in ``_ack_ack``. Cohorts that it leaves open are pinned there: a
+        restart has to fold it again.
+        """
         folded = 0
         source = contribution.source
         for cohort in self._register.within(session, source, contribution.start, contribution.end):
@@ -250,10 +266,11 @@ class Ledger:
 
         One that is carried in a bin of State, with its values, needs none.
         """
-        pins = self._ack_pins
-        while pins and not _is_pinned(pins[0]):
-            pins.popleft()
-        return pins[0] if pins else None
+        # drop those that need none any more; they were kept until they came first
+        pinned_cohorts = self._ack_pins
+        while pinned_cohorts and not _is_pinned(pinned_cohorts[0]):
+            pinned_cohorts.popleft()
+        return pinned_cohorts[0] if pinned_cohorts else None
 
     def oldest_verdict_pinned(self) -> RootCohort | None:
         """Return the cohort that needs the oldest verdict, chosen as in `oldest_ack_pinned`, or None."""
@@ -275,6 +292,7 @@ class Ledger:
     # -- private
 
     def _keep_ahead(self, run: SourceRun, pin: Pin) -> None:
+        """Keep the part of a settled run that has no init yet, and the place of the first such verdict."""
         start = max(run.start, self.watermark(run.source))
         if start < run.end:
             self._runs_ahead.setdefault(run.source, []).append(run._replace(start=start))
@@ -361,14 +379,17 @@ class _Book:
 class Register:
     """All cohorts of an acker partition that have open roots.
 
-    `_blocks` has them by source and wire block, where those of one block ascend and do not overlap.
+    `_blocks` has them by source and wire block, where those of one block ascend and do not overlap;
+    `_books` by their sessions.
     """
 
     def __init__(self) -> None:
+        """Begin without a cohort."""
         self._blocks: dict[int, dict[int, list[RootCohort]]] = {}
         self._books: dict[Session, _Book] = {}
 
     def add(self, cohort: RootCohort) -> None:
+        """Add a cohort, behind all others of its source and of its session, with its deadline."""
         blocks = self._blocks.setdefault(cohort.roots.source, {})
         blocks.setdefault(cohort.start >> WIRE_BLOCK_BITS, []).append(cohort)
         self._books.setdefault(cohort.emission.session, _Book()).cohorts[cohort.serial] = cohort
@@ -390,6 +411,7 @@ class Register:
             del self._books[cohort.emission.session]
 
     def count(self) -> int:
+        """Return how many cohorts there are."""
         return sum(len(book.cohorts) for book in self._books.values())
 
     def live(self) -> list[RootCohort]:
@@ -400,9 +422,11 @@ class Register:
         return sorted(cohorts, key=lambda cohort: cohort.serial)
 
     def sessions(self, group: str) -> list[Session]:
+        """Return the sessions of a group that have cohorts, ascending."""
         return sorted(session for session in self._books if session.group == group)
 
     def of(self, session: Session) -> list[RootCohort]:
+        """Return the cohorts of a session, in the order in which they were emitted."""
         book = self._books.get(session)
         return list(book.cohorts.values()) if book else []
 
@@ -454,7 +478,10 @@ class Register:
             heapq.heappush(book.deadlines, (deadline_ms, cohort.serial, cohort))
 
     def due(self, session: Session, clock_ms: int) -> Iterator[RootCohort]:
-        """Return the cohorts with open roots whose deadline the clock has reached, each once per `remind`."""
+        """Take out and yield the cohorts with open roots whose deadline the clock has reached.
+
+        Each comes once for each `remind`.
+        """
         book = self._books.get(session)
         while book and book.deadlines and book.deadlines[0][0] <= clock_ms:
             cohort = heapq.heappop(book.deadlines)[2]

@@ -1,6 +1,7 @@
 """Marks: they make a record count once, however often it is written or read.
 
-A mark keeps for each lane (one query of one session) the highest `seq` and, for that `seq`, which
+A *lane* is one writer's sequence of numbered batches: one query of one session. Its mark keeps the
+highest number, `seq`, and, for that `seq`, which
 (source, block) pairs were applied, each with the CRC-32 of its record. A restart reads
 contributions again from the safe position on, and for this it needs the marks *as they were at that
 position*. So `TrailingMarks` keeps both.
@@ -56,8 +57,9 @@ class Marks:
     """The marks of one topic of one acker partition."""
 
     def __init__(self, lanes_max: int) -> None:
+        """Begin without a mark; no more than `lanes_max` lanes are kept."""
         self._lanes_max = lanes_max
-        self._lanes: dict[SessionLane, LaneMark] = {}
+        self._mark_by_lane: dict[SessionLane, LaneMark] = {}
 
     def compare_and_mark(self, lane: SessionLane, content: Content) -> Seen:
         """Compare a record with the marks, and mark it if it is NEW: then it must be applied.
@@ -65,15 +67,16 @@ class Marks:
         REPEATED: it was applied before, or is of a batch before the last. DIFFERENT: it was applied, with
         other content, whose mark stays. NO_ROOM: too many lanes.
         """
-        mark = self._lanes.get(lane)
+        mark = self._mark_by_lane.get(lane)
         if mark is None:
-            if len(self._lanes) >= self._lanes_max:
+            if len(self._mark_by_lane) >= self._lanes_max:
                 return Seen.NO_ROOM
-            mark = self._lanes[lane] = LaneMark(content.seq)
+            mark = self._mark_by_lane[lane] = LaneMark(content.seq)
         if content.seq < mark.seq:
             return Seen.REPEATED
-        if content.seq > mark.seq:
+        if content.seq > mark.seq:  # a batch begins: what the last one applied is not needed any more
             mark.seq, mark.applied = content.seq, {}
+        # -1: nothing was applied there; no CRC-32 is negative
         applied_crc = mark.applied.setdefault((content.source, content.block), -1)
         if applied_crc == -1:
             mark.applied[content.source, content.block] = content.crc
@@ -81,17 +84,21 @@ class Marks:
         return Seen.REPEATED if applied_crc == content.crc else Seen.DIFFERENT
 
     def forget(self, session: Session) -> None:
-        for lane in [lane for lane in self._lanes if lane.session == session]:
-            del self._lanes[lane]
+        """Remove the marks of all lanes of a session."""
+        for lane in [lane for lane in self._mark_by_lane if lane.session == session]:
+            del self._mark_by_lane[lane]
 
     def sessions(self, group: str) -> set[Session]:
-        return {lane.session for lane in self._lanes if lane.session.group == group}
+        """Return the sessions of a group that have a mark."""
+        return {lane.session for lane in self._mark_by_lane if lane.session.group == group}
 
     def load(self, lane: SessionLane, mark: LaneMark) -> None:
-        self._lanes[lane] = mark
+        """Set the mark of a lane, from State."""
+        self._mark_by_lane[lane] = mark
 
     def items(self) -> Iterator[tuple[SessionLane, LaneMark]]:
-        return iter(self._lanes.items())
+        """Return each lane with its mark."""
+        return iter(self._mark_by_lane.items())
 
 
 class TrailingMarks:
@@ -101,6 +108,7 @@ class TrailingMarks:
     """
 
     def __init__(self, lanes_max: int) -> None:
+        """Begin without a mark; no more than `lanes_max` lanes are kept."""
         self.latest = Marks(lanes_max)
         self.safe = Marks(lanes_max)
         # the records that are in `latest` and not in `safe`, each with its offset, ascending
@@ -120,6 +128,7 @@ class TrailingMarks:
             self.safe.compare_and_mark(lane, content)
 
     def forget(self, session: Session) -> None:
+        """Remove the marks of all lanes of a session, at both places."""
         self.latest.forget(session)
         self.safe.forget(session)
         self._between = deque(entry for entry in self._between if entry[1].session != session)

@@ -52,6 +52,7 @@ class Counts:
     transactions: int = 0
 
     def add(self, other: Counts) -> None:
+        """Add the totals of another partition."""
         for counter in fields(self):
             setattr(self, counter.name, getattr(self, counter.name) + getattr(other, counter.name))
 
@@ -142,6 +143,7 @@ class OutputBuilder:
     """Collects what a step of one acker partition writes and reports, until `take`."""
 
     def __init__(self, partition: int, codec: Codec[Event]) -> None:
+        """Begin with nothing collected."""
         self._partition = partition
         self._codec = codec
         self._output = StepOutput()
@@ -149,10 +151,12 @@ class OutputBuilder:
         self._stacks: dict[CauseKey, str] = {}
 
     def __bool__(self) -> bool:
+        """Return whether there is something to write or to report."""
         output = self._output
         return bool(output.verdicts or output.too_late or output.notes or output.quarantined or output.events)
 
     def add_records(self, events: Iterable[Event]) -> None:
+        """Encode records for the verdict topic."""
         self._output.verdicts += [self._codec.encode(event) for event in events]
 
     def add_verdicts(self, settled: VerdictSet, epochs: LeaderEpochs) -> None:
@@ -175,6 +179,7 @@ class OutputBuilder:
                 self._stacks.setdefault(key, stack)
 
     def add_too_late(self, note: TooLate) -> None:
+        """Add what a watermark dropped."""
         self._output.too_late.append(note)
 
     def add_note(self, header: tuple[str, bytes | None]) -> None:
@@ -182,6 +187,7 @@ class OutputBuilder:
         self._output.notes.append(header)
 
     def report(self, kind: AckerEventKind, detail: str) -> None:
+        """Add an event of this partition."""
         self._output.events.append(AckerEvent(kind, self._partition, detail))
 
     def add_quarantined(self, record: Record, why: str) -> None:

@@ -62,12 +62,16 @@ class Roots:
     __slots__ = ("_missing", "_settled_mask", "_sparse_indices", "open", "size", "source", "start")
 
     def __init__(self, source: int, start: int, size: int) -> None:
+        """Begin with all roots open and without a contribution: the untouched form has no array."""
         self.source = source
         self.start = start
         self.size = size
-        self.open = size
+        self.open = size  # how many roots are open
+        # what each root misses; None: exactly its edge
         self._missing: U64 | None = None
+        # whether each root of the run is settled; None: none is, or the form is sparse
         self._settled_mask: npt.NDArray[np.bool_] | None = None
+        # the indices of the open roots, ascending; None: the form is not sparse
         self._sparse_indices: npt.NDArray[np.int32] | None = None
 
     # -- contributions
@@ -132,6 +136,7 @@ class Roots:
         return indices, missing
 
     def _count_settled(self, indices: I64) -> int:
+        """Return how many of the roots at `indices` are settled, in the dense form; else 0."""
         return 0 if self._settled_mask is None else int(np.count_nonzero(self._settled_mask[indices]))
 
     def complete_run(self, start: int, end: int) -> tuple[int, Hits]:
@@ -163,7 +168,7 @@ class Roots:
     # -- verdicts that need no value
 
     def settle(self, indices: I64) -> Hits:
-        """Settle those of the roots at `indices` that are open."""
+        """Settle those of the roots at `indices` that are open; return them."""
         if not self.open:  # the arrays are gone, and without them every root would look open
             return _NO_HITS
         if self._sparse_indices is not None:
@@ -183,13 +188,14 @@ class Roots:
         return hits
 
     def settle_run(self, start: int, end: int) -> Hits:
-        """Settle those of the roots [start, end) that are open."""
+        """Settle those of the roots [start, end) that are open; return them."""
         if not self.open:
             return _NO_HITS
         has_settled = self._settled_mask is not None and self._settled_mask[start:end].any()
         if self._sparse_indices is not None or has_settled:
             return self.settle(np.arange(start, end, dtype=np.int64))
-        # all of the run are open, so as many as are open in all are all that are open
+        # all of [start, end) are open: if these are as
+        # many as are open at all, no other one is open
         if end - start == self.open:
             return self.settle_all()
         if self._settled_mask is None:
@@ -223,8 +229,9 @@ class Roots:
     def missing(self) -> U64:
         """Return what each open root misses: uint64, in the order of `open_at`."""
         indices = self.open_at()
-        if self._missing is None:
+        if self._missing is None:  # without a contribution a root misses its edge
             return self._edges(indices)
+        # the array has a value for each open root, and for no other one
         if self._sparse_indices is not None or self._settled_mask is None:
             return self._missing
         return self._missing[as_array(indices)]
@@ -272,7 +279,10 @@ class Roots:
         return rows[is_open], is_open
 
     def _remove_sparse(self, rows: I64) -> None:
-        """Remove the rows of settled roots from the sparse arrays, and count the open ones anew."""
+        """Remove these rows, of roots that are settled now, from the sparse arrays.
+
+        Sets how many roots are open.
+        """
         if self._sparse_indices is None or not len(rows):
             return
         self._sparse_indices = np.delete(self._sparse_indices, rows)

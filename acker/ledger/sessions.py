@@ -61,17 +61,19 @@ class TickQueue(OrderedDict[QueuedTick, None]):
     """Ticks and takes that wait, as keys. Those without a barrier are always the last ones."""
 
     def __init__(self) -> None:
+        """Begin with an empty queue."""
         super().__init__()
-        # by (session, whether they are takes), in the order of the queue
-        self._alike: dict[tuple[Session, bool], deque[QueuedTick]] = {}
+        # by (session, whether they are takes): those that wait, in the order of the queue
+        self._waiting_by_kind: dict[tuple[Session, bool], deque[QueuedTick]] = {}
 
     def append(self, queued: QueuedTick) -> None:
+        """Add a tick or take at the end."""
         self[queued] = None
-        self._alike.setdefault((queued.session, queued.is_take), deque()).append(queued)
+        self._waiting_by_kind.setdefault((queued.session, queued.is_take), deque()).append(queued)
 
     def append_tick(self, tick: QueuedTick, ticks_max: int) -> None:
         """Add a tick; where `ticks_max` of its session wait already, it replaces the last one."""
-        ticks = self._alike.get((tick.session, False))
+        ticks = self._waiting_by_kind.get((tick.session, False))
         if ticks and len(ticks) >= ticks_max:
             del self[ticks.pop()]
         self.append(tick)
@@ -79,15 +81,15 @@ class TickQueue(OrderedDict[QueuedTick, None]):
     def popleft(self) -> QueuedTick:
         """Remove and return what has waited longest."""
         queued, _ = self.popitem(last=False)
-        alike = self._alike[queued.session, queued.is_take]
-        alike.popleft()
-        if not alike:
-            del self._alike[queued.session, queued.is_take]
+        of_its_kind = self._waiting_by_kind[queued.session, queued.is_take]
+        of_its_kind.popleft()
+        if not of_its_kind:
+            del self._waiting_by_kind[queued.session, queued.is_take]
         return queued
 
     def withdraw_takes(self, session: Session) -> Iterable[QueuedTick]:
         """Remove and return the takes of a session."""
-        takes = self._alike.pop((session, True), ())
+        takes = self._waiting_by_kind.pop((session, True), ())
         for take in takes:
             del self[take]
         return takes
@@ -304,10 +306,13 @@ class Sessions:
         return ""
 
     def _jump(self, source: TakeSource) -> str:
-        """Return how a new generation begins elsewhere than a rewind can lead; empty if it does not."""
+        """Return what is wrong with the new generation of a taken source, by text; empty: nothing is.
+
+        A rewind leads to the next few generations, and begins within the one that it names.
+        """
         entry = self.sources.get(source.source)
         if entry is not None and source.generation <= entry.generation:
-            return ""  # then the stored values count
+            return ""  # no new generation: then the stored values count
         highest = GENERATION_FIRST_MAX if entry is None else entry.generation + GENERATION_STEP_MAX
         if source.generation > highest:
             return (

@@ -30,6 +30,10 @@ from acker.wire.lateness import LateCounts, TooLate
 from acker.wire.verdict import DONE_VERDICTS, LOST_VERDICTS, Verdict
 
 CAUSES_MAX: Final = 100
+"""So many pairs of operator and error class are counted apart, of an input.
+
+So many groups of notes are, too.
+"""
 
 FIRST_EMISSIONS_MAX: Final = 1_000_000
 """So many copies of a source may wait for their verdict, 16 bytes each; of more the oldest are forgotten."""
@@ -38,6 +42,7 @@ PARTS_MAX: Final = 1_000
 """So many headers of a source are kept as they came, some 500 bytes each; of more they are joined."""
 
 OTHERS: Final = "(others)"
+"""Stands for all that is not counted apart."""
 
 BLOCKED: Final = "BLOCKED"
 """The reason under which roots count that failed only since they wait behind another one (`ordering`)."""
@@ -78,12 +83,17 @@ class InputTally:
     last: list[SlowRoot | None] = field(default_factory=lambda: [None] * (len(BOUNDS_MS) + 1))
 
     def fail(self, operator: str, error: str, count: int) -> None:
+        """Count failed roots of one cause; under `OTHERS` if there are too many causes."""
         cause = operator, error_class(error) or EXPLICIT
         if cause not in self.failures and len(self.failures) >= CAUSES_MAX:
             cause = OTHERS, OTHERS
         self.failures[cause] += count
 
     def ack(self, took_ms: int, count: int, root: Root, now_ms: int) -> None:
+        """Count acked roots that took as long, with one of them as an example.
+
+        `now_ms` is wall time.
+        """
         time_class = bisect_left(BOUNDS_MS, took_ms)
         self.took[time_class] += count
         self.took_ms += took_ms * count
@@ -94,33 +104,37 @@ class EmissionTimes:
     """When the records of copies were emitted first, until the copies are acked; of each source `limit`."""
 
     def __init__(self, limit: int = FIRST_EMISSIONS_MAX) -> None:
+        """Begin without a time."""
         self._limit = limit
+        # by source: positions of copies, and the wall times for them, in parts as they came
         self._parts: dict[int, list[tuple[I64, I64]]] = {}
 
     def add(self, source: int, root_positions: I64, wall_ms: I64) -> None:
+        """Keep the wall times at which the records of some copies were emitted first."""
         if not len(root_positions):
             return
         parts = self._parts.setdefault(source, [])
         parts.append((root_positions, wall_ms))
-        noted_count = sum(len(positions) for positions, _ in parts)
+        kept_count = sum(len(positions) for positions, _ in parts)
         # joined only at twice the limit: else each header of a full source would cost a sort of all
-        if len(parts) > PARTS_MAX or noted_count > 2 * self._limit:
+        if len(parts) > PARTS_MAX or kept_count > 2 * self._limit:
             self._keep(source, *_ascending(parts))
 
     def take(self, source: int, root_positions: I64, else_ms: int) -> I64:
-        """Return the wall time of each of some positions, `else_ms` where no record has it; forget them."""
+        """Take out the wall time of each of some positions; `else_ms` where none was kept."""
         parts = self._parts.pop(source, [])
         if not parts:
             return np.full(len(root_positions), else_ms)
-        noted, wall_ms = _ascending(parts)
-        # the row where each position is, if it is noted at all; behind the last one, the last row
-        rows = np.minimum(np.searchsorted(noted, root_positions), len(noted) - 1)
-        is_still_noted = ~np.isin(noted, root_positions)
-        if is_still_noted.any():
-            self._keep(source, noted[is_still_noted], wall_ms[is_still_noted])
-        return np.where(noted[rows] == root_positions, wall_ms[rows], else_ms)
+        kept_positions, wall_ms = _ascending(parts)
+        # the row where each position is, if it was kept at all; behind the last one, the last row
+        rows = np.minimum(np.searchsorted(kept_positions, root_positions), len(kept_positions) - 1)
+        stays = ~np.isin(kept_positions, root_positions)
+        if stays.any():
+            self._keep(source, kept_positions[stays], wall_ms[stays])
+        return np.where(kept_positions[rows] == root_positions, wall_ms[rows], else_ms)
 
     def _keep(self, source: int, root_positions: I64, wall_ms: I64) -> None:
+        """Keep only these times of a source, the last `limit` of them."""
         self._parts[source] = [(root_positions[-self._limit :], wall_ms[-self._limit :])]
 
 
@@ -136,6 +150,7 @@ class VerdictTally:
     """The tallies of all inputs, by their ids; `too_late` has what a watermark dropped, by group."""
 
     def __init__(self) -> None:
+        """Begin without a verdict."""
         self.inputs: dict[int, InputTally] = {}
         self.too_late: dict[str, LateCounts] = {}
         self._emission_times = EmissionTimes()

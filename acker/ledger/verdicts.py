@@ -56,8 +56,9 @@ class RunCollector:
     __slots__ = ("_neighbours", "_scattered")
 
     def __init__(self) -> None:
-        self._neighbours: list[tuple[int, int, int]] = []
-        self._scattered: list[tuple[int, I64]] = []
+        """Begin without a root."""
+        self._neighbours: list[tuple[int, int, int]] = []  # source, start and end of runs
+        self._scattered: list[tuple[int, I64]] = []  # source, and positions
 
     def __bool__(self) -> bool:
         return bool(self._neighbours or self._scattered)
@@ -99,10 +100,12 @@ class VerdictSet:
     """
 
     def __init__(self) -> None:
+        """Begin without a verdict."""
         self.acked = RunCollector()
         self.absent = RunCollector()
         self.completed: list[tuple[InitEmission, int, int, Hits]] = []
         self.copies: list[tuple[InitEmission, int, I64]] = []
+        # by cause, emission and source: the positions of lost roots, in parts
         self._lost: dict[tuple[LossCause, InitEmission, int], list[I64]] = {}
 
     def __bool__(self) -> bool:
@@ -123,6 +126,7 @@ class VerdictSet:
             yield cause, source, sum(map(len, parts))
 
     def lose(self, cause: LossCause, emission: InitEmission, source: int, start: int, hits: Hits) -> None:
+        """Add roots that were lost: `hits` are indices, of which 0 is the position `start`."""
         positions = as_array(hits) + start
         if len(positions):
             self._lost.setdefault((cause, emission, source), []).append(positions)
@@ -145,6 +149,7 @@ class VerdictSet:
             lost_roots.append(_LostRoots(cause, emission, source, positions))
         lost_roots.sort(key=_LostRoots.order)
         for cause, emission, source, positions in lost_roots:
+            # what is too long for the wire is cut
             cut = Cause.of(cause.operator, cause.error, cause.message)
             for first_row in range(0, len(positions), LOST_ROOTS):
                 yield Lost(

@@ -63,6 +63,10 @@ class KafkaAdmin:
         self._partitions_ordered = 0
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Return what the broker has of topics, with their settings, by name.
+
+        Topics that do not exist are missing.
+        """
         return self._ask(
             "describing topics", lambda: describe_topics(self._admin, names, self._wait_s, settings=True)
         )
@@ -186,7 +190,14 @@ class KafkaAdmin:
     def _outcomes(
         self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
     ) -> tuple[set[str], dict[str, KafkaError]]:
-        """Return the topics whose error was the harmless one, and those that were refused, with the error."""
+        """Wait for the answers; return the topics with the harmless error, and the error of those refused.
+
+        Args:
+            doing: what was asked, for messages, such as ``making``.
+            futures: the answers, by topic.
+            harmless: the code of an error that is as good as none, such as that a topic is there already.
+            operation: what we must be allowed to do for it.
+        """
         had_harmless_error, refused = set[str](), dict[str, KafkaError]()
         for name, future in futures.items():
             try:

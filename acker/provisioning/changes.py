@@ -35,6 +35,7 @@ class Change:
     effect: Effect
 
     def line(self) -> str:
+        """Return the change as one line of text."""
         return f"{self.path}: {self.what}: {self.effect.text()}"
 
 
@@ -122,6 +123,7 @@ def _section_changes(
 
 
 def _input_changes(former: Input, newer: Input) -> Iterator[Change]:
+    """Yield the changes of one input, its name among them."""
     if former.name != newer.name:
         yield Change(f"inputs.{newer.name}", f"the name, {former.name} before", RENAMED)
     yield from _section_changes(former, newer, f"inputs.{newer.name}.", "inputs.<name>.")
@@ -129,24 +131,33 @@ def _input_changes(former: Input, newer: Input) -> Iterator[Change]:
 
 def _pairs(former: list[Input], newer: list[Input]) -> list[tuple[Input, Input]]:
     """Return (former, newer) of each input that is in both files, in the order of the newer one."""
-    pairs: dict[str, tuple[Input, Input]] = {}
+    # by the newer name: the input in both files
+    pair_by_name: dict[str, tuple[Input, Input]] = {}
     # The id comes first: where two inputs have exchanged their names, each keeps its id, and is the same.
-    for trait in (_id_of, _name_of, _reading_of):
-        paired = {before.name for before, _after in pairs.values()}
-        unpaired = {trait(before): before for before in former if before.name not in paired}
-        for after in newer:
-            if after.name not in pairs and trait(after) in unpaired:
-                pairs[after.name] = unpaired[trait(after)], after
-    return [pairs[after.name] for after in newer if after.name in pairs]
+    for trait_of in (_id_of, _name_of, _reading_of):
+        paired_names = {former_input.name for former_input, _newer in pair_by_name.values()}
+        unpaired_by_trait = {
+            trait_of(former_input): former_input
+            for former_input in former
+            if former_input.name not in paired_names
+        }
+        for newer_input in newer:
+            trait = trait_of(newer_input)
+            if newer_input.name not in pair_by_name and trait in unpaired_by_trait:
+                pair_by_name[newer_input.name] = unpaired_by_trait[trait], newer_input
+    return [pair_by_name[newer_input.name] for newer_input in newer if newer_input.name in pair_by_name]
 
 
 def _id_of(input: Input) -> object:
+    """Return an input's id, a trait by which inputs of two files are the same."""
     return input.id
 
 
 def _name_of(input: Input) -> object:
+    """Return an input's name, another such trait."""
     return input.name
 
 
 def _reading_of(input: Input) -> object:
+    """Return who reads what, the last such trait."""
     return input.group, input.topic

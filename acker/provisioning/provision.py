@@ -45,6 +45,7 @@ class Provisioned:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
+        """The findings that are no errors."""
         return tuple(finding for finding in self.findings if finding.level is Level.WARNING)
 
     def lines(self) -> list[str]:
@@ -148,10 +149,13 @@ def topics_needed(topics: Topics) -> list[str]:
 
 
 def _torn(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaAdmin) -> list[Finding]:
-    """Find ack topics that were deleted under the others."""
-    # of the two others nothing contradicts the rest: what nobody could read, and what a query keeps
-    apart = (topics.ack_topics.quarantine, topics.ack_topics.sink)
-    names = [name for name in topics.ack_topics.names() if name not in apart]
+    """Return an error for each ack topic that is missing beside others that hold records.
+
+    Without a missing one, or if all are missing, as in a new installation, there is none.
+    """
+    # these two contradict nothing: what nobody could read, and what a query keeps
+    independent = (topics.ack_topics.quarantine, topics.ack_topics.sink)
+    names = [name for name in topics.ack_topics.names() if name not in independent]
     gone = [name for name in names if name not in infos]
     if not gone or len(gone) == len(names):
         return []
@@ -167,4 +171,5 @@ def _torn(topics: Topics, infos: Mapping[str, TopicInfo], admin: KafkaAdmin) -> 
 
 
 def _partitions(spec: TopicSpec) -> str:
+    """Return how many partitions a topic is to have, as a text: ``1 partition``."""
     return f"{spec.partitions} partition{'' if spec.partitions == 1 else 's'}"

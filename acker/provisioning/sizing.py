@@ -204,18 +204,24 @@ class Size:
 
     @property
     def ack_bytes_s(self) -> float:
+        """Bytes/s that all ack topics together grow by."""
         return sum(self.topic_bytes_s.values())
 
 
 def size_of(load: Load) -> Size:
     """Return what an installation needs for a load."""
+    # 1. processes, by what comes each second
     lost_s = load.records_s * load.lost
-    contributions_s = load.records_s * (load.tuples + 1 if load.holds else 1)
+    # a tree that is acked tuple by tuple has a contribution for each, and one for its root
+    contributions_of_record = load.tuples + 1 if load.holds else 1
+    contributions_s = load.records_s * contributions_of_record
     ackers = _processes(contributions_s, PAIRS_S if load.holds else RUNS_S)
     replays = _processes(lost_s, NEAR_COPIES_S if load.lost >= NEAR else FAR_COPIES_S)
-    # the next power of two: so any number of processes that is one shares the partitions evenly
+    # 2. partitions: the next power of two, so that any
+    # number of processes that is one shares them evenly
     power_of_two = 1 << (GROWTH * max(ackers, replays) - 1).bit_length()
     partitions = load.partitions or min(PARTITIONS_MAX, max(PARTITIONS_MIN, power_of_two))
+    # 3. what is open at once
     pending = math.ceil(load.records_s * _open_s(load))
     pending_max = math.ceil(load.records_s * load.timeout_s)
     ranges = load.sources * math.ceil(load.timeout_s / load.batch_s)

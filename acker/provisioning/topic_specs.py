@@ -201,9 +201,11 @@ def _of_input(
     `partitions` is what it, or another input of its topic, says; None: nobody does.
     """
     path, basic = f"inputs.{source.name}", _basic(replication)
+    # 1. the source itself
     yield TopicSpec(source.topic, TopicRole.SOURCE, f"{path}.topic", partitions, replication, basic)
     if not source.tracked:
         return
+    # 2. what topics of copies take over from it
     info = infos.get(source.topic)
     copy_partitions = info.partitions if info else partitions
     source_settings = info.settings if info else {}
@@ -215,6 +217,7 @@ def _of_input(
     for name in _TIME_LIMITS:
         if name in source_settings:  # no broker has all of them
             settings[name] = NO_LIMIT
+    # 3. both of them: the replay topic, and that of dead letters
     copies = TopicSpec(
         source.replay_topic,
         TopicRole.REPLAY,
@@ -303,10 +306,12 @@ def _brokers_time(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Find
 
 
 def _error(spec: TopicSpec, text: str, setting: str = "") -> Finding:
+    """Return an error of a topic; `setting` puts it right, empty: none does."""
     return Finding(spec.name, Level.ERROR, text, setting)
 
 
 def _warning(spec: TopicSpec, text: str, setting: str = "") -> Finding:
+    """Return a warning of a topic; `setting` puts it right, empty: none does."""
     return Finding(spec.name, Level.WARNING, text, setting)
 
 
@@ -430,6 +435,7 @@ def _refused_times(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Fin
 
 
 def _refused_by_schema(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the settings by which a topic refuses records that have no schema of it."""
     for name, value in settings.items():
         if name.endswith(_SCHEMA_CHECK) and value == "true":
             text = f"has {name}=true: what has no schema of this topic is refused; set {name}=false"
@@ -437,6 +443,7 @@ def _refused_by_schema(spec: TopicSpec, settings: Mapping[str, str]) -> Iterator
 
 
 def _limit(settings: Mapping[str, str], name: str) -> int:
+    """Return a limit of time, in ms; where none is set, one that no record reaches."""
     return int(settings.get(name, NO_LIMIT))
 
 

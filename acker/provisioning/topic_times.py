@@ -35,6 +35,7 @@ def backoff_horizon_ms(retry: Retry) -> int:
 
 
 def _waits_ms(retry: Retry, count: int) -> int:
+    """Return the sum of the first `count` waits of the schedule by which it is longest, in ms."""
     return max(_schedule_waits_ms(schedule, count) for schedule in retry.schedules)
 
 
@@ -121,13 +122,19 @@ def short_retention(topics: Topics, infos: Mapping[str, TopicInfo]) -> Iterator[
 
 
 def _text(source: Input, kept_ms: int, need_ms: int | None) -> str:
-    """Return the warning of a topic that deletes records which an input may still need."""
-    has = f"has {RETENTION}={kept_ms} ({duration_text(kept_ms)}), and input {source.name}"
+    """Return the warning of a topic that deletes records which an input may still need.
+
+    `need_ms` None: it may need them without end.
+    """
+    retention_text = f"has {RETENTION}={kept_ms} ({duration_text(kept_ms)}), and input {source.name}"
     if need_ms is None:
-        return f"{has} has timeout: 0: an open record is needed without end; set {RETENTION}=-1, or a timeout"
+        return (
+            f"{retention_text} has timeout: 0: an open record is needed without end; set {RETENTION}=-1,"
+            " or a timeout"
+        )
     return (
-        f"{has} {_need(source, need_ms)}: one that is deleted before it is copied becomes a dead letter"
-        f" without payload; set {RETENTION} above {in_seconds_ms(need_ms)}, or lower timeout or retry"
+        f"{retention_text} {_need(source, need_ms)}: one that is deleted before it is copied becomes a dead"
+        f" letter without payload; set {RETENTION} above {in_seconds_ms(need_ms)}, or lower timeout or retry"
     )
 
 

@@ -165,6 +165,7 @@ def without_place(message: str) -> tuple[str, str]:
 
 
 def _is_built_in(kind: type) -> bool:
+    """Return whether a class is Python's own, and needs no import."""
     return kind.__module__ == "builtins"
 
 

@@ -177,15 +177,19 @@ def wrong_init(init: Init, partition: int, partitions: int, roots_max: int, writ
 def left_out_block(
     source: int, first_allowed: int, start: int, partition: int, partitions: int
 ) -> int | None:
-    """Return the first position of a block that an init leaves out, None if it leaves out none.
+    """Return the first position of a block that an init leaves out; None: it leaves out none.
 
-    Before it, `first_allowed` was the first position that may be initialised; the init begins at `start`. Of
-    the blocks between the blocks of these two, some are other acker partitions'. Example, with one acker
-    partition: after position 10 an init may begin at 131,071, in the next block, and not at 131,072.
+    Its roots could never be initialised any more, since an init only goes on above the one before
+    it. Before the init, `first_allowed` was the first position that may be initialised; it begins
+    at `start`. Of the blocks between the blocks of these two, some are other acker partitions'.
+    Example, with one acker partition: after position 10 an init may begin at 131,071, in the next
+    block, and not at 131,072.
     """
     for block in range((first_allowed >> ACKER_BLOCK_BITS) + 1, start >> ACKER_BLOCK_BITS):
-        if acker_partition(source, block << ACKER_BLOCK_BITS, partitions) == partition:
-            return block << ACKER_BLOCK_BITS
+        block_start = block << ACKER_BLOCK_BITS
+        is_own_block = acker_partition(source, block_start, partitions) == partition
+        if is_own_block:
+            return block_start
     return None
 
 
@@ -341,10 +345,11 @@ class LogOnce:
     """Remembers which kinds of flaws were logged, so that each kind is logged once."""
 
     def __init__(self) -> None:
-        self._kinds: set[tuple[str, str]] = set()
+        """Begin with no kind."""
+        self._kinds: set[tuple[str, str]] = set()  # topic, and text without its last number
 
     def take_first(self, topic: str, why: str) -> bool:
-        """Return True for the first flaw of a kind, and remember the kind.
+        """Remember the kind of a flaw; return whether the flaw is the first of it, which is to be logged.
 
         Texts that differ in a last number are one kind. After `KINDS_MAX` kinds no flaw is the first.
         """

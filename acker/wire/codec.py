@@ -75,6 +75,7 @@ class _Field(NamedTuple):
 
 
 def _fields(kind: type) -> list[_Field]:
+    """Return the fields of a record type, in its order."""
     hints = get_type_hints(kind).items()
     return [_Field(name.rstrip("_"), name, hint) for name, hint in hints if not name.startswith("_")]
 
@@ -120,7 +121,8 @@ def _writer_of(kind: Any) -> _Convert:
     parts = [(field.wire_name, field.name, _writer_of(field.type)) for field in _fields(kind)]
     if issubclass(kind, tuple) and all(write is _unchanged for _, _, write in parts):
         wire_names = [wire_name for wire_name, _, _ in parts]
-        return lambda value: dict(zip(wire_names, value, strict=True))  # runs, by the ten thousand
+        # the type of runs, which come by the ten thousand: its items are written as they are
+        return lambda value: dict(zip(wire_names, value, strict=True))
     return lambda value: {wire_name: write(getattr(value, name)) for wire_name, name, write in parts}
 
 
@@ -145,43 +147,50 @@ def _reader_of(kind: Any, names_read: Container[str] | None = None) -> _Convert:
 def _record_reader(kind: Any, names_read: Container[str] | None) -> _Convert:
     """Make the function that turns a record, as fastavro's dict, into a value of a type; see `_reader_of`."""
     fields = [field for field in _fields(kind) if names_read is None or field.wire_name in names_read]
-    parts = [(field.wire_name, _reader_of(field.type)) for field in fields]
-    if len(parts) == 1:  # `itemgetter` of one name would return no tuple
-        [(wire_name, read)] = parts
+    # each field's name on the wire, and the function that reads its value
+    readers = [(field.wire_name, _reader_of(field.type)) for field in fields]
+    if len(readers) == 1:  # `itemgetter` of one name would return no tuple
+        [(wire_name, read)] = readers
         return lambda data: kind(read(data[wire_name]))
-    pick = itemgetter(*[wire_name for wire_name, _ in parts])
-    # only the fields that change are touched again: of most records none does
-    converted = [(index, read) for index, (_, read) in enumerate(parts) if read is not _unchanged]
+    # 1. how the values are picked out of the dict
+    pick_values = itemgetter(*[wire_name for wire_name, _ in readers])
+    # 2. which of them are converted, by their index: of most records none is
+    converters = [(index, read) for index, (_, read) in enumerate(readers) if read is not _unchanged]
+    # 3. how the record is made of them
     names = [field.name for field in fields]
-    make = tuple_maker(kind) if issubclass(kind, tuple) else lambda values: kind(*values)
-    if len(fields) < len(_fields(kind)):  # those that an older version lacks may stand between others
-        make = lambda values: kind(**dict(zip(names, values, strict=True)))  # noqa: E731
-    if not converted:
-        return lambda data: make(pick(data))
+    make_record = tuple_maker(kind) if issubclass(kind, tuple) else lambda values: kind(*values)
+    if len(fields) < len(_fields(kind)):
+        # an older version lacks some, which may stand between others: so they are given by name
+        make_record = lambda values: kind(**dict(zip(names, values, strict=True)))  # noqa: E731
+    if not converters:
+        return lambda data: make_record(pick_values(data))
 
     def value_of(data: Any) -> Any:
-        values = list(pick(data))
-        for index, read in converted:
+        values = list(pick_values(data))
+        for index, read in converters:
             values[index] = read(values[index])
-        return make(tuple(values))
+        return make_record(tuple(values))
 
     return value_of
 
 
 class _ParsedSchema(NamedTuple):
-    """`header` is the ten bytes that a record of the schema begins with."""
+    """A schema as fastavro needs it; `header` is the ten bytes that a record of it begins with."""
 
     header: bytes
     parsed: Any
 
 
 def _parsed(schema: Mapping[str, Any]) -> _ParsedSchema:
-    mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(schema)), "CRC-64-AVRO"))
-    return _ParsedSchema(MAGIC + mark, parse_schema(dict(schema), named_schemas={}))
+    """Parse a schema, and compute the header of its records: two fixed bytes, and its fingerprint."""
+    schema_fingerprint = bytes.fromhex(fingerprint(to_parsing_canonical_form(dict(schema)), "CRC-64-AVRO"))
+    return _ParsedSchema(MAGIC + schema_fingerprint, parse_schema(dict(schema), named_schemas={}))
 
 
 @dataclass(frozen=True, slots=True)
 class _Encoder:
+    """How values of a type are written: as `header`, and what `convert` makes of them, by the schema."""
+
     header: bytes
     schema: Any
     convert: _Convert
@@ -189,6 +198,8 @@ class _Encoder:
 
 @dataclass(frozen=True, slots=True)
 class _Decoder:
+    """How records of a schema are read: `convert` makes a value of the type `name` of each."""
+
     name: str
     schema: Any
     convert: _Convert
@@ -206,9 +217,10 @@ class Codec(Generic[E]):
         types: Mapping[type[E], Mapping[str, Any]],
         older: Mapping[type[E], Iterable[Mapping[str, Any]]] = MappingProxyType({}),
     ) -> None:
+        """Prepare for record types with their schemas, and for `older` schemas of some of them."""
         self._encoders: dict[type, _Encoder] = {}
-        self._decoders: dict[bytes, _Decoder] = {}
-        self._headers: dict[type, list[bytes]] = {}
+        self._decoders: dict[bytes, _Decoder] = {}  # by header
+        self._headers: dict[type, list[bytes]] = {}  # of all versions
         for kind, schema in types.items():
             header, parsed = _parsed(schema)
             self._encoders[kind] = _Encoder(header, parsed, _writer_of(kind))
@@ -217,6 +229,7 @@ class Codec(Generic[E]):
                 self._add_decoder(kind, *_parsed(older_schema))
 
     def _add_decoder(self, kind: type[E], header: bytes, parsed: Any) -> None:
+        """Read records with this header, of this schema, as values of a type."""
         names_read = {field["name"] for field in parsed["fields"]}
         self._decoders[header] = _Decoder(kind.__name__, parsed, _reader_of(kind, names_read))
         self._headers.setdefault(kind, []).append(header)
@@ -294,6 +307,7 @@ class _Cursor:
     __slots__ = ("_data", "_view", "next_index")
 
     def __init__(self, data: bytes) -> None:
+        """Begin behind the header."""
         self._data = data
         self._view = memoryview(data)
         self.next_index = HEADER_BYTES

@@ -31,8 +31,9 @@ class _Walk:
     """A place in a record, and how many more items may follow."""
 
     def __init__(self, data: bytes, begin: int, name: str, items_max: int) -> None:
+        """Begin at an index of the data; `name` is that of the record's type, for errors."""
         self._data = data
-        self._index = begin
+        self._index = begin  # of the next byte
         self._name = name
         self._items_max = items_max
         self._items_left = items_max
@@ -58,7 +59,9 @@ class _Walk:
         """Pass over an array, and count its items; raise `CodecError` if they are too many."""
         # an array comes in blocks, each with its number of items; the last one has none
         while count := self._long():
-            if count < 0:  # of such a block its size follows
+            if count < 0:
+                # Avro's form of a block that says its size, too: -3
+                # stands for 3 items, and the size in bytes follows
                 count = -count
                 self._long()
             self._items_left -= count
@@ -68,6 +71,7 @@ class _Walk:
                 self.skip(items)
 
     def _skip_bytes(self, size: int) -> None:
+        """Go on behind so many bytes."""
         if size < 0:
             raise CodecError(f"{self._name} has a value of {size} bytes")
         self._index += size

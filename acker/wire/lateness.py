@@ -68,6 +68,7 @@ class TooLate:
 
     @property
     def root_count(self) -> int:
+        """How many roots it names."""
         return sum(run.end - run.start for run in self.roots)
 
     @property
@@ -85,6 +86,7 @@ class TooLate:
 
 
 def _holds(runs: Iterable[SourceRun], source: int, position: int) -> bool:
+    """Return whether a position of a source is in one of some runs."""
     return any(run.source == source and run.start <= position < run.end for run in runs)
 
 
@@ -110,6 +112,7 @@ class LateCounts:
 
 @cache
 def too_late_codec() -> Codec[TooLate]:
+    """Make the codec of the note."""
     return Codec({TooLate: load_schema("acker.wire", "too_late")})
 
 

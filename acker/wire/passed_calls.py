@@ -65,6 +65,7 @@ def passed_calls_header(lane: str, seq: int, calls: Iterable[PassedCall]) -> tup
 
 
 def _row_of(call: PassedCall) -> list[object]:
+    """Return a call as the list in the header, with its texts and runs cut to their limits."""
     texts = [clipped(text, _TEXT_BYTES_MAX) for text in (call.bolt, call.error, call.how)]
     runs = [list(run) for run in call.runs[:RUNS_MAX]]
     return [*texts, runs]

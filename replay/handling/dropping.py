@@ -1,10 +1,9 @@
 """Drops lost roots that nobody will ever replay: ``windhover replay drop``.
 
-A stranger may emit roots under the id of an input that he has no right to, or
-under one that no input has. When they are lost, the replay workers put them
-aside, since they cannot know whether a newer topics.yaml has their input. Here
-an operator says that none will. A root of an input's own group is never
-dropped.
+A stranger may emit roots under the id of an input that he has no right to, or under one that no
+input has. When they are lost, the replay workers put them aside, since they cannot know whether a
+newer topics.yaml has their input. Here an operator says that none will. A root of an input's own
+group is never dropped.
 
 This takes each partition of `_ack_due` with such roots over
 (`replay.handling.due_partition`). It reads once more what waits there, now

@@ -1,9 +1,8 @@
 """Looks through the dead-letter topic of one input for the letters that are meant.
 
-Each partition is read to its end, since a letter's mark comes after it.
-Payloads are not kept. If there are more letters than are kept, handled ones
-keep out later ones until their marks come; then the partition is read once
-more, from the first letter that was left out.
+Each partition is read to its end, since a letter's mark comes after it. Payloads are not kept. If
+there are more letters than are kept, handled ones keep out later ones until their marks come; then
+the partition is read once more, from the first letter that was left out.
 """
 
 from __future__ import annotations
@@ -91,10 +90,9 @@ class LetterBox:
     def end_partition(self) -> int | None:
         """End a partition; return the offset from which it is to be read again, None if it is not.
 
-        With room for 2 letters, of A, B, C and a mark on A, the letter C is
-        left out though A makes room. So the partition is read again from C,
-        and what the marks say is known then: C and those behind it are put in
-        once more.
+        With room for 2 letters, of A, B, C and a mark on A, the letter C is left out though A makes
+        room. So the partition is read again from C, and what the marks say is known then: C and
+        those behind it are put in once more.
         """
         first_left_out = self._first_left_out
         marked_offsets = self._marked_offsets
@@ -195,9 +193,8 @@ def _starts(log: Log, topic: str, input_name: str, letter_filter: Filter) -> Map
 def _first_offsets(topic: str, partitions: int, letter_filter: Filter) -> dict[TopicPartition, int]:
     """Return the partitions that the named letters may be in, and from which offset on to read them.
 
-    A name is ``topic/partition@offset``: the place of a letter in this topic,
-    or the origin of its record in another one; then the letter may be anywhere
-    in a few partitions.
+    A name is ``topic/partition@offset``: the place of a letter in this topic, or the origin of its
+    record in another one; then the letter may be anywhere in a few partitions.
     """
     first_offsets: dict[TopicPartition, int] = {}
     for location in letter_filter.places:
@@ -215,8 +212,7 @@ def _first_offsets(topic: str, partitions: int, letter_filter: Filter) -> dict[T
 def letter_partitions(origin_partition: int, partitions: int) -> set[int]:
     """Return the partitions of a dead-letter topic that may have the letter of a record.
 
-    It was written when the topic had as many `partitions` as now, or fewer:
-    that of a record of partition 5 is in 0, 1 or 2 of three partitions, since
-    5 % 1 = 0, 5 % 2 = 1 and 5 % 3 = 2.
+    It was written when the topic had as many `partitions` as now, or fewer: that of a record of
+    partition 5 is in 0, 1 or 2 of three partitions, since 5 % 1 = 0, 5 % 2 = 1 and 5 % 3 = 2.
     """
     return {origin_partition % count for count in range(1, partitions + 1)}

@@ -1,10 +1,9 @@
 """Replays dead letters, or drops them for good, as somebody orders; each of them once.
 
-A command that does so may die half-way and be repeated, and two people may
-give it at the same time. So every copy is written in one transaction with the
-mark of its letter, under one transactional id for each dead-letter topic. It
-begins by ending and fencing the transaction of an earlier handler; only then
-it reads which letters have a mark.
+A command that does so may die half-way and be repeated, and two people may give it at the same
+time. So every copy is written in one transaction with the mark of its letter, under one
+transactional id for each dead-letter topic. It begins by ending and fencing the transaction of an
+earlier handler; only then it reads which letters have a mark.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class LetterHandling:
         self._letters: deque[Letter] = deque()  # those that are meant, and not tried yet
         self._replay_topic: TopicInfo | None = None
         self._chunk_max = CHUNK_MAX  # so many letters may be in the next transaction
-        self._refused_in_a_row = 0
+        self._refused_in_a_row = 0  # letters that were refused, each alone, since one was handled
         self.done = 0
         self.left: Counter[Left] = Counter()
         self.left_out = 0
@@ -133,9 +132,8 @@ class LetterHandling:
     def step(self, room: int, now_ms: int) -> int:
         """Handle letters in one transaction; return how many, at most `CHUNK_MAX`, without those left out.
 
-        A transaction that the broker refuses for one of its letters is written
-        by halves, one a step, until the letter is alone: it is left as it is,
-        and the others are handled.
+        A transaction that the broker refuses for one of its letters is written by halves, one a
+        step, until the letter is alone: it is left as it is, and the others are handled.
 
         Raises:
             Aborted: nothing of the transaction was written; repeat the order.
@@ -145,6 +143,7 @@ class LetterHandling:
             TopicError: too many letters in a row are refused, each alone;
                 correct the topic, then repeat.
         """
+        # 1. build what is to be written
         chunk = list(islice(self._letters, min(room, self._chunk_max)))
         copies = self._build_copies(chunk)
         marks: list[Outgoing] = []
@@ -159,6 +158,7 @@ class LetterHandling:
             marks.append(self._mark(letter, now_ms))
             if copy is not None:  # None: it is dropped, and gets only a mark
                 copies_to_write.append(copy)
+        # 2. write it; if it is refused, the next step has half as many letters
         if marks:
             try:
                 self.write(marks, copies_to_write)
@@ -169,6 +169,7 @@ class LetterHandling:
                 return 0
             self._chunk_max = min(CHUNK_MAX, 2 * len(chunk))
             self._refused_in_a_row = 0
+        # 3. count, also those that were left as they are
         for _ in copies:
             self._letters.popleft()
         self.left.update(whys_left)
@@ -199,8 +200,7 @@ class LetterHandling:
     def _build_copies(self, chunk: Sequence[Letter]) -> list[Outgoing | Left | None]:
         """Return for each letter its copy, why it is left as it is, or None if it is dropped.
 
-        The list ends before the first letter whose payload did not fit into
-        one fetch.
+        The list ends before the first letter whose payload did not fit into one fetch.
         """
         if self._order.action is LetterAction.DROPPED:
             return [None] * len(chunk)

@@ -128,11 +128,11 @@ class RedriveOutcomes:
         # what was read and is not compared with the copies yet: copies that
         # have a verdict, and partition and offset of those that became dead
         # letters
-        self._settled: list[_SettledCopies] = []
-        self._dead: list[tuple[int, int]] = []
+        self._settled_copies: list[_SettledCopies] = []
+        self._died_copies: list[tuple[int, int]] = []
         # by partition of the replay topic, and offset of a copy there: the
         # letter that the copy descends from
-        self._letter_of_copy: dict[int, dict[int, _Letter]] = {}
+        self._letter_by_copy: dict[int, dict[int, _Letter]] = {}
         self._outcomes: dict[_Letter, LetterOutcome] = {}
         self._handled: dict[_Letter, LetterAction] = {}
 
@@ -175,28 +175,33 @@ class RedriveOutcomes:
         return self._verdicts.share_read + self._letters.share_read + self._copies.share_read
 
     def read(self) -> None:
-        """Read what is new: copies last, so that they include those of all verdicts and letters."""
+        """Read what is new, and set the outcomes that follow from it.
+
+        Copies are read last, so that they include those of all verdicts and letters that were read
+        before.
+        """
         for record in self._verdicts.read():
-            self._settled.extend(self._verdicts_on_copies(record))
+            self._settled_copies.extend(self._verdicts_on_copies(record))
         for record in self._letters.read():
-            self._put_letter(record)
+            self._record_letter(record)
         for record in self._copies.read():
-            self._put_copy(record)
+            self._record_copy(record)
+        # what was read of verdicts and letters waits until all copies are read
         if not self._copies.is_whole:
             return
-        for settled in self._settled:
-            self._put_settled(settled)
-        for partition, offset in self._dead:
-            letter = self._letter_of_copy.get(partition, {}).get(offset)
+        for settled in self._settled_copies:
+            self._record_settled_copies(settled)
+        for partition, offset in self._died_copies:
+            letter = self._letter_by_copy.get(partition, {}).get(offset)
             if letter is not None:
                 self._outcomes[letter] = LetterOutcome.DIED
-        self._settled = []
-        self._dead = []
+        self._settled_copies = []
+        self._died_copies = []
 
-    def _put_settled(self, settled: _SettledCopies) -> None:
+    def _record_settled_copies(self, settled: _SettledCopies) -> None:
         """Record the outcome of those letters whose copies are among some that have a verdict."""
         start, end = settled.start, settled.end
-        letters = self._letter_of_copy.get(settled.partition, {})
+        letters = self._letter_by_copy.get(settled.partition, {})
         # whichever is shorter: the run of the verdict, or the redrive's copies
         # in the partition
         offsets = range(start, end) if end - start < len(letters) else list(letters)
@@ -246,7 +251,7 @@ class RedriveOutcomes:
                     end_offset = int(offset_of(end - 1)) + 1
                     yield _SettledCopies(partition_of(source), start_offset, end_offset, outcome)
 
-    def _put_letter(self, record: Record) -> None:
+    def _record_letter(self, record: Record) -> None:
         """Take in a record of the dead-letter topic: a redrive's mark, or a letter that a copy became."""
         entry = parse_letter(record)
         if isinstance(entry, Mark) and entry.redrive:
@@ -255,12 +260,12 @@ class RedriveOutcomes:
             # the last loss names the root that died, by its place
             topic, partition, offset = parse_location(entry.history[-1].root) or ("", -1, -1)
             if topic == self._input.replay_topic:
-                self._dead.append((partition, offset))
+                self._died_copies.append((partition, offset))
 
-    def _put_copy(self, record: Record) -> None:
+    def _record_copy(self, record: Record) -> None:
         """Take in a record of the replay topic: a redrive's own copy, or a replay worker's copy of it."""
         ours = our_values(record.headers)
-        letters = self._letter_of_copy.setdefault(record.partition, {})
+        letters = self._letter_by_copy.setdefault(record.partition, {})
         redrive = redrive_of(record.headers)
         if redrive:
             letter = (redrive, header_text(ours.get(LETTER)))
@@ -275,7 +280,7 @@ class RedriveOutcomes:
         topic, partition, offset = parse_location(history[-1].root) or ("", -1, -1)
         if topic != self._input.replay_topic:
             return
-        letter_of_former = self._letter_of_copy.get(partition, {}).get(offset)
+        letter_of_former = self._letter_by_copy.get(partition, {}).get(offset)
         if letter_of_former is not None:
             letters[record.offset] = letter_of_former
 

@@ -1,7 +1,6 @@
 """A redrive: an order carried out for some inputs, slowly enough to see what becomes of the letters.
 
-Drive it with `step` until it `is_done`; whoever drives it may `cancel` it
-between two steps.
+Drive it with `step` until it `is_done`; whoever drives it may `cancel` it between two steps.
 
 1. For each input: fence other handlers, find the letters, write that the
    redrive began.
@@ -12,8 +11,7 @@ between two steps.
 4. Wait at most `wait_ms` until the last ones are settled; write how the
    redrive ended.
 
-A redrive that is killed has no end in the log. Its successor handles the
-letters that it did not.
+A redrive that is killed has no end in the log. Its successor handles the letters that it did not.
 """
 
 from __future__ import annotations
@@ -199,6 +197,7 @@ class _RedriveOfInput:
         limits: RedriveLimits,
         now_ms: int,
     ) -> None:
+        """Prepare; nothing is written or fenced before the first `step`."""
         self._log = log
         self._topics = topics
         self._input = input
@@ -210,8 +209,8 @@ class _RedriveOfInput:
         # of letters that are replayed; None: they are dropped, or it has not
         # begun
         self._outcomes: RedriveOutcomes | None = None
-        self._begun: RedriveBegun | None = None
-        self._letter_count = 0
+        self._begun: RedriveBegun | None = None  # what was written at its beginning; None: it has not begun
+        self._letter_count = 0  # how many letters it found
         self._outcomes_read_ms = now_ms  # wall time
         # a clock that is never set back, and when letters were handled last by
         # it
@@ -233,8 +232,7 @@ class _RedriveOfInput:
     def step(self, pace: RateLimit, early_end: RedriveEnd | None, now_ms: int) -> int:
         """Go on, by one transaction at most, or end, where there is an `early_end` or a reason for it.
 
-        Return how many ms to wait before the next step; raises as
-        `Redrive.step`.
+        Return how many ms to wait before the next step; raises as `Redrive.step`.
         """
         if self._begun is None:
             self._begin(now_ms)
@@ -243,7 +241,7 @@ class _RedriveOfInput:
                 return 0
         self._read_outcomes(now_ms)
         open_count = self._count_outcomes()[LetterOutcome.OPEN]
-        idle_ms = self._passed.read(now_ms) - self._handled_at_ms
+        idle_ms = self._passed.read(now_ms) - self._handled_at_ms  # since letters were handled last
         end = early_end or self._must_stop(open_count, idle_ms)
         has_waited = not open_count or idle_ms >= self._limits.wait_ms
         if end is None and self._handling.is_done and has_waited:
@@ -316,8 +314,7 @@ class _RedriveOfInput:
     def _must_stop(self, open_count: int, idle_ms: int) -> RedriveEnd | None:
         """Return why it stops before all letters are handled; None: it goes on.
 
-        `open_count` letters have no outcome yet, and for `idle_ms` none was
-        handled.
+        `open_count` letters have no outcome yet, and for `idle_ms` none was handled.
         """
         if self._handling.is_done:
             return None
@@ -351,8 +348,7 @@ class _RedriveOfInput:
 def cancel_redrive(log: Log, topics: Topics, input: Input, redrive: str, by: str, now_ms: int) -> None:
     """Cancel a redrive of an input from another process: fence it, and write its end.
 
-    `redrive` is its id. Raises `UsageError`: there is no such redrive, or it
-    has ended.
+    `redrive` is its id. Raises `UsageError`: there is no such redrive, or it has ended.
     """
     wait_ms = topics.replay.limits.operation_timeout_ms
     # this handles no letter: the order is there for the handler, which fences

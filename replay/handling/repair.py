@@ -60,9 +60,8 @@ class Unreadable(NamedTuple):
 def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
     """Yield what stops the readers of the ack topics, by topic and partition.
 
-    Of a partition damaged batches come last. Readers that act by what a record
-    says stop at an unreadable one: those of verdicts, of what is due, and of
-    State. The others pass over it.
+    Of a partition damaged batches come last. Readers that act by what a record says stop at an
+    unreadable one: those of verdicts, of what is due, and of State. The others pass over it.
     """
     names = topics.ack_topics
     wait_ms = topics.replay.limits.operation_timeout_ms

@@ -1,9 +1,8 @@
 """Resumes an input that its breaker has paused: ``windhover replay resume``.
 
-An input is paused in a verdict partition by a record of `_ack_due`
-(`replay.records.due.Pause`). So this takes each paused partition over
-(`replay.handling.due_partition`), writes the tombstone and leaves. The owner
-starts again after its pause, and finds the input no longer paused.
+An input is paused in a verdict partition by a record of `_ack_due` (`replay.records.due.Pause`). So
+this takes each paused partition over (`replay.handling.due_partition`), writes the tombstone and
+leaves. The owner starts again after its pause, and finds the input no longer paused.
 """
 
 from __future__ import annotations

@@ -79,10 +79,11 @@ def _shared_headers(
         first_emitted_ms=first_emitted_ms if first_emitted_ms >= 0 else None,
     )
     if last_loss is not None:
-        loss = Loss._make([*last_loss, ""])
+        loss = Loss._make([*last_loss, ""])  # with an empty root, which no header of these has
         cause = ": ".join(text for text in (loss.error, loss.message) if text)
         lineage = replace(lineage, reason=loss.reason, cause=cause, operator=loss.operator)
-    return build_headers(lineage)[1:]  # the first is the origin
+    # without the first one, the origin, which each root has of its own
+    return build_headers(lineage)[1:]
 
 
 def original_headers(due: Due, record: Record) -> Headers:

@@ -201,8 +201,9 @@ class DueCodec(Codec[Stored]):
         Raises `CodecError`: no root waits by it; `UnknownVersion`: a newer Windhover wrote it.
         """
         if data[:HEADER_BYTES] not in self._root_headers:
-            self.decode(data)  # tells a newer version from garbage
+            self.decode(data)  # raises `UnknownVersion`, or `CodecError` for garbage
             raise CodecError("it tells of no root that waits")
+        # the first three fields of the value: source, position, due_ms
         source, position_index = _long(data, HEADER_BYTES)
         position, due_ms_index = _long(data, position_index)
         due_ms, _ = _long(data, due_ms_index)
@@ -210,6 +211,7 @@ class DueCodec(Codec[Stored]):
 
 
 def _schema(name: str) -> dict[str, Any]:
+    """Return a schema of this room by its name."""
     return load_schema("replay.records", name)
 
 
@@ -228,11 +230,13 @@ def _long(data: bytes, index: int) -> tuple[int, int]:
 
 @cache
 def due_codec() -> DueCodec:
+    """Make the codec of `_ack_due`."""
     return DueCodec()
 
 
 def refused_entry(due: Due, due_ms: int, *, copy_why: str, letter_why: str = "") -> RefusedRoot:
     """Return the entry of a root whose copy or dead letter was refused, and is tried again at `due_ms`."""
+    # those of a `Due` alone: the entry may be one of a former refusal, which has fields of its own
     values_of_due = {field.name: getattr(due, field.name) for field in fields(Due)}
     return RefusedRoot(
         **{**values_of_due, "due_ms": due_ms},
@@ -257,6 +261,7 @@ def root_of_key(key: bytes) -> Root:
 
 
 def pause_key(input_id: int) -> bytes:
+    """Return the key under which the pause of an input is in `_ack_due`."""
     return PAUSE_KEY + b"%d" % input_id
 
 
@@ -362,6 +367,7 @@ def history_json(history: tuple[Loss, ...]) -> bytes:
 
 
 def _loss_json(loss: Loss) -> str:
+    """Return a loss as a JSON object."""
     return f"{_json_up_to_root(loss[:-1])}{encode_basestring(loss.root)}}}"
 
 
@@ -422,6 +428,7 @@ def _cut(loss: Loss) -> Loss:
 
 
 def _whole_number(value: Any) -> int:
+    """Return a number of a history's JSON; `ValueError` if it is none that a worker writes."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 53:
         raise ValueError(f"{value!r} is no number of a history")
     return value

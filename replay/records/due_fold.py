@@ -158,21 +158,26 @@ def flaw_of_newer(_record: Record, error: UnknownVersion) -> str:
 class Entries(Protocol[Kept]):
     """Where a reader keeps what waits: each entry until the next `put` or `end` of its partition and key."""
 
-    def put(self, record: Record, root: Root, entry: Kept) -> None: ...
+    def put(self, record: Record, root: Root, entry: Kept) -> None:
+        """Keep the entry of a root, in place of an earlier one."""
 
-    def end(self, record: Record, root: Root) -> None: ...
+    def end(self, record: Record, root: Root) -> None:
+        """Remove the entry of a root that waits no more, if there is one."""
 
 
 class EntriesByRoot(Generic[E]):
     """Keeps what waits by the partition of `_ack_due` and the root."""
 
     def __init__(self) -> None:
+        """Begin without an entry."""
         self.waiting: dict[tuple[int, Root], E] = {}
 
     def put(self, record: Record, root: Root, entry: E) -> None:
+        """Keep the entry of a root, in place of an earlier one."""
         self.waiting[record.partition, root] = entry
 
     def end(self, record: Record, root: Root) -> None:
+        """Remove the entry of a root that waits no more, if there is one."""
         self.waiting.pop((record.partition, root), None)
 
 
@@ -242,7 +247,10 @@ class DueFold(Generic[E]):
         return {pause.input: pause for pause in self._pauses.values()}
 
     def _put_other(self, record: Record, key: bytes) -> Meaning:
-        """Fold in a record whose key is of no root."""
+        """Fold in a record whose key is of no root: a pause, progress, or a mark.
+
+        Return what it means.
+        """
         name = record.partition, key
         if record.value is None:
             if self._pauses.pop(name, None) is None:

@@ -98,12 +98,20 @@ def record_id(topic_id: str, partition: int, offset: int, leader_epoch: int) -> 
     return f"{topic_id}/{partition}@{offset}#{epoch}"
 
 
+class Location(NamedTuple):
+    """The place of a record in a log."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 def location(topic: str, partition: int, offset: int) -> str:
     """Name one record of a log, ``topic/partition@offset``."""
     return f"{topic}/{partition}@{offset}"
 
 
-def parse_location(text: str) -> tuple[str, int, int] | None:
+def parse_location(text: str) -> Location | None:
     """Split ``topic/partition@offset``; return None for any other text, or where no log is that long."""
     match = _ORIGIN.match(text)
     if match is None:
@@ -111,7 +119,7 @@ def parse_location(text: str) -> tuple[str, int, int] | None:
     offset = int(match["offset"])
     if offset > OFFSET_MAX:
         return None
-    return match["topic"], int(match["partition"]), offset
+    return Location(match["topic"], int(match["partition"]), offset)
 
 
 def parse_lineage(headers: Headers | None, topic: str, partition: int, offset: int) -> Lineage:

@@ -120,10 +120,7 @@ class Letter:
         unknown.
         """
         location = parse_location(self.lineage.origin)
-        if location is None:
-            return self.partition
-        _topic, partition, _offset = location
-        return partition
+        return self.partition if location is None else location.partition
 
 
 class KeyIs(NamedTuple):
@@ -160,10 +157,12 @@ class Filter:
 
     def matches(self, letter: Letter) -> bool:
         """Return whether a letter is meant, whatever its mark says: that comes later in the log."""
+        # notes are meant only by who asks for them, in one of four ways
         is_dropped_meant = self.dead == DeadReason.DROPPED
         means_notes = self.notes or self.handled or bool(self.places) or is_dropped_meant
         if letter.is_note and not means_notes:
             return False
+        # each condition that was given has to hold
         return (
             (not self.places or not self.places.isdisjoint((letter.place, letter.lineage.origin)))
             and self.error in (None, letter.error)
@@ -175,6 +174,7 @@ class Filter:
         )
 
     def __str__(self) -> str:
+        """Return the conditions as a text: ``error ValueError; since 12:00``, or ``all``."""
         words = [
             f"places {', '.join(sorted(self.places))}" if self.places else "",
             f"error {show_text(self.error)}" if self.error is not None else "",

@@ -33,7 +33,7 @@ from spout.streaming.application import Application, Stream, classic
 from spout.streaming.frames import Node, narrowed, node_of, through
 from spout.streaming.map_task import MapTask
 from spout.streaming.stream import read_stream
-from spout.streaming.unfit_rules import name_unfit_rules
+from spout.streaming.unfit_rules import log_unfit_rules
 from spout.topology.explain import explain
 from spout.topology.graph import Graph
 from spout.topology.keyed_graph import check_trigger
@@ -161,7 +161,7 @@ def frame_of(spark: SparkSession, compiled: Compiled) -> TopologyFrame:
     if node is None or node.options is None:
         raise UsageError("read_stream returned rows that are not its own")
     stream = application.streams[node.options.stream]
-    name_unfit_rules(stream, bolt_names)
+    log_unfit_rules(stream, bolt_names)
     # step 2
     input_ids_by_spout: dict[str, tuple[int, ...]] = {}
     for spout, names in compiled.inputs.items():

@@ -1,5 +1,8 @@
 """What a planning process writes to the ack topics: takes, inits, ticks, and which records left the log.
 
+A `Take` claims a group for a session, an `Init` makes roots pending, a `Tick` has the session's
+clock. A *lane* is a numbered sequence of `Acks`; an acker applies each number of a lane once.
+
 An old process that still writes does no harm: a repeated Init is below the watermark, of ticks the highest
 counts, and a settled root stays settled.
 
@@ -99,21 +102,21 @@ class Announcer:
         self._partitions = partitions
         self.who = who
         self._cluster_headers = cluster_header(log.cluster_id())
-        self._is_together = False  # within `together`
+        self._defers_wait = False  # within `together`: a call does not wait for its last records
         self._is_unflushed = False  # an Init or a Take may not be durable yet
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Wait only once, at the end, for the last records of all calls of `send_init` and
-        `send_take` in it.
+        """Make the calls of `send_init` and `send_take` in this context wait together, at its end.
 
-        Until then do not give away anything that was initialised. Each call must have sources of its own.
+        What they wrote is durable only then, so do not give away anything that was initialised
+        before. Each call must have sources of its own.
         """
-        self._is_together = True
+        self._defers_wait = True
         try:
             yield
         finally:
-            self._is_together = False
+            self._defers_wait = False
         if self._is_unflushed:
             self._flush()
 
@@ -125,13 +128,13 @@ class Announcer:
         A record has room for some 9,000 sources; the answer that counts is the one that names all.
         """
         partitions = list(to)
-        sign = self._sign()
+        sign = self._sign_headers()
         for part in _parts_that_fit(sources):
             take = Take(self._group, name.id, name.epoch, now, self._partitions, part)
             for partition in partitions:
                 self._send(self._topics.init, partition, take, sign)
         self._is_unflushed = True
-        if not self._is_together:
+        if not self._defers_wait:
             self._flush()
 
     def send_init(
@@ -150,9 +153,10 @@ class Announcer:
         `grace_ms` is added to their timeouts. `epochs` has by source, where it is known, an epoch of the
         leader in which its log had all of these.
 
-        A part is sent when those before it of the same sources are durable. So if the process dies in
-        between, a prefix of each source's parts is initialised. Parts of different sources are waited for
-        together: some hundred sources would take as many round trips otherwise.
+        A part, the runs of one acker partition and topic, is sent when those before it of the same
+        sources are durable. So if the process dies in between, a prefix of each source's parts is
+        initialised. Parts of different sources are waited for together: some hundred sources would
+        take as many round trips otherwise.
         """
         parts = self._init_parts(roots, specs)
         has_sent = False
@@ -178,11 +182,11 @@ class Announcer:
                 if has_sent and (start or wave > last_wave):
                     self._flush()
                 last_wave = wave
-                headers = (*self._sign(), *epochs_of_runs(init.runs, epochs))
+                headers = (*self._sign_headers(), *epochs_of_runs(init.runs, epochs))
                 self._send(self._topics.init, owner, init, headers)
                 has_sent = True
                 self._is_unflushed = True
-        if has_sent and not self._is_together:
+        if has_sent and not self._defers_wait:
             self._flush()
 
     def _init_parts(
@@ -210,7 +214,7 @@ class Announcer:
         It carries `wall_ms`, what this machine's clock shows; None: it carries none.
         """
         tick = Tick(self._group, name.id, name.epoch, now)
-        sign = self._sign(reads=self._reads)
+        sign = self._sign_headers(reads=self._reads)
         clock_headers = clock_header(wall_ms)
         for partition in to:
             self._send(self._topics.init, partition, tick, (*sign, *clock_headers))
@@ -240,8 +244,9 @@ class Announcer:
         self._flush()
 
     def reset_timeouts(self, name: SessionName, lane: str, seq: int, now: int, roots: RootSet) -> None:
-        """Begin the timeouts of roots anew at the session clock `now`; the others as in
-        `send_absent`.
+        """Begin the timeouts of roots anew at the session clock `now`.
+
+        `lane` and `seq`: as in `send_absent`.
         """
         for (source, block), runs in roots.runs_by_block().items():
             touched = np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in runs])
@@ -256,10 +261,11 @@ class Announcer:
         self._flush()
 
     def close(self) -> None:
+        """Close the producers."""
         for producer in self._producers:
             producer.close()
 
-    def _sign(self, reads: Iterable[int] = ()) -> Headers:
+    def _sign_headers(self, reads: Iterable[int] = ()) -> Headers:
         """Return the headers that say who writes, in which cluster, and which inputs it `reads`."""
         return (*sign_headers(self.who, reads=reads), *self._cluster_headers)
 
@@ -281,6 +287,7 @@ class Announcer:
         return self._producers[partition % len(self._producers)]
 
     def _send(self, topic: str, partition: int, event: Event, headers: Headers = ()) -> None:
+        """Send one record to an acker partition, without waiting until it is durable."""
         record = Outgoing(topic, partition, self._codec.encode(event), headers=headers)
         self._producer_of(partition).send(record)
 
@@ -307,19 +314,22 @@ class SightRequest(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What was seen of partitions; those that planning should wait for, as more will be known soon."""
+    """What was seen of partitions, by `seen`.
+
+    `waits` are those of which more will be known soon.
+    """
 
     seen: Mapping[TopicPartition, Sighting]
     waits: Collection[TopicPartition]
 
 
 class Sight(Protocol):
-    """Sees which of the next offsets of partitions hold a record, before they are planned."""
+    """Looks which of the next offsets of partitions hold a record, before they are planned."""
 
-    def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Look as far as it is cheap; partitions of which nothing is known may be missing."""
 
-    def follow(self, nexts: Mapping[TopicPartition, int]) -> None:
+    def fetch_ahead(self, nexts: Mapping[TopicPartition, int]) -> None:
         """Prepare to look at these partitions next, each from an offset on; at no others soon."""
 
     def close(self) -> None:

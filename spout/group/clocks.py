@@ -49,7 +49,10 @@ class WatchedClocks(NamedTuple):
         return self.here_ms if self.here_ms is not None and abs(self.here_ms) > SKEW_MS_MAX else 0
 
     def texts(self, now_ms: int) -> dict[str, str]:
-        """Return what is to be said of clocks that are wrong, by whose; `now_ms` is this machine's time."""
+        """Return by owner a text about each clock that is wrong.
+
+        `now_ms` is this machine's time.
+        """
         texts: dict[str, str] = {}
         if self.correction_ms:
             texts[OURS] = clocks_differ(self.correction_ms, now_ms)
@@ -66,22 +69,26 @@ def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[
     """
     begun_ms = wall_ms()
     ends = log.bounds(Bound.END, places).offsets
-    # all that comes was appended behind this question, however long the client took to show it
+    # all that comes was appended behind this question, however long the client took to show it;
+    # -1: this first poll has no record
     begin = Poll(begun_ms, wall_ms(), -1)
-    # times that the broker wrote compare this clock with its own; those of writers, with theirs
+    # by what the time of a record is: the broker's compares
+    # this clock with the broker's, a writer's with the writer's
     polls = {TimestampType.APPENDED: [begin], TimestampType.CREATED: [begin]}
     with closing(log.reader(committed=False)) as reader:
         reader.assign(ends)
         for _ in range(WATCH_MS // POLL_MS):
             records = poll_past_damage(reader, POLL_MS, 1_000, pass_damage)
             answered_ms = wall_ms()
-            for kind, of_kind in polls.items():
+            for kind, polls_of_kind in polls.items():
                 newest_ms = _newest_ms(records, kind)
                 if newest_ms is not None:
-                    of_kind.append(Poll(begun_ms, answered_ms, newest_ms))
-            skews = [skew_ms(of_kind) for of_kind in polls.values()]
-            is_right = any(skew is not None and abs(skew) <= SKEW_MS_MAX for skew in skews)
-            if is_right or any(len(of_kind) > MEASUREMENTS_MIN for of_kind in polls.values()):
+                    polls_of_kind.append(Poll(begun_ms, answered_ms, newest_ms))
+            skews_ms = [skew_ms(polls_of_kind) for polls_of_kind in polls.values()]
+            is_right = any(skew is not None and abs(skew) <= SKEW_MS_MAX for skew in skews_ms)
+            # the poll without a record counts as none of the measurements
+            has_enough = any(len(polls_of_kind) > MEASUREMENTS_MIN for polls_of_kind in polls.values())
+            if is_right or has_enough:
                 break
     broker_ahead_ms = skew_ms(polls[TimestampType.APPENDED])
     driver_ahead_ms = skew_ms(polls[TimestampType.CREATED])

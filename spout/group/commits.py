@@ -44,19 +44,21 @@ class Committer:
     """
 
     def __init__(self, log: Log, group: str, specs: Mapping[int, SourceSpec]) -> None:
+        """Read what is committed; `specs` are by source, and new sources may be added to them."""
         self._log = log
         self._group = group
         self._specs = specs
-        self._committed_offsets = self._read(specs.values())
-        self._read_to = self._epochs_of(specs.values())
+        # by source: what the broker has, as far as this process knows
+        self._committed_offsets = self._fetch_offsets(specs.values())
+        # by source: what was committed at the start, with the leader epoch
+        self._read_to = self._fetch_epochs(specs.values())
         self._cursors: Mapping[int, SourceCursor] = {}
         # by source, the generation of the last commit; below 0: the next commit is the first of a new one
         self._generations: dict[int, int] = {}
-        # wall times: of the last commit that was tried, of the last `_verify`, and of the last time
-        # that all was committed again; None: not yet
-        self._tried_ms: int | None = None
-        self._looked_ms: int | None = None
-        self._renewed_ms: int | None = None
+        # wall times; None: not yet
+        self._tried_ms: int | None = None  # of the last commit that was tried
+        self._checked_ms: int | None = None  # of the last `_check_commits`
+        self._renewed_ms: int | None = None  # when all was committed again last
         self.failures = 0
         self.refused = ""
         self.moved: dict[int, MovedCommit] = {}
@@ -69,20 +71,20 @@ class Committer:
         """Return, by source, what was committed when this began; one without an epoch is missing."""
         return self._read_to
 
-    def begin_again(self, source: int) -> None:
+    def allow_lower_commit(self, source: int) -> None:
         """Allow the next commit of a source to be lower than the last: it is in a new generation."""
         self._generations[source] = -1
 
-    def claim(self, committable: Mapping[int, int]) -> None:
+    def replace_foreign_commits(self, committable: Mapping[int, int]) -> None:
         """Replace commits that no spout wrote, so that it shows later if somebody moves the offsets.
 
         `committable` has positions by source.
         """
-        claimed: dict[int, int] = {}
-        for spec, text in self._commit_texts():
+        position_by_source: dict[int, int] = {}
+        for spec, text in self._fetch_commit_texts():
             if text != COMMITTED_BY and spec.source in committable:
-                claimed[spec.source] = committable[spec.source]
-        self._commit(claimed)
+                position_by_source[spec.source] = committable[spec.source]
+        self._commit(position_by_source)
 
     def step(self, committable: Callable[[], Mapping[int, int]], now_ms: int, *, idle: bool) -> bool:
         """Commit every `COMMIT_EVERY_MS`, or `COMMIT_IDLE_MS` when nothing is pending (`idle`).
@@ -96,40 +98,43 @@ class Committer:
         if self._tried_ms is not None and 0 <= now_ms - self._tried_ms < wait_ms:
             return False
         self._tried_ms = now_ms
-        if self._looked_ms is None:
-            self._looked_ms = now_ms
-        elif not 0 <= now_ms - self._looked_ms < VERIFY_EVERY_MS:
-            self._looked_ms = now_ms
-            self._verify(now_ms)
+        if self._checked_ms is None:
+            self._checked_ms = now_ms
+        elif not 0 <= now_ms - self._checked_ms < VERIFY_EVERY_MS:
+            self._checked_ms = now_ms
+            self._check_commits(now_ms)
         return self.commit(committable())
 
     def commit(self, committable: Mapping[int, int]) -> bool:
         """Commit, by source, positions above the last commit; return whether anything was committed."""
-        return self._commit(
-            {source: position for source, position in committable.items() if self._is_due(source, position)}
-        )
+        new_positions = {
+            source: position for source, position in committable.items() if self._is_new(source, position)
+        }
+        return self._commit(new_positions)
 
     def committed(self) -> dict[int, int]:
         """Return the offsets that are committed, by source, as far as this process knows."""
         return dict(self._committed_offsets)
 
-    def _verify(self, now_ms: int) -> None:
-        """Find out what became of our commits; commit again what the broker has forgotten or soon
-        would.
+    def _check_commits(self, now_ms: int) -> None:
+        """Find out what became of our commits; commit again what the broker has forgotten or soon would.
 
         1. Ask the broker which commits it has, and by whom.
         2. Record those that somebody else made.
         3. Commit ours again: those that the broker has forgotten, and every `COMMIT_AGAIN_MS` all.
         """
+        # 1. what there is
         try:
-            commit_texts = self._commit_texts()
+            commit_texts = self._fetch_commit_texts()
             our_specs = [spec for spec, text in commit_texts if text == COMMITTED_BY]
-            self._committed_offsets |= self._read(our_specs)
+            self._committed_offsets |= self._fetch_offsets(our_specs)
         except (LogError, Unreachable):
             self.failures += 1
             return
+        # 2. what is somebody else's
         moved_specs = [spec for spec, text in commit_texts if text != COMMITTED_BY]
         self._record_moved(moved_specs)
+        # 3. ours again
         moved = {spec.source for spec in moved_specs}
         kept_by_broker = {spec.source for spec, _ in commit_texts}
         in_new_generation = {source for source, generation in self._generations.items() if generation < 0}
@@ -146,7 +151,7 @@ class Committer:
 
     def _record_moved(self, specs: Sequence[SourceSpec]) -> None:
         """Record which commits somebody else made; what was committed again since is ours."""
-        their_offsets = self._read(specs) if specs else {}
+        their_offsets = self._fetch_offsets(specs) if specs else {}
         moved: dict[int, MovedCommit] = {}
         for spec in specs:
             moved[spec.source] = MovedCommit(
@@ -156,20 +161,26 @@ class Committer:
             )
         self.moved = moved
 
-    def _commit_texts(self) -> list[tuple[SourceSpec, str]]:
-        """Return the sources that have a commit, each with its metadata: `COMMITTED_BY` in ours."""
+    def _fetch_commit_texts(self) -> list[tuple[SourceSpec, str]]:
+        """Ask the broker for the sources that have a commit; return each with its metadata.
+
+        In a commit of ours that is `COMMITTED_BY`.
+        """
         specs_by_place = {spec.place: spec for spec in self._specs.values()}
         texts_by_place = self._log.commit_metadata(self._group, specs_by_place)
         return [(specs_by_place[place], text) for place, text in texts_by_place.items()]
 
-    def _read(self, specs: Iterable[SourceSpec]) -> dict[int, int]:
-        """Return the offsets that the broker has for sources, by source."""
+    def _fetch_offsets(self, specs: Iterable[SourceSpec]) -> dict[int, int]:
+        """Ask the broker for the committed offsets of sources; return them by source."""
         sources_by_place = {spec.place: spec.source for spec in specs}
         offsets_by_place = self._log.committed(self._group, sources_by_place)
         return {sources_by_place[place]: offset for place, offset in offsets_by_place.items()}
 
-    def _epochs_of(self, specs: Iterable[SourceSpec]) -> dict[int, ReadTo]:
-        """Return the committed offsets that have a leader epoch, each with it, by source."""
+    def _fetch_epochs(self, specs: Iterable[SourceSpec]) -> dict[int, ReadTo]:
+        """Ask the broker for the leader epochs of commits.
+
+        Return by source the offset with its epoch.
+        """
         sources_by_place = {spec.place: spec.source for spec in specs}
         epochs_by_place = self._log.committed_epochs(self._group, sources_by_place)
         read_to: dict[int, ReadTo] = {}
@@ -207,8 +218,8 @@ class Committer:
         self.refused = ""
         return True
 
-    def _is_due(self, source: int, position: int) -> bool:
-        """Return whether a position is above the last commit, or in a later generation than that."""
+    def _is_new(self, source: int, position: int) -> bool:
+        """Return whether a position has to be committed: above the last commit, or of a later generation."""
         committed = self._committed_offsets.get(source, 0)
         if offset_of(position) > committed:
             return True

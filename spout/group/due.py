@@ -1,5 +1,8 @@
 """The lost roots that wait for their replay, read from `_ack_due`.
 
+A replay worker puts a root *aside* if it can write neither its copy nor its dead letter, and tries
+it again each minute; an operator has to look at what is refused.
+
 A root leaves the topic in the transaction that writes its copy or its dead letter. So once nothing of a group
 is in it, every copy is on the replay topic.
 
@@ -56,6 +59,8 @@ class DueReader(Generic[E]):
         self.taken_over: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self._log = log
         self._cluster_id = log.cluster_id()
+        # what the records read so far mean together: roots
+        # that wait, pauses, progress of replay workers
         self._fold = DueFold(read_entry, entries, on_newer=partial(_passed_over, log))
         places = [TopicPartition(topic, number) for number in range(partitions)]
         self._follower = Follower(
@@ -80,6 +85,7 @@ class DueReader(Generic[E]):
         return self._follower.answers
 
     def close(self) -> None:
+        """Read no more."""
         self._follower.close()
 
 
@@ -135,10 +141,11 @@ class _GroupEntries:
     """
 
     def __init__(self, group: str, sources: frozenset[int]) -> None:
+        """Begin without an entry."""
         self.changes = 0
         self.waiting: dict[EntryName, WaitingReplay] = {}
         self.counts = Counter[WaitingKind]()
-        self.aside_why: dict[tuple[int, int], str] = {}
+        self.aside_why: dict[tuple[int, int], str] = {}  # by partition of `_ack_due` and input
         self._group = group
         self._sources = sources
 
@@ -221,15 +228,17 @@ class DueWatch(DueReader[WaitingReplay]):
     def next_due_ms(self) -> int | None:
         """Return when the first root is due that waits for no operator, wall time; None: there is none.
 
-        It goes through all roots: call it when one of them has changed.
+        Roots that were put aside, or whose input is paused, wait for one. It goes through all
+        roots: call it when one of them has changed.
         """
         pauses = self._fold.paused_by_partition()
-        due_ms = [
-            root.due_ms
-            for (partition, _key), root in self._entries.waiting.items()
-            if not root.aside and (partition, root.input_id) not in pauses
-        ]
-        return min(due_ms, default=None)
+        first_due_ms: int | None = None
+        for (partition, _key), root in self._entries.waiting.items():
+            if root.aside or (partition, root.input_id) in pauses:
+                continue
+            if first_due_ms is None or root.due_ms < first_due_ms:
+                first_due_ms = root.due_ms
+        return first_due_ms
 
 
 def _aside_text(due: Due) -> str:
@@ -259,6 +268,7 @@ class _OrderedEntries:
     """The roots of some inputs that wait, by the source of their first emissions."""
 
     def __init__(self, inputs: frozenset[int]) -> None:
+        """Begin without an entry."""
         self.waiting: dict[int, dict[EntryName, WaitingRoot]] = {}
         self._inputs = inputs
 
@@ -286,6 +296,7 @@ class DueEntries(DueReader[WaitingRoot]):
     """Follows the waiting roots of some inputs, which are read in order; `inputs` are their ids."""
 
     def __init__(self, log: Log, topic: str, partitions: int, inputs: Iterable[int]) -> None:
+        """Follow the partitions of `_ack_due`, which is `topic`."""
         self._entries = _OrderedEntries(frozenset(inputs))
         super().__init__(log, topic, partitions, self._entries.read_entry, self._entries)
 

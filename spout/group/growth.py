@@ -61,6 +61,8 @@ class Growth:
     def step(self, now: int, now_ms: int) -> list[NewSource]:
         """Look for new partitions, send a `Take`, or return the sources that all acker partitions have now.
 
+        Empty: nothing has joined yet.
+
         Raises `Disagreement`: a topic was re-created, or the ackers refuse a new partition; `TopicError`: a
         topic is gone.
         """
@@ -91,7 +93,7 @@ class Growth:
         return {source: spec for source, spec in present.items() if source not in context.sources}
 
     def _begin_new(self, new_specs: Mapping[int, SourceSpec], now: int, now_ms: int) -> list[NewSource]:
-        """Take those of new sources of which it is known where they begin."""
+        """Add new sources of which it is known where they begin; return sources as `step` does."""
         context = self._context
         begun = Begun(context.sources.keys(), context.left_out)
         # of a source that has no leader yet the first offset is missing: it comes at a later look

@@ -9,7 +9,7 @@
 3. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not
    answer. A
    *round* is one `Take` with its answers. The epoch of a new session is the owner's plus one; to
-   create it is to *draw* it.
+   create it is to *draw* it. While it is asked whether the owner lives, the owner is called the *holder*.
 4. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
    whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
    A query that writes exactly once is always a new session, also with the journal of another one.
@@ -120,6 +120,10 @@ class _TakeRound:
     def __init__(
         self, spec: PlannerSpec, name: SessionName, sources: Mapping[int, TakeSource], now: int, now_ms: int
     ) -> None:
+        """Begin without an answer.
+
+        `sources` has by source how it is taken, and `now_ms` is wall time.
+        """
         self.name = name
         self.takes = tuple(sources[source] for source in sorted(sources))
         self.now = now
@@ -128,7 +132,7 @@ class _TakeRound:
         self.answered_at: dict[int, int] = {}
         self._partitions = spec.partitions
         self._waited = PassedTime(now_ms)
-        self._first_answer_ms: int | None = None
+        self._first_answer_ms: int | None = None  # when the first answer had come, by `_waited`
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
         """Add what an acker partition wrote; what came before its answer concerns another session."""
@@ -139,8 +143,9 @@ class _TakeRound:
             self.answered_at[partition] = offset
 
     def record_wait(self, now_ms: int) -> int:
-        """Record whether the first answer has come; return how long it has waited for all of them,
-        ms.
+        """Return how long all answers have been waited for, ms.
+
+        Record when the first one has come.
         """
         waited_ms = self._waited.read(now_ms)
         if self._first_answer_ms is None and len(self.answers.missing) < self._partitions:
@@ -166,10 +171,10 @@ class _HolderWatch:
             context.log, spec.topics.init, spec.partitions, spec.group, now_ms, patient=True
         )
 
-    def may_live(self, owner: SessionName, now_ms: int) -> bool:
-        """Return whether the owner has not been silent for long enough yet; log once that it is waited for.
+    def must_wait_for(self, owner: SessionName, now_ms: int) -> bool:
+        """Read new signs of life; return whether the owner has not been silent for long enough yet.
 
-        Raises `SessionRefused`: it lives.
+        Logs once that it is waited for. Raises `SessionRefused`: it lives.
         """
         self._presence.read_new_signs(now_ms)
         holder = self._presence.newest(owner)
@@ -190,16 +195,17 @@ class _HolderWatch:
     def _refused_by(self, holder: SessionName) -> SessionRefused:
         """Build the error for a group whose holder lives."""
         spec = self._spec
-        is_of_this_application = self._who is not None and self._presence.is_same_application(
-            holder, self._who
-        )
+        hint = ""
+        if self._who is not None and self._presence.is_same_application(holder, self._who):
+            hint = READ_TWICE
         return SessionRefused(
             f"group {spec.group} is held by {self._presence.describe(holder)}, and this one, with"
             " a checkpoint of its own, would end it; stop that one, or take the group over with"
-            f" {spec.way}: what is open there is replayed here{READ_TWICE if is_of_this_application else ''}"
+            f" {spec.way}: what is open there is replayed here{hint}"
         )
 
     def close(self) -> None:
+        """Read no more signs."""
         self._presence.close()
 
 
@@ -249,20 +255,21 @@ class Opening:
         # by acker partition, then by source: the generation that it answered last
         self._generations: Mapping[int, Mapping[int, int]] = {}
         self._has_reported_wait = False
-        self._holder: _HolderWatch | None = None  # None: nobody is waited for
-        self._grant_epoch = grant_epoch
+        self._holder_watch: _HolderWatch | None = None  # None: nobody is waited for
+        self._grant_epoch = grant_epoch  # None: the query does not write exactly once
         if journal.session:
             self._check_commits_of_journal(now_ms)
-        self._begin(now_ms)
-        if not self._resumes and not self._spec.take_over:  # read while the ackers answer
-            self._holder = _HolderWatch(context, announcer.who, now_ms)
+        self._ask_for_owner(now_ms)
+        if not self._resumes and not self._spec.take_over:
+            # it reads the signs of life meanwhile: the ackers need as long to answer
+            self._holder_watch = _HolderWatch(context, announcer.who, now_ms)
 
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
         """Read what an acker partition wrote at an offset."""
         self._round.read(partition, offset, event)
 
     def step(self, now_ms: int) -> None:
-        """Go on when all partitions have answered; else repeat the `Take` to those that have not.
+        """Go on if all partitions have answered; else repeat the `Take` to those that have not.
 
         Raises:
             Unreachable: acker partitions did not answer for 60 s.
@@ -272,7 +279,7 @@ class Opening:
         waited_ms = self._round.record_wait(now_ms)
         silent = self._round.answers.missing
         if not silent:
-            self._go_on_answered(now_ms)
+            self._handle_answers(now_ms)
             return
         if waited_ms >= GIVE_UP_MS:
             raise Unreachable(
@@ -282,7 +289,7 @@ class Opening:
         # below 0 the clock was set back: without sending now, nothing would be sent for as long as that
         is_time = not 0 <= now_ms - self._sent_ms < REPEAT_MS
         if is_time:
-            self._send(silent, now_ms)
+            self._send_takes(silent, now_ms)
             if waited_ms >= WAIT_REPORTED_MS:
                 self._report_wait(silent)
 
@@ -301,7 +308,7 @@ class Opening:
     def take_anew(self, now_ms: int) -> None:
         """Take the group once more, with a new session; only when it is opened with that of the journal."""
         answers = self._round.answers
-        self._draw(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
+        self._take_with_new_session(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
         self.opened = None
 
     def waits_for(self) -> str:
@@ -312,16 +319,17 @@ class Opening:
         return f"acker partition {silent} to answer; where no acker runs, start one with {RUN_ACKER}"
 
     def close(self) -> None:
-        if self._holder is not None:
-            self._holder.close()
-            self._holder = None
+        """Watch the holder no more."""
+        if self._holder_watch is not None:
+            self._holder_watch.close()
+            self._holder_watch = None
 
-    def _begin(self, now_ms: int) -> None:
+    def _ask_for_owner(self, now_ms: int) -> None:
         """Ask who owns the group: a `Take` of epoch 0 that names no source."""
         question = SessionName(0, self._new_id + QUESTION_SUFFIX)
-        self._take(SessionEvent.QUESTION_SENT, question, {}, clock_ms=now_ms, now_ms=now_ms)
+        self._start_round(SessionEvent.QUESTION_SENT, question, {}, clock_ms=now_ms, now_ms=now_ms)
 
-    def _take(
+    def _start_round(
         self,
         event: SessionEvent,
         name: SessionName,
@@ -340,10 +348,10 @@ class Opening:
         """
         self._session.process(event)
         self._round = _TakeRound(self._spec, name, takes, clock_ms, now_ms)
-        self._send(range(self._spec.partitions), now_ms)
+        self._send_takes(range(self._spec.partitions), now_ms)
 
-    def _send(self, partitions: range | list[int], now_ms: int) -> None:
-        """Send the `Take` to acker partitions, and before it what leads each up to its generations."""
+    def _send_takes(self, partitions: range | list[int], now_ms: int) -> None:
+        """Send the `Take` of the round to acker partitions, and before it what raises their generations."""
         self._sent_ms = now_ms
         name = self._round.name
         now = self._round.now
@@ -353,15 +361,15 @@ class Opening:
                 self._announcer.send_take(name, now, step, [partition])
         self._announcer.send_take(name, now, takes, partitions)
 
-    def _go_on_answered(self, now_ms: int) -> None:
-        """Go on, since all acker partitions have answered the question or the `Take`."""
+    def _handle_answers(self, now_ms: int) -> None:
+        """Go on by the session's state: all acker partitions have answered the question or the `Take`."""
         self._generations = self._round.answers.generations()
         match self._session.state:
             case SessionState.ASKING | SessionState.AWAITING_SILENCE:
                 self._take_unless_held(self._round.answers, now_ms)
             case SessionState.TAKING | SessionState.RESUMING | SessionState.RESUMING_AGAIN:
                 if self._round.answers.refusals:
-                    self._draw_or_raise(self._round.answers, now_ms)
+                    self._take_over_or_raise(self._round.answers, now_ms)
                 else:
                     self._open_or_take_again(self._round, now_ms)
             case SessionState.TAKEN | SessionState.RESUMED:
@@ -399,11 +407,15 @@ class Opening:
         if self._resumes:
             self._refuse_past_store(journalled)
             takes = self._continued_or_starting(answers.sources())
-            self._take(SessionEvent.SESSION_RESUMED, journalled, takes, clock_ms=now_ms, now_ms=now_ms)
+            self._start_round(SessionEvent.SESSION_RESUMED, journalled, takes, clock_ms=now_ms, now_ms=now_ms)
             return
         # 2. an owner that may live
         is_others = answers.owner != journalled
-        if self._holder is not None and is_others and self._holder.may_live(answers.owner, now_ms):
+        if (
+            self._holder_watch is not None
+            and is_others
+            and self._holder_watch.must_wait_for(answers.owner, now_ms)
+        ):
             self._session.process(SessionEvent.HOLDER_MAY_LIVE)
             return
         self.close()  # nobody is waited for any more
@@ -412,8 +424,8 @@ class Opening:
         if self._spec.checks_commits:
             self._check_commits(histories, now_ms)
         self._report_carried(histories)
-        takes = self._rewound(self._continued_or_starting(histories))
-        self._draw(answers.owner, takes, now_ms)
+        takes = self._with_rewinds(self._continued_or_starting(histories))
+        self._take_with_new_session(answers.owner, takes, now_ms)
 
     def _open_or_take_again(self, accepted: _TakeRound, now_ms: int) -> None:
         """Begin with what the acker partitions answered, unless the group has to be taken once more."""
@@ -422,27 +434,32 @@ class Opening:
             # A reset that died half-way has sent a generation only to some acker partitions; the others
             # would refuse what is emitted in it.
             highest = {
-                take.source: self._as_before(take.source, histories[take.source]) for take in accepted.takes
+                take.source: self._take_as_known(take.source, histories[take.source])
+                for take in accepted.takes
             }
-            self._take(
+            self._start_round(
                 SessionEvent.GENERATIONS_APART, accepted.name, highest, clock_ms=accepted.now, now_ms=now_ms
             )
         elif self._session.is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:
-            self._draw_with_sound_clock(now_ms)
+            self._take_with_sound_clock(now_ms)
         elif self._session.state is SessionState.RESUMING and accepted.first_answer_age_ms() >= STEP_MS_MAX:
             # the process before may have moved the clock of the session since
             takes = {take.source: take for take in accepted.takes}
-            self._take(SessionEvent.ANSWER_IS_OLD, accepted.name, takes, clock_ms=accepted.now, now_ms=now_ms)
+            self._start_round(
+                SessionEvent.ANSWER_IS_OLD, accepted.name, takes, clock_ms=accepted.now, now_ms=now_ms
+            )
         else:
-            self._open(accepted, now_ms)
+            self._set_opened(accepted, now_ms)
 
     @property
     def _clock_ms(self) -> int:
         """The clock with which a restart goes on."""
         return max(self._round.answers.clock, self._journal.now)
 
-    def _draw(self, owner: SessionName, takes: Mapping[int, TakeSource], now_ms: int) -> None:
-        """Create a session above the owner's, and take the group with it.
+    def _take_with_new_session(
+        self, owner: SessionName, takes: Mapping[int, TakeSource], now_ms: int
+    ) -> None:
+        """Draw a session above the owner's, and take the group with it: a `Take` to all acker partitions.
 
         Its clock begins no lower than any clock before it. An epoch that no session can have, and a
         clock that is far ahead, were written by a stranger, or by a machine with a wrong clock.
@@ -453,6 +470,7 @@ class Opening:
         group = self._spec.group
         self._refuse_past_store(owner)
         former_clock_ms = self._round.answers.clock
+        # 1. its epoch and clock
         epoch = epoch_above(owner.epoch, now_ms)
         clock_ms = clock_after(former_clock_ms, now_ms)
         if epoch <= owner.epoch:
@@ -460,15 +478,17 @@ class Opening:
         if clock_ms < former_clock_ms:
             ahead = f"{(former_clock_ms - now_ms) // 1_000} s"
             self._report("clock_left_behind", {"group": group, "owner": str(owner), "ahead": ahead})
+        # 2. the store, which may grant a higher epoch; the name shows that there is one
         new_id = self._new_id
         if self._grant_epoch is not None:
             epoch = self._grant_epoch(epoch)
             new_id += STORE_SUFFIX
+        # 3. the `Take`
         name = SessionName(epoch, new_id)
-        self._take(SessionEvent.SESSION_DRAWN, name, takes, clock_ms=clock_ms, now_ms=now_ms)
+        self._start_round(SessionEvent.SESSION_DRAWN, name, takes, clock_ms=clock_ms, now_ms=now_ms)
 
     def _refuse_past_store(self, name: SessionName) -> None:
-        """Refuse to follow on a session that writes into a store, which this one would not open.
+        """Raise an error if the session before writes into a store, and this one would not open that.
 
         Raises `SessionRefused`: the store may have what is open, and it would be written again.
         """
@@ -484,7 +504,7 @@ class Opening:
             " fresh checkpoint"
         )
 
-    def _draw_with_sound_clock(self, now_ms: int) -> None:
+    def _take_with_sound_clock(self, now_ms: int) -> None:
         """Go on with a new session, since no acker takes a tick with the clock of this one.
 
         Raises `Disagreement`: the option `take_over` is not given.
@@ -492,13 +512,12 @@ class Opening:
         if not self._spec.take_over:
             raise clock_ahead(self._round.name, self._spec, self._clock_ms - now_ms)
         answers = self._round.answers
-        self._draw(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
+        self._take_with_new_session(answers.owner, self._continued_or_starting(answers.sources()), now_ms)
 
-    def _rewound(self, takes: Mapping[int, TakeSource]) -> dict[int, TakeSource]:
-        """Return how sources are taken where some are to be rewound: these begin a new generation.
+    def _with_rewinds(self, takes: Mapping[int, TakeSource]) -> dict[int, TakeSource]:
+        """Return `takes` with a new generation for each source that is to be rewound.
 
-        With them begin the sources whose replay topic was created again. The others are as in
-        `takes`.
+        With them also the sources begin one whose replay topic was created again.
         """
         offset_by_source: dict[int, int] = {}  # at which the new generation begins
         if self._spec.rewind:
@@ -519,12 +538,12 @@ class Opening:
             rewound[source] = self._sources[source].taken_from(position_at(generation, offset))
         return rewound
 
-    def _as_before(self, source: int, history: SourceHistory) -> TakeSource:
-        """Return how a source is taken that goes on as the ackers have it."""
+    def _take_as_known(self, source: int, history: SourceHistory) -> TakeSource:
+        """Return how to take a source that goes on as the ackers have it."""
         topic = self._sources[source].place.topic
         return TakeSource(source, topic, history.topic_id, history.generation, history.from_)
 
-    def _open(self, accepted: _TakeRound, now_ms: int) -> None:
+    def _set_opened(self, accepted: _TakeRound, now_ms: int) -> None:
         """Begin the session with what the acker partitions have of its sources: set `opened`."""
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
         all_histories = accepted.answers.sources()
@@ -546,9 +565,7 @@ class Opening:
         )
 
     def _check_commits_of_journal(self, now_ms: int) -> None:
-        """Raise `Disagreement` if somebody moved the offsets of a source that the journal has
-        emitted of.
-        """
+        """Raise `Disagreement` if somebody moved the offsets of a source of which the journal has emitted."""
         begun: list[SourceSpec] = []
         emitted_to: dict[int, int] = {}  # by source, an offset
         for source, mark in self._journal.sources.items():
@@ -579,9 +596,10 @@ class Opening:
         check_commits(self._log, self._spec.group, begun, Reached(emitted_to), now_ms)
 
     def _report_carried(self, histories: Mapping[int, SourceHistory]) -> None:
-        """Log which inputs begin at a commit of which the ackers have no history.
+        """Report the inputs that begin at a commit of which the ackers have no history.
 
-        It came from another cluster, say. Records below it that waited for a replay there are left out here.
+        The commit was carried here from another cluster, say. Records below it that waited for a
+        replay there are left out here.
         """
         rewound = self._spec.rewind  # these begin where their user says
         fresh = [
@@ -606,7 +624,7 @@ class Opening:
         takes: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
-                takes[source] = self._as_before(source, histories[source])
+                takes[source] = self._take_as_known(source, histories[source])
             elif source in marks and self._journal.session:
                 takes[source] = spec.taken_from(marks[source].from_)
             elif source in marks:
@@ -618,13 +636,16 @@ class Opening:
                 takes[source] = spec.taken_from(position_at(0, starts[source]))
         return takes
 
-    def _draw_or_raise(self, answers: Answers, now_ms: int) -> None:
-        """Draw a new session, where a restart that is refused may take over; else raise why it is refused."""
+    def _take_over_or_raise(self, answers: Answers, now_ms: int) -> None:
+        """Take the group with a new session, if a refused restart may take over.
+
+        Else raise the refusal.
+        """
         spec = self._spec
         name = self._round.name
         owner = answers.owner
         if spec.take_over and self._session.is_restart and owner > name:
-            self._draw(owner, self._continued_or_starting(answers.sources()), now_ms)
+            self._take_with_new_session(owner, self._continued_or_starting(answers.sources()), now_ms)
             return
         if owner > name:
             holder = describe_session(self._log, spec, owner, now_ms)

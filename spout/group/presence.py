@@ -189,13 +189,14 @@ class Presence:
         self._unknown_text = f"whether the owner of group {group} lives"
         self._began_ms = now_ms
         self._passed = PassedTime(now_ms)  # since the first read, by a clock that is never set
-        self._looked_at_ms = 0  # when new signs were read last, by `_passed`
+        self._read_at_ms = 0  # when new signs were read last, by `_passed`
         self._codec = wire_codec()
         self._signs_by_session: dict[SessionName, SignByProcess] = {}
+        # sessions with a sign, not marked as the last, that came after the first read
         self._seen_since_first_read: set[SessionName] = set()
         # None: its process is of an older version, which does not say what it reads
         self._input_ids_by_session: dict[SessionName, frozenset[int] | None] = {}
-        self._times_by_session: dict[SessionName, list[WriterTime]] = {}
+        self._times_by_session: dict[SessionName, list[WriterTime]] = {}  # of its newest signs
         # 1. from where
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
         since_ms = max(0, now_ms - SILENT_MS_MAX)
@@ -205,8 +206,8 @@ class Presence:
         else:
             offsets_since = all_answers(log.bounds(since_ms, places), self._unknown_text)
             starts = all_answers(log.bounds(Bound.START, places), self._unknown_text)
-        # a log that begins above 0, and not before the time from which on signs are wanted
-        self._is_clipped = any(0 < starts[place] >= offsets_since[place] for place in places)
+        # an acker has shortened the log up to the time from which on signs are wanted, or beyond
+        self._may_lack_signs = any(0 < starts[place] >= offsets_since[place] for place in places)
         first_offsets = {place: max(offsets_since[place], starts[place]) for place in places}
         self._follower = Follower(
             log, places, first=first_offsets, committed=False, on_damage=damage_passed_over(log)
@@ -215,7 +216,7 @@ class Presence:
         with ExitStack() as undo:
             undo.callback(self.close)
             for record in self._follower.read():
-                self._read(record)
+                self._record_sign(record)
             if not patient:
                 # a partition may have lost its leader since the offsets were asked for
                 all_answers(self._follower.answers, self._unknown_text)
@@ -229,11 +230,11 @@ class Presence:
         partition has no leader.
         """
         passed_ms = self._passed.read(now_ms)
-        if passed_ms - self._looked_at_ms < SIGNS_EVERY_MS:
+        if passed_ms - self._read_at_ms < SIGNS_EVERY_MS:
             return
-        self._looked_at_ms = passed_ms
+        self._read_at_ms = passed_ms
         for record in self._follower.read():
-            name = self._read(record)
+            name = self._record_sign(record)
             if name is not None and self._has_read_earlier_signs:
                 self._seen_since_first_read.add(name)
         self._has_read_earlier_signs = self._has_read_earlier_signs or self._follower.is_whole
@@ -246,7 +247,7 @@ class Presence:
 
     def lives(self, name: SessionName) -> bool:
         """Return whether a session gave a sign of life since the first read, and has not ended since."""
-        return name in self._seen_since_first_read and bool(self._times_of_living(name))
+        return name in self._seen_since_first_read and bool(self._newest_times_of_living(name))
 
     def is_same_application(self, name: SessionName, who: Who) -> bool:
         """Return whether a session is run by the application of `who`, on the same host."""
@@ -258,7 +259,7 @@ class Presence:
         return False
 
     def newest(self, name: SessionName) -> SessionName:
-        """Return the highest session that gave a sign since the first read, or `name` if that is higher."""
+        """Return the highest of `name` and the sessions that gave a sign since the first read."""
         return max([name, *self._seen_since_first_read])
 
     @property
@@ -267,22 +268,24 @@ class Presence:
         return self._began_ms + self._passed.ms
 
     def wait_ms(self, name: SessionName) -> int:
-        """Return how much longer a session has to be silent until it counts as gone, as of the last look.
+        """Return how much longer a session has to be silent until it counts as gone, as of the last read.
 
         0: it counts as gone already.
-
-        Where the ackers know of no owner, epoch 0, no sign is missing: they keep what they have not folded.
         """
-        if name.epoch and not self._has_read_earlier_signs:
+        # Where the ackers know of no owner, which is epoch 0, nobody is waited for: an acker
+        # shortens the log only below what it has read, so it would know the owner of a sign that is
+        # missing.
+        has_owner = bool(name.epoch)
+        if has_owner and not self._has_read_earlier_signs:
             return SIGNS_EVERY_MS
-        times_ms = self._times_of_living(name)
+        times_ms = self._newest_times_of_living(name)
         if times_ms:
             return max(0, max(times_ms) + SILENT_MS_MAX - self._now_ms)
-        if self._is_clipped and name.epoch and name not in self._signs_by_session:
+        if self._may_lack_signs and has_owner and name not in self._signs_by_session:
             return max(0, CLIPPED_MS - self._passed.ms)
         return 0
 
-    def _times_of_living(self, name: SessionName) -> list[int]:
+    def _newest_times_of_living(self, name: SessionName) -> list[int]:
         """Return the time of the newest sign of each process of a session that has neither left nor died."""
         times_ms: list[int] = []
         for who, sign in self._signs_by_session.get(name, {}).items():
@@ -296,7 +299,7 @@ class Presence:
         signs = self._signs_by_session.get(name)
         if not signs:
             return session_text(name)
-        who, sign = max(signs.items(), key=lambda item: item[1].at_ms)
+        who, sign = max(signs.items(), key=_time_of_sign)
         ago = f"last sign of life {max(0, self._now_ms - sign.at_ms) / 1000:.1f} s ago"
         if who is None:
             return f"{session_text(name)} ({ago})"
@@ -315,7 +318,7 @@ class Presence:
         read_by_living: set[int] = set()
         has_living = False
         for name, input_ids in self._input_ids_by_session.items():
-            if not self._times_of_living(name):
+            if not self._newest_times_of_living(name):
                 continue
             if input_ids is None:
                 return None
@@ -327,17 +330,18 @@ class Presence:
         """Return when the newest signs of living processes were written, by their clocks and the broker's."""
         times_of_living: list[WriterTime] = []
         for name, times in self._times_by_session.items():
-            if self._times_of_living(name):
+            if self._newest_times_of_living(name):
                 times_of_living += times
         return times_of_living
 
     def close(self) -> None:
+        """Read no more signs."""
         self._follower.close()
 
-    def _read(self, record: Record) -> SessionName | None:
-        """Record a record that is a sign, and return its session.
+    def _record_sign(self, record: Record) -> SessionName | None:
+        """Keep the sign that a record is, and return its session.
 
-        None: it is no sign of this group, or the last one of a process.
+        None: the record is no sign in this group, or it is the last one of a process.
         """
         try:
             event = self._codec.decode(record.value)
@@ -351,7 +355,8 @@ class Presence:
         sign = Sign(at_ms, LEAVES_HEADER in dict(record.headers))
         who = Who.read(record.headers)
         signs = self._signs_by_session.setdefault(name, {})
-        signs[who] = max(signs.get(who, sign), sign)  # partitions are not read in the order of time
+        # the newer of both: partitions are not read in the order of time
+        signs[who] = max(signs.get(who, sign), sign)
         in_body_ms = event.wall if isinstance(event, Init) else None
         times = self._times_by_session.setdefault(name, [])
         times.append(writer_time(record, in_body_ms))
@@ -359,6 +364,12 @@ class Presence:
         if isinstance(event, Tick):  # others of the same process need not say it
             self._input_ids_by_session[name] = read_inputs(record.headers)
         return None if sign.leaves else name
+
+
+def _time_of_sign(item: tuple[Who | None, Sign]) -> int:
+    """Return when a process gave its newest sign; `item` is that process with the sign."""
+    _who, sign = item
+    return sign.at_ms
 
 
 def session_text(name: SessionName) -> str:

@@ -143,7 +143,7 @@ class StrangerWatch:
         self._was_refused = False  # whether the broker refused the last commit
 
     def step(self, refused: str, now_ms: int) -> None:
-        """Ask if it is time to, and report what has changed.
+        """Ask the broker if it is time to, and report who has come, stays, or has left.
 
         `refused` has the broker's words if it refused the last commit, and is empty else.
         """
@@ -170,7 +170,10 @@ class StrangerWatch:
             self._report("stranger_left_group", {"group": self._group, "why": "its commits go on"})
 
     def _report_strangers(self, refused: str, now_ms: int) -> None:
-        """Report who keeps our commits back, at once and then each minute; see `step`."""
+        """Report who keeps our commits back, at once and then each minute.
+
+        `refused` is as in `step`.
+        """
         names = members_text(self.strangers) or UNNAMED.format(shell_word(self._group))
         self._is_reported = True
         since_ms = self._report_times.record_wait(names, now_ms)

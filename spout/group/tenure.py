@@ -1,5 +1,8 @@
 """The state of a running session: its clock, and which positions are free, pending, or not journalled yet.
 
+A *sibling* is the process before of the same session; for some seconds after a restart both may be
+alive.
+
 Pure: the planner does the reading and writing.
 
 Source: docs/design/protocol.md, sections 3 and 5.1.
@@ -57,11 +60,12 @@ class Sibling:
         self.question = SessionName(0, name.id + QUESTION_SUFFIX)
         self._clock = clock
         self._clock_at_restart = clock.now
-        self._passed = PassedTime(now_ms)  # a clock that is set ahead ends no process
+        # since the restart, by a clock that is never set: one that is set ahead ends no process
+        self._passed = PassedTime(now_ms)
         # How far the other clock may have come. It may have gone on while this process did not look, so a
         # step counts up to SIBLING_MS: if it stood still instead, the grace is only longer than it must be.
         self._other_passed = PassedTime(now_ms, between_ms_max=SIBLING_MS)
-        self._question_sent_ms: int | None = None
+        self._question_sent_ms: int | None = None  # by `_passed`; None: it was not sent yet
         self._answers = Answers(group, self.question.id, partitions, ())
 
     def grace_ms(self, now_ms: int) -> int:
@@ -75,8 +79,12 @@ class Sibling:
         behind_ms = other_moved_ms - this_moved_ms
         return STEP_MS_MAX + min(SIBLING_MS, max(0, behind_ms))
 
-    def to_ask(self, now_ms: int) -> list[int]:
-        """Return the acker partitions that should get the question for the session's clock now."""
+    def start_question(self, now_ms: int) -> list[int]:
+        """Return the acker partitions that get the question for the session's clock now; it counts as sent.
+
+        None get it before the sibling is gone for certain, nor again before `REPEAT_MS` have
+        passed.
+        """
         passed_ms = self._passed.read(now_ms)
         if passed_ms < SIBLING_MS:
             return []
@@ -86,7 +94,10 @@ class Sibling:
         return self._answers.missing
 
     def read(self, partition: int, taken: Taken) -> bool:
-        """Read an answer; return whether all have come, so that the clock goes on from the other's."""
+        """Read an answer; if it was the last one, lift the clock to the other's.
+
+        Return whether it was.
+        """
         if self._question_sent_ms is not None:
             self._answers.read(partition, taken)
         if self._answers.missing:
@@ -132,7 +143,10 @@ class Tenure:
         return not self.window.pending
 
     def restore(self, runs: Sequence[SourceRun], journal: Journal, now_ms: int) -> None:
-        """Add roots that an earlier process left pending; those not in the journal are planned again."""
+        """Add roots that an earlier process left pending.
+
+        Those not in the journal become `unjournalled`.
+        """
         self.window.restore(runs, now_ms)
         self._count_pending(runs)
         not_journalled = {source: mark.not_emitted() for source, mark in journal.sources.items()}
@@ -142,8 +156,8 @@ class Tenure:
             parts = not_journalled.get(source, not_of_journal).within(start, end)
             self.unjournalled += [SourceRun(source, *part) for part in parts]
 
-    def settled_behind(self, journal: Journal) -> RootSet:
-        """Return which settled roots its last journalled batch does not have as emitted.
+    def settled_after(self, journal: Journal) -> RootSet:
+        """Return the settled roots that the journal does not have as emitted.
 
         Of a restart these are a few at most: what timed out, or left the log, before Spark journalled it. A
         source that the journal does not have may have been read by another session; it is passed over.
@@ -196,7 +210,10 @@ class Tenure:
             self.sibling = None
 
     def take_unjournalled(self) -> list[SourceRun]:
-        """Return what is initialised, still pending and not journalled yet; the caller plans it now."""
+        """Take out what is initialised, still pending and not journalled yet.
+
+        The caller plans it now.
+        """
         runs = self.unjournalled
         self.unjournalled = []
         pending: list[SourceRun] = []
@@ -260,7 +277,7 @@ class Tenure:
         return sorted(partition for partition, count in counts.items() if count > 0)
 
     def committable(self) -> dict[int, int]:
-        """Return for each source the position below which everything is settled."""
+        """Return by source the position below which everything is settled: what may be committed."""
         settled_below: dict[int, int] = {}
         for source, cursor in self.cursors.items():
             first_unsettled = self.window.committable(source)
@@ -277,13 +294,13 @@ class Tenure:
         if cursor is None or not runs:  # this process does not read the source
             return 0
         settled_count = self.window.settle(source, runs, verdict)
-        # perhaps one of them is free here, and was emitted elsewhere
+        # perhaps one of them is free here, and the process before has emitted it
         if runs[-1].end > cursor.first_free:
-            self._use_decided(source, cursor, runs)
+            self._occupy_decided(source, cursor, runs)
         return settled_count
 
-    def _use_decided(self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]) -> None:
-        """Take positions that have a verdict already from those that are free, so that none is planned.
+    def _occupy_decided(self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]) -> None:
+        """Make positions no longer free that have a verdict already, so that none of them is planned.
 
         The process before may have initialised them after our `Taken`. Their verdict will not come a second
         time, so if we emitted them, they would be pending for ever.

@@ -24,6 +24,7 @@ class Troubles:
     """The partitions in trouble, each with words that follow its name, such as "has no leader"."""
 
     def __init__(self, log: Log) -> None:
+        """Begin with no partition in trouble."""
         self._log = log
         self._text_by_place: dict[TopicPartition, str] = {}
         self._standing_watch = StandingPartitions()
@@ -49,7 +50,7 @@ class Troubles:
         }
 
     def step(self, positions: Mapping[TopicPartition, int], now_ms: int) -> StandingNews:
-        """Ask about them every `ASK_EVERY_MS`; return what is to be said.
+        """Ask about them every `ASK_EVERY_MS`; return which partitions stand now, and which go on again.
 
         `positions` are the offsets that are to be read next, as far as they are known.
 
@@ -61,8 +62,8 @@ class Troubles:
             self._requested_ms = now_ms
             self.record_answers(self._log.bounds(Bound.END, self._text_by_place))
 
-        # Of a partition in trouble the texts are news when they last. One that was reported is
-        # watched until it has gone on, since that is news, too.
+        # A partition in trouble is news only when the trouble lasts. One that
+        # was reported is watched until it has gone on, since that is news, too.
         watched = self._text_by_place.keys() | self._reported
         self._standing_watch.record_positions(
             {place: positions.get(place, UNKNOWN) for place in watched}, now_ms

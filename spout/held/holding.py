@@ -32,7 +32,7 @@ from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.delayed import NEVER_MS, HeldAt, HeldTuples, RootPositions, held_edges
 from spout.publishing.fold import TaskReport
-from spout.publishing.report_accumulator import add, task_name
+from spout.publishing.report_accumulator import add_report, task_name
 from spout.publishing.root_marks import RootMark, RootMarks
 from spout.spark.private import logical_plan, spark_type_of
 from spout.streaming.application import Application
@@ -281,7 +281,7 @@ class HoldTask:
             held.append(HeldTuples(held_roots, edges[anchored_rows], times_ms[anchored_rows].copy()))
             yield pa.array(edges.view(np.int64), mask=is_unanchored)
         marks = HeldTuples.together(held).marks(self.name, fails_late=self.fails_late)
-        add(self.ledger, self.stream, TaskReport(self.name, marks=marks))
+        add_report(self.ledger, self.stream, TaskReport(self.name, marks=marks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ class AckTask:
                 errors=rows_report.errors,
                 raised=rows_report.raised,
             )
-            add(self.ledger, self.stream, report)
+            add_report(self.ledger, self.stream, report)
 
 
 class RowAnchors(NamedTuple):

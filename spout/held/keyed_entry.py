@@ -34,7 +34,7 @@ from spout.held.keyed_exit import with_keyed_stage
 from spout.held.keyed_rows import KEY, ONE_KEY, reported_by_keyed_bolt
 from spout.publishing.delayed import NEVER_MS, HeldTuples, RootPositions
 from spout.publishing.fold import TaskReport
-from spout.publishing.report_accumulator import add
+from spout.publishing.report_accumulator import add_report
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.streaming.frames import through
 from spout.streaming.query_plan import label
@@ -182,7 +182,7 @@ class EntryTask:
             blocks.append(block._replace(anchors=None))  # Spark has them now; the report needs the rest
         if self.ledger is not None:
             report = self._report(blocks, refused_by_number, received)
-            add(self.ledger, self.stream, report)
+            add_report(self.ledger, self.stream, report)
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns of the key, and those of the tuples: each is null in the rows of other

@@ -37,7 +37,7 @@ from spout.held.holding import RowAnchors, anchors_of, marks_of_anchors
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
 from spout.publishing.delayed import KeyedRoots
-from spout.publishing.report_accumulator import add
+from spout.publishing.report_accumulator import add_report
 from spout.publishing.root_marks import RootMarks
 from spout.streaming.application import Application
 from spout.streaming.frames import streams_behind, through
@@ -185,7 +185,7 @@ class ExitTask:
                     counts=sum_of_counts([report.counts, *counts]),
                     raised=first_of_each(chain(report.raised, raised)),
                 )
-                add(self.ledger, self.stream, report)
+                add_report(self.ledger, self.stream, report)
 
 
 def paths_of(anchors: pa.ListArray) -> pa.Array:

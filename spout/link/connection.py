@@ -96,6 +96,7 @@ class Frames:
         self._unread = bytearray()
 
     def feed(self, data: bytes) -> None:
+        """Add bytes that have arrived."""
         self._unread += data
 
     def next_frame(self) -> bytes | None:
@@ -117,12 +118,13 @@ class Connection:
     """One end of a connection; any thread may send, and any may take what has arrived."""
 
     def __init__(self, end: socket.socket) -> None:
+        """Take over an open socket; frames may be no longer than a greeting's yet."""
         end.setblocking(False)
         self._socket = end
         self._frames = Frames()
         self._sending = threading.Lock()
         self._reading = threading.Lock()
-        self._is_broken = False
+        self._is_broken = False  # what arrived could not be handled
 
     def send(self, make_frame: Callable[[], bytes]) -> None:
         """Send a frame, made when its turn comes, so that the last one that is sent is the newest.
@@ -145,6 +147,7 @@ class Connection:
             self._sending.release()
 
     def _send_all(self, unsent: memoryview) -> None:
+        """Send all bytes; `TimeoutError` if the other end takes none of them for `SEND_MS_MAX`."""
         while unsent:
             try:
                 unsent = unsent[self._socket.send(unsent, socket.MSG_NOSIGNAL) :]
@@ -156,7 +159,7 @@ class Connection:
         """Wait until something arrives, or the other end has gone; False: neither within `wait_ms`."""
         return _is_ready(self._socket, select.POLLIN, wait_ms)
 
-    def take(self, handle: Callable[[bytes], None]) -> None:
+    def handle_arrived(self, handle: Callable[[bytes], None]) -> None:
         """Handle all frames that have arrived, in their order, one thread at a time.
 
         When it returns, every frame is handled that was sent before the call. When it raises, apart
@@ -173,7 +176,7 @@ class Connection:
         try:
             if self._is_broken:
                 raise EOFError("what came by it before was no message")
-            self._take_all(handle)
+            self._handle_all(handle)
         except BaseException:
             self._is_broken = True
             self.end()
@@ -181,7 +184,11 @@ class Connection:
         finally:
             self._reading.release()
 
-    def _take_all(self, handle: Callable[[bytes], None]) -> None:
+    def _handle_all(self, handle: Callable[[bytes], None]) -> None:
+        """Read until nothing more has arrived; handle each frame.
+
+        `EOFError`: the other end has closed.
+        """
         is_open = True
         while is_open:
             try:
@@ -195,7 +202,7 @@ class Connection:
         raise EOFError("the other end has closed the connection")
 
     def next_greeting(self, deadline: float) -> bytes:
-        """Return the next frame of a greeting, by `time.monotonic`.
+        """Return the next frame of a greeting; wait for it until `deadline`, by `time.monotonic`.
 
         Raises `OSError` or `EOFError`: there is none until then. It reads no byte behind the frame, since a
         message may follow that is longer than a greeting may be.
@@ -211,7 +218,7 @@ class Connection:
                 self._frames.feed(data)
         return frame
 
-    def greeted(self) -> None:
+    def allow_messages(self) -> None:
         """Take longer frames from now on."""
         self._frames.bytes_max = MESSAGE_BYTES_MAX
 
@@ -224,14 +231,18 @@ class Connection:
         """End it, and give its descriptor back; the thread that waits for it calls this last."""
         self.end()
         # who sends or takes now sees the end, and is done before the descriptor is another file's
-        locks, wait_s = (self._sending, self._reading), SEND_MS_MAX / 1000
-        held = [lock for lock in locks if lock.acquire(timeout=wait_s)]
+        locks = (self._sending, self._reading)
+        held_locks = [lock for lock in locks if lock.acquire(timeout=SEND_MS_MAX / 1000)]
         _close(self._socket)
-        for lock in held:
+        for lock in held_locks:
             lock.release()
 
 
 def _is_ready(end: socket.socket, event: int, wait_ms: int) -> bool:
+    """Wait at most `wait_ms`; return whether a socket is ready to read or write.
+
+    `event` is one of poll().
+    """
     if end.fileno() < 0:
         raise ConnectionResetError("the connection is closed")
     poll = select.poll()  # not select(), which takes no descriptor beyond the first 1,024 of a process
@@ -257,7 +268,7 @@ def greet_driver(connection: Connection, key: bytes, hello: bytes) -> None:
         raise ConnectionRefusedError("who listens on the driver's socket does not know its key")
     proof = _proof(key, "planner", both_nonces)
     connection.send(lambda: _greeting(proof=proof, hello=hello.decode()))
-    connection.greeted()
+    connection.allow_messages()
 
 
 def greet_planner(connection: Connection, key: bytes) -> bytes:
@@ -277,7 +288,7 @@ def greet_planner(connection: Connection, key: bytes) -> bytes:
     answer = _greeting_of(connection.next_greeting(deadline))
     if not hmac.compare_digest(_text_of(answer, "proof"), _proof(key, "planner", both_nonces)):
         raise ConnectionRefusedError("who has connected does not know the driver's key")
-    connection.greeted()
+    connection.allow_messages()
     return _text_of(answer, "hello").encode()
 
 

@@ -1,9 +1,9 @@
 """The planning process's end: what it knows of the driver, and what it tells it.
 
-A thread keeps the connection: it connects, takes what arrives, and connects again when the driver has closed
-it. What the driver has said holds until it says something else, also while there is no connection. A callback
-of Spark first takes what has arrived until then (`catch_up`). So what the driver did before Spark called is
-known, as if it were in a file.
+A thread keeps the connection: it connects, handles what arrives, and connects again when the driver
+has closed it. The driver's *state* holds until the driver says something else, also while there is
+no connection. A callback of Spark first handles what has arrived until then (`catch_up`). So what
+the driver did before Spark called is known, as if it were in a file.
 
 Source: docs/design/protocol.md, section 5.1 ("Planning").
 """
@@ -70,16 +70,16 @@ class DriverLink:
         self._address = address
         self._hello = hello
         self._mark = mark
-        self._is_mark_broken = False
-        self._marking = threading.Lock()  # Spark's callback removes what the thread keeps
+        self._is_mark_broken = False  # whether it was logged that the mark cannot be written
+        self._mark_lock = threading.Lock()  # Spark's callback removes what the thread keeps
         self._driver_state = DriverState()
-        self._published: dict[str, BatchPublished] = {}
+        self._published: dict[str, BatchPublished] = {}  # of each session the last message
         self._own_state = PlannerState()
-        self._connection: Connection | None = None
-        self._has_present_state = False  # over this connection, what holds
-        self._has_state = address is None
-        self._refusal: WindhoverError | None = None
-        self._why_not = "it was not tried yet"
+        self._connection: Connection | None = None  # None: the thread tries to connect
+        self._has_present_state = False  # whether the driver has told its state over this connection
+        self._has_state = address is None  # whether it has told it over any connection
+        self._refusal: WindhoverError | None = None  # why no further try is made
+        self._why_not = "it was not tried yet"  # why there is no connection
         self._changed = threading.Condition()  # held for moments: of what this object knows
         self._is_closed = threading.Event()
 
@@ -88,7 +88,7 @@ class DriverLink:
         if self._address is None:
             return
         keeper = threading.Thread(
-            target=self._keep, args=(self._address,), name="windhover-hears-driver", daemon=True
+            target=self._keep_connected, args=(self._address,), name="windhover-hears-driver", daemon=True
         )
         try:
             keeper.start()
@@ -108,8 +108,8 @@ class DriverLink:
 
     # -- what the driver has said
 
-    def require(self) -> None:
-        """Wait until the driver has said what holds.
+    def wait_for_state(self) -> None:
+        """Wait until the driver has told its state.
 
         Raises:
             Unreachable: it does not answer within a minute.
@@ -129,46 +129,48 @@ class DriverLink:
         )
 
     def catch_up(self) -> None:
-        """Take what the driver has said until now.
+        """Handle what the driver has said until now.
 
-        Where the connection has ended, the thread makes another one: the driver says all again.
+        If the connection has ended, the thread makes another one, over which the driver says all
+        again: so there is a second try.
         """
-        if not self._take():
-            self._take()
+        if not self._handle_arrived():
+            self._handle_arrived()
 
-    def _take(self) -> bool:
-        """Hear what there is; False: the connection has ended."""
+    def _handle_arrived(self) -> bool:
+        """Handle the frames that have arrived; False: the connection has ended."""
         with self._changed:
-            self._changed.wait_for(self._is_settled, RECONNECT_MS_MAX / 1000)
+            self._changed.wait_for(self._has_caught_up, RECONNECT_MS_MAX / 1000)
             connection = self._connection
         if connection is None:
             return True
         try:
-            connection.take(self.hear)
-        except TimeoutError:  # the thread takes it
+            connection.handle_arrived(self.handle_frame)
+        except TimeoutError:  # the thread handles them
             return True
-        except (OSError, EOFError, ValueError):  # the thread sees it, too, and says so
+        except (OSError, EOFError, ValueError):  # the thread sees it, too, and logs it
             with self._changed:
                 if self._connection is connection:
                     self._has_present_state = False
             return False
         return True
 
-    def _is_settled(self) -> bool:
+    def _has_caught_up(self) -> bool:
+        """Return whether the driver's state is known over this connection, or nobody tells it."""
         return self._has_present_state or self._address is None or not self._has_state
 
     def wait(self, since: int, wait_ms: int) -> None:
-        """Wait until the driver says something more than `since` `changes`, or `wait_ms` have passed."""
+        """Wait until `changes` are no longer `since`, or `wait_ms` have passed."""
         with self._changed:
             self._changed.wait_for(lambda: self.changes != since, wait_ms / 1000)
 
     def wake(self) -> None:
-        """Let whoever waits look again: this process itself has news."""
+        """Count a change of this process itself, so that whoever waits looks again."""
         with self._changed:
-            self._changed_once()
+            self._count_change()
 
-    def hear(self, frame: bytes) -> None:
-        """Take note of a message; `ValueError`: it is none, or none of the driver's."""
+    def handle_frame(self, frame: bytes) -> None:
+        """Keep what a message says; `ValueError`: the frame is none, or none of the driver's."""
         message = from_frame(frame)
         with self._changed:
             match message:
@@ -179,9 +181,10 @@ class DriverLink:
                     keep_latest(self._published, message.session, message)
                 case PlannerState() | Hello():
                     raise ValueError(f"the driver says {type(message).__name__}")
-            self._changed_once()
+            self._count_change()
 
-    def _changed_once(self) -> None:
+    def _count_change(self) -> None:
+        """Count a change, and wake whoever waits for one; hold `_changed`."""
         self.changes += 1
         self._changed.notify_all()
 
@@ -245,39 +248,39 @@ class DriverLink:
 
     def ask_for_workers(self) -> None:
         """Ask the driver to let Spark run a task; `has_workers` is the answer."""
-        self._tell(replace(self._own_state, asks_for_workers=True))
+        self._set_own_state(replace(self._own_state, asks_for_workers=True))
 
     def ask_for_epoch(self, epoch_min: int) -> None:
         """Ask the driver to open the store; `granted_epoch` or `not_granted` is the answer."""
-        self._tell(replace(self._own_state, asks_for_epoch=epoch_min))
+        self._set_own_state(replace(self._own_state, asks_for_epoch=epoch_min))
 
     def put_idle(self) -> None:
-        """Answer that the last batch has ended, since Spark asks for the next one only then."""
-        self._tell(replace(self._own_state, idle_pause=self._driver_state.pauses))
+        """Report to the driver that the last batch has ended: Spark asks for the next one only then."""
+        self._set_own_state(replace(self._own_state, idle_pause=self._driver_state.pauses))
 
-    def put_again(self, session: str, ranges: tuple[SourceRun, ...]) -> None:
-        """Say that a batch, which another process has planned, is run again."""
-        self._tell(replace(self._own_state, runs_again=batch_name(session, ranges)))
+    def tell_runs_again(self, session: str, ranges: tuple[SourceRun, ...]) -> None:
+        """Report to the driver that a batch of another process is run again; write the mark."""
+        self._set_own_state(replace(self._own_state, runs_again=batch_name(session, ranges)))
         self.keep_mark()
 
     def keep_mark(self) -> None:
-        """Let the mark be there as long as the batch runs again; a cleaner may have removed it.
+        """Write the mark as long as the batch runs again; a cleaner may have removed it.
 
         It is a file, and no message: a task on this machine has no connection, and its bolts, whose closure
         was made before, know its path alone.
         """
         if self._mark is None:
             return
-        with self._marking:
+        with self._mark_lock:
             if not self._own_state.runs_again:
                 return
             # not found: the driver is about to make the folder again
-            with self._noting_the_mark(), suppress(FileNotFoundError):
+            with self._logging_mark_errors(), suppress(FileNotFoundError):
                 self._mark.touch()
 
     @contextmanager
-    def _noting_the_mark(self) -> Iterator[None]:
-        """Say once that the mark cannot be written or removed; the query goes on without."""
+    def _logging_mark_errors(self) -> Iterator[None]:
+        """Log once if the mark cannot be written or removed; the query goes on without."""
         try:
             yield
             self._is_mark_broken = False
@@ -288,15 +291,21 @@ class DriverLink:
                 )
             self._is_mark_broken = True
 
-    def drop_again(self) -> None:
-        """Say that this process plans: what it ran again has ended. Another process's mark stays."""
-        self._tell(replace(self._own_state, runs_again=""))
+    def tell_plans(self) -> None:
+        """Report to the driver that this process plans: what it ran again has ended. Remove the mark.
+
+        It stays if another process runs a batch again.
+        """
+        self._set_own_state(replace(self._own_state, runs_again=""))
         if self._mark is not None and not self._driver_state.others_run_again:
-            with self._marking, self._noting_the_mark():
+            with self._mark_lock, self._logging_mark_errors():
                 self._mark.unlink(missing_ok=True)
 
-    def _tell(self, state: PlannerState) -> None:
-        """Tell the driver, unless it knows; where it is away, it hears that when it is there again."""
+    def _set_own_state(self, state: PlannerState) -> None:
+        """Change this process's state, and send it.
+
+        A driver that is away gets it when it is there again.
+        """
         with self._changed:
             if state == self._own_state:
                 return
@@ -308,32 +317,37 @@ class DriverLink:
 
     # -- the thread
 
-    def _keep(self, address: DriverAddress) -> None:
-        """Connect, take what arrives, and connect again."""
+    def _keep_connected(self, address: DriverAddress) -> None:
+        """Connect and listen, again and again until `close`; in the thread."""
         while not self._is_closed.is_set():
             try:
-                self._listen(address)
+                self._connect_and_listen(address)
             except UsageError as error:
                 if not self._has_state:
                     with self._changed:
                         self._refusal = error
-                        self._changed_once()
+                        self._count_change()
                     return
-                self._note_why_not(error)
+                self._record_disconnect(error)
             except (OSError, EOFError, ValueError, MemoryError) as error:
-                self._note_why_not(error)
+                self._record_disconnect(error)
             self._is_closed.wait(RETRY_MS / 1000)
 
-    def _note_why_not(self, error: Exception) -> None:
+    def _record_disconnect(self, error: Exception) -> None:
+        """Keep why there is no connection; log it if there was one."""
         with self._changed:
             was_connected, self._connection = self._connection is not None, None
             self._has_present_state = False
             self._why_not = f"{type(error).__name__}: {error}"
-            self._changed_once()
+            self._count_change()
         if was_connected and not self._is_closed.is_set():
             _LOGGER.warning("driver_has_gone group=%s: %s; what it said last holds", self.group, error)
 
-    def _listen(self, address: DriverAddress) -> None:
+    def _connect_and_listen(self, address: DriverAddress) -> None:
+        """Connect, tell this process's state, and handle what arrives.
+
+        An error ends the connection.
+        """
         connection = connect(address.folder)
         try:
             self._greet(connection, address.key)
@@ -342,11 +356,12 @@ class DriverLink:
             connection.send(lambda: to_frame(self._own_state))
             while not self._is_closed.is_set():
                 if connection.wait(IDLE_WAIT_MS):
-                    connection.take(self.hear)
+                    connection.handle_arrived(self.handle_frame)
         finally:
             connection.close()
 
     def _greet(self, connection: Connection, key: bytes) -> None:
+        """Greet the driver; `UsageError` if it speaks another version of the link."""
         try:
             greet_driver(connection, key, to_frame(self._hello))
         except OtherVersion as error:

@@ -35,13 +35,13 @@ class StreamLink(Protocol):
     """What a planning process is brought to; see `PlannerLink`."""
 
     def attach(self, connection: Connection, process: str) -> None:
-        """Tell it all that holds."""
+        """Send a planning process that has connected all that it has to know."""
 
     def detach(self, connection: Connection) -> None:
-        """Note that it has gone."""
+        """Forget a planning process that has gone."""
 
-    def hear(self, connection: Connection, frame: bytes) -> None:
-        """Take note of what it says."""
+    def handle_frame(self, connection: Connection, frame: bytes) -> None:
+        """Keep what a planning process says."""
 
 
 class DriverSocket:
@@ -57,23 +57,24 @@ class DriverSocket:
         self.address = DriverAddress(folder, secrets.token_bytes(_KEY_BYTES))
         self._link_of = link_of
         self._open: set[Connection] = set()
-        self._opening = threading.Lock()
-        self._trouble = ""
+        self._open_lock = threading.Lock()  # guards `_open`
+        self._logged_trouble = ""  # the last text that was logged; empty: there is no trouble
         self._is_over = is_over
         self._is_listening = False
-        self._starting = threading.Lock()
+        self._start_lock = threading.Lock()  # guards `_is_listening`
 
     def start(self) -> None:
         """Listen in a thread of its own, unless it does already.
 
         Raises `UsageError`: the socket cannot be made, or no thread be started.
         """
-        with self._starting:  # two listeners would take the name from each other for ever
+        with self._start_lock:  # two listeners would take the name from each other for ever
             if not self._is_listening:
                 self._start()
                 self._is_listening = True
 
     def _start(self) -> None:
+        """Make the socket, and start the thread that listens."""
         try:
             listener = ListeningSocket(self.address.folder)
         except OSError as error:
@@ -93,6 +94,10 @@ class DriverSocket:
             ) from error
 
     def _listen(self, listener: ListeningSocket) -> None:
+        """Accept connections until the application is over; in the thread.
+
+        Then end those that are open.
+        """
         leave_sigint_to_the_main_thread()
         pause = threading.Event()
         try:
@@ -104,28 +109,32 @@ class DriverSocket:
                         listener = fresh
                     connection = listener.accept(ACCEPT_MS)
                     if connection is not None:
-                        self._begin(connection)
-                    self._trouble = ""
+                        self._serve_in_thread(connection)
+                    self._logged_trouble = ""
                 except (OSError, UsageError, RuntimeError, MemoryError) as error:
                     # no folder (in a moment it is there), descriptor, thread, memory: once more
-                    self._name_trouble(error)
+                    self._log_trouble(error)
                     pause.wait(ACCEPT_MS / 1000)
         finally:
             listener.close()
-            with self._opening:
+            with self._open_lock:
                 connections = tuple(self._open)
             for connection in connections:
                 connection.end()
 
-    def _name_trouble(self, error: Exception) -> None:
-        text = "" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
-        if text and text != self._trouble:  # once, and not ten times a second
-            _LOGGER.warning("planning_processes_cannot_connect: %s", text)
-        self._trouble = text
+    def _log_trouble(self, error: Exception) -> None:
+        """Log why nobody can connect, once for each reason.
 
-    def _begin(self, connection: Connection) -> None:
+        A missing folder is no reason: it comes again.
+        """
+        text = "" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+        if text and text != self._logged_trouble:  # once, and not ten times a second
+            _LOGGER.warning("planning_processes_cannot_connect: %s", text)
+        self._logged_trouble = text
+
+    def _serve_in_thread(self, connection: Connection) -> None:
         """Serve a connection in a thread of its own; `RuntimeError`: there is none."""
-        with self._opening:
+        with self._open_lock:
             is_full = len(self._open) >= CONNECTIONS_MAX
             if not is_full:
                 self._open.add(connection)
@@ -137,22 +146,28 @@ class DriverSocket:
                 target=self._serve, args=(connection,), name="windhover-hears-planner", daemon=True
             ).start()
         except RuntimeError:
-            self._forget(connection)
+            self._close(connection)
             raise
 
-    def _forget(self, connection: Connection) -> None:
-        with self._opening:
+    def _close(self, connection: Connection) -> None:
+        """Close a connection that was served."""
+        with self._open_lock:
             self._open.discard(connection)
         connection.close()
 
     def _serve(self, connection: Connection) -> None:
+        """Handle the messages of a connection until it ends, and close it.
+
+        It runs in a thread of its own.
+        """
         leave_sigint_to_the_main_thread()
         try:
-            self._talk(connection)
+            self._handle_messages(connection)
         finally:
-            self._forget(connection)
+            self._close(connection)
 
-    def _talk(self, connection: Connection) -> None:
+    def _handle_messages(self, connection: Connection) -> None:
+        """Greet who has connected, and bring its messages to the link of its stream."""
         try:
             hello = from_frame(greet_planner(connection, self.address.key))
             link = self._link_of(hello.stream) if isinstance(hello, Hello) else None
@@ -167,7 +182,7 @@ class DriverSocket:
             link.attach(connection, hello.process)
             while not self._is_over():
                 if connection.wait(READ_MS):
-                    connection.take(lambda frame: link.hear(connection, frame))
+                    connection.handle_arrived(lambda frame: link.handle_frame(connection, frame))
         except EOFError:
             _LOGGER.debug("planning_process_has_gone stream=%s", hello.stream)
         except (OSError, ValueError) as error:

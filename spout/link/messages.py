@@ -140,8 +140,8 @@ _KINDS: Final[Mapping[type[Message], str]] = {
 def to_frame(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
     """Return a message as bytes.
 
-    Of a batch with more roots than `bytes_max` can name it is unknown which are acked, and which are held; of
-    what is damaged the first is named in any case.
+    If a batch has more roots than `bytes_max` can name, the message says that it is unknown which
+    are acked, and which are held; of the damaged runs the first is named in any case.
     """
     fields: dict[str, object] = {"kind": _KINDS[type(message)]}
     if not isinstance(message, BatchPublished):
@@ -149,6 +149,7 @@ def to_frame(message: Message, bytes_max: int = MESSAGE_BYTES_MAX) -> bytes:
     fields |= {"session": message.session, "batch": message.batch, **message.published._asdict()}
     frame = json.dumps(fields).encode()
     if len(frame) > bytes_max:
+        # None: unknown
         fields |= {"not_acked": None, "held": None}
         frame = json.dumps(fields).encode()
     damaged = message.published.damaged
@@ -173,6 +174,7 @@ def from_frame(frame: bytes) -> Message:
 
 
 def _message_of(kind: str, fields: _Fields) -> Message:
+    """Return the message of a kind, with the fields that it must have; `ValueError`: it has not."""
     match kind:
         case "driver":
             return DriverState(
@@ -203,6 +205,7 @@ def _message_of(kind: str, fields: _Fields) -> Message:
 
 
 def _published_of(fields: _Fields) -> Published:
+    """Return what a message says of a published batch: rows of numbers become what they stand for."""
     not_acked = cast("list[tuple[int, int, int | None, int]] | None", fields.rows("not_acked", 4))
     held = cast("list[tuple[int, int, int]] | None", fields.rows("held", 3))
     damaged = cast("list[tuple[str, int, int, int, str]] | None", fields.rows("damaged", 5))

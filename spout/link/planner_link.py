@@ -1,7 +1,9 @@
 """The driver's end: what it tells the planning processes of one stream, and what they ask.
 
-A stream may have two planning processes for a moment: Spark has started another one, and the one before has
-not ended yet. Each hears what holds when it connects, and whatever changes then.
+A stream may have two planning processes for a moment: Spark has started another one, and the one
+before has not ended yet. Each gets the driver's state and the last published batches when it
+connects, and whatever changes then. A process is named by the id that it has drawn
+(`Hello.process`).
 
 Source: docs/design/protocol.md, sections 5.1 ("Planning") and 5.2 ("The ledger that is published").
 """
@@ -62,7 +64,13 @@ _NO_GRANT: Final = _Grant()
 
 @dataclass(slots=True)
 class _PlanningProcess:
-    """A planning process that is connected, whether it knows all batches, and its last word."""
+    """A planning process that is connected.
+
+    Attributes:
+        process: its id.
+        knows_batches: whether it was sent all published batches; before, it gets no state.
+        state: what it has said last.
+    """
 
     process: str
     knows_batches: bool = False
@@ -79,20 +87,28 @@ class PlannerLink:
     """
 
     def __init__(self, folder: Path, stream: str, group: str = "") -> None:
+        """Begin without a connection.
+
+        `folder` is the application's, `stream` the id of the stream.
+        """
         self.mark = mark_path(folder, stream)
         self.status_path = folder / f"{stream}.status.json"
         self.group = group
         self._state = DriverState()
-        self._published: dict[str, bytes] = {}  # of each session the last message, as it is sent
-        self._connected: dict[Connection, _PlanningProcess] = {}
-        self._asking: dict[str, None] = {}
-        self._answered: set[str] = set()
-        self._open_store: OpenStore | None = None
+        self._published_frame_by_session: dict[
+            str, bytes
+        ] = {}  # of each session the last message, as it is sent
+        self._process_by_connection: dict[Connection, _PlanningProcess] = {}
+        # dicts without values keep the order in which keys came, as sets do not
+        self._processes_asking_for_workers: dict[str, None] = {}
+        self._processes_with_workers: set[str] = set()
+        self._open_store: OpenStore | None = None  # None: no store takes the rows
         self._epoch_min_by_process: dict[str, int] = {}  # of an `EpochQuestion`
         self._grant_by_process: dict[str, _Grant] = {}
-        self._idle_pause = 0
-        self._ran_again: dict[str, None] = {}
-        self._changing = threading.Lock()  # held for moments, never while something is sent
+        # the last of the driver's `pauses` in which Spark has ended its last batch
+        self._last_idle_pause = 0
+        self._batches_run_again: dict[str, None] = {}  # by `batch_name`, the oldest first
+        self._lock = threading.Lock()  # held for moments, never while something is sent
 
     # -- what the driver tells
 
@@ -103,9 +119,13 @@ class PlannerLink:
         damaged: Sequence[DamagedRun] = (),
         held: Sequence[SourceRun] | None = (),
     ) -> None:
-        """Say that a batch is published; `not_acked` None: nobody can tell what is not, or needs to know.
+        """Send all planning processes that a batch is published; without positions it is not told.
 
-        `damaged`: what the query is to end for. `held`: see `Published`.
+        Args:
+            plan: the batch.
+            not_acked: its roots that are not acked; None: nobody can tell which, or needs to know.
+            damaged: what could not be read, for which the query is to end.
+            held: roots of which Spark's state holds tuples; None: unknown.
         """
         if not plan.ranges:
             return
@@ -116,18 +136,18 @@ class PlannerLink:
         )
         name = batch_name(plan.session, plan.ranges)
         frame = to_frame(BatchPublished(plan.session, name, published))
-        with self._changing:
-            keep_latest(self._published, plan.session, frame)
-            connections = tuple(self._connected)
+        with self._lock:
+            keep_latest(self._published_frame_by_session, plan.session, frame)
+            connections = tuple(self._process_by_connection)
         for connection in connections:
             self._send_published(connection, plan.session)
 
     def set_follower(self, failure: str | None) -> None:
-        """Say whether a follower publishes the batches of the stream, and why it could not.
+        """Send whether a follower, a thread of the driver, publishes the stream's batches, or why it cannot.
 
         `failure`: None: no follower does; empty: one does.
         """
-        self._change(lambda state: replace(state, follower=failure))
+        self._change_state(lambda state: replace(state, follower=failure))
 
     @property
     def follower(self) -> str | None:
@@ -135,16 +155,16 @@ class PlannerLink:
         return self._state.follower
 
     def put_cores(self, cores: int) -> None:
-        """Say how many cores the application has now: executors come and go."""
-        self._change(lambda state: replace(state, cores=cores))
+        """Send how many cores the application has now: executors come and go."""
+        self._change_state(lambda state: replace(state, cores=cores))
 
     def deactivate(self, *, for_good: bool = False) -> None:
-        """Let no batch be planned, as Storm's deactivate.
+        """Send that no batch is to be planned, as Storm's deactivate.
 
         `for_good`: nor may Spark run one without records, as it does all the time where bolts tick: whoever
         ends the query then interrupts none.
         """
-        self._change(
+        self._change_state(
             lambda state: replace(
                 state,
                 is_inactive=True,
@@ -154,22 +174,24 @@ class PlannerLink:
         )
 
     def activate(self) -> None:
-        self._change(lambda state: replace(state, is_inactive=False, is_for_good=False))
+        """Send that batches are to be planned again."""
+        self._change_state(lambda state: replace(state, is_inactive=False, is_for_good=False))
 
     @property
     def is_inactive(self) -> bool:
+        """Whether no batch is to be planned."""
         return self._state.is_inactive
 
     @property
     def is_idle(self) -> bool:
         """Whether the topology is inactive and nothing of it runs."""
-        return self._state.is_inactive and self._idle_pause == self._state.pauses
+        return self._state.is_inactive and self._last_idle_pause == self._state.pauses
 
     def put_workers(self, process: str) -> None:
         """Answer a planning process that Spark has run a task."""
-        with self._changing:
-            self._answered.add(process)
-        self._tell()
+        with self._lock:
+            self._processes_with_workers.add(process)
+        self._send_state_to_all()
 
     def expect_store(self, open_store: OpenStore) -> None:
         """Have planning processes ask before they take the group: a store takes the stream's rows.
@@ -177,7 +199,7 @@ class PlannerLink:
         Of several stores that of the last call is opened.
         """
         self._open_store = open_store
-        self._change(lambda state: replace(state, has_store=True))
+        self._change_state(lambda state: replace(state, has_store=True))
 
     @property
     def has_store(self) -> bool:
@@ -186,7 +208,7 @@ class PlannerLink:
 
     def epoch_questions(self) -> list[EpochQuestion]:
         """Return the planning processes that wait for an epoch, and have no answer."""
-        with self._changing:
+        with self._lock:
             return [
                 EpochQuestion(process, epoch_min)
                 for process, epoch_min in self._epoch_min_by_process.items()
@@ -194,58 +216,75 @@ class PlannerLink:
             ]
 
     def grant_epoch(self, question: EpochQuestion) -> None:
-        """Open the store for a planning process, and answer it: as long as the store takes."""
+        """Open the store for a planning process, and answer it.
+
+        It takes as long as the store does.
+        """
         grant = _Grant(not_granted="the driver has ended the attempt; see its log")
         try:
-            grant = self._granted(question.epoch_min)
+            grant = self._open_for(question.epoch_min)
         except WindhoverError as error:
             grant = _Grant(not_granted=f"{type(error).__name__}: {error}")
         finally:  # whatever it was: unanswered, the query would wait for minutes
-            with self._changing:
+            with self._lock:
                 self._grant_by_process[question.process] = grant
-            self._tell()
+            self._send_state_to_all()
 
-    def _granted(self, epoch_min: int) -> _Grant:
-        """Open the store. Raises `WindhoverError`: it cannot be opened."""
+    def _open_for(self, epoch_min: int) -> _Grant:
+        """Open the store, and return what it grants.
+
+        Raises `WindhoverError`: it cannot be opened.
+        """
         if self._open_store is None:
             raise Unreachable("the driver has no store for this stream")
         return _Grant(epoch=self._open_store(epoch_min))
 
-    def _change(self, changed: Callable[[DriverState], DriverState]) -> None:
-        """Change what holds, and tell it; do not hold `_changing`: a frame is made under it, too."""
-        with self._changing:
+    def _change_state(self, changed: Callable[[DriverState], DriverState]) -> None:
+        """Change the driver's state, and send it if it is another one; do not hold `_lock`.
+
+        A frame is made under that lock, too.
+        """
+        with self._lock:
             state = changed(self._state)
             if state == self._state:
                 return
             self._state = state
-        self._tell()
+        self._send_state_to_all()
 
-    def _tell(self) -> None:
-        with self._changing:
-            connections = tuple(self._connected)
+    def _send_state_to_all(self) -> None:
+        """Send each planning process the driver's state, as it is for that one."""
+        with self._lock:
+            connections = tuple(self._process_by_connection)
         for connection in connections:
             self._send_state(connection)
 
     def _send_state(self, connection: Connection) -> None:
+        """Send one planning process the driver's state."""
         with suppress(OSError):  # it has ended, which its own thread sees
             connection.send(lambda: self._state_frame(connection))
 
     def _send_published(self, connection: Connection, session: str) -> None:
+        """Send one planning process the last published batch of a session."""
         with suppress(OSError):
-            connection.send(lambda: self._published.get(session, b""))
+            connection.send(lambda: self._published_frame_by_session.get(session, b""))
 
     def _state_frame(self, connection: Connection) -> bytes:
-        """Return what holds for one planning process; empty: it has gone, or hears it later."""
-        with self._changing:
-            receiver = self._connected.get(connection)
+        """Return the driver's state for one planning process.
+
+        Empty: it has gone, or gets it later.
+        """
+        with self._lock:
+            receiver = self._process_by_connection.get(connection)
             if receiver is None or not receiver.knows_batches:
                 return b""
-            others = [other for other in self._connected.values() if other.process != receiver.process]
+            others = [
+                other for other in self._process_by_connection.values() if other.process != receiver.process
+            ]
             grant = self._grant_by_process.get(receiver.process, _NO_GRANT)
             return to_frame(
                 replace(
                     self._state,
-                    has_workers=receiver.process in self._answered,
+                    has_workers=receiver.process in self._processes_with_workers,
                     others_run_again=any(other.state.runs_again for other in others),
                     granted_epoch=grant.epoch,
                     not_granted=grant.not_granted,
@@ -255,59 +294,71 @@ class PlannerLink:
     # -- what the planning processes say
 
     def attach(self, connection: Connection, process: str) -> None:
-        """Tell a planning process that has connected all that holds, and from now on what changes."""
+        """Send a planning process that has connected all batches and the state.
+
+        Later it gets what changes.
+        """
         receiver = _PlanningProcess(process)
-        with self._changing:
-            self._connected[connection] = receiver
-            sessions = tuple(self._published)
+        with self._lock:
+            self._process_by_connection[connection] = receiver
+            sessions = tuple(self._published_frame_by_session)
         for session in sessions:
             self._send_published(connection, session)
-        # the last, also if it changes meanwhile, so that who knows it knows all
+        # the state comes last, also if it changes meanwhile: whoever has it has all
         receiver.knows_batches = True
         self._send_state(connection)
 
     def detach(self, connection: Connection) -> None:
-        """Forget a planning process that has gone, apart from what it has run again."""
-        with self._changing:
-            gone = self._connected.pop(connection, None)
+        """Forget a planning process that has gone; what it has run again is remembered."""
+        with self._lock:
+            gone = self._process_by_connection.pop(connection, None)
         if gone is not None and gone.state.runs_again:
-            self._tell()
+            self._send_state_to_all()
 
-    def hear(self, connection: Connection, frame: bytes) -> None:
-        """Take note of a message; `ValueError`: it is none, or none of a planning process."""
+    def handle_frame(self, connection: Connection, frame: bytes) -> None:
+        """Keep what a planning process says.
+
+        `ValueError`: the frame is no message of such a process.
+        """
         state = from_frame(frame)
         if not isinstance(state, PlannerState):
             raise ValueError(f"a planning process says {type(state).__name__}")
-        with self._changing:
-            sender = self._connected.get(connection)
+        with self._lock:
+            sender = self._process_by_connection.get(connection)
             if sender is None:
                 return
-            ran_again, sender.state = sender.state.runs_again, state
-            self._idle_pause = max(self._idle_pause, state.idle_pause)
+            former_state = sender.state
+            sender.state = state
+            self._last_idle_pause = max(self._last_idle_pause, state.idle_pause)
             if state.asks_for_workers:
-                self._asking[sender.process] = None
+                self._processes_asking_for_workers[sender.process] = None
             if state.asks_for_epoch:
                 self._epoch_min_by_process[sender.process] = state.asks_for_epoch
             if state.runs_again:
-                self._ran_again[state.runs_again] = None
-            while len(self._ran_again) > AGAIN_MAX:
-                del self._ran_again[next(iter(self._ran_again))]
-        if ran_again != state.runs_again:
-            self._tell()
+                self._batches_run_again[state.runs_again] = None
+            while len(self._batches_run_again) > AGAIN_MAX:
+                del self._batches_run_again[next(iter(self._batches_run_again))]
+        if former_state.runs_again != state.runs_again:
+            # others keep the mark while this one runs a batch again
+            self._send_state_to_all()
 
     def asks_for_workers(self) -> list[str]:
         """Return the planning processes that have asked whether Spark has workers, and have no answer."""
-        with self._changing:
-            return [process for process in self._asking if process not in self._answered]
+        with self._lock:
+            return [
+                process
+                for process in self._processes_asking_for_workers
+                if process not in self._processes_with_workers
+            ]
 
     def runs_again(self, plan: BatchPlan) -> bool:
-        """Return whether a batch was planned by another process than the one that runs it.
+        """Handle what has arrived; return whether a batch was planned by another process than runs it.
 
         It is of a batch, not of a process: a second planning process that comes or goes changes nothing.
         """
-        with self._changing:
-            connections = tuple(self._connected)
+        with self._lock:
+            connections = tuple(self._process_by_connection)
         for connection in connections:
             with suppress(OSError, EOFError, ValueError):  # its thread sees it, too
-                connection.take(partial(self.hear, connection))
-        return batch_name(plan.session, plan.ranges) in self._ran_again
+                connection.handle_arrived(partial(self.handle_frame, connection))
+        return batch_name(plan.session, plan.ranges) in self._batches_run_again

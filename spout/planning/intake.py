@@ -1,10 +1,9 @@
 """Which positions of a source were never initialised, and which of them go
 into the next batch; pure.
 
-Each acker partition has its own watermark. So after a crash between the parts
-of one batch's Init some blocks may be initialised although lower ones are
-not. The free positions below the highest watermark are the *gaps*; they are
-planned before anything above it.
+Each acker partition has its own watermark. So after a crash between the parts of one batch's Init
+some blocks may be initialised although lower ones are not. The free positions below the highest
+watermark are the *gaps*; they are planned before anything above it.
 
 *Room* is how many records may be taken, of one input or in all. A source's
 *share* is how many of its records there is room for.
@@ -34,9 +33,8 @@ from spout.planning.journal import SourceMark
 from spout.planning.supply import HOLE_MIN, HOLE_POSITIONS_MAX, Portion, Sighting, Supply
 
 NEW_SHARE: Final = 4
-"""One record in so many stays for what is new, where copies would take a
-batch's room, or all that may be pending: records that always fail would else
-keep every other one waiting."""
+"""One record in so many stays for what is new, where copies would take a batch's room, or all that
+may be pending: records that always fail would else keep every other one waiting."""
 
 _BLOCK = 1 << ACKER_BLOCK_BITS
 
@@ -88,15 +86,14 @@ class SourceCursor:
             self.next = end
 
     def mark(self) -> SourceMark:
-        """Return what the journal keeps of it: what is free counts as not emitted."""
+        """Return what the journal keeps of the source: what is free counts as not emitted."""
         return SourceMark(self.from_, self.next, tuple(self._gaps), self.leader_epoch)
 
 
 def cursor_of(source: int, from_: int, watermarks: Mapping[int, int], partitions: int) -> SourceCursor:
     """Return the free positions of a source's highest generation, which begins at `from_`.
 
-    `watermarks` has by acker partition its first position of the source that
-    was never initialised.
+    `watermarks` has by acker partition its first position of the source that was never initialised.
     """
     generation = generation_of(from_)
     # a partition whose watermark is of a lower generation has initialised
@@ -156,7 +153,7 @@ class NewShare:
         return (self._owed + room) // NEW_SHARE
 
     def record_share(self, room: int, new_count: int) -> None:
-        """Record that of a room for which both competed so many new records got their part."""
+        """Record how many new records got a place in a room for which copies competed with them."""
         # of a room of 10 a quarter is owed, which is 10 parts; a record pays 4
         owed = self._owed + room - NEW_SHARE * new_count
         self._owed = min(max(0, owed), NEW_SHARE - 1)
@@ -165,9 +162,8 @@ class NewShare:
 class Sharing:
     """Shares the room of batches between copies and new records.
 
-    Room is how many records a batch may have: of one input, and in all. What
-    new records did not get of their part in one batch is owed to them in the
-    next ones.
+    Room is how many records a batch may have: of one input, and in all. What new records did not
+    get of their part in one batch is owed to them in the next ones.
     """
 
     def __init__(self) -> None:
@@ -179,8 +175,7 @@ class Sharing:
     ) -> dict[int, int]:
         """Share the room of a batch out.
 
-        Copies come before new records, for which a part is kept; else sources
-        get equal parts.
+        Copies come before new records, for which a part is kept; else sources get equal parts.
 
         Args:
             count_by_source: how many records there are.
@@ -210,12 +205,10 @@ class Sharing:
         room: Room,
         share_by_source: Mapping[int, int],
     ) -> None:
-        """Record the shares that `share_out` returned, once their records are
-        planned.
+        """Record the shares that `share_out` returned, once their records are planned.
 
-        What new records did not get of their part is owed to them from now
-        on. The first three arguments are those of `share_out`;
-        `share_by_source` is what it returned.
+        What new records did not get of their part is owed to them from now on. The first three
+        arguments are those of `share_out`; `share_by_source` is what it returned.
         """
         for input_id, input_room in room.by_input.items():
             new_share = self._share_by_input.setdefault(input_id, NewShare())
@@ -255,9 +248,7 @@ def _record_new(
     room: int,
     new_share: NewShare,
 ) -> None:
-    """Record in `new_share` what new records got of a room, if copies
-    competed with them for it.
-    """
+    """Record in `new_share` what new records got of a room, if copies competed with them for it."""
     copies, new = _by_kind(count_by_source)
     if copies and new and sum(count_by_source.values()) > room:
         new_count = sum(share_by_source.get(source, 0) for source in new)
@@ -311,15 +302,14 @@ class BatchIntake:
         return sum(self._shares.get(source, 0) for source in self._room.chosen)
 
     def records_to_find(self) -> dict[int, int]:
-        """Return, by source, the place of how many records should be found
-        out: of as many as there is room for. Sources of which it is known are
-        missing.
+        """Return by source how many of its next records somebody should look for.
 
-        A source whose share is 0 is looked at for one record, too: without
-        any it does not compete for room, and its empty positions are passed.
+        They are as many as there is room for. A source is missing if it is known where these are.
         """
         count_by_source: dict[int, int] = {}
         for source, supply in self._supplies.items():
+            # one at least: a source without any record does not compete for room, and its empty
+            # positions are passed
             count = max(1, self._shares.get(source, 0))
             if not supply.is_seen(count):
                 count_by_source[source] = count
@@ -333,8 +323,7 @@ class BatchIntake:
         """Add what was seen of sources, and share the room out anew; return
         whether there are fewer records by that.
 
-        Nothing is taken of the `awaited` sources, of which more will be known
-        soon.
+        Nothing is taken of the `awaited` sources, of which more will be known soon.
         """
         count_before = sum(self._counts.values())
         for source, sighting in seen.items():
@@ -365,9 +354,7 @@ class BatchIntake:
         return portions
 
     def _share_out(self) -> None:
-        """Set, by source, how many records compete for the room, and how many
-        there is room for.
-        """
+        """Set, by source, how many records compete for the room, and how many there is room for."""
         self._counts: dict[int, int] = {}
         for source, supply in self._supplies.items():
             cap = self._room.caps.get(source, supply.count)

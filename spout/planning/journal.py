@@ -4,16 +4,14 @@
 "ranges": [[source, start, end], ...], "topics": {"<name>": "<Kafka's id>"},
 "order": {"<source>": {"by", "waiting", "most"}}, "waits": [source, ...], "at", "cluster"}``
 
-Older offsets have no `topics`, no `at` and no `cluster`; `order` and `waits`
-are missing if they are empty, and the `epoch` of a source where none is
-known. Spark compares offsets as text, so the order of keys is fixed. `ranges`
-cannot be computed from the `next` and `gaps` of two offsets: between them may
-be a takeover or a new generation.
+Older offsets have no `topics`, no `at` and no `cluster`; `order` and `waits` are missing if they
+are empty, and the `epoch` of a source where none is known. Spark compares offsets as text, so the
+order of keys is fixed. `ranges` cannot be computed from the `next` and `gaps` of two offsets:
+between them may be a takeover or a new generation.
 
-The offset before the first batch is empty and names no session. When Spark
-runs batch 0 again in a new process, it requests that offset again; if that
-process created another session, this would take the group over from the very
-batch that runs again.
+The offset before the first batch is empty and names no session. When Spark runs batch 0 again in a
+new process, it requests that offset again; if that process created another session, this would take
+the group over from the very batch that runs again.
 
 Source: docs/design/protocol.md, section 5.1.
 """
@@ -38,11 +36,9 @@ POSITIONS_END: Final = (1 << 63) - 1
 
 
 class SourceMark(NamedTuple):
-    """Which records of a source were emitted: [from_, next) of its
-    generation, without the gaps.
+    """Which records of a source were emitted: [from_, next) of its generation, without the gaps.
 
-    `leader_epoch` is an epoch of its leader in which the log had all of
-    these, or `NO_EPOCH`.
+    `leader_epoch` is an epoch of its leader in which the log had all of these, or `NO_EPOCH`.
     """
 
     from_: int
@@ -121,9 +117,7 @@ BEGINNING = Journal("", 0, 0, 1, MappingProxyType({}), ())
 
 
 def journal_of(offset: Mapping[str, Any]) -> Journal:
-    """Read an offset that Spark journalled; `Disagreement`: this version of
-    Windhover cannot.
-    """
+    """Read an offset that Spark journalled; `Disagreement`: this version of Windhover cannot."""
     try:
         if offset["v"] != VERSION:
             raise Disagreement(

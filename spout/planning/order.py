@@ -1,10 +1,9 @@
 """Order: which record is blocked behind which, and which may go to the bolts; pure.
 
-The records of one partition of an ordered input form *lines*: one for each
-hash of a key (`key`), or one for all of them (`partition`). A line is a
-number. A record's *origin* is, in this module, the offset of its first
-emission alone. The rule is: a record is acked only after every record of its
-line with a lower origin was acked, or became a dead letter.
+The records of one partition of an ordered input form *lines*: one for each hash of a key (`key`),
+or one for all of them (`partition`). A line is a number. A record's *origin* is, in this module,
+the offset of its first emission alone. The rule is: a record is acked only after every record of
+its line with a lower origin was acked, or became a dead letter.
 
 * Planning reads which records wait for a replay (`spout.planning_process.order_watch`), decides how a
   partition goes on (`turn_of`), and journals with the batch which lines are blocked (`LineUp`).
@@ -44,9 +43,8 @@ ROOM_FIRST: Final = 10_000
 """New records of a partition that a batch may have at first."""
 
 ROOM_GROWS: Final = 16
-"""A batch may have so many times as many as any before it. Each takes 0.25 s
-more than its records do, so a query that begins, or goes on behind failures,
-should have few small ones.
+"""A batch may have so many times as many as any before it. Each takes 0.25 s more than its records
+do, so a query that begins, or goes on behind failures, should have few small ones.
 """
 
 LOST_FEW: Final = 500
@@ -167,14 +165,12 @@ class Turn(NamedTuple):
 
 
 def turn_of(by: str, held_max: int, waiting: Sequence[WaitingRecord], unread: int, name: str) -> Turn:
-    """Decide what the next batch may read of a partition; all its written
-    copies are still unread.
+    """Decide what the next batch may read of a partition; all its written copies are still unread.
 
-    By partition, nothing is read as long as a record waits, not even copies,
-    which come behind it. Then only the copies are read, since records behind
-    them may have to wait again. By key, all lines go on in which no record
-    waits; without room for records that may have to wait, or where the line
-    of one that waits is not known, the partition waits as a whole.
+    By partition, nothing is read as long as a record waits, not even copies, which come behind it.
+    Then only the copies are read, since records behind them may have to wait again. By key, all
+    lines go on in which no record waits; without room for records that may have to wait, or where
+    the line of one that waits is not known, the partition waits as a whole.
 
     Args:
         held_max: how many of its records may wait, be blocked, or be emitted
@@ -221,12 +217,11 @@ def _lowest_by_line(waiting: Sequence[WaitingRecord]) -> dict[int, int]:
 class OrderedRoom:
     """How many new records of each partition a batch may have, below what `turn_of` allows.
 
-    A record is *lost* here if its batch did not ack it. All records that come
-    behind a failed one of their line in its batch are copied and read again.
-    So what a batch loses grows with the square of its size. The next one has
-    as many as let it lose `LOST_FEW`, and at most `ROOM_GROWS` times as many
-    as any before it. A copy that is lost again does not count: it would be,
-    whatever the size.
+    A record is *lost* here if its batch did not ack it. All records that come behind a failed one
+    of their line in its batch are copied and read again. So what a batch loses grows with the
+    square of its size. The next one has as many as let it lose `LOST_FEW`, and at most `ROOM_GROWS`
+    times as many as any before it. A copy that is lost again does not count: it would be, whatever
+    the size.
     """
 
     def __init__(self) -> None:
@@ -250,8 +245,7 @@ class OrderedRoom:
 
 
 class GateState(NamedTuple):
-    """A gate's state for some records, for a second gate in the child process
-    that works on them.
+    """A gate's state for some records, for a second gate in the child process that works on them.
 
     Attributes:
         place, operator: as in `Gate`.
@@ -289,9 +283,8 @@ class Gate:
     """Lets the records of a partition, by their index in the plan, pass to a
     task's bolts, or blocks them.
 
-    Records are admitted in their order (`admit`, `admit_all`), and then fail
-    or not (`fail`): a record that has passed may be blocked later
-    (`why_blocked_now`).
+    Records are admitted in their order (`admit`, `admit_all`), and then fail or not (`fail`): a
+    record that has passed may be blocked later (`why_blocked_now`).
 
     Attributes:
         place: ``topic/partition``, for messages.
@@ -315,10 +308,10 @@ class Gate:
         # together, an array `(n, 3) int64` for each call.
         self._rows_one_by_one: list[tuple[int, int, int]] = []
         self._rows_together: list[I64] = []
-        # The same by index, for `why_blocked_now` and `fail`: all that came
-        # one by one, and so many of the arrays.
+        # by index: the line and the origin of a record that is in a line, for `why_blocked_now` and
+        # `fail`; of those that were admitted together only the first `_arrays_copied` arrays
         self._place_by_index: dict[int, tuple[int, int]] = {}
-        self._arrays_by_index = 0
+        self._arrays_copied = 0
         # Indices, keys and origins of what was admitted together and is not
         # in `_rows_together` yet, since nobody has asked for the lines.
         self._unlined: list[tuple[I64, Sequence[bytes | None], I64 | Sequence[int | None]]] = []
@@ -350,13 +343,13 @@ class Gate:
         if keys:  # each counts as the first one does
             self._unlined_bytes += len(keys) * len(keys[0] or b"")
         if self._unlined_bytes > KEYS_BYTES_MAX:
-            self._find_lines()
+            self._put_in_lines()
         # 3. stopped lines
         if self._stopped_lines is None:
             stopped_lines = sorted(self._line_up.waiting.keys() | self.failed.keys())
             self._stopped_lines = np.array(stopped_lines, np.int64)
         if len(self._stopped_lines):
-            arrays = self._find_lines()
+            arrays = self._put_in_lines()
             rows_of_these = arrays[-1]  # they were kept last
             causes_by_index = self._causes_by_index(rows_of_these, self._stopped_lines)
             if causes_by_index:
@@ -371,7 +364,7 @@ class Gate:
         origin, `(n, 3) int64`.
         """
         causes_by_index: dict[int, Cause] = {}
-        # by key, few records are in one of these lines
+        # where the order is by key, few records are in one of these lines
         in_stopped_line = among(rows[:, 1], stopped_lines)
         for index, line, origin in rows[in_stopped_line].tolist():
             cause = self._why_blocked(line, origin)
@@ -380,11 +373,9 @@ class Gate:
         return causes_by_index
 
     def admit(self, index: int, key: bytes | None, origin: int | None) -> Cause | None:
-        """Admit a record: return why it is blocked; None: it may go to the
-        bolts.
+        """Admit a record: return why it is blocked; None: it may go to the bolts.
 
-        `origin` None: it was not first emitted in this partition, so it is in
-        no line.
+        `origin` None: it was not first emitted in this partition, so it is in no line.
         """
         line = None if origin is None else self._line_of(key)
         cause = None
@@ -438,9 +429,7 @@ class Gate:
         return self._why_blocked(line, origin) if line in self.failed else None
 
     def why_any_blocked_now(self, indices: Iterable[int]) -> Cause | None:
-        """Return why a tuple that descends from these records is blocked now;
-        None: it is not.
-        """
+        """Return why a tuple that descends from these records is blocked now; None: it is not."""
         for index in indices:
             cause = self.why_blocked_now(index)
             if cause is not None:
@@ -448,9 +437,7 @@ class Gate:
         return None
 
     def fail(self, index: int) -> None:
-        """Block the later records of the line of one that failed; one in no
-        line blocks nothing.
-        """
+        """Block the later records of the line of one that failed; one in no line blocks nothing."""
         place = self._places_in_lines().get(index)
         if place is not None:
             line, origin = place
@@ -478,13 +465,12 @@ class Gate:
         """Return the records that are in lines, for `behind`; with `stops`,
         only those of the lines of these.
 
-        `stops` has indices, ascending: all that fails of the partition, or
-        stays open.
+        `stops` has indices, ascending: all that fails of the partition, or stays open.
         """
         if stops is not None and not len(stops):
             return Lined(self.place, self._operator, np.empty((0, 3), np.int64))
         rows_one_by_one = np.array(self._rows_one_by_one, np.int64).reshape(-1, 3)
-        rows = np.concatenate([rows_one_by_one, *self._find_lines()])
+        rows = np.concatenate([rows_one_by_one, *self._put_in_lines()])
         if stops is not None:
             stopped_lines = distinct(rows[among(rows[:, 0], stops), 1])
             rows = rows[among(rows[:, 1], stopped_lines)]
@@ -499,12 +485,11 @@ class Gate:
         self._rows_one_by_one.append((index, line, origin))
         self._place_by_index[index] = line, origin
 
-    def _find_lines(self) -> list[I64]:
-        """Find the lines of what was admitted together and has none yet;
-        return all of `_rows_together`.
+    def _put_in_lines(self) -> list[I64]:
+        """Put what was admitted together into its lines, as far as it is not; return `_rows_together`.
 
-        It is put off until somebody asks for them: where nothing waits or
-        fails, nobody does, and no key is hashed.
+        It is put off until somebody asks for them: where nothing waits or fails, nobody does, and
+        no key is hashed.
         """
         for indices, keys, origins in self._unlined:
             lines: Sequence[int | None]
@@ -519,13 +504,13 @@ class Gate:
 
     def _places_in_lines(self) -> dict[int, tuple[int, int]]:
         """Return by index the line and the origin of each record that is in a line."""
-        arrays = self._find_lines()
+        arrays = self._put_in_lines()
         # those before are in the dictionary already
-        for rows in arrays[self._arrays_by_index :]:
+        for rows in arrays[self._arrays_copied :]:
             indices, lines, origins = rows.T.tolist()
             places = zip(lines, origins, strict=True)
             self._place_by_index.update(zip(indices, places, strict=True))
-        self._arrays_by_index = len(arrays)
+        self._arrays_copied = len(arrays)
         return self._place_by_index
 
     def _why_blocked(self, line: int, origin: int) -> Cause | None:

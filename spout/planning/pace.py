@@ -1,5 +1,4 @@
-"""How many records a batch may have to end within a quarter of the timeout;
-pure.
+"""How many records a batch may have to end within a quarter of the timeout; pure.
 
 Part of a batch's time is *fixed*: it does not depend on how many records it
 has. The rest grows with them.
@@ -21,9 +20,8 @@ bolts have as long for a record as they have with 30 s."""
 FIRST_RECORD_MS = 3
 
 FIRST_BATCH_RECORDS_MAX = 20_000
-"""More than this never: most of such a batch's time is fixed, so a larger one
-would tell hardly more, and slow bolts would keep a query's first output
-waiting."""
+"""More than this never: most of such a batch's time is fixed, so a larger one would tell hardly
+more, and slow bolts would keep a query's first output waiting."""
 
 TIMEOUT_SHARE = 4
 """A batch should take at most 1 / this of the timeout: a quarter leaves room
@@ -85,11 +83,10 @@ class _Line(NamedTuple):
 class BatchPace:
     """How many records a batch may have so that it ends within a quarter of the timeout.
 
-    A batch's time runs from its Init to its first verdict or to the planning
-    of the next batch, whichever is sooner. The model is time = fixed +
-    records * per_record, a line through the newest batch, which ran under the
-    present conditions. Of all such lines it is the one that explains most of
-    the last batches of each other size, where younger ones count more:
+    A batch's time runs from its Init to its first verdict or to the planning of the next batch,
+    whichever is sooner. The model is time = fixed + records * per_record, a line through the newest
+    batch, which ran under the present conditions. Of all such lines it is the one that explains
+    most of the last batches of each other size, where younger ones count more:
 
     - One slow batch (a busy machine) shrinks the next one, but to no less than a tenth. If that one is as
       fast as before, the former line explains the batches again, and the size returns.
@@ -110,8 +107,9 @@ class BatchPace:
         self._last_by_size: dict[int, _Batch] = {}
         self._number_by_size: dict[int, int] = {}
         self._batch_count = 0
+        # whether the next batch tries a larger size again
         self._is_probe = False
-        self._is_first = True
+        self._is_first = True  # no batch has ended yet
         # of the batch that was planned: its records, and when, wall ms; None:
         # it has ended
         self._record_count = 0
@@ -214,6 +212,7 @@ class BatchPace:
         took_ms = max(1, now_ms - since_ms)
         if not self._record_count:
             return took_ms
+        # a first batch that was too slow shows only how long processes take to start
         if not self._is_first or took_ms <= self._timeout_ms / TIMEOUT_SHARE:
             self._add_measurement(_Batch(self._record_count, took_ms))
         self._is_first = False
@@ -243,8 +242,7 @@ class BatchPace:
 
 
 def _line_through_newest(batches: Sequence[_Batch]) -> _Line:
-    """Choose the line that fits the newest batch, the last one, and explains
-    most of the others.
+    """Choose the line that fits the newest batch, the last one, and explains most of the others.
 
     A line explains a batch the better, the nearer their times are, and not at
     all from a factor of two on. Of lines that explain equally much the

@@ -1,11 +1,9 @@
 """A session: its name, its clock, and what N acker partitions answer to its `Take`.
 
-The session's ticks carry its clock to the ackers. The clock moves only when
-the process reads it, and by at most a second, so no root times out while the
-process sleeps. It does not move while the process has no root pending, nor
-jump to wall time afterwards: another process of the session may have roots
-pending, and this clock must not be ahead of that one's (see
-`spout.group.tenure`).
+The session's ticks carry its clock to the ackers. The clock moves only when the process reads it,
+and by at most a second, so no root times out while the process sleeps. It does not move while the
+process has no root pending, nor jump to wall time afterwards: another process of the session may
+have roots pending, and this clock must not be ahead of that one's (see `spout.group.tenure`).
 
 Source: docs/design/protocol.md, sections 2, 3 (rule 8) and 4 ("Take and
 Taken").
@@ -29,9 +27,8 @@ not taken for others.
 """
 
 STORE_SUFFIX: Final = "-store"
-"""Suffix of the id of a session that writes exactly once. The ackers keep the
-owner of a group, so whoever asks for it knows that a store may have what is
-open.
+"""Suffix of the id of a session that writes exactly once. The ackers keep the owner of a group, so
+whoever asks for it knows that a store may have what is open.
 """
 
 
@@ -66,6 +63,8 @@ class SessionClock:
         stands, and no tick carries it.
         """
         if not idle:
+            # bounded twice: by the time since the last call, and by what the ackers have, so that a
+            # sleeping process makes no root time out
             step_ms = min(STEP_MS_MAX, max(0, wall_ms - self._advanced_ms))
             self.now = min(self.now + step_ms, self._sent + STEP_MS_MAX)
         self._advanced_ms = wall_ms
@@ -97,8 +96,7 @@ class Answers:
     def __init__(self, group: str, asked_by: str, partitions: int, sources: Iterable[int]) -> None:
         """Wait for N answers to the `Take` of session `asked_by` that names some sources.
 
-        An answer that accepts without naming them all belongs to an earlier
-        `Take`.
+        An answer that accepts without naming them all belongs to an earlier `Take`.
         """
         self._group = group
         self._asked_by = asked_by

@@ -31,9 +31,8 @@ from acker.identity import I64, WIRE_BLOCK_BITS
 from acker.wire.events import PositionRun, SourceRun
 
 HOLE_MIN: Final = 10_000
-"""Empty positions in a row from which on a task is not sent to read them: a
-further range costs a task 20 to 35 ms, as much as so many aborted records of
-1 kB."""
+"""Empty positions in a row from which on a task is not sent to read them: a further range costs a
+task 20 to 35 ms, as much as so many aborted records of 1 kB."""
 
 HOLES_MAX: Final = 32
 """Holes that one batch passes of a source, as its ranges cost a task a seek
@@ -62,7 +61,7 @@ class Sighting(NamedTuple):
     records: I64
 
     def moved(self, shift: int) -> Sighting:
-        """Return it with all positions higher by so many: from offsets to positions, say."""
+        """Return it with all positions higher by `shift`: from offsets to positions, say."""
         return Sighting(self.start + shift, self.to + shift, self.records + shift)
 
 
@@ -163,9 +162,7 @@ class _FreeRun(NamedTuple):
 
 
 class Supply:
-    """The positions of a source that are `free`; `count` is how many records
-    they hold at most.
-    """
+    """The positions of a source that are `free`; `count` is how many records they hold at most."""
 
     def __init__(self, source: int, free: Sequence[PositionRun], seen: Sighting | None = None) -> None:
         """Begin with the free positions, in ascending runs.
@@ -199,7 +196,7 @@ class Supply:
         holes_left: int = HOLE_POSITIONS_MAX,
         ends_with_block: bool = False,
     ) -> Portion:
-        """Take the first `count` records, or fewer.
+        """Return a portion with the first `count` records, or fewer; the supply stays as it is.
 
         Args:
             hole_min: how many empty positions in a row are a hole.

@@ -1,10 +1,8 @@
-"""The pending window: which emitted roots have no verdict yet, and up to
-where a group may commit.
+"""The pending window: which emitted roots have no verdict yet, and up to where a group may commit.
 
-For each source the window keeps the pending positions as intervals, those of
-them that are known to be empty, and the position behind the highest emitted
-one. A verdict for a root that is not pending changes nothing; it is counted
-as `late` below that position, as `unknown` above it.
+For each source the window keeps the pending positions as intervals, those of them that are known to
+be empty, and the position behind the highest emitted one. A verdict for a root that is not pending
+changes nothing; it is counted as `late` below that position, as `unknown` above it.
 
 Source: docs/design/protocol.md, sections 3 (rules 5 and 6) and 5.1;
 docs/design/conformance.md, S57, S58, S87 to S102, P1 to P6.
@@ -58,12 +56,13 @@ class Window:
 
     def __init__(self) -> None:
         """Begin without a source."""
-        # by source: positions that are pending; those of them that hold no
-        # record; the position behind the highest emitted one
+        # These three are by source: the positions that are pending,
         self._pending: dict[int, PositionSet] = {}
+        # those of them that hold no record,
         self._empty: dict[int, PositionSet] = {}
+        # and the position behind the highest emitted one.
         self._emitted_to: dict[int, int] = {}
-        self._cohorts: deque[_Cohort] = deque()
+        self._cohorts: deque[_Cohort] = deque()  # the oldest first
         self._cohorts_max = COHORTS_MAX
         self.counts = Counter[Verdict]()
         self.emitted = 0
@@ -100,18 +99,14 @@ class Window:
         self._emitted_to[source] = max(high, self._emitted_to.get(source, high))
 
     def restore(self, runs: Sequence[SourceRun], now_ms: int) -> None:
-        """Add roots that an earlier process of this session emitted and that
-        are still pending.
-        """
+        """Add roots that an earlier process of this session emitted and that are still pending."""
         for source, start, end in runs:
             self._positions_of(source).add(start, end)
             self._emitted_to[source] = max(end, self._emitted_to.get(source, 0))
         self._remember(_Cohort(now_ms, tuple(runs)))
 
     def emit(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
-        """Add ranges that were emitted at a wall time, and are pending;
-        `empty` hold no record.
-        """
+        """Add ranges that were emitted at a wall time, and are pending; `empty` hold no record."""
         for source, start, end in runs:
             self.emitted += self._positions_of(source).add(start, end)
             self._emitted_to[source] = max(end, self._emitted_to.get(source, 0))
@@ -155,6 +150,7 @@ class Window:
         """Return the wall time at which the longest pending root was emitted,
         ms; None: none is pending.
         """
+        # cohorts that are settled by now leave: no later call needs them
         while self._cohorts:
             if self._is_pending(self._cohorts[0]):
                 return self._cohorts[0].emitted_ms

@@ -1,6 +1,14 @@
 """Plans micro-batches of one tenure: chooses ranges, makes their Init durable, and journals them.
 
-Positions that were seen to hold no record are initialised with them, and reported as absent at once.
+A *tenure* is the time in which this process owns the group. These words of `spout.planning` come
+again:
+
+* a *portion* is what a batch takes: `ranges` that tasks read, and *holes*, long empty stretches that no task
+  reads. Holes are initialised with the ranges, and reported as absent at once;
+* the *leftover* is what was initialised and not journalled, by a process that died then;
+* the *turn* of an ordered partition says what the next batch may read of it; one that waits has none;
+* positions are *free* if they were never initialised. A *gap* is free positions below initialised ones, which
+  a process left that died between the parts of one init.
 
 Source: docs/design/protocol.md, section 5.1, "Planning".
 """
@@ -44,7 +52,7 @@ class _Choice(NamedTuple):
 
     Attributes:
         copies: the part of `portion` that was chosen first, of ordered partitions.
-        gone: what is taken and left the log.
+        gone: free positions that are taken though their records have left the log.
         copies_max: how many copies of each ordered partition may go to bolts; None: all of them.
         unreadable: sources that took no part, since nobody can say where their logs begin.
     """
@@ -77,7 +85,7 @@ class _Free(NamedTuple):
     """What may be planned of each source that takes part.
 
     Attributes:
-        runs: the free positions that are in the log, by source.
+        runs: by source, the free positions that are in the log.
         gone: those that left it, no more of a source than a hole may have.
         unreadable: sources that take no part, since nobody can say where their logs begin.
     """
@@ -102,6 +110,12 @@ class Batches:
     """Plans batches one after another.
 
     Attributes:
+        count: how many batches this process has planned.
+        replayed: how many copies they had.
+        lost_from_log: how many positions left the log before they were read.
+        limit_hits: how often an input had no room under `max_spout_pending`.
+        took_ms: how long the last batch took.
+        pace: how many records the next batch may have, by how long batches took.
         read_to: the end of each partition, where the last plan found all of them read; else empty.
         continuity: compares logs with what was read of them.
         begins_again: sources whose logs were cut, and that take no part until they are in a new generation,
@@ -122,11 +136,13 @@ class Batches:
         offsets beyond which sources are not read, or `UNKNOWN_TARGET`.
         """
         self._order = order
-        # of the batch that is planned now: by source, how partitions go on that have their turn;
-        # the copies that were chosen of them; and where free positions end that go before others
-        self._turns: dict[int, Turn] = {}
-        self._chosen_copies = Portion()
-        self._gap_ends: Mapping[int, int] = {}
+        # These three are of the batch that is planned now.
+        # By source: the turn of an ordered partition,
+        self._turn_by_source: dict[int, Turn] = {}
+        # the position behind its gap, which goes before all else of it,
+        self._gap_end_by_source: Mapping[int, int] = {}
+        # and the offset where its log ends, as this plan has seen it.
+        self._ends_seen: Mapping[int, int] = {}
         self.count = 0
         self.replayed = 0
         self.lost_from_log = 0
@@ -152,15 +168,18 @@ class Batches:
         self._timeout_ms = context.spec.timeout_ms if is_paced else 0
         self.pace = BatchPace(self._timeout_ms)
         self._last_planned: _Planned | None = None
-        self._absent_seq = 0
+        self._absent_seq = 0  # number of the last message about absent records
         self.read_to: Mapping[TopicPartition, int] = {}
-        self._ends_seen: Mapping[int, int] = {}
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan the batch behind `start`; return its end, `start` itself when there is nothing to do.
 
         A partition of an ordered input takes part when it is known what waits of it, and then with all its
         copies at once. A process that shall wake what Spark's state holds begins with a batch, be it empty.
+
+        Args:
+            limit: how many records the user lets a batch have; None: any number.
+            tasks: into how many read tasks it is divided at most; None: as many as the spec says.
 
         Raises:
             DataLoss: a record left the log before it was read, and `on_data_loss` is fail.
@@ -170,34 +189,38 @@ class Batches:
         if self._last_planned is not None and start == self._last_planned.start:
             return self._last_planned.end  # Spark did not journal it; the same batch again
         self._now_ms = now_ms
-        self.ended(now_ms)
+        self.end_last_batch(now_ms)
         self.read_to = {}
         self._ends_seen = {}
-        # old: initialised before, by a process that died; new: initialised here
-        old = self._unjournalled()
-        old, choice, starts = self._with_starts(old, self._choose(limit, old.records))
+        # 1. choose: first the leftover and copies, then new records beside them
+        leftover, copies = self._take_leftover()
+        choice = self._choose(limit, leftover.records, copies)
+        leftover, choice, log_starts = self._leave_out_unreadable(leftover, choice)
         new = choice.portion
-        # of what was chosen before the starts were asked for, some may have left the log
-        gone_before = self._gone([*old.ranges, *choice.copies.ranges], starts)
+        # both were chosen before the starts of the logs were asked for: some may have left the log
+        gone_before = self._runs_gone_from_log([*leftover.ranges, *choice.copies.ranges], log_starts)
+        # 2. initialise what is new, and emit it: it is pending from here on
         now = self._tenure.advance_clock(now_ms)
-        fresh = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone])
-        self._initialise(fresh, choice, now, now_ms)
+        new_roots = RootSet.of_runs([*new.ranges, *new.holes, *choice.gone])
+        self._initialise(new_roots, choice, now, now_ms)
         gone = [*gone_before, *choice.gone]
-        holes = [*old.holes, *new.holes]
-        empty = [*old.empty, *new.empty]
-        self._tenure.emit(fresh.runs(), now_ms, [*gone, *holes, *empty])
-        self._settle_empty(gone, holes, now)
-        ranges = tuple(sorted(_still_there([*old.ranges, *new.ranges], gone_before)))
-        # holes alone are journalled, too: a restart would look for what became of positions that are not
-        if not ranges and not holes and not self._has_to_begin(start):
-            self.read_to = self._all_read()
+        holes = [*leftover.holes, *new.holes]
+        empty = [*leftover.empty, *new.empty]
+        self._tenure.emit(new_roots.runs(), now_ms, [*gone, *holes, *empty])
+        self._report_gone_and_holes(gone, holes, now)
+        ranges = tuple(sorted(_without_gone([*leftover.ranges, *new.ranges], gone_before)))
+        # 3. journal it, if there is anything; holes alone, too: a restart looks for what became of
+        # positions that are initialised and not journalled
+        if not ranges and not holes and not self._needs_batch(start):
+            self.read_to = self._ends_if_all_read()
             return start
         end = self._journal(ranges, choice.copies_max, now, now_ms, tasks or self._spec.tasks)
         self._last_planned = _Planned(start, end)
+        # 4. count
         self.count += 1
-        records = _records_by_source(ranges, empty)
-        self.replayed += sum(count for source, count in records.items() if is_replay(source))
-        self.pace.begin_batch(_worked(records, end.order, choice.copies_max), now_ms)
+        record_counts = _records_by_source(ranges, empty)
+        self.replayed += sum(count for source, count in record_counts.items() if is_replay(source))
+        self.pace.begin_batch(_count_for_bolts(record_counts, end.order, choice.copies_max), now_ms)
         return end
 
     def _initialise(self, roots: RootSet, choice: _Choice, now: int, now_ms: int) -> None:
@@ -210,11 +233,11 @@ class Batches:
             now_ms,
             roots,
             self._specs,
-            epochs=self._epochs_but_of(choice.copies.sources),
+            epochs=self._epochs_without(choice.copies.sources),
             grace_ms=self._tenure.grace_ms(now_ms),
         )
 
-    def _has_to_begin(self, start: Journal) -> bool:
+    def _needs_batch(self, start: Journal) -> bool:
         """Return whether a batch is needed though it has no records.
 
         It is the first one behind an offset of another session, or the one that wakes Spark's state.
@@ -242,8 +265,8 @@ class Batches:
             cluster=self._cluster_id,
         )
 
-    def progressed(self, now_ms: int) -> None:
-        """End the time of the last batch, if a verdict of it has come in."""
+    def record_progress(self, now_ms: int) -> None:
+        """End the time of the last batch, if a verdict of it has come in: its bolts are done with it."""
         if self._last_planned is None or not self.pace.is_running:
             return
         emitted = 0
@@ -253,10 +276,13 @@ class Batches:
             parts = self._tenure.window.pending_within(*run)
             pending += sum(part.end - part.start for part in parts)
         if pending < emitted:
-            self.ended(now_ms)
+            self.end_last_batch(now_ms)
 
-    def ended(self, now_ms: int) -> None:
-        """End the time of the last batch, unless that was done; report it when it took long."""
+    def end_last_batch(self, now_ms: int) -> None:
+        """End the time of the last batch, unless that was done.
+
+        Report it if it took half the timeout.
+        """
         took_ms = self.pace.end_batch(now_ms)
         if took_ms is not None:
             self.took_ms = took_ms
@@ -265,23 +291,25 @@ class Batches:
             return
         is_first = self.count <= 1
         if is_first and took_ms < timeout_ms:
-            return  # all that is cold starts in it, and the next ones tell more
+            return  # in it processes start and connections open: only the next ones show how fast bolts are
         event = "batch_over_timeout" if took_ms >= timeout_ms else "batch_over_half_the_timeout"
         cure = FIRST_BATCH_CURE if is_first else BATCH_CURE
         self._report(event, {"took_ms": took_ms, "timeout_ms": timeout_ms, "next_step": cure})
 
-    def is_last(self, end: Journal) -> bool:
+    def is_end_of_last_batch(self, end: Journal) -> bool:
         """Return whether the last batch that this process has planned ends there."""
         return self._last_planned is not None and self._last_planned.end == end
 
     def is_all_planned(self, *, replay: bool) -> bool:
-        """Return whether everything there is was planned: of the inputs, or of their replay topics.
+        """Return whether all that is in the logs was planned: of the inputs, or of their replay topics.
 
-        Of these a copy counts that is not visible yet: its tombstone may be, since each partition of a
-        transaction has a marker of its own. A partition in trouble makes it False: nobody knows it.
+        False also if a partition is in trouble: nobody knows its end. Of replay topics a copy
+        counts whose transaction is open for readers. The end of its wait, a tombstone on another
+        partition, may be visible already, since each partition of a transaction has a marker of its
+        own.
         """
         sources = [source for source, spec in self._specs.items() if spec.is_replay == replay]
-        ends = self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)
+        ends = self._offsets(sources, self._log, Bound.END) if replay else self._readable_ends(sources)
         if len(ends) < len(sources):
             return False
         return not any(self._free_before(source, end) for source, end in ends.items())
@@ -291,196 +319,222 @@ class Batches:
         cursor = self._tenure.cursors[source]
         return cursor.free_below(cursor.position_of(end))
 
-    def _unjournalled(self) -> Portion:
-        """Take what was initialised and not journalled; what of it has to wait for a later batch stays.
+    def _take_leftover(self) -> tuple[Portion, Portion]:
+        """Take the leftover of the tenure; return it, and the copies that were chosen of ordered partitions.
 
-        Where inputs are ordered it also finds which partitions have their turn, and chooses their copies.
+        What of the leftover has to wait for a later batch stays with the tenure. Where inputs are
+        ordered this sets which partitions have their turn, and where their gaps end.
         """
         runs = self._tenure.take_unjournalled()
         if self._order is None:
-            return self._chooser.sift(runs)
-        planned = Counter[int]()
+            return self._chooser.divide(runs), Portion()
+        count_by_source = Counter[int]()
         for source, start, end in runs:
-            planned[source] += end - start
-        self._turns = self._order.turns(planned)
-        self._gap_ends = self._ends_of_gaps(runs)
-        for source, end in self._gap_ends.items():
-            self._turns[source] = self._turns[source]._replace(new_max=self._gap_below(source, end))
-        self._chosen_copies = self._all_copies(planned)
+            count_by_source[source] += end - start
+        self._turn_by_source = self._order.turns(count_by_source)
+        self._gap_end_by_source = self._find_gap_ends(runs)
+        for source, end in self._gap_end_by_source.items():
+            # of new records only the gap may be planned
+            turn = self._turn_by_source[source]
+            self._turn_by_source[source] = turn._replace(new_max=self._free_count_below(source, end))
+        copies = self._choose_copies(count_by_source)
         taken: list[SourceRun] = []
         for run in runs:
-            if self._waits(run.source) or run.start >= self._gap_end(run):
+            if self._has_no_turn(run.source) or run.start >= self._end_of_run_or_gap(run):
                 self._tenure.unjournalled.append(run)
             else:
                 taken.append(run)
-        return self._chooser.sift(taken)
+        return self._chooser.divide(taken), copies
 
-    def _ends_of_gaps(self, runs: Iterable[SourceRun]) -> dict[int, int]:
-        """Return where free positions end that stand before others of an ordered partition.
+    def _find_gap_ends(self, runs: Iterable[SourceRun]) -> dict[int, int]:
+        """Return, by ordered partition with a gap, the position behind what has to be planned first of it.
 
-        A process died between the parts of one init. What is free below one of the runs goes before it, and
-        the run waits for the next batch. What is free below what was initialised goes before all behind it.
+        `runs` is the leftover. A run with free positions below it waits for the next batch: they go
+        first. Without such a run, free positions below what was initialised go before all behind
+        that.
         """
-        last_starts: dict[int, int] = {}
+        last_start_by_source: dict[int, int] = {}
         for source, start, _ in runs:
-            if source in self._turns:
-                last_starts[source] = max(start, last_starts.get(source, start))
-        ends: dict[int, int] = {}
-        for source in self._turns:
+            if source in self._turn_by_source:
+                last_start_by_source[source] = max(start, last_start_by_source.get(source, start))
+        gap_end_by_source: dict[int, int] = {}
+        for source in self._turn_by_source:
             # free are 3 and 7, and the last run begins at 5: then 3 goes first, and 7 with a later batch
-            for end in (last_starts.get(source), self._tenure.cursors[source].next):
-                if end is not None and self._gap_below(source, end):
-                    ends[source] = end
+            for end in (last_start_by_source.get(source), self._tenure.cursors[source].next):
+                if end is not None and self._free_count_below(source, end):
+                    gap_end_by_source[source] = end
                     break
-        return ends
+        return gap_end_by_source
 
-    def _gap_end(self, run: SourceRun) -> int:
-        """Return where the free positions end that go before others; the run's end if there are none."""
-        return self._gap_ends.get(run.source, run.end)
+    def _end_of_run_or_gap(self, run: SourceRun) -> int:
+        """Return where the gap of a run's source ends.
 
-    def _gap_below(self, source: int, position: int) -> int:
+        It is the run's own end if the source has no gap.
+        """
+        return self._gap_end_by_source.get(run.source, run.end)
+
+    def _free_count_below(self, source: int, position: int) -> int:
         """Return how many positions of a source are free below one."""
         return self._tenure.cursors[source].free_below(position)
 
-    def _all_copies(self, planned: Mapping[int, int]) -> Portion:
-        """Return the copies of ordered partitions that have their turn, all of them.
+    def _choose_copies(self, leftover_count: Mapping[int, int]) -> Portion:
+        """Return all copies of the ordered partitions that have their turn.
 
-        `planned` has by source how many positions were initialised before and wait for a batch.
-        A partition whose copies cannot be taken loses its turn: it is removed from `_turns`.
+        `leftover_count` has by source how many positions of the leftover there are. A partition
+        whose copies cannot be taken loses its turn: it is removed from `_turn_by_source`.
 
         A partition waits where there is no room for all of its copies, unless nothing of the input is
         pending: then there will be no more room than now. Of copies no more are out than `blocked_max`, but
         between them lie the markers of their transactions, which may pass `max_spout_pending`.
         """
-        sources = [copies_source(source) for source, turn in self._turns.items() if turn.takes_copies]
-        ends = self._readable(sources)
+        sources = [
+            copies_source(source) for source, turn in self._turn_by_source.items() if turn.takes_copies
+        ]
+        ends = self._readable_ends(sources)
         window = self._tenure.window
-        # by input: how many records are pending, and how many positions beside this batch's
+        # 1. by input: how many records are pending, and how many positions beside this batch's
         pending = Counter[int]()
         under_way = Counter[int]()
         for source, spec in self._specs.items():
             pending[spec.input.id] += window.records_of(source)
             under_way[spec.input.id] += window.pending_of(source)
-            if self._waits(source) or copies_source(first_source(source)) in sources:
-                under_way[spec.input.id] -= planned.get(source, 0)
+            if self._has_no_turn(source) or copies_source(first_source(source)) in sources:
+                # the leftover is pending, too, and would be in this batch
+                under_way[spec.input.id] -= leftover_count.get(source, 0)
+        # 2. take the turn from partitions without a leader: how many copies there are is unknown
         for source in sources:
-            if source not in ends:  # it has no leader: how many copies there are is unknown
-                del self._turns[first_source(source)]
-        # by source of copies: what was initialised before of its partition, records and copies
-        planned_of_partition: dict[int, int] = {}
+            if source not in ends:
+                del self._turn_by_source[first_source(source)]
+        # 3. by source of copies: the leftover of its partition, records and copies
+        leftover_of_partition: dict[int, int] = {}
         for source in ends:
-            records = planned.get(first_source(source), 0)
-            planned_of_partition[source] = planned.get(source, 0) + records
-        # partitions of which something was initialised before come first
-        by_turn = sorted(ends, key=lambda source: (not planned_of_partition[source], source))
+            records = leftover_count.get(first_source(source), 0)
+            leftover_of_partition[source] = leftover_count.get(source, 0) + records
+        # 4. take the copies while there is room; partitions with a leftover come first
+        in_order = sorted(ends, key=lambda source: (not leftover_of_partition[source], source))
         chosen: list[Portion] = []
-        for source in by_turn:
+        for source in in_order:
             cursor = self._tenure.cursors[source]
             input = self._specs[source].input
             runs = cursor.free_runs(cursor.position_of(ends[source]))
-            copies = self._chooser.sift([SourceRun(source, *run) for run in runs])
+            copies = self._chooser.divide([SourceRun(source, *run) for run in runs])
             has_room = pending[input.id] + copies.records <= input.max_spout_pending
             if under_way[input.id] and not has_room:
-                del self._turns[first_source(source)]
+                del self._turn_by_source[first_source(source)]
                 continue
             pending[input.id] += copies.records
-            under_way[input.id] += copies.records + planned_of_partition[source]
+            under_way[input.id] += copies.records + leftover_of_partition[source]
             chosen.append(copies)
         return joined_portions(chosen)
 
     def _is_ordered(self, source: int) -> bool:
+        """Return whether a source is of an ordered input."""
         return self._order is not None and self._specs[source].input.ordered
 
-    def _waits(self, source: int) -> bool:
+    def _has_no_turn(self, source: int) -> bool:
         """Return whether a source is of an ordered partition that does not have its turn."""
-        return self._is_ordered(source) and first_source(source) not in self._turns
+        return self._is_ordered(source) and first_source(source) not in self._turn_by_source
 
     def _line_ups(self, ranges: Iterable[SourceRun], copies_max: int | None) -> dict[int, LineUp]:
         """Return for each ordered partition of ranges which of its records are blocked."""
         ordered = {first_source(run.source) for run in ranges if self._is_ordered(run.source)}
         line_ups: dict[int, LineUp] = {}
         for source in sorted(ordered):
-            line_ups[source] = replace(self._turns[source].line_up, copies_max=copies_max)
+            line_ups[source] = replace(self._turn_by_source[source].line_up, copies_max=copies_max)
         return line_ups
 
-    def _choose(self, limit: int | None, taken: int) -> _Choice:
-        """Choose what is free beside `taken` records.
+    def _choose(self, limit: int | None, leftover_count: int, copies: Portion) -> _Choice:
+        """Choose what is free beside `leftover_count` records, within `limit` and the pace.
 
-        The copies of ordered partitions are chosen already, all of them; those that are too many are blocked.
+        All `copies` of ordered partitions are in the choice; those that are too many will be
+        blocked.
         """
+        # 1. how much room there is; None: any number of records
         limits = [records for records in (limit, self.pace.allowed()) if records is not None]
-        total = max(0, min(limits) - taken) if limits else None
-        copies = self._chosen_copies
-        self._chosen_copies = Portion()
-        chosen = _records_by_source(copies.ranges, copies.empty)
-        by_input = self._room_beside(chosen)
-        self.limit_hits += not all(by_input.values())
-        if total == 0 or not any(by_input.values()):
-            granted = chosen.total() if total is None else total
-            return _Choice(copies, copies, gone=[], copies_max=_copies_max(chosen, granted))
-        self._ends_seen = self._readable(list(self._specs))
-        free = self._free(self._ends_seen)
-        caps = {source: turn.new_max for source, turn in self._turns.items()}
-        portion, granted = self._chooser.choose(free.runs, Room(total, by_input, caps, chosen))
+        total_room = max(0, min(limits) - leftover_count) if limits else None
+        copy_counts = _records_by_source(copies.ranges, copies.empty)
+        room_by_input = self._room_by_input(copy_counts)
+        self.limit_hits += not all(room_by_input.values())
+        # 2. without any, the copies alone
+        if total_room == 0 or not any(room_by_input.values()):
+            granted_copies = copy_counts.total() if total_room is None else total_room
+            copies_max = _copies_max(copy_counts, granted_copies)
+            return _Choice(portion=copies, copies=copies, gone=[], copies_max=copies_max)
+        # 3. else what is free, too
+        self._ends_seen = self._readable_ends(list(self._specs))
+        free = self._free_in_log(self._ends_seen)
+        new_max_by_source = {source: turn.new_max for source, turn in self._turn_by_source.items()}
+        room = Room(total_room, room_by_input, caps=new_max_by_source, chosen=copy_counts)
+        portion, granted_copies = self._chooser.choose(free.runs, room)
         return _Choice(
             portion=joined_portions([copies, portion]),
             copies=copies,
             gone=free.gone,
-            copies_max=_copies_max(chosen, granted),
+            copies_max=_copies_max(copy_counts, granted_copies),
             unreadable=free.unreadable,
         )
 
-    def _free(self, ends: Mapping[int, int]) -> _Free:
+    def _free_in_log(self, ends: Mapping[int, int]) -> _Free:
         """Return what is free below the ends of sources, and what of that is no longer in the log."""
-        free = self._free_below(ends)
-        starts = self._ends(list(free), self._reach, Bound.START)
+        free = self._free_runs(ends)
+        starts = self._offsets(list(free), self._reach, Bound.START)
         readable = {source: runs for source, runs in free.items() if source in starts}
         in_question = [SourceRun(source, *run) for source, runs in readable.items() for run in runs]
-        gone = self._gone(in_question, starts)
+        gone = self._runs_gone_from_log(in_question, starts)
         runs: dict[int, list[PositionRun]] = {source: [] for source in readable}
-        for source, start, end in _still_there(in_question, gone):
+        for source, start, end in _without_gone(in_question, gone):
             runs[source].append(PositionRun(start, end))
+        # what left the log is initialised like a hole, and limited like one; the next batch goes on
         passed = [run._replace(end=min(run.end, run.start + HOLE_POSITIONS_MAX)) for run in gone]
         return _Free(runs, gone=passed, unreadable=free.keys() - starts.keys())
 
-    def _free_below(self, ends: Mapping[int, int]) -> dict[int, Sequence[PositionRun]]:
-        """Return the free positions of sources that take part and have some."""
+    def _free_runs(self, ends: Mapping[int, int]) -> dict[int, Sequence[PositionRun]]:
+        """Return by source the free positions of those that take part.
+
+        `ends` are offsets, by source.
+        """
         free: dict[int, Sequence[PositionRun]] = {}
         for source, end in ends.items():
-            # ordered partitions that wait take no part; of the others the copies are chosen already
-            if self._waits(source) or (self._is_ordered(source) and self._specs[source].is_replay):
+            # ordered partitions without a turn take no part;
+            # of the others the copies are chosen already
+            if self._has_no_turn(source) or (self._is_ordered(source) and self._specs[source].is_replay):
                 continue
             cursor = self._tenure.cursors[source]
             readable_to = cursor.position_of(end)
-            runs = cursor.free_runs(min(readable_to, self._gap_ends.get(source, readable_to)))
+            # a gap goes first, and alone
+            runs = cursor.free_runs(min(readable_to, self._gap_end_by_source.get(source, readable_to)))
             if runs:
                 free[source] = runs
         return free
 
     def room(self, input_id: int) -> int:
         """Return how many more records of an input may be pending."""
-        return self._room_beside({})[input_id]
+        return self._room_by_input({})[input_id]
 
-    def _room_beside(self, chosen: Mapping[int, int]) -> dict[int, int]:
-        """Return by input how many records may be pending beside those that are, and those `chosen`."""
+    def _room_by_input(self, copy_counts: Mapping[int, int]) -> dict[int, int]:
+        """Return by input how many more records may be pending.
+
+        Besides what is pending now, `copy_counts` of each source will be.
+        """
         pending = Counter[int]()
         for source, spec in self._specs.items():
             pending[spec.input.id] += self._tenure.window.records_of(source)
-        for source, count in chosen.items():
+        for source, count in copy_counts.items():
             pending[self._specs[source].input.id] += count
         return {input.id: max(0, input.max_spout_pending - pending[input.id]) for input in self._spec.inputs}
 
-    def _all_read(self) -> dict[TopicPartition, int]:
+    def _ends_if_all_read(self) -> dict[TopicPartition, int]:
         """Return the ends of all partitions if nothing before them is left to plan, now or later; else none.
 
-        A partition of an ordered input may wait for its turn, and one with a target is not read to its end.
-        Of one in trouble it is where it will be read on: a reader that waits there gets its next record.
+        A reader that waits at these ends gets the next record that there is to plan.
         """
         ends = dict(self._ends_seen)
         cursors = self._tenure.cursors
+        # an ordered partition may wait for its turn, and one with a target is not read to its end
         if self._order is not None or self._targets or self._tenure.unjournalled or not ends:
             return {}
         for source, cursor in cursors.items():
+            # one in trouble has no end: it will be read on here
             if source not in ends and self._specs[source].place in self._troubles:
                 ends[source] = offset_of(cursor.first_free)
         if len(ends) < len(cursors):
@@ -489,15 +543,16 @@ class Batches:
             return {}
         return {self._specs[source].place: end for source, end in ends.items()}
 
-    def _readable(self, sources: Sequence[int]) -> dict[int, int]:
-        """Return where sources end for now: beyond the last stable offset a transaction is undecided.
+    def _readable_ends(self, sources: Sequence[int]) -> dict[int, int]:
+        """Return by source the offset up to which it can be read now: its last stable offset.
 
-        Those in trouble are missing, and those that begin a new generation since their logs were cut. With
-        targets a partition that came later is not read. Raises `Disagreement`: a log was cut.
+        Those in trouble are missing, and those whose logs were cut, which begin a new generation.
+        Where the query stops at targets, the offset is no higher than the target. Raises
+        `Disagreement`: a log was cut, and its input does not go on after that.
         """
         answers = self._bounds(sources, self._reach, Bound.STABLE_END)
-        ends = self._by_source(sources, answers)
-        unknown = self._compare(answers.epochs, ends, knows_ends=self._reach is self._log)
+        ends = self._offsets_by_source(sources, answers)
+        unknown = self._handle_cut_logs(answers.epochs, ends, knows_ends=self._reach is self._log)
         left_out = self.begins_again.keys() | unknown
         ends = {source: end for source, end in ends.items() if source not in left_out}
         if not self._targets:
@@ -505,43 +560,48 @@ class Batches:
         for source, end in ends.items():
             if self._targets.get(source) == UNKNOWN_TARGET:
                 self._targets[source] = end
-            if not is_replay(source):  # copies of what is read may come later
+            if not is_replay(source):  # replay topics have no target: copies of what is read may come later
+                # 0: a partition that came later is not read
                 ends[source] = min(end, self._targets.get(source, 0))
         return ends
 
-    def compare(self, now_ms: int) -> bool:
-        """Compare all logs with what was read of them now; return whether one was cut. Raises as `plan`.
+    def compare_logs(self, now_ms: int) -> bool:
+        """Compare all logs with what was read of them now; return whether a source begins again.
 
-        For a process whose own reader has found that its position is not in the log any more.
+        Raises as `plan` does. For a process whose own reader has found that its position is not in the log
+        any more.
         """
         self._now_ms = now_ms
         sources = list(self._specs)
         answers = self._bounds(sources, self._log, Bound.STABLE_END)
-        self._compare(answers.epochs, self._by_source(sources, answers), knows_ends=True)
+        self._handle_cut_logs(answers.epochs, self._offsets_by_source(sources, answers), knows_ends=True)
         return bool(self.begins_again)
 
-    def _compare(
+    def _handle_cut_logs(
         self, epochs: Mapping[TopicPartition, int], ends: Mapping[int, int], *, knows_ends: bool
     ) -> Collection[int]:
-        """Begin sources again whose logs were cut; return those of which that is not known yet.
+        """Begin a generation for each source whose log was cut; return those of which that is not known yet.
 
-        `knows_ends`: the ends are those of the logs, and not only how far they were read.
+        Args:
+            epochs: the leader epochs that came with the ends.
+            ends: offsets, by source.
+            knows_ends: whether these are the ends of the logs, and not only how far they were read.
         """
         compared = self.continuity.compare(epochs, self._now_ms)
         cuts = {cut.source: cut for cut in compared.cuts}
         if knows_ends:
-            for cut in self._shortened(ends):
+            for cut in self._logs_cut_short(ends):
                 # what epochs have found goes before: such a log may have grown again
                 cuts.setdefault(cut.source, cut)
         for source, cut in cuts.items():
             if source not in self.begins_again:
-                self._begin_again(cut, ends.get(source))
+                self._begin_generation(cut, ends.get(source))
         return compared.unknown
 
-    def _shortened(self, ends: Mapping[int, int]) -> list[Cut]:
-        """Return logs that end before what was read of them: other records will get those offsets.
+    def _logs_cut_short(self, ends: Mapping[int, int]) -> list[Cut]:
+        """Return the logs that end before what was read of them, as cuts, without using leader epochs.
 
-        It is found without epochs, too.
+        Other records will get the offsets that are missing.
         """
         read_to = {source: offset_of(self._tenure.cursors[source].next) for source in ends}
         short = [source for source, end in ends.items() if end < read_to[source]]
@@ -549,13 +609,13 @@ class Batches:
             return []
         # these ends may be those of the last decided transactions: the logs are asked for their own
         cuts: list[Cut] = []
-        for source, end in self._ends(short, self._log, Bound.END).items():
+        for source, end in self._offsets(short, self._log, Bound.END).items():
             if end < read_to[source]:
                 cursor = self._tenure.cursors[source]
                 cuts.append(Cut(source, start=cursor.position_of(end), end=cursor.next))
         return cuts
 
-    def _begin_again(self, cut: Cut, end: int | None) -> None:
+    def _begin_generation(self, cut: Cut, end: int | None) -> None:
         """Begin a new generation of a source whose log was cut, at the first lost offset, or stop.
 
         What is pending from there on is in no log any more: it is ABSENT. `end` is where the log ends now, as
@@ -565,7 +625,7 @@ class Batches:
         if spec.input.fails_on_loss(self._spec.fail_on_data_loss) or spec.input.ordered:
             raise log_was_cut(spec, offset_of(cut.start), offset_of(cut.end), end)
         cursor = self._tenure.cursors[cut.source]
-        # a gap before it was never initialised, and a generation has no gaps but its own
+        # the first free position, if that is before the cut: the new generation has to read it, too
         goes_on_from = min(cut.start, cursor.first_free)
         generation = generation_of(goes_on_from) + 1
         if generation > GENERATION_MAX:
@@ -587,18 +647,24 @@ class Batches:
         }
         self._report("log_was_cut", fields)
 
-    def _ends(self, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
-        """Return the ends of sources; those of partitions in trouble are missing, and noted."""
+    def _offsets(self, sources: Iterable[int], reach: Reach, bound: Bound) -> dict[int, int]:
+        """Return by source where its log begins or ends, an offset.
+
+        Partitions in trouble are missing.
+        """
         sources = list(sources)
-        return self._by_source(sources, self._bounds(sources, reach, bound))
+        return self._offsets_by_source(sources, self._bounds(sources, reach, bound))
 
     def _bounds(self, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
-        """Return where the logs of sources begin or end, by partition; note those in trouble."""
+        """Ask where logs of sources begin or end; record the partitions in trouble.
+
+        Return the answers.
+        """
         answers = reach.bounds(bound, [self._specs[source].place for source in sources])
         self._troubles.record_answers(answers)
         return answers
 
-    def _by_source(self, sources: Iterable[int], answers: OffsetAnswers) -> dict[int, int]:
+    def _offsets_by_source(self, sources: Iterable[int], answers: OffsetAnswers) -> dict[int, int]:
         """Return the offsets of sources, by source; those without an answer are missing."""
         offsets: dict[int, int] = {}
         for source in sources:
@@ -607,11 +673,12 @@ class Batches:
                 offsets[source] = answers.offsets[place]
         return offsets
 
-    def _epochs_but_of(self, copies: Collection[int]) -> dict[int, int]:
-        """Return an epoch of each source in which its log had all that is planned now.
+    def _epochs_without(self, copies: Collection[int]) -> dict[int, int]:
+        """Return by source the leader epoch in which its log had all that is planned now; without `copies`.
 
-        Ends and epochs come in one answer, except for `copies` of ordered partitions: these were chosen up to
-        another end. Perhaps a later leader wrote some of them, and they would be taken for other records.
+        Ends and epochs come in one answer, except for the `copies` of ordered partitions: these
+        were chosen up to an earlier end. Perhaps a later leader wrote some of them: with this epoch
+        they would be taken for other records.
         """
         return {
             source: cursor.leader_epoch
@@ -619,37 +686,44 @@ class Batches:
             if source not in copies
         }
 
-    def _with_starts(self, old: Portion, choice: _Choice) -> tuple[Portion, _Choice, Mapping[int, int]]:
-        """Leave out partitions that cannot be read now; return the others, and where logs begin.
+    def _leave_out_unreadable(
+        self, leftover: Portion, choice: _Choice
+    ) -> tuple[Portion, _Choice, Mapping[int, int]]:
+        """Leave out partitions that cannot be read now; return both without them, and where logs begin.
 
-        What was initialised before waits for a later batch. In an ordered partition neither copies nor new
-        records go without the others.
+        Their leftover goes back to the tenure, for a later batch. In an ordered partition neither
+        copies nor new records go without the others. The starts are offsets, by source.
         """
-        sources = old.sources | choice.copies.sources
-        starts = self._ends(sources, self._reach, Bound.START)
-        left_out = (sources - starts.keys()) | set(choice.unreadable) | (sources & self.begins_again.keys())
+        sources = leftover.sources | choice.copies.sources
+        log_starts = self._offsets(sources, self._reach, Bound.START)
+        without_start = sources - log_starts.keys()
+        left_out = without_start | set(choice.unreadable) | (sources & self.begins_again.keys())
         if not left_out:
-            return old, choice, starts
+            return leftover, choice, log_starts
         for source in list(left_out):
             if self._is_ordered(source):
                 left_out |= {first_source(source), copies_source(first_source(source))}
-        for run in (*old.ranges, *old.holes):
+        for run in (*leftover.ranges, *leftover.holes):
             if run.source in left_out:
                 self._tenure.unjournalled.append(self._without_lost(run))
-        return old.without(left_out), choice.without(left_out), starts
+        return leftover.without(left_out), choice.without(left_out), log_starts
 
     def _without_lost(self, run: SourceRun) -> SourceRun:
-        """Return the part of a run that is still in its log, where that was cut."""
+        """Return the part of a run that is still in its log, where that was cut.
+
+        It is the whole run if the log was not cut.
+        """
         new_start = self.begins_again.get(run.source)
         if new_start is None or generation_of(run.start) == generation_of(new_start):
             return run
+        # the cut is at an offset; it is found in the run's own, former generation
         first_lost = position_at(generation_of(run.start), offset_of(new_start))
         return run._replace(start=min(run.start, first_lost), end=min(run.end, first_lost))
 
-    def _gone(self, runs: Sequence[SourceRun], starts: Mapping[int, int]) -> list[SourceRun]:
+    def _runs_gone_from_log(self, runs: Sequence[SourceRun], starts: Mapping[int, int]) -> list[SourceRun]:
         """Return what of chosen runs left the log; `DataLoss` if something did and `on_data_loss` is fail.
 
-        `starts` are where the logs of their sources begin.
+        `starts` are the offsets where the logs begin, by source.
         """
         gone: list[SourceRun] = []
         for source, start, end in runs:
@@ -667,10 +741,10 @@ class Batches:
             gone.append(SourceRun(source, start, gone_to))
         return gone
 
-    def _settle_empty(self, gone: Sequence[SourceRun], holes: Sequence[SourceRun], now: int) -> None:
-        """Contribute that what left the log, and holes, are absent; report what left the log.
+    def _report_gone_and_holes(self, gone: Sequence[SourceRun], holes: Sequence[SourceRun], now: int) -> None:
+        """Report to the ackers that what left the log, and holes, are absent; count what left the log.
 
-        As all that is initialised they need a verdict.
+        They were initialised, and all that is initialised needs a verdict.
         """
         self._report_absent([*gone, *holes], now)
         if gone:
@@ -679,7 +753,10 @@ class Batches:
             self._report("records_left_the_log", fields)
 
     def _report_absent(self, runs: Sequence[SourceRun], now: int) -> None:
-        """Contribute that the log has no record of runs; without any nothing is sent."""
+        """Report to the ackers that the log has no records at some positions.
+
+        Without any nothing is sent.
+        """
         if not runs:
             return
         self._absent_seq += 1
@@ -688,10 +765,11 @@ class Batches:
             self._announcer.send_absent(self._tenure.name, self._lane, self._absent_seq, now, roots)
 
 
-def _still_there(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[SourceRun]:
-    """Return runs without what left the log of them, as `_gone` has it: there a log loses its lowest offsets.
+def _without_gone(runs: Iterable[SourceRun], gone: Iterable[SourceRun]) -> list[SourceRun]:
+    """Return runs without those of `gone`, each of which begins where one of `runs` does.
 
-    So each run of `gone` begins as one of `runs` does: of [5, 20) and gone [5, 9) it leaves [9, 20).
+    A log loses its lowest offsets, so what is gone is the beginning of a run: of [5, 20) and gone
+    [5, 9) it leaves [9, 20).
     """
     gone_to = {(run.source, run.start): run.end for run in gone}
     remaining: list[SourceRun] = []
@@ -712,18 +790,27 @@ def _records_by_source(ranges: Iterable[SourceRun], empty: Iterable[SourceRun]) 
     return records
 
 
-def _copies_max(chosen: Counter[int], granted: int) -> int | None:
+def _copies_max(copy_counts: Counter[int], granted_copies: int) -> int | None:
     """Return how many copies of each ordered partition may go to bolts; None: all of them.
 
-    `chosen` has by source how many copies the batch has; `granted` of them have room.
+    `copy_counts` has by source how many copies the batch has; there is room for `granted_copies` of
+    them.
     """
-    return max(1, granted // len(chosen)) if chosen.total() > granted else None
+    if copy_counts.total() <= granted_copies:
+        return None
+    # at least one: else the partition would never go on
+    return max(1, granted_copies // len(copy_counts))
 
 
-def _worked(records: Mapping[int, int], ordered: Collection[int], copies_max: int | None) -> int:
-    """Return how many records bolts get of a batch: of a partition's copies at most so many."""
+def _count_for_bolts(
+    record_counts: Mapping[int, int], ordered: Collection[int], copies_max: int | None
+) -> int:
+    """Return how many records bolts get of a batch: of each `ordered` partition at most `copies_max` copies.
+
+    `record_counts` are by source.
+    """
     counts: list[int] = []
-    for source, count in records.items():
+    for source, count in record_counts.items():
         are_copies = is_replay(source) and first_source(source) in ordered
         if copies_max is not None and are_copies:
             counts.append(min(count, copies_max))

@@ -14,7 +14,8 @@ less                      the log was cut: an error, or with `on_data_loss: skip
 nothing yet               the source takes no part until it is known; others do
 ========================  ==========================================================================
 
-What is kept without an epoch, by former versions, is not compared; the first answer gives it one.
+What is kept without an epoch, by former versions, is not compared; the first answer gives it one. A
+`ReadTo` is what is kept: an offset, and an epoch of the leader whose log had all below it.
 
 Source: docs/design/protocol.md, section 5.1, "A log that was cut".
 """
@@ -54,7 +55,7 @@ class Compared(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What was kept of a source, if less than was initialised; it says nothing of a new generation."""
+    """What was kept of a source, if less than was initialised; it counts for one generation."""
 
     generation: int
     read_to: ReadTo
@@ -64,12 +65,14 @@ class Continuity:
     """Compares the logs of one tenure's sources with what was read of them."""
 
     def __init__(self, log: Log, specs: Mapping[int, SourceSpec], tenure: Tenure) -> None:
+        """Begin with the epochs in the cursors of the tenure; see `restore`."""
         self._log = log
         self._specs = specs
         self._tenure = tenure
         self._kept_by_source: dict[int, _Kept] = {}
         # it looks once a batch, so between two looks much time may pass; a clock that is set counts for half
         self._passed = PassedTime(between_ms_max=OLDER_LEADER_MS_MAX // 2)
+        # by source: since when its leader has a lower epoch than one before, by `_passed`
         self._older_since_ms: dict[int, int] = {}
 
     def restore(self, read_to_by_source: Mapping[int, ReadTo]) -> None:
@@ -89,10 +92,11 @@ class Continuity:
                 self._kept_by_source[source] = _Kept(generation_of(cursor.from_), read_to)
 
     def compare(self, epochs: Mapping[TopicPartition, int], now_ms: int) -> Compared:
-        """Compare logs whose leaders have other epochs than are kept; keep those of the ones that are whole.
+        """Compare logs whose leaders have other epochs than are kept; keep the new epochs of whole logs.
 
         `epochs` are of the leaders that answered now. Raises `Disagreement`: a leader knows no such epoch.
         """
+        # 1. compare the epochs
         passed_ms = self._passed.read(now_ms)
         to_compare: dict[int, ReadTo] = {}
         unknown: set[int] = set()
@@ -101,11 +105,11 @@ class Continuity:
             epoch = None if spec is None else epochs.get(spec.place)
             if spec is None or epoch is None:
                 continue
-            read_to = self._read_to(source, cursor)
-            if read_to is None:
+            read_to = self._kept_of(source, cursor)
+            if read_to is None:  # of a former version: from now on there is an epoch to compare with
                 cursor.leader_epoch = epoch
             elif epoch < read_to.leader_epoch:
-                # the leader is an older one than that which was read from
+                # this broker does not know yet that it is no leader any more
                 unknown.add(source)
                 self._require_patience(spec, read_to.leader_epoch, passed_ms)
             elif epoch > read_to.leader_epoch:
@@ -115,7 +119,8 @@ class Continuity:
         for source in self._older_since_ms.keys() - unknown:
             del self._older_since_ms[source]
         if not to_compare:
-            return Compared((), unknown)
+            return Compared(unknown=unknown)
+        # 2. ask leaders with a higher epoch up to where their logs are the same
         cuts: list[Cut] = []
         intact_to_by_place = self._log.intact_to(
             {self._specs[source].place: read_to for source, read_to in to_compare.items()}
@@ -133,8 +138,8 @@ class Continuity:
                 self._keep(source, cursor, epochs[place])
         return Compared(tuple(cuts), unknown)
 
-    def _read_to(self, source: int, cursor: SourceCursor) -> ReadTo | None:
-        """Return what is to be compared of a source; None where no epoch is known."""
+    def _kept_of(self, source: int, cursor: SourceCursor) -> ReadTo | None:
+        """Return what is kept of a source, to be compared; None where no epoch is known."""
         restored = self._kept_by_source.get(source)
         if restored is not None and restored.generation == generation_of(cursor.from_):
             return restored.read_to
@@ -157,9 +162,10 @@ class Continuity:
 def kept_by(
     journal: Journal, committed: Mapping[int, ReadTo], cursors: Mapping[int, SourceCursor]
 ) -> dict[int, ReadTo]:
-    """Return what was kept of each source: by the journal, else with the group's `committed` offsets.
+    """Return by source what was kept of it: in the journal, else with the group's `committed` offsets.
 
-    A journal of another generation says nothing: who rewound the group has decided where it goes on.
+    A journal of another generation does not count: who rewound the group has decided where it goes
+    on.
     """
     read_to_by_source = dict(committed)
     for source, mark in journal.sources.items():

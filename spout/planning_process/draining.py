@@ -17,7 +17,8 @@ process runs, the wait would last for ever. So each wait has a limit, and an err
 * A root that is due, and is not replayed for as long as the broker may be away, has no replay worker:
   `Unreachable`.
 
-An error is raised only when nothing else is left to do. Every wait is reported each minute.
+An error is raised only when nothing else is left to do. Every wait is reported each minute. An
+input *stands* while its lost roots wait for an operator: it is paused, or they were put aside.
 
 Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, D901 to D905.
 """
@@ -91,8 +92,10 @@ class Draining:
         self._batches = batches
         self._state = state
         self._verdicts = verdicts
-        self._due: DueWatch | None = None
-        self._lost_before_start: dict[int, int] | None = None  # unknown until it was read
+        self._due: DueWatch | None = None  # the lost roots that wait; None: nobody has asked yet
+        # by verdict partition: the offset behind the last verdict
+        # of a root that a process before lost; None: not read yet
+        self._lost_before_start: dict[int, int] | None = None
         # as long as a query waits until what it writes is durable
         self._patience_ms = longest_unreachable_ms(context.spec.inputs)
         self._long_wait = LongWait()
@@ -101,7 +104,7 @@ class Draining:
         self._without_progress = LongWait()
         # a clock that is set ahead has made nobody wait: no error may say so
         self._passed = PassedTime()
-        self._next_due_ms: int | None = None
+        self._next_due_ms: int | None = None  # wall time; None: all that waits needs an operator
 
     def is_over(self, lost_below: Mapping[int, int], now_ms: int) -> bool:
         """Return whether nothing is left to do; while something is, report it each minute.
@@ -118,7 +121,7 @@ class Draining:
             Unreachable: ackers, or replay workers, have done nothing for too long.
         """
         self._passed.read(now_ms)
-        wait = self._wait(lost_below, now_ms)
+        wait = self._find_wait(lost_below, now_ms)
         if wait is None:
             self._long_wait.over()
             self._replay_wait.over()
@@ -133,10 +136,11 @@ class Draining:
         return False
 
     def close(self) -> None:
+        """Read no more of what waits."""
         if self._due is not None:
             self._due.close()
 
-    def _wait(self, lost_below: Mapping[int, int], now_ms: int) -> PendingWait | None:
+    def _find_wait(self, lost_below: Mapping[int, int], now_ms: int) -> PendingWait | None:
         """Return what the query waits for, in the order of the module's list; None: nothing is left."""
         if self._has_roots_in_flight():
             return self._wait_for_verdicts(now_ms)

@@ -54,6 +54,7 @@ FETCH_MAX: Final = 1_000
 """Keys that one look reads; while more are unknown, the partition waits."""
 
 UNKNOWN: Final = "waits for what is under way: "
+"""Begins the text of a wait that passes by itself, mostly within a round trip."""
 
 
 _Root = tuple[int, int]
@@ -61,6 +62,7 @@ _Root = tuple[int, int]
 
 
 def _is_of(origin: RecordPlace | None, spec: SourceSpec) -> TypeGuard[RecordPlace]:
+    """Return whether an origin is known, and lies in a partition."""
     return origin is not None and origin[:2] == tuple(spec.place)
 
 
@@ -81,7 +83,8 @@ def _places_of_keys(
 class OrderWatch:
     """Decides, batch by batch, how the partitions of ordered inputs go on.
 
-    By ``topic/partition``, `why` has what partitions wait for, and `blocked` how many records each blocks.
+    By ``topic/partition``, `why` has what partitions wait for, and `blocked` how many records each
+    blocks. The *line* of a record is a hash of its key: records of one line are kept in order.
     """
 
     def __init__(self, context: PlannerContext, tenure: Tenure, answered_at: Mapping[int, int]) -> None:
@@ -123,11 +126,14 @@ class OrderWatch:
             source = first_source(lost.source)
             if self._ordering(source) not in (KEY, PARTITION):
                 continue
-            if sum(map(len, self._lost.values())) >= LOST_MAX:
+            lost_count = sum(map(len, self._lost.values()))
+            if lost_count >= LOST_MAX:
                 self._lost_below.setdefault(source, {})[partition] = offset + 1
-            else:
-                roots = ((lost.source, position) for position in positions(lost.positions).tolist())
-                self._lost.setdefault(source, {}).update(dict.fromkeys(roots, (partition, offset)))
+                continue
+            verdict_place = (partition, offset)
+            lost_roots = self._lost.setdefault(source, {})
+            for position in positions(lost.positions).tolist():
+                lost_roots[lost.source, position] = verdict_place
 
     def record_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
         """Record that the last batch was published, and which of its roots are not acked by that.
@@ -156,23 +162,28 @@ class OrderWatch:
             self._ordered_room.published(ordered, records[ordered], lost[ordered])
 
     def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
-        """Return how each partition goes on that can; what waits for something under way is missing.
+        """Read what waits; return by source the turn of each ordered partition that has one.
+
+        A partition that waits for something under way has none. Keeps in `why` what partitions wait
+        for.
 
         `planned` has by source how many pending roots are still to be emitted. Raises `Unreachable`, or
         `UnknownVersion` if a newer replay worker wrote to `_ack_due`.
         """
         specs = self._ordered_specs()
         self._has_older_roots = bool(planned) or self._tenure.sibling is not None
-        why = {source: self._under_way(source, planned) for source in specs}
-        quiet = [source for source, text in why.items() if not text]
+        # step 1 of the module's list; a text: why it is not known what becomes of pending roots
+        why = {source: self._why_not_known(source, planned) for source in specs}
+        known = [source for source, text in why.items() if not text]
         turns: dict[int, Turn] = {}
-        if quiet:
-            turns, why_none = self._turns_of_quiet(quiet, specs, planned)
-            why |= why_none
-        self._tell(specs, why | {source: turn.why for source, turn in turns.items()})
+        if known:
+            turns, why_without_turn = self._find_turns_of(known, specs, planned)
+            why |= why_without_turn
+        self._report_waits(specs, why | {source: turn.why for source, turn in turns.items()})
         return turns
 
     def close(self) -> None:
+        """Close what reads the lost roots, and their keys."""
         self._fetcher.close()
         if self._due is not None:
             self._due.close()
@@ -190,19 +201,19 @@ class OrderWatch:
             if spec.input.ordered and not spec.is_replay and copies_source(source) in self._tenure.cursors
         }
 
-    def _under_way(self, source: int, planned: Mapping[int, int]) -> str:
+    def _why_not_known(self, source: int, planned: Mapping[int, int]) -> str:
         """Return that roots of a partition are pending of which nobody knows what becomes; empty: none is."""
-        pending = 0
+        unknown_count = 0
         # records and their copies are sources of their own
         for part in (source, copies_source(source)):
-            expected = planned.get(part, 0) + self._pending_published(part)
-            pending += self._tenure.window.pending_of(part) - expected
-        return f"{UNKNOWN}{pending:,} roots are pending" if pending else ""
+            known_count = planned.get(part, 0) + self._count_pending_published(part)
+            unknown_count += self._tenure.window.pending_of(part) - known_count
+        return f"{UNKNOWN}{unknown_count:,} roots are pending" if unknown_count else ""
 
-    def _pending_published(self, source: int) -> int:
-        """Return how many roots are pending of which it is known what becomes of them.
+    def _count_pending_published(self, source: int) -> int:
+        """Return how many roots are pending of batches that were published; forget runs that are settled.
 
-        Runs that are settled as a whole are forgotten.
+        The driver has named those that it did not ack, so it is known what becomes of them.
         """
         pending = 0
         unsettled: list[SourceRun] = []
@@ -215,58 +226,63 @@ class OrderWatch:
             self._published[source] = unsettled
         return pending
 
-    def _turns_of_quiet(
-        self, quiet: Sequence[int], specs: Mapping[int, SourceSpec], planned: Mapping[int, int]
+    def _find_turns_of(
+        self, known: Sequence[int], specs: Mapping[int, SourceSpec], planned: Mapping[int, int]
     ) -> tuple[dict[int, Turn], dict[int, str]]:
-        """Return the turns of partitions of which nothing is pending, and why others of them have none.
+        """Read what waits of some partitions; return their turns, and why others of them have none.
 
-        The steps are those of the module's list, from 2 on.
+        Of their pending roots it is `known` what becomes of them. Both answers are by source. The
+        steps are those of the module's list.
         """
+        # step 2
         due = self._due_entries()
-        why = self._still_to_read(due, quiet)
-        self._name_lines(specs)
-        self._forget_taken_over(due)
-        for source in quiet:
+        why = self._read_due_entries(due, known)
+        self._take_named_lines(specs)
+        self._drop_taken_over(due)
+        for source in known:
             if source in why:
                 continue
             behind = self._not_taken_over(source)
             if behind:
                 why[source] = f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
-        why |= self._unstable([source for source in quiet if source not in why])
-        waiting = {source: due.waiting_of(source) for source in quiet if source not in why}
-        self._read_lines(_places_of_keys(waiting, specs))
+        # step 3
+        why |= self._why_unstable([source for source in known if source not in why])
+        # now every record that is not done is known: the turns follow from those that wait
+        waiting = {source: due.waiting_of(source) for source in known if source not in why}
+        self._fetch_lines(_places_of_keys(waiting, specs))
         turns: dict[int, Turn] = {}
         for source, roots in waiting.items():
             turn = self._turn(specs[source], roots)
             if turn is None:
                 why[source] = f"{UNKNOWN}keys of records that wait are being read"
             elif planned.get(source) or planned.get(copies_source(source)):
-                # what a process before has initialised may time out in the batch: nothing new may pass it
+                # what a process before has initialised may time
+                # out in this batch: nothing new may pass it
                 turns[source] = turn._replace(new_max=0)
             else:
                 turns[source] = turn
         return turns, why
 
     def _due_entries(self) -> DueEntries:
-        """Return the lost roots of ordered inputs that wait, which are followed from the first call on."""
+        """Return the lost roots of ordered inputs that wait; the first call begins to read them."""
         if self._due is None:
             spec = self._context.spec
             ordered_ids = [input.id for input in spec.inputs if input.ordered]
             self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered_ids)
         return self._due
 
-    def _still_to_read(self, due: DueEntries, quiet: Sequence[int]) -> dict[int, str]:
-        """Read `_ack_due`; return which partitions wait until it is read to its end, and that they do."""
+    def _read_due_entries(self, due: DueEntries, known: Sequence[int]) -> dict[int, str]:
+        """Read `_ack_due`; return by source why some have to wait until it is read to its end."""
         is_whole = due.read()
         self._context.troubles.record_answers(due.answers())
         if is_whole:
             self._was_due_read = True
             return {}
         text = f"{UNKNOWN}{self._context.spec.topics.due} is being read"
-        return {source: text for source in quiet if not self._was_due_read or self._may_wait(source, due)}
+        return {source: text for source in known if not self._was_due_read or self._may_wait(source, due)}
 
-    def _name_lines(self, specs: Mapping[int, SourceSpec]) -> None:
-        """Take over the lines that the driver has named: these records need not be read for their keys."""
+    def _take_named_lines(self, specs: Mapping[int, SourceSpec]) -> None:
+        """Keep the lines that the driver has named: these records need not be read for their keys."""
         for source, not_acked in self._not_acked.items():
             place = specs[source].place
             for root in not_acked.values():
@@ -278,8 +294,8 @@ class OrderWatch:
         lost = self._lost.get(source), self._lost_below.get(source), self._not_acked.get(source)
         return any(lost) or bool(due.waiting_of(source))
 
-    def _forget_taken_over(self, due: DueEntries) -> None:
-        """Forget what `_ack_due` has by now, and what was acked since."""
+    def _drop_taken_over(self, due: DueEntries) -> None:
+        """Forget lost roots that `_ack_due` has by now, and named roots that have a verdict since."""
         for source, verdicts in self._lost.items():
             self._lost[source] = {
                 root: (partition, offset)
@@ -296,9 +312,10 @@ class OrderWatch:
             }
 
     def _not_taken_over(self, source: int) -> str:
-        """Return of which verdict partitions no replay worker has read all that lost roots of a source.
+        """Return the verdict partitions in which no replay worker has read all verdicts that lost a root.
 
-        Roots that the driver named do not count: it is known what becomes of them. Empty: there are none.
+        Only roots of this source count, and none that the driver named: it is known what becomes of
+        them. Empty: there is no such partition.
         """
         # by verdict partition: behind the last verdict that lost a root, and behind the answer to our Take
         lost_below = dict(self._lost_below.get(source, {}))
@@ -313,8 +330,11 @@ class OrderWatch:
                 behind.append(f"{self._context.spec.topics.verdict}/{partition}")
         return ", ".join(behind)
 
-    def _unstable(self, sources: Sequence[int]) -> dict[int, str]:
-        """Return of which partitions copies are being written, or nobody can say whether they are."""
+    def _why_unstable(self, sources: Sequence[int]) -> dict[int, str]:
+        """Ask for the ends of replay partitions; return by source why the copies of some are not known yet.
+
+        They are being written, or nobody can say whether they are. Keeps the stable ends.
+        """
         places = {source: self._copies_place(source) for source in sources}
         if not places:
             return {}
@@ -334,12 +354,14 @@ class OrderWatch:
         return why
 
     def _copies_place(self, source: int) -> TopicPartition:
+        """Return the replay partition of a source."""
         return self._context.sources[copies_source(source)].place
 
-    def _read_lines(self, places: Mapping[RecordPlace, RecordPlace]) -> None:
-        """Read the lines of records that wait, each once and only some in a call.
+    def _fetch_lines(self, places: Mapping[RecordPlace, RecordPlace]) -> None:
+        """Fetch the keys of records that wait, and keep their lines: each once, `FETCH_MAX` in a call.
 
-        `places` has for each origin where to read: a copy is still there when the source topic was compacted.
+        `places` has for each origin where to read: a copy is still there when the source topic was
+        compacted. What is not in `places` is forgotten.
         """
         self._line_by_origin = {
             origin: line for origin, line in self._line_by_origin.items() if origin in places
@@ -348,21 +370,25 @@ class OrderWatch:
         unread_origins = sorted(places.keys() - self._line_by_origin)[:FETCH_MAX]
         if not unread_origins:
             return
-        origins = {places[origin]: origin for origin in unread_origins}
-        for place, record in self._fetcher.fetch(origins, why=False).items():
-            origin = origins[place]
+        origin_by_place = {places[origin]: origin for origin in unread_origins}
+        for place, record in self._fetcher.fetch(origin_by_place, why=False).items():
+            origin = origin_by_place[place]
             if cannot_be_read(record):
                 self._unreadable.add(origin)
             key = record.key if isinstance(record, Record) else None
             self._line_by_origin[origin] = None if key is None else line_of_key(key)
 
     def _turn(self, spec: SourceSpec, roots: Sequence[WaitingRoot]) -> Turn | None:
-        """Return how a partition goes on, of which `roots` wait; None: a key of them was not read yet."""
+        """Return the turn of a partition of which `roots` wait; None: a key of them was not read yet.
+
+        Keeps in `blocked` how many records are blocked.
+        """
         ordering = spec.input.ordering
         waiting: list[WaitingRecord] = []
         for origin, _, is_blocked in roots:
             if not _is_of(origin, spec):
-                waiting.append(WaitingRecord(-1, None, is_blocked))
+                # its origin is unknown, or in another partition: it is before all, of no known line
+                waiting.append(WaitingRecord(origin=-1, line=None, is_blocked=is_blocked))
             elif ordering == KEY and origin not in self._line_by_origin:
                 return None
             else:
@@ -372,12 +398,15 @@ class OrderWatch:
         self.blocked[str(spec)] = sum(record.is_blocked for record in waiting)
         not_acked = self._not_acked.get(spec.source, {}).values()
         waiting += [WaitingRecord(named.origin, named.line, is_blocked=False) for named in not_acked]
-        unread = self._unread_copies(spec, spec.input.blocked_max - len(waiting))
+        unread = self._count_unread_copies(spec, spec.input.blocked_max - len(waiting))
         turn = turn_of(ordering, spec.input.blocked_max, waiting, unread, str(spec))
         return turn._replace(new_max=min(turn.new_max, self._ordered_room.of(spec.source)))
 
-    def _unread_copies(self, spec: SourceSpec, room: int) -> int:
-        """Return how many copies of a partition are not planned yet; exactly, where that is over `room`."""
+    def _count_unread_copies(self, spec: SourceSpec, room: int) -> int:
+        """Return how many copies of a partition are not planned yet, at most.
+
+        The number is exact if it is over `room`.
+        """
         copies = copies_source(spec.source)
         cursor = self._tenure.cursors[copies]
         free = cursor.free_runs(cursor.position_of(self._stable_ends[self._copies_place(spec.source)]))
@@ -387,8 +416,11 @@ class OrderWatch:
         # most of them may be empty: markers of transactions, a hole
         return self._sight.supply(copies, free).count
 
-    def _tell(self, specs: Mapping[int, SourceSpec], why: Mapping[int, str]) -> None:
-        """Report what begins to wait for a record, or for room, and what goes on."""
+    def _report_waits(self, specs: Mapping[int, SourceSpec], why: Mapping[int, str]) -> None:
+        """Keep what partitions wait for.
+
+        Report those that begin to wait for records or room, or go on.
+        """
         self.why = {str(specs[source]): text for source, text in why.items() if text}
         for source, text in why.items():
             if text.startswith(UNKNOWN):

@@ -5,7 +5,9 @@
 3. `step` all the while: verdicts settle the window, ticks move the clock where roots are open, new partitions
    are added, and the prefix of what is settled is committed.
 
-The states of the session, and what can happen in each, stand in `spout.group.session_state`.
+The states of the session, and what can happen in each, stand in `spout.group.session_state`. A
+batch is *under way* from its planning until the driver has *published* it: until what it acked and
+failed is durable. A partition *stands* while it has no leader, or nothing of it arrives.
 
 Single-threaded; time is an argument. `poll` may run beside the other calls, `wait_for_records` beside `poll`
 and `step`.
@@ -59,6 +61,7 @@ from spout.planning_process.timeout_resets import TimeoutResets
 from spout.planning_process.verdict_reader import VerdictReader, is_lost_of
 
 TICK_EVERY_MS = 500
+"""How often the session's clock is sent to the ackers while roots are open."""
 
 POSITION_BYTES = 8
 """A lost root's position, as verdicts pack it."""
@@ -139,7 +142,8 @@ class Planner:
         self._new_id = new_id
         self._who = who
         self._writes_exactly_once = False
-        # of a query that writes exactly once: the offset behind the batch that is not published
+        # the offset behind the batch that is not published;
+        # it counts only if the query writes exactly once
         self._unpublished: Journal | None = None
         self._publication_wait = LongWait()
         self._on_verdicts = on_verdicts
@@ -155,6 +159,7 @@ class Planner:
             Troubles(log),
         )
         self._journal = BEGINNING
+        # by source: the offset at which the query stops; empty: it does not
         self._targets: dict[int, int] = {}
         self._session = SessionStates()
         # `wait_for_records` may run beside `step`: what it says of the session must not undo what that says
@@ -162,17 +167,19 @@ class Planner:
         # what the session's state needs; None: the question was not sent yet
         self._group: Taking | Owned | None = None
         self._strangers = StrangerWatch(log, spec.group, self._context.report)
+        # by source: the commit of somebody else that was reported
         self._moved: dict[int, MovedCommit] = {}
         self._long_wait = LongWait()
-        self._now_ms = 0
+        self._now_ms = 0  # of the last `step`
         self._arrivals = Arrivals(log)
+        # by verdict partition: the offset behind the last verdict of a lost root
         self._lost_below: dict[int, int] = {}
         self._clocks = ClockWatch()
-        self._blocked = 0
+        self._blocked = 0  # how many roots failed as blocked
         self._runs_again = False
         self.joined = 0
-        self._ticked_ms: int | None = None
-        self._signed_ms = 0
+        self._ticked_ms: int | None = None  # wall time of the last tick
+        self._signed_ms = 0  # wall time of the last sign of life, be it a tick
         self._to_close = ExitStack()
         self._to_close.callback(self._arrivals.close)
         self._to_close.callback(self._context.sight.close)
@@ -237,18 +244,23 @@ class Planner:
         check_cluster(journal, self._context.cluster_id)
         self._journal, self._runs_again = journal, runs_again
         self._writes_exactly_once = grant_epoch is not None
+        # 1. find the sources, and check that the journal is of them
         sources = sources_of(log, spec.inputs, tracked=self._is_tracked)
         self._session.process(SessionEvent.SOURCES_READ)
         self._context.sources.update(sources)
         checked = list(sources.values())
-        if spec.take_over:  # it names the generation that a reset began; only what is read again is as before
-            again = {run.source for run in journal.ranges if runs_again}
-            checked = [source_spec for source_spec in checked if source_spec.source in again]
+        if spec.take_over:
+            # who takes over may go on in a generation that a reset began, which the
+            # journal does not know; only what is read again has to be as before
+            read_again = {run.source for run in journal.ranges if runs_again}
+            checked = [source_spec for source_spec in checked if source_spec.source in read_again]
         check_journal(checked, journal, tracked=self._is_tracked)
+        # 2. without tracking nobody is asked
         if not self._is_tracked:
             committer = Committer(log, spec.group, self.sources)
-            self._own(self._untracked(now_ms), committer, None, {}, now_ms)
+            self._own(self._begin_untracked(now_ms), committer, verdicts=None, answered_at={}, now_ms=now_ms)
             return
+        # 3. ask the ackers for the group
         verdicts = VerdictReader(log, spec.topics, spec.partitions, self._context.report)
         self._to_close.callback(verdicts.close)
         announcer = Announcer(
@@ -310,8 +322,8 @@ class Planner:
         if isinstance(self._group, Taking):
             self._step_taking(self._group, records, now_ms)
         elif isinstance(self._group, Owned) and self._group.verdicts is not None:
-            for record, event in self._events(self._group.verdicts, records, now_ms):
-                self._read(self._group, record.partition, record.offset, event, now_ms)
+            for record, event in self._decode_events(self._group.verdicts, records, now_ms):
+                self._apply_event(self._group, record.partition, record.offset, event, now_ms)
         # also in the step in which the group was taken
         if isinstance(self._group, Owned):
             self._step_owned(self._group, now_ms)
@@ -319,26 +331,26 @@ class Planner:
 
     def _step_taking(self, taking: Taking, records: Sequence[Record], now_ms: int) -> None:
         """Read what the ackers answered, and own the group once all of them have accepted."""
-        for record, event in self._events(taking.verdicts, records, now_ms):
+        for record, event in self._decode_events(taking.verdicts, records, now_ms):
             taking.opening.read(record.partition, record.offset, event)
         taking.opening.step(now_ms)
         if taking.opening.opened is not None:
-            self._take_up(taking, taking.opening.opened, now_ms)
+            self._own_if_current(taking, taking.opening.opened, now_ms)
 
     def _step_owned(self, owned: Owned, now_ms: int) -> None:
-        """Tick, commit, and look whether partitions that stood go on."""
-        self._tell_unpublished(now_ms)
-        if owned.state is not None:  # before the tick that may reach a deadline
+        """Tick, commit, and report which partitions stand or go on."""
+        self._report_batch_under_way(now_ms)
+        if owned.state is not None:  # before the tick, by which a root may time out
             owned.state.step(owned.tenure.clock.now)
-        self._tick(owned, now_ms)
+        self._tick_and_commit(owned, now_ms)
         cursors = owned.tenure.cursors
         next_offsets = {
             self.sources[source].place: offset_of(cursor.first_free) for source, cursor in cursors.items()
         }
-        self._tell(self._context.troubles.step(next_offsets, now_ms))
+        self._report_standing(self._context.troubles.step(next_offsets, now_ms))
 
-    def _tell_unpublished(self, now_ms: int) -> None:
-        """Report each minute for how long a batch is under way by which the clock stands."""
+    def _report_batch_under_way(self, now_ms: int) -> None:
+        """Report each minute for how long a batch is under way whose store keeps the clock standing."""
         if self.unpublished is None:
             self._publication_wait.over()
             return
@@ -350,16 +362,20 @@ class Planner:
             fields = {"group": self._spec.group, "waited_s": waited_ms // 1000, "next_step": cure}
             self._context.report("batch_is_under_way", fields)
 
-    def _events(
+    def _decode_events(
         self, verdicts: VerdictReader, records: Sequence[Record], now_ms: int
     ) -> Iterator[tuple[Record, Taken | Verdicts]]:
-        """Yield what acker partitions wrote, each with its record; note up to where roots were lost."""
-        self._tell(verdicts.step(now_ms))
-        if clock_news := self._clocks.polled(records, now_ms):
+        """Yield what acker partitions wrote, each with its record; keep up to where roots were lost.
+
+        Reports partitions that stand, and clocks that differ, by what came.
+        """
+        self._report_standing(verdicts.step(now_ms))
+        clock_news = self._clocks.polled(records, now_ms)
+        if clock_news:
             self._context.report("clocks_differ", {"group": self._spec.group, "why": clock_news})
         for record in records:
             event = verdicts.decode(record)
-            # by the Take of a new session, too
+            # also while the group is taken: by a Take roots are lost, too
             if is_lost_of(event, self.sources):
                 self._lost_below[record.partition] = record.offset + 1
             if event is not None:
@@ -367,10 +383,11 @@ class Planner:
 
     def plan(self, start: Journal, limit: int | None, now_ms: int, tasks: int | None = None) -> Journal:
         """Plan a batch as `Batches.plan` does; only when `is_ready`."""
-        owned = self._require()
-        self._want_records()
+        owned = self._require_owned()
+        self._record_request()
         if self._writes_exactly_once:
-            # before the first root is initialised; an error ends the run with a clock that stands
+            # before the first root is initialised; an error
+            # ends the process with a clock that stands
             owned.tenure.stop_clock(now_ms)
         end = owned.batches.plan(start, limit, now_ms, tasks)
         if end != start and end.ranges:  # of a batch without records nothing is published
@@ -378,7 +395,7 @@ class Planner:
         elif self._unpublished is None:
             owned.tenure.start_clock()
         if owned.state is not None and end != start:
-            owned.state.planned(end)
+            owned.state.begin_batch(end)
         return end
 
     @property
@@ -396,65 +413,71 @@ class Planner:
             return None
         return self._group.state.under_way
 
-    def note_held(self, held: Sequence[SourceRun] | None) -> None:
-        """Note that the batch under way is published, and what of it Spark's state holds; None: unknown."""
-        state = self._require().state
+    def record_held_roots(self, held: Sequence[SourceRun] | None) -> None:
+        """Record that the batch under way is published, and what of it Spark's state holds.
+
+        None: unknown.
+        """
+        state = self._require_owned().state
         if state is not None:
-            state.published(held)
+            state.end_batch(held)
 
     def wait_for_records(self, wait_ms: int) -> bool:
-        """Wait at most so long for something to plan; False: a `plan` would find nothing.
+        """Wait at most `wait_ms`; return whether there may be something to plan. False: `plan` finds nothing.
 
         Call it again and again while it returns False, and else not for a second; see `Arrivals.wait`.
         """
-        read_to = self._require().batches.read_to
-        self._want_records()
+        read_to = self._require_owned().batches.read_to
+        self._record_request()
         if len(read_to) == len(self.sources) and not self._arrivals.wait(read_to, wait_ms):
             return False
         self._arrivals.rest()
         return True
 
-    def compare(self, now_ms: int) -> bool:
-        """Compare the logs with what was read of them; see `Batches.compare`. Only when `is_ready`."""
-        return self._require().batches.compare(now_ms)
+    def compare_logs(self, now_ms: int) -> bool:
+        """Compare the logs with what was read of them; see `Batches.compare_logs`.
 
-    def note_published(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
-        """Learn which roots of the last batch are not acked by its publication; its acks are durable."""
-        owned = self._require()
-        if owned.order is not None and owned.batches.is_last(end):
+        Only when `is_ready`.
+        """
+        return self._require_owned().batches.compare_logs(now_ms)
+
+    def record_publication(self, end: Journal, not_acked: Sequence[NotAcked]) -> None:
+        """Record that the acks of the last batch are durable, and which of its roots these do not ack."""
+        owned = self._require_owned()
+        if owned.order is not None and owned.batches.is_end_of_last_batch(end):
             owned.order.record_published(end, not_acked)
 
-    def note_committed(self, end: Journal) -> None:
-        """Go on with the clock: the store has the batch that ends there, and it is published."""
+    def restart_clock(self, end: Journal) -> None:
+        """Start the session's clock again: the store has the batch that ends at `end`."""
         if self._unpublished == end:
             self._unpublished = None
-            self._require().tenure.start_clock()
+            self._require_owned().tenure.start_clock()
 
     def room(self, input_id: int) -> int:
         """Return how many more records of an input may be pending; only when `is_ready`."""
-        return self._require().batches.room(input_id)
+        return self._require_owned().batches.room(input_id)
 
     def together(self) -> AbstractContextManager[None]:
-        """See `Announcer.together`."""
+        """Hold back what is sent to the ackers until the context ends; see `Announcer.together`."""
         return nullcontext() if self._context.announcer is None else self._context.announcer.together()
 
-    def free(self) -> dict[int, int]:
+    def first_free_positions(self) -> dict[int, int]:
         """Return the first position of each source that was never initialised; only when `is_ready`."""
-        return {source: cursor.first_free for source, cursor in self._require().tenure.cursors.items()}
+        return {source: cursor.first_free for source, cursor in self._require_owned().tenure.cursors.items()}
 
     def is_drained(self) -> bool:
         """Return whether nothing is pending, due or left to plan; for queries that end then.
 
         Raises as `Draining.is_over`: nothing is left but to wait for what does not come by itself.
         """
-        return self._require().draining.is_over(self._lost_below, self._now_ms)
+        return self._require_owned().draining.is_over(self._lost_below, self._now_ms)
 
-    def note_nothing_to_plan(self, now_ms: int) -> None:
-        """Say each minute which verdicts are waited for; call it where `plan` found nothing to do.
+    def report_verdict_wait(self, now_ms: int) -> None:
+        """Report each minute which verdicts are waited for; call it where `plan` found nothing to do.
 
         While a batch runs its roots are pending, and nobody waits: so it is not called then.
         """
-        owned = self._require()
+        owned = self._require_owned()
         is_held = owned.state is not None and owned.state.holds_all()
         if owned.verdicts is None or owned.tenure.is_idle or is_held:
             self._long_wait.over()
@@ -467,24 +490,24 @@ class Planner:
 
     def commit(self) -> None:
         """Commit what is settled now, rather than in a few seconds."""
-        owned = self._require()
+        owned = self._require_owned()
         owned.committer.commit(owned.tenure.committable())
 
     @property
     def commit_refused(self) -> str:
         """Why the broker refused the last commit, with who keeps it back; empty: it did not."""
-        refused = self._require().committer.refused
+        refused = self._require_owned().committer.refused
         if not refused:
             return ""
         members = strangers_now(self._context.log, self._spec.group)
         return f"{refused}; in the group is {members}: {END_IT}" if members else refused
 
     def reset_timeouts(self, runs: Iterable[SourceRun]) -> None:
-        """Let the timeouts of roots begin anew, by the session's clock, where they have no verdict yet.
+        """Begin the timeouts of roots without a verdict anew, by the session's clock.
 
         Raises `Unreachable`: the broker does not have it in time.
         """
-        resets = self._require().resets
+        resets = self._require_owned().resets
         if resets is not None:
             resets.reset(runs)
 
@@ -498,10 +521,10 @@ class Planner:
         self.commit()
         if self._session.state is not SessionState.OWNING or self._context.announcer is None:
             return
-        tenure = self._require().tenure
-        self._process(SessionEvent.GOODBYE_SENT)
-        self._signed_ms = 0  # if it comes back, it says so at once
-        with suppress(Unreachable):  # then the silence that follows says it, some seconds later
+        tenure = self._require_owned().tenure
+        self._process_event(SessionEvent.GOODBYE_SENT)
+        self._signed_ms = 0  # if the query goes on after all, the next step sends a sign of life at once
+        with suppress(Unreachable):  # then others notice the silence, some seconds later
             self._context.announcer.send_goodbye(tenure.name, tenure.clock.now)
 
     def status(self, now_ms: int, error: str = "") -> PlannerStatus:
@@ -547,22 +570,22 @@ class Planner:
         if self._session.is_closed:
             return
         with self._to_close as parts:  # all of them, whatever the last commit raises
-            parts.callback(self._process, SessionEvent.CLOSE)
+            parts.callback(self._process_event, SessionEvent.CLOSE)
             if isinstance(self._group, Taking):
                 parts.callback(self._group.opening.close)
             if isinstance(self._group, Owned):
                 self.leave()
 
-    def _process(self, event: SessionEvent) -> None:
-        """Note what happens to the session; see `SessionStates.process`."""
+    def _process_event(self, event: SessionEvent) -> None:
+        """Move the session to its next state, under the lock; see `SessionStates.process`."""
         with self._session_lock:
             self._session.process(event)
 
-    def _want_records(self) -> None:
-        """Note that Spark asks for records, of a query that may have left."""
-        self._process(SessionEvent.RECORDS_REQUESTED)
+    def _record_request(self) -> None:
+        """Record that Spark asks for records: a query that had left goes on."""
+        self._process_event(SessionEvent.RECORDS_REQUESTED)
 
-    def _tell(self, news: StandingNews) -> None:
+    def _report_standing(self, news: StandingNews) -> None:
         """Report which partitions stand, and which go on again."""
         for partition in news.stand:
             fields = {"partition": partition.name, "why": str(partition)}
@@ -571,36 +594,41 @@ class Planner:
             name = f"{place.topic}/{place.partition}"
             self._context.report("partition_goes_on", {"partition": name, "why": "it stood"})
 
-    def _require(self) -> Owned:
+    def _require_owned(self) -> Owned:
+        """Return the group; `UsageError` if it is not taken yet."""
         if not isinstance(self._group, Owned):
             raise UsageError("the planner has not taken its group; step it until is_ready")
         return self._group
 
-    def _take_up(self, taking: Taking, opened: Opened, now_ms: int) -> None:
+    def _own_if_current(self, taking: Taking, opened: Opened, now_ms: int) -> None:
         """Own the group that all acker partitions have given us, unless the checkpoint is an older copy."""
         tenure = tenure_of(opened, self._journal, self._spec.group, self._spec.partitions, now_ms)
-        if opened.is_restart and self._is_older(tenure, taking.verdicts):
+        if opened.is_restart and self._is_older_checkpoint(tenure, taking.verdicts):
             taking.opening.take_anew(now_ms)
             return
         owned = self._own(tenure, taking.committer, taking.verdicts, opened.answered_at, now_ms)
+        # what came between the last answer and now
         for partition, offset, event in opened.later:
-            self._read(owned, partition, offset, event, now_ms)
+            self._apply_event(owned, partition, offset, event, now_ms)
         epoch, session = opened.name
         fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}
         self._context.report("session_began", fields)
 
-    def _is_older(self, tenure: Tenure, verdicts: VerdictReader) -> bool:
-        """Whether the checkpoint lacks a batch that its session acked; without `take_over` a `Disagreement`.
+    def _is_older_checkpoint(self, tenure: Tenure, verdicts: VerdictReader) -> bool:
+        """Return whether the checkpoint lacks a batch that its session acked, and report that it does.
+
+        Raises `Disagreement` in that case, unless the query takes over.
 
         The driver acks only what Spark has journalled: what is ACKED and not in this checkpoint was in a
         later one. What was ACKED since this process began proves nothing: another driver may be at its last
         batch.
         """
-        roots = tenure.settled_behind(self._journal)
-        if not roots:
+        settled_roots = tenure.settled_after(self._journal)
+        if not settled_roots:
             return False
-        spec, began_ms = self._spec, self._journal.at_ms - SILENT_MS_MAX  # so far clocks may differ
-        acked = verdicts.acked_since(began_ms, roots, longest_unreachable_ms(spec.inputs))
+        spec = self._spec
+        since_ms = self._journal.at_ms - SILENT_MS_MAX  # so far the clocks of two machines may differ
+        acked = verdicts.acked_since(since_ms, settled_roots, longest_unreachable_ms(spec.inputs))
         if acked is None:
             return False
         source_spec = self.sources[acked.source]
@@ -609,8 +637,8 @@ class Planner:
         self._context.report("checkpoint_is_older", {"acked": f"{source_spec}@{offset_of(acked.start)}"})
         return True
 
-    def _untracked(self, now_ms: int) -> Tenure:
-        """Begin where the journal ends, or else where the group or the options say."""
+    def _begin_untracked(self, now_ms: int) -> Tenure:
+        """Return a tenure without a session, from where the journal ends, or where group or options say."""
         marks = {source: mark for source, mark in self._journal.sources.items() if source in self.sources}
         cursors = {
             source: SourceCursor(mark.from_, mark.next, PositionSet(mark.gaps), mark.leader_epoch)
@@ -649,35 +677,38 @@ class Planner:
         lane = f"planner-{self._new_id}/{tenure.name.id}"
         batches = Batches(context, tenure, lane, self._targets, order)
         committer.use_cursors(tenure.cursors)
+        # after the cursors, whose generation says which of the kept offsets still count
         batches.continuity.restore(kept_by(self._journal, committer.read_to(), tenure.cursors))
-        committer.claim(tenure.committable())
+        committer.replace_foreign_commits(tenure.committable())
         self._signed_ms = now_ms  # by the Take
         resets, state = None, None
         if context.announcer is not None:
             resets = TimeoutResets(tenure, context.announcer, lane)
         if self._spec.wakes and resets is not None:
-            again = self._journal if self._runs_again else None
-            state = StateWatch(tenure, resets, self._spec, again)
+            batch_again = self._journal if self._runs_again else None
+            state = StateWatch(tenure, resets, self._spec, batch_again)
         draining = Draining(context, tenure, batches, state, verdicts)
         self._to_close.callback(draining.close)
         growth = Growth(context, tenure.name, now_ms)
         owned = Owned(tenure, batches, committer, growth, draining, verdicts, order, resets, state)
-        self._process(SessionEvent.UNTRACKED_BEGUN if verdicts is None else SessionEvent.GROUP_OWNED)
+        self._process_event(SessionEvent.UNTRACKED_BEGUN if verdicts is None else SessionEvent.GROUP_OWNED)
         self._group = owned
         return owned
 
-    def _read(self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int) -> None:
-        """Read what an acker partition wrote at an offset, once the group is owned.
+    def _apply_event(
+        self, owned: Owned, partition: int, offset: int, event: Taken | Verdicts, now_ms: int
+    ) -> None:
+        """Apply what an acker partition wrote at an offset, once the group is owned.
 
         Raises `SessionSuperseded`: it is the answer to a higher session.
         """
         if isinstance(event, Verdicts):
-            self._settle(owned, partition, offset, event, now_ms)
+            self._apply_verdicts(owned, partition, offset, event, now_ms)
             return
         spec, tenure = self._spec, owned.tenure
         other = SessionName(event.epoch, event.session)
         if event.group == spec.group and other > tenure.name:
-            self._process(SessionEvent.HIGHER_SESSION_SEEN)
+            self._process_event(SessionEvent.HIGHER_SESSION_SEEN)
             owner = describe_session(self._context.log, spec, other, now_ms)
             raise SessionSuperseded(
                 f"{owner} took group {spec.group} from session {tenure.name}; what was open is replayed"
@@ -686,27 +717,31 @@ class Planner:
         owned.growth.read(partition, event)
         tenure.read(partition, event)
 
-    def _settle(self, owned: Owned, partition: int, offset: int, verdicts: Verdicts, now_ms: int) -> None:
+    def _apply_verdicts(
+        self, owned: Owned, partition: int, offset: int, verdicts: Verdicts, now_ms: int
+    ) -> None:
         """Settle what an acker partition decided, in the record at an offset."""
         if owned.order is not None:
             owned.order.record_lost(partition, offset, verdicts)
-        blocked = sum(
-            len(lost.positions) // POSITION_BYTES
-            for lost in verdicts.lost
-            if lost.error == HELD and lost.source in self.sources
-        )
+        blocked = 0
+        for lost in verdicts.lost:
+            if lost.error == HELD and lost.source in self.sources:
+                blocked += len(lost.positions) // POSITION_BYTES
         self._blocked += blocked
         owned.batches.pace.take_off_records(blocked)  # they took none of the batch's time
-        if owned.tenure.settle(partition, verdicts):
-            owned.batches.progressed(now_ms)
+        has_settled = owned.tenure.settle(partition, verdicts)
+        if has_settled:
+            owned.batches.record_progress(now_ms)
         if self._on_verdicts is not None:
             self._on_verdicts(verdicts)
 
-    def _tick(self, owned: Owned, now_ms: int) -> None:
+    def _tick_and_commit(self, owned: Owned, now_ms: int) -> None:
         """Move the clock, tick where roots are open, give signs of life, commit now and then."""
         tenure, committer = owned.tenure, owned.committer
         has_left = self._session.state in (SessionState.LEFT, SessionState.CLOSED)
         now = tenure.advance_clock(now_ms)
+        # 1. to the ackers: a tick, a sign of life, a question;
+        # outside [0, every) also if the clock was set
         is_due = self._ticked_ms is None or not 0 <= now_ms - self._ticked_ms < TICK_EVERY_MS
         partitions = tenure.ticked_partitions()
         announcer = self._context.announcer
@@ -716,29 +751,37 @@ class Planner:
                 tenure.clock.record_sent()
                 announcer.send_tick(tenure.name, now, partitions, now_ms)
             if not has_left and not 0 <= now_ms - self._signed_ms < SIGN_EVERY_MS:
-                self._signed_ms = now_ms  # a sign of life where no tick is one; its clock stands still
+                # without open roots a tick is only a sign of
+                # life: the clock that it has stands still
+                self._signed_ms = now_ms
                 announcer.send_tick(tenure.name, now, (SIGNS_AT,), now_ms)
-            if tenure.sibling is not None and (to := tenure.sibling.to_ask(now_ms)):
-                announcer.send_take(tenure.sibling.question, now, (), to)
-        self._add_joined(owned, now, now_ms)
+            if tenure.sibling is not None:
+                partitions_to_ask = tenure.sibling.start_question(now_ms)
+                if partitions_to_ask:
+                    announcer.send_take(tenure.sibling.question, now, (), partitions_to_ask)
+        # 2. new sources, commits, and who moves them
+        self._read_joined_sources(owned, now, now_ms)
         committer.step(tenure.committable, now_ms, idle=tenure.is_idle)
         self._strangers.step(committer.refused, now_ms)
-        self._tell_moved(committer, now_ms)
+        self._report_moved_commits(committer, now_ms)
 
-    def _add_joined(self, owned: Owned, now: int, now_ms: int) -> None:
+    def _read_joined_sources(self, owned: Owned, now: int, now_ms: int) -> None:
         """Read sources that have joined from now on: new partitions, and what begins a new generation."""
         begins_again = owned.batches.begins_again
-        joined = owned.growth.step(now, now_ms) or owned.growth.begin_again(begins_again, now, now_ms)
+        # one kind at a time: both ask the ackers, and wait for their answers
+        joined = owned.growth.step(now, now_ms)
+        if not joined:
+            joined = owned.growth.begin_again(begins_again, now, now_ms)
         for spec, cursor in joined:
             self._context.sources[spec.source] = spec
             self._context.left_out.pop(spec.source, None)
             owned.tenure.add_source(spec.source, cursor)
             self.joined += 1
             if begins_again.pop(spec.source, None) is not None:
-                owned.committer.begin_again(spec.source)
+                owned.committer.allow_lower_commit(spec.source)
 
-    def _tell_moved(self, committer: Committer, now_ms: int) -> None:
-        """Report commits of somebody else, each once, as long as it is there."""
+    def _report_moved_commits(self, committer: Committer, now_ms: int) -> None:
+        """Report commits of somebody else, each once for as long as the group has it."""
         for source, moved in committer.moved.items():
             if self._moved.get(source) != moved:
                 strangers = members_text(self._strangers.strangers) or "nobody"
@@ -762,12 +805,13 @@ class Arrivals:
     """
 
     def __init__(self, log: Log) -> None:
+        """Begin without a reader; the first `wait` opens one."""
         self._log = log
         self._reader: Reader | None = None
-        self._ends: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}  # from where the reader reads now; empty: it rests
 
     def wait(self, ends: Mapping[TopicPartition, int], wait_ms: int) -> bool:
-        """Wait at most so long; return whether there may be something behind one of the ends.
+        """Wait at most `wait_ms`; return whether there may be something behind one of the ends.
 
         A reader that was taken off its partitions (`rest`) may have a fetch under way for 600 ms, and
         sends no other until it is answered. So wait a second before this is called again.
@@ -792,6 +836,7 @@ class Arrivals:
             self._reader.assign({})
 
     def close(self) -> None:
+        """Close the reader, if there is one."""
         if self._reader is not None:
             self._reader.close()
         self._reader = None

@@ -63,7 +63,8 @@ class _View:
     """What is known of a partition: which offsets in [start, to) hold a record.
 
     Attributes:
-        misses: how many plannings have waited and learnt nothing.
+        offsets: those that do, ascending.
+        misses: how many plannings have waited, one after another, and learnt nothing.
         is_over: whether the partition cannot be read here.
     """
 
@@ -74,7 +75,11 @@ class _View:
     is_over: bool = False
 
     def leads_to(self, offset: int) -> bool:
-        """Return whether it tells of an offset, or will once its reader has come through."""
+        """Return whether it shows an offset, or will once its reader has come there.
+
+        A blank one, whose reader is on its way through a hole, leads to all offsets behind its
+        start.
+        """
         return self.start <= offset <= self.to or (self.start <= offset and self.is_blank)
 
     @property
@@ -83,13 +88,13 @@ class _View:
         return self.to == self.start and not self.is_over
 
     def forget_below(self, start: int) -> None:
-        """Begin at a later offset, if the view has come as far as that."""
+        """Drop what is below an offset, if the view has come as far as that."""
         if self.start < start <= self.to:
             self.start = start
             self.offsets = [offset for offset in self.offsets if offset >= start]
 
     def is_enough(self, request: SightRequest) -> bool:
-        """Return whether there is no need to read on for these records."""
+        """Return whether there is no need to read on for a request: enough is known, or no more can be."""
         if self.is_over or self.to >= request.end or len(self.offsets) >= request.records:
             return True
         size = self.to - self.start
@@ -98,7 +103,10 @@ class _View:
         return records >= SAMPLE_MIN and (size - records) * SPARSE_SHARE <= size
 
     def add(self, offsets: Sequence[int], position: int) -> bool:
-        """Add what was read up to a position; return whether that is farther than before."""
+        """Add the records that were read up to the reader's position.
+
+        Return whether that has moved on.
+        """
         has_moved = position > self.to
         if has_moved:
             self.misses = 0
@@ -115,53 +123,59 @@ class Scout:
     """Looks ahead with a reader of its own; implements `spout.group.announce.Sight`."""
 
     def __init__(self, log: Log) -> None:
+        """Begin without a reader; the first look opens one."""
         self._log = log
         self._reader: OffsetReader | None = None
         self._views: dict[TopicPartition, _View] = {}
-        self._assigned: dict[TopicPartition, _View] = {}
+        self._assigned: dict[TopicPartition, _View] = {}  # the views that the reader reads for now
         self._rests_left = 0  # how many plannings go without a look, after an error
 
-    def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Look as far as it is cheap; of partitions that cannot be read nothing is returned."""
         if self._rests_left:
             self._rests_left -= 1
             return Looked({}, ())
         served = dict(islice(requests.items(), PLACES_MAX))
         for place, request in served.items():
-            self._view_from(place, request.start)
+            self._move_view(place, request.start)
         try:
-            waits = self._read_on(served)
+            waits = self._read_until_known(served)
         except WindhoverError:
-            self._give_up()
+            self._rest()
             return Looked({}, ())
         return Looked({place: self._views[place].seen() for place in served}, waits)
 
-    def follow(self, nexts: Mapping[TopicPartition, int]) -> None:
-        """Begin to fetch what comes next of partitions, and of no others."""
-        followed = dict(islice(nexts.items(), PLACES_MAX))
-        for place, offset in followed.items():
-            self._view_from(place, offset)
-        self._views = {place: self._views[place] for place in followed}
-        if self._rests_left or (self._reader is None and not followed):
+    def fetch_ahead(self, nexts: Mapping[TopicPartition, int]) -> None:
+        """Begin to fetch partitions from these offsets on, and no others; without waiting."""
+        offset_by_place = dict(islice(nexts.items(), PLACES_MAX))
+        for place, offset in offset_by_place.items():
+            self._move_view(place, offset)
+        self._views = {place: self._views[place] for place in offset_by_place}
+        if self._rests_left or (self._reader is None and not offset_by_place):
             return
         try:
-            self._read(self._assign(followed), POLL_RECORDS_MAX, 0)
+            # a read that does not wait has the client fetch
+            self._read(self._assign(offset_by_place), POLL_RECORDS_MAX, wait_ms=0)
         except WindhoverError:
-            self._give_up()
+            self._rest()
 
     def close(self) -> None:
+        """Close the reader, and forget all views; a later look opens a new one."""
         self._views = {}
         if self._reader is not None:
             self._reader.close()
         self._reader = None
 
-    def _give_up(self) -> None:
-        """Do not look for a while: the broker does not answer, say; those who need the records will tell."""
+    def _rest(self) -> None:
+        """Look at nothing in the next plannings: the broker does not answer, say.
+
+        Read tasks report that.
+        """
         self.close()
         self._rests_left = PATIENCE
 
-    def _view_from(self, place: TopicPartition, offset: int) -> None:
-        """Begin the view of a partition at an offset; anew, where it does not lead there."""
+    def _move_view(self, place: TopicPartition, offset: int) -> None:
+        """Have the view of a partition begin at an offset: a new view, if the present one leads not there."""
         view = self._views.get(place)
         if view is None or not view.leads_to(offset):
             self._views[place] = _View(start=offset, to=offset)
@@ -169,7 +183,7 @@ class Scout:
             view.forget_below(offset)
 
     def _assign(self, places: Collection[TopicPartition]) -> OffsetReader:
-        """Read these partitions, each from where its look has come to; return the reader."""
+        """Assign the reader these partitions, each from where its view ends; return the reader."""
         if self._reader is None:
             self._reader = self._log.offset_reader()
         views = {place: self._views[place] for place in places}
@@ -177,8 +191,12 @@ class Scout:
         self._reader.assign({place: view.to for place, view in self._assigned.items()})
         return self._reader
 
-    def _read_on(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
-        """Read until enough is known of partitions, or it takes too long; return those to wait for."""
+    def _read_until_known(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
+        """Read until enough is known of partitions, or it takes too long.
+
+        Return those to wait for, from which nothing came: planning leaves them out, `PATIENCE`
+        times at most.
+        """
         waited_ms = 0
         records_left = RECORDS_MAX
         unknown = self._unknown(requests)
@@ -191,6 +209,7 @@ class Scout:
         for place in unknown:
             if self._views[place].is_blank:
                 self._views[place].misses += 1
+        # 0 misses: something has come, which is planned with what is unknown behind it
         return [place for place in unknown if 0 < self._views[place].misses <= PATIENCE]
 
     def _unknown(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
@@ -198,7 +217,7 @@ class Scout:
         return [place for place, request in requests.items() if not self._views[place].is_enough(request)]
 
     def _patience_ms(self, requests: Collection[TopicPartition], unknown: Collection[TopicPartition]) -> int:
-        """Return how long to wait: long for a first answer, or if there is nothing else to plan."""
+        """Return how long a planning waits: long for a first answer, or if there is nothing else to plan."""
         blank = [self._views[place] for place in unknown if self._views[place].is_blank]
         is_first_wait = any(not view.misses for view in blank)
         are_all_blank = len(blank) == len(requests)
@@ -206,7 +225,10 @@ class Scout:
         return WAIT_MS if is_first_wait or has_nothing_else else POLL_MS
 
     def _read(self, reader: OffsetReader, records_max: int, wait_ms: int) -> int:
-        """Read once; return how many records came, at least 1 where anything was learnt."""
+        """Read once into the assigned views.
+
+        Return how many records came, 1 at least if anything is new.
+        """
         views = self._assigned
         try:
             offsets = reader.offsets(wait_ms, records_max)

@@ -36,10 +36,11 @@ def damage_cure(start: int, end: int, why: str) -> str:
 class SinkWatch:
     """Whether the sink still owes the last batch that this process has planned.
 
-    A tracked stream that is written past `spout.sink` is never acked: all of its roots would time out and
-    come again until they are dead letters, and no error would say why. When Spark asks for the next batch,
-    the sink has returned, so the message of this one is there, or comes within `late_ms` from a follower. A
-    batch without positions, or of an earlier process, owes none.
+    A tracked stream that is written past `spout.sink` is never acked: all of its roots would time
+    out and come again until they are dead letters, and no error would say why. When Spark asks for
+    the next batch, the sink has returned, so the message of this one is there. A *follower*, the
+    driver's thread that publishes for sinks of Spark's own, may take `late_ms`. A batch without
+    positions, or of an earlier process, owes none.
 
     Attributes:
         not_acked: which roots of the last batch are not acked by its publication; None: unknown.
@@ -50,26 +51,32 @@ class SinkWatch:
         """`durable_ms`: as for `Publisher`."""
         self._driver = driver
         self._follower_late_ms = 2 * durable_ms + FOLLOWER_LATE_MS
-        self._owed: Journal | None = None
+        self._owed: Journal | None = None  # the offset behind the batch that is not published yet
         self.not_acked: tuple[NotAcked, ...] | None = None
         self.damaged: tuple[DamagedRun, ...] = ()
 
-    def planned(self, end: Journal) -> None:
-        """Note the offset behind a batch that was planned."""
+    def expect(self, end: Journal) -> None:
+        """Expect the publication of a batch that was planned; `end` is the offset behind it."""
         self._owed = end if end.session and end.ranges else None
         self.not_acked = None
 
     def is_owed(self, start: Journal) -> bool:
-        """Return whether the batch that ends at `start` has ended and is not published."""
+        """Return whether the batch that ends at `start` has ended and is not published.
+
+        If it is published by now, this takes over what the driver has said of it.
+        """
         if self._owed is None or start != self._owed:
             return False
         published = self._driver.published(self._owed.session, self._owed.ranges)
         if published is not None:
-            self._owed, self.not_acked, self.damaged = None, published.not_acked, published.damaged
+            self._owed = None
+            self.not_acked = published.not_acked
+            self.damaged = published.damaged
         return self._owed is not None
 
     @property
     def late_ms(self) -> int:
+        """How long the publication of a batch that has ended may take."""
         return LATE_MS if self._driver.follower is None else self._follower_late_ms
 
     def failure(self) -> TrackingError | None:
@@ -78,7 +85,10 @@ class SinkWatch:
         return TrackingError(failure) if failure else None
 
     def damage(self) -> Damaged | None:
-        """Return the error that ends the query behind a batch of which a part could not be read."""
+        """Return the error that ends the query behind a batch with an unreadable part.
+
+        None: it has none.
+        """
         if not self.damaged:
             return None
         run, *others = self.damaged
@@ -87,7 +97,7 @@ class SinkWatch:
         return Damaged(run.topic, run.partition, run.start, run.why, cure)
 
     def refusal(self) -> TrackingError:
-        """Return the error of a batch that is owed for good."""
+        """Return the error of a batch that was not published in time, by who should have published it."""
         if self._driver.has_gone:
             return TrackingError(
                 f"group {self._driver.group}: the driver has gone, or does not answer: nobody knows whether"

@@ -49,27 +49,32 @@ class StateWatch:
         self._timeout_ms = spec.timeout_ms
         self._limit_ms = max(input.held_timeout_ms for input in spec.inputs)
         self._resets = resets
-        self._reset_ms = 0
+        self._reset_ms = 0  # when timeouts were reset last, by the session's clock
         not_published = RootSet.of_runs(tenure.unjournalled)
         self.under_way: Journal | None = None
         if under_way is not None:
             not_published |= RootSet.of_runs(under_way.ranges)
-            self.planned(under_way)
+            self.begin_batch(under_way)
+        # pending roots that Spark's state may hold
         self._held = tenure.window.pending_roots() - not_published
 
-    def planned(self, end: Journal) -> None:
-        """Note that a batch begins, which ends at an offset."""
+    def begin_batch(self, end: Journal) -> None:
+        """Begin to reset the timeouts of the batch that ends at an offset.
+
+        Without roots it needs none.
+        """
         if end.ranges:
             self.under_way, self._reset_ms = end, end.now
 
-    def published(self, held: Sequence[SourceRun] | None) -> None:
-        """Note that the batch under way was published, and which of its roots the state holds.
+    def end_batch(self, held: Sequence[SourceRun] | None) -> None:
+        """Reset them no more, since the batch is published; record which of its roots the state holds.
 
         None: nobody listed them. Then all of it counts as held, so that the query may end before the last
         verdicts of this batch are read.
         """
         if self.under_way is not None:
-            self._held |= RootSet.of_runs(self.under_way.ranges if held is None else held)
+            held_runs = self.under_way.ranges if held is None else held
+            self._held |= RootSet.of_runs(held_runs)
             self._forget_settled()
         self.under_way = None
 

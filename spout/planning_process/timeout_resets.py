@@ -1,5 +1,7 @@
 """Lets timeouts of pending roots begin anew, since somebody works on them for longer.
 
+A *lane* is a numbered sequence of messages to the ackers, which apply each number once.
+
 Source: docs/design/protocol.md, section 5.2 ("Acks that wait").
 """
 
@@ -21,19 +23,19 @@ class TimeoutResets:
     """The lane of one process and session by which it resets timeouts."""
 
     def __init__(self, tenure: Tenure, announcer: Announcer, lane: str) -> None:
-        """`lane` is the name of the process's other lane."""
+        """`lane` is the name of the process's other lane, from which the name of this one is made."""
         self._tenure = tenure
         self._announcer = announcer
         self._lane = f"{lane}/{RESETS_LANE}"
-        self._number = 0
+        self._number = 0  # of the last message on the lane
 
     def reset(self, runs: Iterable[SourceRun]) -> None:
-        """Let the timeouts of roots begin anew, by the session's clock, where they have no verdict yet.
+        """Begin the timeouts of roots without a verdict anew, by the session's clock.
 
         Raises `Unreachable`: the broker does not have it in time.
         """
-        within = self._tenure.window.pending_within
-        pending = RootSet.of_runs((run.source, *part) for run in runs for part in within(*run))
+        pending_within = self._tenure.window.pending_within
+        pending = RootSet.of_runs((run.source, *part) for run in runs for part in pending_within(*run))
         if pending:
             self._number += 1
             now = self._tenure.clock.now

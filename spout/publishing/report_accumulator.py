@@ -148,7 +148,7 @@ OF_WORKER: Final = TracebackLog()
 """What this process of an executor has logged; Spark lets one process do task after task."""
 
 
-def add(accumulator: Accumulator[Value], stream: str, report: TaskReport | None) -> None:
+def add_report(accumulator: Accumulator[Value], stream: str, report: TaskReport | None) -> None:
     """Send the report of the task that runs in this process to the driver; log what its bolts
     raised.
 

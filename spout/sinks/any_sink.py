@@ -18,7 +18,7 @@ from spout.sinks.follower import RunFollower
 from spout.spark.private import logical_plan, rows_of, trigger_of
 from spout.streaming.application import Application
 from spout.streaming.frames import streams_behind
-from spout.streaming.unfit_rules import name_unfit_rules_of
+from spout.streaming.unfit_rules import log_unfit_rules_of
 from spout.tuples.columns import ANCHOR
 
 _NOT_MICRO_BATCHES = frozenset({"ContinuousTrigger", "RealTimeTrigger"})
@@ -78,7 +78,7 @@ def start(writer: DataStreamWriter, *, table: str | None = None) -> StreamingQue
     application.refuse_second(stream.group)
     plan = logical_plan(rows)
     refuse_query(plan)
-    name_unfit_rules_of(plan, application)
+    log_unfit_rules_of(plan, application)
     if ANCHOR in rows.columns:
         raise UsageError(
             f"the hidden column {ANCHOR!r} would be written too; take it out before:"

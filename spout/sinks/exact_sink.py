@@ -47,7 +47,7 @@ from spout.streaming.batch_log import logged
 from spout.streaming.frames import hidden_column, streams_behind
 from spout.streaming.options import plan_between
 from spout.streaming.query_plan import is_wide, running
-from spout.streaming.unfit_rules import name_unfit_rules_of
+from spout.streaming.unfit_rules import log_unfit_rules_of
 from spout.tuples.anchors import Carry
 from spout.tuples.columns import ANCHOR
 
@@ -138,7 +138,7 @@ class ExactSink:
             raise self._for_other_rows(lane.seq)
         execution = running(rows.sparkSession, lane.name)
         refuse_mixed(execution.analyzedPlan())
-        name_unfit_rules_of(execution.analyzedPlan(), self._application)
+        log_unfit_rules_of(execution.analyzedPlan(), self._application)
         planned_nodes = nodes(execution.lastExecution().executedPlan(), planned_children)
         self._has_shuffle_by_run[run] = any(map(is_exchange, planned_nodes))
 

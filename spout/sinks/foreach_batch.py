@@ -34,7 +34,7 @@ from spout.spark.private import jobs_of, partitions_of
 from spout.streaming.application import Application
 from spout.streaming.batch_log import logged
 from spout.streaming.query_plan import crosses_stages, is_wide, running, stays
-from spout.streaming.unfit_rules import name_unfit_rules_of
+from spout.streaming.unfit_rules import log_unfit_rules_of
 from spout.tuples.columns import ANCHOR
 
 WriteBatch = Callable[[DataFrame, int], object]
@@ -129,7 +129,7 @@ class Sink:
             if lane.name and run not in self._plans:
                 plan = running(rows.sparkSession, lane.name).analyzedPlan()
                 refuse_query(plan)
-                name_unfit_rules_of(plan, end.application)
+                log_unfit_rules_of(plan, end.application)
                 self._plans[run] = RunPlan(is_wide(plan), watermark_holds(plan))
             run_plan = self._plans.get(run, RunPlan())
             end.application.sunk.add(run)

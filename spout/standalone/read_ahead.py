@@ -274,7 +274,7 @@ class ReadAhead:
         epochs = {place: self._buffers[place].leader_epoch for place in self._shown}
         return {place: epoch for place, epoch in epochs.items() if epoch != NO_EPOCH}
 
-    def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Return where the records of partitions are, as far as these were read."""
         sightings: dict[TopicPartition, Sighting] = {}
         for place, request in requests.items():
@@ -455,14 +455,14 @@ class Reaches:
         places = list(partitions)
         return _largest([ahead.stable_ends(places) for ahead in self._parts])
 
-    def see(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Return where the records of partitions are, as far as these were read."""
         seen: dict[TopicPartition, Sighting] = {}
         for ahead in self._parts:
-            seen |= ahead.see(requests).seen
+            seen |= ahead.look_ahead(requests).seen
         return Looked(seen, ())
 
-    def follow(self, nexts: Mapping[TopicPartition, int]) -> None:
+    def fetch_ahead(self, nexts: Mapping[TopicPartition, int]) -> None:
         """Do nothing: what comes next is read when clients request it."""
 
     def close(self) -> None:

@@ -286,7 +286,7 @@ class SpoutService:
         if counts == self._source_counts:  # the usual case: nothing is new
             return
         self._source_counts = counts
-        free = self._planner.free()
+        free = self._planner.first_free_positions()
         for name, ahead in self._ahead_by_input.items():
             sources_of_input = {source: spec for source, spec in sources.items() if spec.input.name == name}
             ahead.add_sources(sources_of_input, free)
@@ -301,7 +301,7 @@ class SpoutService:
         first_doubt = next((doubt for doubt in doubts if doubt is not None), None)
         if first_doubt is None:
             return
-        was_cut = self._planner.compare(now_ms)
+        was_cut = self._planner.compare_logs(now_ms)
         if not was_cut:
             raise first_doubt
 
@@ -365,7 +365,7 @@ class SpoutService:
             self._journal = end
             taken = [ahead.take_run(self._planner.sources[run.source].place, run) for run in ranges]
             if not taken:  # perhaps a former owner has initialised what was read
-                ahead.forget_below(self._planner.free())
+                ahead.forget_below(self._planner.first_free_positions())
                 continue
             planned += taken
             for records in chain.from_iterable(taken_run.records for taken_run in taken):

@@ -1,5 +1,8 @@
 """What the driver remembers about the streams of one Spark application, which has one SparkContext.
 
+A *stream* is one `read_stream` call. The *link* of a stream connects this driver with the
+planning processes of its queries.
+
 Source: docs/design/protocol.md, sections 5.1 (one session of a group in an application) and 5.2.
 """
 
@@ -144,7 +147,7 @@ class Stream:
         queries: ids of the queries that read it; a query is added with its first batch.
         work: of its bolts, in the batches that were published.
         status_path: the file of the planning process's status.
-        has_named_rules: whether the rules of `causes` that fit nothing were logged.
+        has_logged_rules: whether the rules of `causes` that fit nothing were logged.
     """
 
     id: str
@@ -162,7 +165,7 @@ class Stream:
     status_path: Path | None = None
     safety: Safety = field(default_factory=Safety)
     inputs: tuple[Input, ...] = ()
-    has_named_rules: bool = False
+    has_logged_rules: bool = False
     left_open: LeftOpen = field(default_factory=LeftOpen)
     watermarks: Watermarks = field(default_factory=Watermarks)
     too_late_log: TooLateLog = field(default_factory=TooLateLog)
@@ -183,11 +186,11 @@ class OwnFolder(TemporaryDirectory[str]):
         _remove_orphans(prefix)
         super().__init__(prefix=prefix)
         self._is_owner = True  # not of a process that was forked since
-        self._lock_descriptor = -1
-        self._claim()
-        tell_of_forks(self)
+        self._lock_descriptor = -1  # no lock is held
+        self._lock_folder()
+        tell_of_forks(self)  # it calls `forked` in a child process
 
-    def _claim(self) -> None:
+    def _lock_folder(self) -> None:
         """Lock the folder, for as long as this process lives."""
         new_lock = Path(self.name) / f"{_LOCK}.new"
         self._lock_descriptor = os.open(new_lock, os.O_CREAT | os.O_RDWR, 0o600)
@@ -197,8 +200,8 @@ class OwnFolder(TemporaryDirectory[str]):
     def restore(self) -> bool:
         """Make the folder and its lock again, if a cleaner of temporary files has removed them.
 
-        Return whether they are there: not in a process that was forked, nor when this one has
-        cleaned up.
+        Return whether they are there now. False: nothing was made, since this process was forked,
+        or has cleaned up.
         """
         has_cleaned_up = not self._finalizer.alive  # type: ignore[attr-defined]  # it cleans up
         if not self._is_owner or has_cleaned_up:
@@ -206,11 +209,11 @@ class OwnFolder(TemporaryDirectory[str]):
         if (Path(self.name) / _LOCK).exists():
             return True
         Path(self.name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._release()
-        self._claim()
+        self._release_lock()
+        self._lock_folder()
         return True
 
-    def _release(self) -> None:
+    def _release_lock(self) -> None:
         """Give the lock up, if it is held."""
         if self._lock_descriptor < 0:
             return
@@ -228,7 +231,7 @@ class OwnFolder(TemporaryDirectory[str]):
         if not self._is_owner:
             return
         super().cleanup()
-        self._release()
+        self._release_lock()
 
 
 def _remove_orphans(prefix: str) -> None:
@@ -287,11 +290,14 @@ class Application:
         return self._socket.address
 
     def link(self, stream: Stream) -> PlannerLink:
-        """Return what this driver and the planning processes of a stream tell each other by."""
+        """Return the link between this driver and the planning processes of a stream.
+
+        Make it, if need be.
+        """
         link = self._links.get(stream.id)
         if link is None:
             new_link = PlannerLink(self.sink_folder, stream.id, stream.group)
-            # of two threads that come here at once, both get the link of one
+            # two threads may come here at once: `setdefault` gives both the same link
             link = self._links.setdefault(stream.id, new_link)
         return link
 
@@ -301,7 +307,7 @@ class Application:
         for stream in self.all_streams():
             self.link(stream).put_cores(cores)
 
-    def _keep(self) -> None:
+    def _start_keeper(self) -> None:
         """Start the thread that serves the planning processes, if it does not run yet."""
         with _MAKING:
             if self._keeper is None:
@@ -325,7 +331,7 @@ class Application:
         application = _APPLICATIONS.get(context)
         if application is None:
             with _MAKING:
-                # again, with the lock: another thread may have created it
+                # looked up again, under the lock: another thread may have created it
                 if context not in _APPLICATIONS:
                     _APPLICATIONS[context] = Application(context)
                 application = _APPLICATIONS[context]
@@ -371,7 +377,7 @@ class Application:
             carry=carry,
         )
         self.streams[stream.id] = stream
-        self._keep()
+        self._start_keeper()
         return stream
 
     def _tracked_streams(self, group: str) -> list[Stream]:
@@ -394,46 +400,39 @@ class Application:
                 )
 
     def reports(self, query: str, batch: int) -> BatchReports:
-        """Return what tasks reported about a batch in its newest run.
+        """Return what tasks reported about a batch when its query evaluated it last.
 
-        Raises `TrackingError`: some may be missing. A run that ended between its tasks and its
-        publication leaves its reports behind, and the next run evaluates the batch again under
-        the same id. A group has one run at a time, so if two streams of one group have reports,
-        those of the stream that was read later count.
+        Raises `TrackingError`: some reports may be missing.
+
+        A query that ended between the tasks of a batch and its publication leaves its reports
+        behind, and its next run evaluates the batch again under the same id. A group has one
+        query at a time, so if two streams of one group have reports, those of the stream that was
+        read later count.
         """
         reported_ids = self.ledger.streams(query, batch)
         reported = [stream for stream in self.all_streams() if stream.id in reported_ids]
-        # of streams with one key the last one stays
+        # streams are in the order in which they were read: of one key the last one stays
         newest_ids = {(stream.group, stream.tracked): stream.id for stream in reported}
         outdated_ids = {stream.id for stream in reported} - set(newest_ids.values())
         return self.ledger.read(query, batch, without=outdated_ids)
 
     @property
     def cores(self) -> int:
-        """How many tasks the executors can run at once at this moment.
-
-        On a cluster executors come and go.
-        """
+        """How many tasks the executors can run at once now; on a cluster executors come and go."""
         return self._context.defaultParallelism
 
     def tasks_of(self, stage: int) -> int | None:
-        """Return how many tasks a stage had; None when Spark has forgotten the stage.
-
-        A later attempt of a stage, after an executor was lost, runs only the tasks whose output
-        was lost.
-        """
+        """Return how many tasks a stage had; None when Spark has forgotten the stage."""
         info = self._context.statusTracker().getStageInfo(stage)
         if info is None:
             return None
         if info.currentAttemptId:
+            # a later attempt, after an executor was lost, runs only the tasks whose output was lost
             return most_tasks(self._context, stage)
         return int(info.numTasks)
 
     def all_streams(self) -> tuple[Stream, ...]:
-        """Return the streams as they are now.
-
-        Another thread may read one meanwhile, or end a batch.
-        """
+        """Return the streams as they are now: a copy, since another thread may register one meanwhile."""
         return tuple(self.streams.values())
 
 

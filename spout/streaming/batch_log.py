@@ -1,7 +1,8 @@
 """Read from Spark's offset log what was planned for a micro-batch: its offsets, its watermark and its start.
 
 It is read for batches without input records (Spark runs one to evict state after the watermark
-has moved) and for batches with tuples that are held.
+has moved) and for batches with tuples that are held. A batch is named by its `BatchLane`: the
+query's id, and the micro-batch's id as its number `seq`.
 
 Source: docs/design/protocol.md, section 5.2; Spark's `OffsetSeqLog` and `OffsetSeqMetadata`.
 """
@@ -36,29 +37,30 @@ class Logged(NamedTuple):
 
     @property
     def emitted_nothing(self) -> bool:
+        """Whether the batch has no positions."""
         return not batch_ranges(self.start, self.end)
 
     @property
     def now(self) -> int:
         """The session clock when the batch began, in ms; it is the `touched_at` of its acks.
 
-        A batch that emits nothing has no Init of its own. While roots are open, the session
-        clock follows wall time and is never faster, so a timeout that is reset never counts
-        from too early a time. While the query is down it stops: until the next Init, a timeout
-        that is reset then ends later by that.
+        A batch that emits nothing has no Init of its own, so its clock is computed from wall time.
+        While roots are open, the session clock follows wall time and is never faster, so a timeout
+        that is reset never counts from too early a time. While the query is down the clock stops:
+        until the next Init, a timeout that is reset ends later by as much.
         """
-        # at_ms 0: unknown
+        # at_ms 0: an older version wrote the offset, without its wall time
         if not self.emitted_nothing or not self.end.at_ms:
             return self.end.now
-        # negative where the wall clock was set back
+        # since the offset was planned; negative where the wall clock was set back
         waited_ms = max(0, self.began_ms - self.end.at_ms)
         return self.end.now + waited_ms
 
 
 def logged(application: Application, lane: BatchLane) -> Logged | None:
-    """Return what is logged about a batch of a running query.
+    """Read from the offset log what is logged about a batch of a running query.
 
-    None when the query reads no tracked stream.
+    None: there is no such query, or it reads no tracked stream.
     """
     query = _running(application, lane.name)
     if query is None:
@@ -136,10 +138,7 @@ def _entry(log: Any, batch: int) -> _Entry:
 
 
 def batch_offset(reported: object) -> Journal | None:
-    """Parse an offset of a source.
-
-    None when there is none, or when another kind of source wrote it.
-    """
+    """Parse an offset of a source; None: there is none, or another kind of source wrote it."""
     value = json.loads(reported) if isinstance(reported, str) else reported
     if isinstance(value, dict) and "session" in value and "ranges" in value:
         return journal_of(value)

@@ -1,5 +1,8 @@
 """Reads exact ranges of offsets from Kafka partitions, in a Spark task.
 
+A *share* is what a task reads of one partition: the offsets [start, end), of which some may hold
+no record.
+
 A range may end in control records or in records of aborted transactions, which a client never
 returns. So reading ends with the first message at or behind the end of the range, or with an
 EOF event there. An EOF event before it is no end: the replica that is read may learn later than
@@ -91,7 +94,7 @@ class Place(NamedTuple):
     offset: int
 
 
-class Kept:
+class KeptConsumers:
     """Idle consumers that the next batch may use, the one that waits longest first."""
 
     def __init__(self, limit: int = CONSUMERS_KEPT) -> None:
@@ -111,7 +114,7 @@ class Kept:
             self._idle.pop(oldest_place).close()
 
 
-_KEPT = Kept()
+_KEPT = KeptConsumers()
 # Global, since nothing else in a worker process outlives a task.
 
 COPIES_WAIT_MS = 20
@@ -156,7 +159,7 @@ class Share(NamedTuple):
     of_copies: bool = False
 
 
-class Early(NamedTuple):
+class FirstRecords(NamedTuple):
     """The first records of a share, which were read before, and the offset behind them, `next`."""
 
     records: list[Message]
@@ -171,19 +174,20 @@ class Together:
     """
 
     def __init__(self) -> None:
-        self._settings: Mapping[str, str] = {}
+        """Begin without a consumer; the first `read` connects one."""
+        self._settings: Mapping[str, str] = {}  # those of the consumer
         self._consumer: Consumer | None = None
-        self._client_topics: set[str] = set()
-        self._has_received = False
+        self._client_topics: set[str] = set()  # whose leaders the consumer knows
+        self._has_received = False  # whether the consumer has ever returned a message
         self._background = Background(time.monotonic)
 
-    def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, Early]:
-        """Read shares to their ends, or up to the first trouble.
+    def read(self, settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, FirstRecords]:
+        """Read shares to their ends, or up to the first trouble; return how far each was read.
 
-        Of a partition only its first share.
+        Of a partition only its first share is read, and is in the answer.
         """
         progress = _Progress(shares)
-        consumer = self._connected(settings)
+        consumer = self._kept_or_new_consumer(settings)
         try:
             self._fetch_leaders(consumer, {topic for topic, _ in progress.unread})
             begins = [TopicPartition(*place, share.start) for place, share in progress.unread.items()]
@@ -191,10 +195,10 @@ class Together:
             if self._fetch(consumer, progress):
                 consumer.incremental_unassign([TopicPartition(*place) for place in progress.assigned])
             else:
-                self._forget(consumer)
+                self._drop_consumer(consumer)
         except KafkaException:
-            self._forget(consumer)
-        return progress.early_by_share
+            self._drop_consumer(consumer)
+        return progress.first_records_by_share
 
     def _fetch_leaders(self, consumer: Consumer, topics: set[str]) -> None:
         """Have the client find the leaders of topics that are new to it.
@@ -206,9 +210,9 @@ class Together:
             self._client_topics.add(topic)
 
     def _fetch(self, consumer: Consumer, progress: _Progress) -> bool:
-        """Fetch until all shares are read, or something is wrong.
+        """Fetch into `progress` until all shares are read, or something is wrong.
 
-        Return whether to keep the consumer.
+        Return whether the consumer may be kept for the next task.
         """
         # Partitions that are read go on to send what is new, also where another one is silent:
         # so the time counts from the last record that was wanted.
@@ -218,44 +222,47 @@ class Together:
         while progress.unread and held_bytes < CHUNK_BYTES and time.monotonic() < until_s:
             message = consumer.poll(TOGETHER_WAIT_MS / 1000)
             if message is None:
-                # It may be unpacking a batch that takes longer, and would keep it while another
-                # client unpacks it again; but one that is only connecting is ready for the next
-                # task.
+                # The consumer may be unpacking a batch that takes longer, and would hold it while
+                # `RangeReader`'s client unpacks it again. One that never received anything is
+                # only connecting, and is ready for the next task.
                 return not self._has_received
             self._has_received = True
             messages = [message]
             if message.error() is None:
+                # with it what the client has ready by now: that takes no wait
                 bytes_free = CHUNK_BYTES - held_bytes
                 messages = ready_messages(consumer, message, CHUNK_RECORDS + 1, bytes_free)
             events, records = _split_events(messages)
             is_damaged = is_damaged or any(map(is_damage, events))
             held_bytes += sum(map(len, records))
-            if progress.add_records(records):
+            was_wanted = progress.add_records(records)
+            if was_wanted:
                 until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
-            progress.add_ends(events)
+            progress.end_shares(events)
             # Of batches larger than `max.partition.fetch.bytes` the broker sends one, and none
-            # of another partition: one that is read, and goes on to send, would keep the unread
-            # ones waiting.
+            # of another partition: a partition that is read, and goes on to send, would keep the
+            # unread ones waiting.
             read_places = progress.assigned - progress.unread.keys()
             if progress.unread and read_places:
                 consumer.incremental_unassign([TopicPartition(*place) for place in read_places])
                 progress.assigned -= read_places
         # Of a damaged batch the client may go on in the middle, and stop there. Of a large one
-        # it keeps all that it has unpacked, while another client unpacks it again.
+        # it holds all that it has unpacked, while `RangeReader`'s client unpacks it again.
         return not is_damaged and held_bytes < CHUNK_BYTES
 
-    def _forget(self, consumer: Consumer) -> None:
+    def _drop_consumer(self, consumer: Consumer) -> None:
         """Close the consumer; the next task connects a new one."""
         self._consumer = None
         consumer.close()
 
-    def _connected(self, settings: Mapping[str, str]) -> Consumer:
+    def _kept_or_new_consumer(self, settings: Mapping[str, str]) -> Consumer:
         """Return the consumer that is kept, or a new one if the settings are not those of before."""
         if self._consumer is not None and self._settings == settings:
             return self._consumer
         if self._consumer is not None:
-            # forgotten before the new one is made: that may fail, and a closed one is never used again
-            self._forget(self._consumer)
+            # dropped before the new one is made: that may
+            # fail, and a closed one is never used again
+            self._drop_consumer(self._consumer)
         client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         consumer: Consumer = client.make_client(Consumer, TOGETHER, {**AT_ONCE, **CHECKED}, self._background)
         self._consumer = consumer
@@ -273,41 +280,43 @@ class _Progress:
     """How far shares that are read together are read; of a partition only its first share is.
 
     Attributes:
-        early_by_share: what was read so far.
+        first_records_by_share: what was read so far; it begins with no record of each share.
         unread: the shares that are not read to their ends, by topic and partition.
         assigned: the topics and partitions that the consumer fetches.
     """
 
     def __init__(self, shares: Sequence[Share]) -> None:
+        """Begin with all shares unread."""
         self.unread: dict[tuple[str, int], Share] = {}
         for share in shares:
             self.unread.setdefault((share.topic, share.partition), share)
         self.assigned = set(self.unread)
-        self.early_by_share = {share: Early([], share.start) for share in self.unread.values()}
+        self.first_records_by_share = {share: FirstRecords([], share.start) for share in self.unread.values()}
 
     def add_records(self, records: list[Message]) -> bool:
-        """Add records to their unread shares; return whether any record was of one.
+        """Add records to their unread shares; return whether any record was of an unread share.
 
         A share that is complete by them is unread no more.
         """
-        has_unread = False
+        was_any_wanted = False
         for place, place_records in by_partition(records).items():
             share = self.unread.get(place)
             if share is None:
                 continue
-            has_unread = True
+            was_any_wanted = True
+            # a record behind the share's end shows that nothing is left between
             next_offset = min((place_records[-1].offset() or 0) + 1, share.end)
-            former_records = self.early_by_share[share].records
+            former_records = self.first_records_by_share[share].records
             new_records = _before(place_records, share.end)
-            self.early_by_share[share] = Early(former_records + new_records, next_offset)
+            self.first_records_by_share[share] = FirstRecords(former_records + new_records, next_offset)
             if next_offset == share.end:
                 del self.unread[place]
-        return has_unread
+        return was_any_wanted
 
-    def add_ends(self, events: list[Message]) -> None:
-        """Read no more of the partitions that have ended.
+    def end_shares(self, events: list[Message]) -> None:
+        """Take the partitions of some events, such as EOF, out of the unread ones.
 
-        One that ends too early has its rest unread.
+        A share whose partition ends before it keeps its `next`, from where `RangeReader` reads on.
         """
         for event in events:
             share = self.unread.pop((event.topic() or "", event.partition() or 0), None)
@@ -317,8 +326,8 @@ class _Progress:
             is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
             if is_end and (event.offset() or 0) >= share.end:
                 # the last offsets of the share have no records
-                early = self.early_by_share[share]
-                self.early_by_share[share] = early._replace(next=share.end)
+                first_records = self.first_records_by_share[share]
+                self.first_records_by_share[share] = first_records._replace(next=share.end)
 
 
 def _split_events(messages: list[Message]) -> tuple[list[Message], list[Message]]:
@@ -343,7 +352,7 @@ def _before(messages: list[Message], end: int) -> list[Message]:
     return [message for message in messages if (message.offset() or 0) < end]
 
 
-def _receive(consumer: Consumer, messages_max: int) -> list[Message]:
+def _poll_messages(consumer: Consumer, messages_max: int) -> list[Message]:
     """Return `messages_max` messages, or fewer: an event came, `CHUNK_BYTES`, or no more within `WAIT_MS`.
 
     `Consumer.consume` with a timeout waits it out unless all messages come, even behind the
@@ -397,15 +406,15 @@ def _is_small(group: Sequence[Share]) -> bool:
 class TaskReader:
     """Reads the shares of one task.
 
-    `lost` counts offsets that had left the log before they were read. `damaged` has those that
-    cannot be read, each run before the first chunk behind it is returned.
+    `lost` counts offsets that had left the log before they were read. `damaged` has the runs of
+    offsets that cannot be read, each run before the first chunk behind it is returned.
     """
 
     def __init__(
         self,
         settings: Mapping[str, str],
         shares: Sequence[Share],
-        kept_consumers: Kept = _KEPT,
+        kept_consumers: KeptConsumers = _KEPT,
         together: Together = _TOGETHER,
     ) -> None:
         """Prepare; `shares` are in the order in which they will be read."""
@@ -414,13 +423,14 @@ class TaskReader:
         self._settings = settings
         self._kept_consumers = kept_consumers
         self._together = together
-        # by share: what was read together, and readers that fetch already
-        self._early: dict[Share, Early] = {}
-        self._ahead: dict[Share, RangeReader] = {}
+        # by share: what of it was read together with others
+        self._first_records: dict[Share, FirstRecords] = {}
+        # by share: the reader that fetches it while the share before it is worked on
+        self._fetching_readers: dict[Share, RangeReader] = {}
         groups = _grouped(shares)
-        # small groups, by their first share: with that all of the group is read
+        # by the first share of a group: the group, all of which is read with that share
         self._small_groups = {group[0]: group for group in groups if _is_small(group)}
-        # large shares, by the one before: while that is read, a consumer begins to fetch them
+        # by the share before: a large share, which a consumer begins to fetch while that is read
         self._large_by_former: dict[Share, Share] = {}
         for group, next_group in pairwise(groups):
             if not _is_small(next_group):
@@ -430,24 +440,25 @@ class TaskReader:
         """Yield the records of one of the shares as `RangeReader.chunks` does."""
         small_group = self._small_groups.get(share)
         if small_group is not None:
-            self._early = self._together.read(self._settings, small_group)
-        reader = self._ahead.pop(share, None)
+            self._first_records = self._together.read(self._settings, small_group)
+        reader = self._fetching_readers.pop(share, None)
         if reader is None:
-            reader = RangeReader(self._settings, share, self._kept_consumers, self._early.pop(share, None))
+            first_records = self._first_records.pop(share, None)
+            reader = RangeReader(self._settings, share, self._kept_consumers, first_records)
         reader.damaged = self.damaged
         following = self._large_by_former.get(share)
         if following is not None:
             reader.fetch()  # before the next one, whose records may wait
-            self._ahead[following] = RangeReader(self._settings, following, self._kept_consumers)
-            self._ahead[following].fetch()
+            self._fetching_readers[following] = RangeReader(self._settings, following, self._kept_consumers)
+            self._fetching_readers[following].fetch()
         for messages in reader.chunks():
             yield from self._without_too_large(messages)
         self.lost += reader.lost
 
     def _without_too_large(self, messages: list[Message]) -> Iterator[list[Message]]:
-        """Yield the records before, between and behind those that are too large, which are put to `damaged`.
+        """Yield the records before, between and behind those that are too large; add these to `damaged`.
 
-        Each is there before what follows it is yielded.
+        Each is added before what follows it is yielded.
         """
         for run in too_large_runs(messages):
             records_before = [message for message in messages if (message.offset() or 0) < run.start]
@@ -460,7 +471,7 @@ class TaskReader:
 
     def close(self) -> None:
         """Close the consumers of shares that nobody has read."""
-        for reader in self._ahead.values():
+        for reader in self._fetching_readers.values():
             reader.close()
 
 
@@ -478,13 +489,13 @@ class RangeReader:
         self,
         settings: Mapping[str, str],
         share: Share,
-        kept_consumers: Kept = _KEPT,
-        early: Early | None = None,
+        kept_consumers: KeptConsumers = _KEPT,
+        first_records: FirstRecords | None = None,
     ) -> None:
-        """Prepare; `early` is what was read of the share already, if anything was."""
+        """Prepare; `first_records` is what was read of the share already; None: nothing was."""
         self.lost = 0
         self.damaged: list[DamagedRun] = []
-        self._early = early
+        self._first_records = first_records
         self._client = KafkaClient(settings, "windhover-read", STALL_MS, time.monotonic)
         self._background = Background(time.monotonic)
         self._topic = share.topic
@@ -497,20 +508,22 @@ class RangeReader:
         # what the last events have reported at `_next`: it has left the log, or cannot be read
         self._has_left_log = False
         self._damage: KafkaError | None = None
-        self._begun: _Opened | None = None
+        # what `fetch` has begun with; None: it was not called, or `chunks` uses its consumer
+        self._opened: _Opened | None = None
 
     def fetch(self) -> None:
         """Begin to fetch beside what the caller does; what was read before needs no consumer."""
-        if self._early is None and self._begun is None:
-            self._begun = self._begin()
+        if self._first_records is None and self._opened is None:
+            self._opened = self._take_or_open_consumer()
 
     def close(self) -> None:
         """End what `fetch` began, if no chunk was taken."""
-        if self._begun is not None:
-            self._begun.consumer.close()
+        if self._opened is not None:
+            self._opened.consumer.close()
 
     @property
     def _place(self) -> Place:
+        """Where a consumer has to stand to read on: at `_next`."""
         return Place(self._client.bootstrap, self._topic, self._partition, self._next)
 
     def chunks(self) -> Iterator[list[Message]]:
@@ -525,71 +538,75 @@ class RangeReader:
             Unreachable: it sent nothing for a minute.
             LogError: the broker returned any other error.
         """
-        if self._early is not None:
-            yield from self._early_chunks(self._early)
+        if self._first_records is not None:
+            yield from self._first_chunks(self._first_records)
             if self._next >= self._end:
                 return
-        consumer, is_new = self._begun or self._begin()
-        self._begun = None
+        consumer, is_new = self._opened or self._take_or_open_consumer()
+        self._opened = None
         try:
             idle_ms = 0
-            has_ended = False
+            has_end_event = False  # whether this consumer has said that the partition ends
             while self._next < self._end:
-                messages = _receive(consumer, min(CHUNK_RECORDS, self._end - self._next))
-                records, end = self._accept(messages)
+                # 1. take what the consumer has, and hand its records out
+                messages = _poll_messages(consumer, min(CHUNK_RECORDS, self._end - self._next))
+                records, end_offset = self._take_records(messages)
                 if records:
                     yield records
                 idle_ms = 0 if messages else idle_ms + WAIT_MS
+                # 2. go on behind lost or damaged offsets, by a new consumer that stands there
                 has_trouble = self._has_left_log or self._damage is not None
-                if has_trouble or self._is_silent(consumer, idle_ms):
-                    self._leave_out(consumer)
+                if has_trouble or self._is_stuck_at_damage(consumer, idle_ms):
+                    self._pass_over_trouble(consumer)
                     consumer.close()
-                    consumer = self._open()
+                    consumer = self._open_consumer()
                     is_new = True
-                    has_ended = False
+                    has_end_event = False
                     idle_ms = 0
                     continue
-                if end is not None and end >= self._end:
+                # 3. end with the partition, if it does not end too early
+                if end_offset is not None and end_offset >= self._end:
                     break
-                if end is not None and is_new:
+                if end_offset is not None and is_new:
                     self._require_end(consumer)
-                has_ended = has_ended or end is not None
+                has_end_event = has_end_event or end_offset is not None
+                # 4. give up if the broker is silent
                 if messages:
                     self._background.record_answer()
                 elif idle_ms >= STALL_MS or self._background.is_hopeless:
-                    raise self._stalled(consumer, idle_ms)
-                # A kept consumer may still deliver the EOF event of the batch before. When
+                    raise self._stall_error(consumer, idle_ms)
+                # 5. A kept consumer may still deliver the EOF event of the batch before. When
                 # nothing follows it, a new one sees where the partition ends now.
-                if idle_ms and has_ended and not is_new:
+                if idle_ms and has_end_event and not is_new:
                     consumer.close()
-                    consumer = self._open()
+                    consumer = self._open_consumer()
                     is_new = True
         except KafkaException as error:
             consumer.close()
-            raise self._refusal(error.args[0]) from error
+            raise self._error_of(error.args[0]) from error
         except (GeneratorExit, WindhoverError):
             consumer.close()
             raise
-        # one of copies would ask the broker, idle, fifty times a second (`COPIES_WAIT_MS`)
+        # a kept consumer of copies would ask the broker fifty times a second (`COPIES_WAIT_MS`)
         if self._next == self._end and not self._is_of_copies:
             self._kept_consumers.put(self._place, consumer)
         else:
             consumer.close()
 
-    def _early_chunks(self, early: Early) -> Iterator[list[Message]]:
-        """Yield what was read before, and go on behind it."""
-        self._next = early.next
-        for begin in range(0, len(early.records), CHUNK_RECORDS):
-            yield early.records[begin : begin + CHUNK_RECORDS]
+    def _first_chunks(self, first_records: FirstRecords) -> Iterator[list[Message]]:
+        """Move `_next` behind what was read before, and yield that, in chunks."""
+        self._next = first_records.next
+        for begin in range(0, len(first_records.records), CHUNK_RECORDS):
+            yield first_records.records[begin : begin + CHUNK_RECORDS]
 
-    def _begin(self) -> _Opened:
-        """Return the consumer that is kept for this place, or a new one."""
+    def _take_or_open_consumer(self) -> _Opened:
+        """Take the consumer that is kept for this place, or open a new one."""
         kept_consumer = self._kept_consumers.take(self._place)
         if kept_consumer is not None:
             return _Opened(kept_consumer, is_new=False)
-        return _Opened(self._open(), is_new=True)
+        return _Opened(self._open_consumer(), is_new=True)
 
-    def _open(self) -> Consumer:
+    def _open_consumer(self) -> Consumer:
         """Return a new consumer that begins at the next offset."""
         settings = dict(SETTINGS)
         if self._is_of_copies:
@@ -598,26 +615,26 @@ class RangeReader:
         consumer.assign([TopicPartition(self._topic, self._partition, self._next)])
         return consumer
 
-    def _accept(self, messages: list[Message]) -> tuple[list[Message], int | None]:
-        """Return the records of the range, and the offset where the partition ended.
+    def _take_records(self, messages: list[Message]) -> tuple[list[Message], int | None]:
+        """Move `_next` behind some records; return those of the range, and where the partition ended.
 
-        None: it did not. Goes on behind the records. A loss or a damage that an event reports
-        is kept for `_leave_out`.
+        None instead of that offset: it did not end. A loss or a damage that an event reports is
+        kept for `_pass_over_trouble`.
         """
-        end: int | None = None
+        end_offset: int | None = None
         events, records = _split_events(messages)
         for event in events:
             error = event.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:
-                end = event.offset() or 0
+                end_offset = event.offset() or 0
             else:
-                self._note_trouble(error)
+                self._record_trouble(error)
         if records:
             self._next = (records[-1].offset() or 0) + 1
             records = _before(records, self._end)
-        return records, end
+        return records, end_offset
 
-    def _note_trouble(self, error: KafkaError) -> None:
+    def _record_trouble(self, error: KafkaError) -> None:
         """Record that the next offset is lost or damaged.
 
         Raise any other error that concerns this reader.
@@ -628,9 +645,9 @@ class RangeReader:
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._has_left_log = True
         elif code not in NOT_OURS:
-            raise self._refusal(error)
+            raise self._error_of(error)
 
-    def _is_silent(self, consumer: Consumer, idle_ms: int) -> bool:
+    def _is_stuck_at_damage(self, consumer: Consumer, idle_ms: int) -> bool:
         """Return whether nothing came for `idle_ms` because of a damaged batch that no event reported."""
         if idle_ms < STALL_MS or self._background.is_hopeless:
             return False
@@ -641,8 +658,8 @@ class RangeReader:
         is_in_log = log_start <= self._next < log_end
         return is_in_log and self._first_readable() > self._next
 
-    def _leave_out(self, consumer: Consumer) -> None:
-        """Go on behind what has left the log, which `lost` counts, or cannot be read, which `damaged` has."""
+    def _pass_over_trouble(self, consumer: Consumer) -> None:
+        """Move `_next` behind offsets that left the log, which count as `lost`, or are `damaged`."""
         if self._has_left_log:
             self._has_left_log = False
             self._pass_over_lost(consumer)
@@ -664,10 +681,14 @@ class RangeReader:
         return first_behind_damage(self._client, place, self._next)
 
     def _pass_over_lost(self, consumer: Consumer) -> None:
-        """Go on where the log begins now; count the offsets of the range before it."""
+        """Move `_next` to where the log begins now, and count the offsets of the range before that.
+
+        Raises `DataLoss`: the share does not skip lost records; `Disagreement`: the log has not
+        lost its beginning, but its end.
+        """
         log_start, log_end = self._bounds(consumer)
         if log_start <= self._next:
-            raise self._cut(log_start, log_end)
+            raise self._cut_error(log_start, log_end)
         if not self._skips_loss:
             raise DataLoss(
                 f"{self._where()} left the log, which begins at {log_start}, after the batch was"
@@ -679,7 +700,11 @@ class RangeReader:
         self._next = goes_on_at
 
     def _require_end(self, consumer: Consumer) -> None:
-        """Raise `Disagreement` if the log of the leader, too, ends before the range."""
+        """Raise `Disagreement` if the leader's log, too, ends before the range.
+
+        A follower that is read may not know yet what is committed, so only the leader is believed.
+        If it cannot be asked now, nothing is raised.
+        """
         try:
             log_start, log_end = self._bounds(consumer)
         except KafkaException as error:
@@ -687,26 +712,26 @@ class RangeReader:
                 return
             raise
         if log_end < self._end:
-            raise self._cut(log_start, log_end)
+            raise self._cut_error(log_start, log_end)
 
     def _bounds(self, consumer: Consumer) -> tuple[int, int]:
         """Ask the leader for the first offset of the log, and for its end; return both."""
         place = TopicPartition(self._topic, self._partition)
         return consumer.get_watermark_offsets(place, STALL_MS / 1000, cached=False)
 
-    def _cut(self, log_start: int, log_end: int) -> Disagreement:
+    def _cut_error(self, log_start: int, log_end: int) -> Disagreement:
         """Return the error of a log that has not the offsets which the batch was planned with."""
         return Disagreement(
             f"{self._where()}: the log holds {log_start} to {log_end}: the topic was created"
             " again, or cut; run `windhover offsets reset` for its input"
         )
 
-    def _refusal(self, error: KafkaError) -> WindhoverError:
+    def _error_of(self, error: KafkaError) -> WindhoverError:
         """Return the error that explains what the broker or the client has answered."""
         return self._client.error(error, self._where(), use=Use(Operation.READ, topic=self._topic))
 
-    def _stalled(self, consumer: Consumer, idle_ms: int) -> WindhoverError:
-        """Return an error that explains why nothing arrives, and names who should have sent it."""
+    def _stall_error(self, consumer: Consumer, idle_ms: int) -> WindhoverError:
+        """Return the error that explains why nothing arrives, and names who should have sent it."""
         text = "nothing came"
         # A topic that we may not describe is silent too, until its partitions are requested.
         if not self._background.is_hopeless:

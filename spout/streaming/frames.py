@@ -2,7 +2,8 @@
 
 A `Node` describes a DataFrame that this package built, for as long as that object lives. An
 operator of Spark returns a new object without a node; behind it, the metadata of the hidden
-column describes the anchors.
+column describes the anchors. A *chain* is the bolts that run in one Python pass; its `Carry` says
+how rows carry their anchors, on arrival (`arrives`) and when they leave (`carry`).
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -96,7 +97,9 @@ class Node:
         if self.stream is None:
             return self
         if self.chain is None:
-            return replace(self, options=self.options and replace(self.options, anchored=True))
+            options = None if self.options is None else replace(self.options, anchored=True)
+            return replace(self, options=options)
+        # 1. which form: as it came from the source, or with the hops of each path
         has_packed_roots = not self.chain.has_rich_bolts and self.chain.roots_arrive
         # A row that may be held needs only its root, no path: `spout.hold` computes a new edge
         # for each row.
@@ -105,8 +108,9 @@ class Node:
         carry = Carry.HOPS
         if has_packed_roots or may_be_held:
             carry = self.stream.carry
+        # 2. the chain in that form
         node = self.with_chain(replace(self.chain, carry=carry, consumer=consumer))
-        # one DataFrame may go to several consumers: each way is a chain of its own
+        # one DataFrame may go to several consumers: the chain to each gets an id of its own
         return replace(node, id=new_identity()) if consumer else node
 
     def with_chain(self, chain: Chain) -> Node:
@@ -131,17 +135,20 @@ class Node:
     def grouped(self, step: Step, grouping: Grouping) -> Node:
         """Return a node with one more bolt behind a shuffle.
 
-        Behind another bolt rows cross it in bundles.
+        The rows of a bolt cross it in bundles: the rows of one task for one other task, as one row.
         """
+        # 1. the bolt before, whose rows leave with their anchors
         producer = self.carrying(step.name)
         producer_chain = producer.chain
         if producer_chain is None:
             # behind a bare source Spark shuffles its rows one by one
             return loose(grouping.apply(self.frame(anchored=True)), step)
         grouping.check(producer_chain.steps[-1].schema.names)
+        # 2. its rows in bundles, one for each task of the bolt behind
         tasks = grouping.tasks(self.session)
         bundling = Bundling(tasks, grouping.fields)
         bundles = producer.with_chain(replace(producer_chain, bundling=bundling)).read()
+        # 3. the bolt behind, in a chain of its own
         is_tracked = self.stream is not None
         consumer_chain = Chain(
             (step,),
@@ -167,7 +174,7 @@ class Node:
         if self.stream is None:
             return tried_twice("loading the source", reader.load)
         if self.chain is not None:
-            # all reads of one stream share this label: a source that is read twice is refused
+            # all reads of one stream have the label "source": one that is read twice is refused
             # when its batch is settled
             reader = reader.option(BOLTS_OPTION, label(self.chain.name, "source"))
         reader = reader.option(STREAM_OPTION, self.stream.id)
@@ -194,9 +201,9 @@ def through(
     schema: pa.Schema,
     plan_label: str = "",
 ) -> DataFrame:
-    """Return what a task makes of rows; `schema` is that of its results.
+    """Return the rows that a task makes of rows; `schema` is that of its results.
 
-    `plan_label`: its name in plans (`label`), empty where nothing is tracked.
+    `plan_label`: its name in plans (`label`); empty where nothing is tracked.
     """
 
     # mapInArrow needs a function; plans show it under its name
@@ -225,7 +232,7 @@ def streams_behind(rows: DataFrame) -> list[Stream]:
 
 
 def loose(rows: DataFrame, step: Step) -> Node:
-    """Return a node for a bolt on any DataFrame: behind Spark's own operators, or rows of another source.
+    """Return a node for a bolt on a DataFrame without one: behind Spark's operators, or of another source.
 
     Raises `UsageError`: the rows come from a tracked stream, and the hidden column was dropped
     on the way.

@@ -69,8 +69,9 @@ class Keeper:
         self._folder = folder
         self._streams = streams
         self._start_worker = start_worker or start_a_worker
-        self._answered_processes: set[str] = set()
-        # the store is open for them, or is being opened
+        # ids of the planning processes for which a first task has run, or is being run
+        self._processes_with_worker: set[str] = set()
+        # ids of those for which a store is open, or is being opened
         self._processes_with_grant: set[str] = set()
         self._has_warned = False  # that the folder cannot be restored
         self._has_warned_of_threads = False
@@ -85,7 +86,7 @@ class Keeper:
             while not is_over():
                 self.step()
                 if time.monotonic() >= ask_queries_at_s:
-                    self.name_slow_starts()
+                    self.log_slow_starts()
                     ask_queries_at_s = time.monotonic() + QUERIES_EVERY_S
                 time.sleep(KEEP_EVERY_S)
 
@@ -103,18 +104,18 @@ class Keeper:
             self._has_warned = True
         for stream in self._streams():
             for process in stream.link.asks_for_workers():
-                if process not in self._answered_processes:
-                    self._start_answer(stream, process)
+                if process not in self._processes_with_worker:
+                    self._start_worker_for(stream, process)
             for question in stream.link.epoch_questions():
                 if question.process not in self._processes_with_grant:
                     self._start_grant(stream.link, question)
 
-    def _start_answer(self, stream: KeptStream, process: str) -> None:
-        """Answer a planning process in a thread: the first worker may take minutes."""
-        self._answered_processes.add(process)
+    def _start_worker_for(self, stream: KeptStream, process: str) -> None:
+        """Run a first task for a planning process, in a thread: the first worker may take minutes."""
+        self._processes_with_worker.add(process)
         try:
             # Spark's kind of thread: it gives its connection to the JVM back
-            InheritableThread(target=self._answer, args=(stream, process), daemon=True).start()
+            InheritableThread(target=self._run_first_task, args=(stream, process), daemon=True).start()
         except RuntimeError as error:  # no thread: without a worker that waits for it, the query goes on
             _LOGGER.warning("no_worker_started: %s", error)
             stream.link.put_workers(process)
@@ -133,8 +134,8 @@ class Keeper:
                 _LOGGER.warning("store_not_opened group=%s: %s", link.group, error)
             self._has_warned_of_threads = True
 
-    def name_slow_starts(self) -> None:
-        """Log the queries that have ended since because a Python process was too slow for them."""
+    def log_slow_starts(self) -> None:
+        """Log the queries that have ended, since the last call, because Python was too slow to start."""
         # several streams may be of one session
         sessions = {id(stream.session): stream.session for stream in self._streams()}
         try:
@@ -145,11 +146,8 @@ class Keeper:
         except (*SPARK_ERRORS, ConnectionError) as error:  # the JVM ends
             _LOGGER.debug("the queries cannot be listed: %s", error)
 
-    def _answer(self, stream: KeptStream, process: str) -> None:
-        """Run a first task, and write to a planning process that Spark has workers.
-
-        Also if it has none.
-        """
+    def _run_first_task(self, stream: KeptStream, process: str) -> None:
+        """Run a first task, then tell a planning process that Spark has workers, even if the task failed."""
         try:
             tried_twice("starting a first worker", lambda: self._start_worker(stream.session))
         except SPARK_ERRORS as error:
@@ -161,10 +159,7 @@ class Keeper:
 
 
 def start_a_worker(session: SparkSession) -> None:
-    """Run one task of Spark in Python, which also imports what a read task needs.
-
-    Return when it has run.
-    """
+    """Run one task of Spark in Python, which also imports what a read task needs, and wait for its end."""
     session.sparkContext.setJobDescription(_JOB)
     session.range(0, 1, 1, 1).mapInArrow(_import_reading, "id long").collect()
 

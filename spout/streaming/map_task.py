@@ -19,7 +19,7 @@ from acker.hot_paths import distinct
 from acker.identity import I64
 from spout.isolation.safety import Safety
 from spout.isolation.task_runs import no_garbage_collection, running_stage
-from spout.publishing.report_accumulator import add
+from spout.publishing.report_accumulator import add_report
 from spout.topology.stage_pass import Frame, StagePass
 from spout.tuples.anchors import Anchors, Carry
 from spout.tuples.columns import ANCHOR
@@ -46,23 +46,25 @@ class MapTask:
         with no_garbage_collection(), running_stage(self.stage, self.safety) as run:
             frame = self.stage.frame
             received = Received(self.stage.name) if frame is not None and frame.roots_arrive else None
-            for batch, places, *_ in chain.from_iterable(map(self.stage.rows_of, batches)):
+            arriving_rows = chain.from_iterable(map(self.stage.rows_of, batches))
+            for arriving in arriving_rows:
                 anchors: Anchors | None = None
                 if frame is None:
                     # of a topology: each tuple has its place in its trees beside it
-                    rows = ArrowRows(batch, places=places)
+                    rows = ArrowRows(arriving.rows, places=arriving.places)
                 else:
-                    rows, anchors = self._split(frame, batch)
+                    rows, anchors = self._split(frame, arriving.rows)
                 if received is not None and anchors is not None:
                     received.mark(anchors.roots())
                 yield run.feed(rows, anchors)
             yield from run.finish()
             if self.ledger is not None:
-                marks = None if received is None else received.marks()
-                add(self.ledger, self.stream, replace(run.report(), received=marks))
+                # None: no root arrives here from Spark's operators, so none can arrive twice
+                received_marks = None if received is None else received.marks()
+                add_report(self.ledger, self.stream, replace(run.report(), received=received_marks))
 
     def _split(self, frame: Frame, batch: pa.RecordBatch) -> tuple[ArrowRows, Anchors | None]:
-        """Return the rows without the hidden column, and their anchors.
+        """Return the rows without the hidden column of anchors, and these.
 
         None: nothing is tracked.
         """

@@ -39,10 +39,10 @@ BOLTS_OPTION = "windhover_bolts"
 
 
 class SealedStage:
-    """A stage that travels as bytes: the planning process, which passes it on, imports nothing of it.
+    """A stage, that is bolts in one Python pass, as bytes: the planning process imports nothing of it.
 
-    Else it would import a user's modules, and what runs bolts, while the query waits for its
-    first batch.
+    That process only passes it on to the workers. Else it would import a user's modules, and what
+    runs bolts, while the query waits for its first batch.
     """
 
     __slots__ = ("_pickled", "_stage")
@@ -60,7 +60,10 @@ class SealedStage:
         return self._stage
 
     def __reduce__(self) -> tuple[type[SealedStage], tuple[None, bytes]]:
-        """Pickle the stage apart, unless it is bytes still."""
+        """Pickle the stage as bytes within the pickle.
+
+        One that nobody has unpickled is bytes still.
+        """
         pickled = self._pickled
         if not pickled:
             pickled = dumps(self._stage)  # type: ignore[no-untyped-call]  # the package's stubs
@@ -168,7 +171,7 @@ def plan_between(start: Journal, end: Journal, group: str, partitions: int, time
 
 def planner_spec(options: SourceOptions) -> PlannerSpec:
     """Return what the planner needs of the options; a time to start at becomes ms."""
-    start: str | int | None = options.starting_offsets
+    start: str | int | None = options.starting_offsets  # None: the `start` of each input
     is_time = start is not None and start not in ("earliest", "latest", "committed")
     if is_time:
         start = time_ms(str(start))
@@ -181,6 +184,8 @@ def planner_spec(options: SourceOptions) -> PlannerSpec:
         tracked=options.tracked,
         take_over=options.take_over,
         tasks=tasks_now(options),
+        # with delayed acks Spark's state may hold tuples:
+        # a first batch, even an empty one, wakes it
         wakes=options.roots_carry is Carry.WIDE,
     )
 

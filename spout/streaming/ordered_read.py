@@ -1,7 +1,8 @@
 """How a read task puts the records of one partition in order: the copies first, sorted by their origins.
 
 The batch has all copies that are not settled (`spout.planning_process.order_watch`), and
-everything that was emitted before has a lower origin than what is new.
+everything that was emitted before has a lower origin than what is new. The `Gate` of the
+partition lets records pass in that order, and fails those that are blocked.
 
 Source: docs/design/protocol.md, section 5.1; `spout.planning.order`.
 """
@@ -37,6 +38,7 @@ class Copy(NamedTuple):
 
     @property
     def bytes(self) -> int:
+        """The memory that it takes, in bytes; roughly."""
         return len(self.message) + len(record_key(self.message) or b"") + RECORD_BYTES
 
 
@@ -69,10 +71,11 @@ class Copies:
     """
 
     def __init__(self, bytes_max: int = COPIES_BYTES_MAX) -> None:
+        """Begin without a copy; those that are kept take `bytes_max` of memory at most."""
         self._bytes_max = bytes_max
         self._bytes = 0
         self._copies: list[Copy] = []
-        self._lowest_rank_left: tuple[int, int] | None = None  # of `left_over`
+        self._lowest_rank_left: tuple[int, int] | None = None  # of `left_over`; None: that is empty
         self.left_over: list[LeftCopy] = []
 
     def add(self, copies: Iterable[Copy]) -> None:
@@ -106,9 +109,10 @@ class Copies:
             yield self._copies[begin : begin + copies_max]
 
     def refuse_left_over(self, gate: Gate, index_of: Callable[[int], int]) -> list[tuple[int, Cause]]:
-        """Refuse copies that are left over, and block what comes behind them.
+        """Refuse the copies for which there was no room, and block what comes behind them at the gate.
 
-        Return roots with causes. `index_of` takes a position; roots are indices in the plan.
+        Return the index of each in the batch's plan, with the cause of its failure. `index_of`
+        returns the index of a position.
         """
         why = f"the task keeps {self._bytes_max >> 20} MiB of copies of {gate.place}"
         causes: list[tuple[int, Cause]] = []
@@ -119,6 +123,9 @@ class Copies:
 
 
 def _rank(copy: Copy) -> tuple[int, int]:
-    """Return what copies are sorted by: the origin, of another partition first, then the position."""
+    """Return what copies are sorted by: the origin, then the position.
+
+    Copies whose origin is in another partition come first: nothing in this one precedes them.
+    """
     origin = -1 if copy.origin is None else copy.origin
     return origin, copy.position

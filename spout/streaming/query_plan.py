@@ -61,7 +61,7 @@ def refuse_limit(plan: JavaObject) -> None:
 
 
 def stays(rows: DataFrame) -> bool:
-    """Return whether rows come from a batch without a shuffle since: then their partitions are fixed."""
+    """Return whether rows have been through no shuffle since their batch: then their partitions are fixed."""
     if logical_plan(rows).nodeName() == BATCH_ROWS:
         # the usual case; the physical plan takes 7 ms of a batch
         return True
@@ -82,12 +82,15 @@ def label(operator: str, identity: str = "") -> str:
 
 
 def is_wide(plan: JavaObject) -> bool:
-    """Return whether Spark may shuffle some batch of a query, of a logical plan, behind its last bolt."""
+    """Return whether Spark may shuffle some batch of a query behind its last bolt.
+
+    `plan` is the query's logical plan, whose top is what leaves the query.
+    """
     unvisited = [plan]
     while unvisited:
         node = unvisited.pop()
         if operator_of(node) or stream_of(node) or is_stage(node):
-            # what is below is before the last bolt
+            # the last bolt, or the source: what is below runs before it
             continue
         reads_stream = any(map(stream_of, nodes(node)))
         if reads_stream and node.nodeName() not in NEVER_SHUFFLED:
@@ -101,6 +104,7 @@ def crosses_stages(plan: JavaObject) -> bool:
 
     `plan` is the physical plan of a batch: from the top, an exchange comes before the bolt.
     """
+    # each node, and whether an exchange is above it
     unvisited = [(plan, False)]
     while unvisited:
         node, has_crossed = unvisited.pop()

@@ -1,5 +1,9 @@
 """What a read task does on an executor: read exact ranges, run the bolts behind the source, and report.
 
+A task gets some *runs* of a batch's positions. A root is named here by its *index*, its number
+within the plan of the batch. Records of an ordered input go through the `Gate` of their
+partition, which fails those that are blocked.
+
 Source: docs/design/protocol.md, sections 5.1 ("Executors read exact ranges") and 5.2.
 """
 
@@ -34,7 +38,7 @@ from spout.planning.order import Gate, LineUp, list_of
 from spout.planning.plan import ReadTask, holes
 from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import Missing, TaskReport, not_done
-from spout.publishing.report_accumulator import add
+from spout.publishing.report_accumulator import add_report
 from spout.publishing.root_marks import PLANNED, RootMark, RootMarks, roots_of
 from spout.runtime.tracing import trace_ids
 from spout.streaming.consume import CHUNK_RECORDS, Share, TaskReader
@@ -58,22 +62,24 @@ _UNITS_IN_A_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_0
 
 
 def read(task: ReadTask, options: SourceOptions, *, runs_again: bool = False) -> Iterator[pa.RecordBatch]:
-    """Read a task's share of a batch, and yield the rows that its bolts emit.
+    """Read a task's records of a batch, and yield the rows that its bolts emit.
 
     The report is added after the last row was taken: an evaluation that stops early reports
     nothing. `runs_again`: another process had planned the batch, and the query ended in it.
     """
-    running: AbstractContextManager[TaskRun | _BareSource] = nullcontext(_BareSource(options))
+    running: AbstractContextManager[TaskRun | _WithoutBolts] = nullcontext(_WithoutBolts(options))
     if options.sealed_stage is not None:
         running = running_stage(options.sealed_stage.stage, options.safety, again=runs_again)
-    with running as worker:
-        with closing(_Reading(task, options, worker)) as reading, no_garbage_collection():
+    with running as bolts:
+        with closing(_Reading(task, options, bolts)) as reading, no_garbage_collection():
             # a Python source hands its times out in UTC: Spark compares the types, names of
             # zones included
-            for batch in _batches(task, reading, worker):
+            for batch in _batches(task, reading, bolts):
                 yield in_zone(batch, "UTC")
         if options.ledger is not None:
-            add(options.ledger, options.stream, reading.report() if reading.tracked else None)
+            # None: that the task has ended counts, and it has no roots to report
+            report = reading.report() if reading.tracked else None
+            add_report(options.ledger, options.stream, report)
 
 
 UNTRACKED_CURE: Final = (
@@ -106,94 +112,97 @@ class _Chunk(NamedTuple):
         return self.at_rows([row for row in range(len(self.messages)) if row not in rows])
 
 
-def _batches(task: ReadTask, reading: _Reading, worker: TaskRun | _BareSource) -> Iterator[pa.RecordBatch]:
-    """Yield what the bolts emit for all ranges of a task: first of the inputs without an order."""
-    for share in task.ranges:
-        if first_source(share.source) not in task.order:
-            yield from reading.unordered(share)
+def _batches(task: ReadTask, reading: _Reading, bolts: TaskRun | _WithoutBolts) -> Iterator[pa.RecordBatch]:
+    """Yield what the bolts emit for all runs of a task: first of the inputs without an order."""
+    for run in task.ranges:
+        if first_source(run.source) not in task.order:
+            yield from reading.read_unordered(run)
     for source, line_up in sorted(task.order.items()):
-        yield from reading.in_order(source, line_up)
-    yield from worker.finish()
+        yield from reading.read_in_order(source, line_up)
+    # what they held back until the task has no more rows
+    yield from bolts.finish()
 
 
 class _Reading:
-    """A read task at work: reads its ranges, feeds the bolts, and keeps what goes into the report.
+    """A read task at work: reads its runs, feeds the bolts, and keeps what goes into the report.
 
     Attributes:
         tracked: whether the batch has roots.
-        worker: runs the bolts behind the source.
     """
 
-    def __init__(self, task: ReadTask, options: SourceOptions, worker: TaskRun | _BareSource) -> None:
-        """Prepare; nothing is read yet. `worker` has the bolts."""
+    def __init__(self, task: ReadTask, options: SourceOptions, bolts: TaskRun | _WithoutBolts) -> None:
+        """Prepare; nothing is read yet. `bolts` are those behind the source, at work."""
         self.tracked = options.tracked and task.plan.tracked
-        self.worker = worker
+        self._bolts = bolts
         self._task = task
         self._options = options
-        self._index = task.plan.index()
-        # what the log did not have, and what nobody can read, with the cause of its failure
+        self._plan_index = task.plan.index()
+        # positions without a record in the log
         self._absent_runs: list[SourceRun] = []
+        # positions that nobody can read, each run with the cause of its failure
         self._unreadable_runs: list[tuple[SourceRun, Cause]] = []
-        self._damage_noted = 0  # runs of `TaskReader.damaged` that are among them
+        self._damaged_count = 0  # how many of `TaskReader.damaged` were handled
         self._emitted_count = 0
         self._best_effort_indices = [np.empty(0, np.int64)]
-        # records that no bolt received, by index: blocked, or `tracked_when` raised
+        # the index and the cause of each record that no bolt received: it was blocked, or
+        # `tracked_when` raised
         self._failures: list[tuple[int, Cause]] = []
-        self._gates: list[Gate] = []
+        self._gates: list[Gate] = []  # of the ordered partitions that were read
         self._tracebacks = Tracebacks()
         self._first_emissions: list[RootMarks] = []
         # of each traced record source, position and the three numbers of `trace_ids`
         self._traces: list[tuple[int, int, int, int, int]] = []
         self._highest_times: dict[str, HighestTime] = {}  # by column
         self._time_column_names: Sequence[str] | None = None
-        in_turn = sorted(task.ranges, key=self._turn_of)
-        shares = [self._share_of(run) for run in in_turn]
+        # `TaskReader` fetches the next one ahead, so it has to know in which order they come
+        runs_in_order = sorted(task.ranges, key=self._reading_order)
+        shares = [self._share_of(run) for run in runs_in_order]
         self._task_reader = TaskReader(options.topics.kafka, shares)
 
     def close(self) -> None:
         """Close the consumers of what was not read."""
         self._task_reader.close()
 
-    def unordered(self, share: SourceRun) -> Iterator[pa.RecordBatch]:
-        """Read a range of an input without an order; yield what the bolts emit for it."""
-        first_index = self._index_of(share.source, share.start)
-        for messages, positions in self._read(share):
-            # a range has neighbouring indices: no search for each record
-            indices = positions - share.start + first_index
-            chunk = _Chunk(share.source, messages, positions, indices)
-            best_effort, causes_by_row = self._apply_tracked_when(chunk)
-            yield from self._feed(chunk, best_effort, causes_by_row)
+    def read_unordered(self, run: SourceRun) -> Iterator[pa.RecordBatch]:
+        """Read a run of an input without an order; yield what the bolts emit for it."""
+        first_index = self._index_of(run.source, run.start)
+        for messages, positions in self._read_run(run):
+            # a run has neighbouring indices: no search for each record
+            indices = positions - run.start + first_index
+            chunk = _Chunk(run.source, messages, positions, indices)
+            best_effort_rows, causes_by_row = self._apply_tracked_when(chunk)
+            yield from self._feed(chunk, best_effort_rows, causes_by_row)
 
-    def in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
+    def read_in_order(self, source: int, line_up: LineUp) -> Iterator[pa.RecordBatch]:
         """Read a partition of an ordered input: its copies, sorted by their origins, then what is new.
 
-        Yields what the bolts emit. While they work, the worker's `gate` learns of each record
-        that fails, and blocks those behind it.
+        Yields what the bolts emit. While they work, the bolts have the `gate` of the partition:
+        they tell it of each record that fails, and it blocks those behind.
         """
         ordered_input = self._options.input_of(source)
         gate = Gate(f"{ordered_input.topic}/{partition_of(source)}", ordered_input.name, line_up)
         replay_source = copies_source(source)
         # all of them first: a copy that is read last may be the first in order
         copies = self._read_copies(source, gate)
-        self.worker.gate = gate
+        self._bolts.gate = gate
         for sorted_copies in copies.in_order(CHUNK_RECORDS):
             messages = [copy.message for copy in sorted_copies]
             origins = [copy.origin for copy in sorted_copies]
             positions = np.array([copy.position for copy in sorted_copies], np.int64)
-            chunk = _Chunk(replay_source, messages, positions, self._index.of(replay_source, positions))
+            chunk = _Chunk(replay_source, messages, positions, self._plan_index.of(replay_source, positions))
             yield from self._feed_in_order(gate, chunk, origins)
         self._failures += copies.refuse_left_over(gate, partial(self._index_of, replay_source))
         gate.begin_new()
-        for share in self._task.ranges:
-            if share.source != source:
+        for run in self._task.ranges:
+            if run.source != source:
                 continue
-            for messages, positions in self._read(share, gate):
-                # of what is new the origin is its own offset
-                offsets = positions - share.start + offset_of(share.start)
-                chunk = _Chunk(source, messages, positions, self._index.of(source, positions))
+            for messages, positions in self._read_run(run, gate):
+                # the origin of a new record is its own offset
+                offsets = positions - run.start + offset_of(run.start)
+                chunk = _Chunk(source, messages, positions, self._plan_index.of(source, positions))
                 yield from self._feed_in_order(gate, chunk, offsets)
-        self.worker.gate = None
-        # the report has the lines of its records
+        self._bolts.gate = None
+        # the report says which records are in one line, that is of one key or partition
         self._gates.append(gate)
 
     def _read_copies(self, source: int, gate: Gate) -> Copies:
@@ -204,10 +213,10 @@ class _Reading:
         ordered_input = self._options.input_of(source)
         place = ordered_input.topic, partition_of(source)
         copies = Copies()
-        for share in self._task.ranges:
-            if share.source != copies_source(source):
+        for run in self._task.ranges:
+            if run.source != copies_source(source):
                 continue
-            for messages, positions in self._read(share, gate):
+            for messages, positions in self._read_run(run, gate):
                 records = zip(messages, positions.tolist(), strict=True)
                 copies.add(
                     Copy(origin_of(headers_of(message), *place), position, message)
@@ -217,23 +226,26 @@ class _Reading:
 
     def report(self) -> TaskReport:
         """Return what the task did, once all of its rows were taken."""
-        bolts_report = self.worker.report()
-        unreadable: list[RootMarks] = []
+        # 1. what has failed: in the bolts, before them, and what could not be read
+        bolts_report = self._bolts.report()
+        unreadable_marks: list[RootMarks] = []
         for run, cause in self._unreadable_runs:
             roots = roots_of(PLANNED, self._indices_of(run))
-            unreadable.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
-        refused = RootMarks.of_failures(PLANNED, self._failures)
-        marks = RootMarks.together([bolts_report.marks, refused, *unreadable])
+            unreadable_marks.append(RootMarks.of_roots(RootMark.FAILED, roots, cause=cause))
+        failure_marks = RootMarks.of_failures(PLANNED, self._failures)
+        marks = RootMarks.together([bolts_report.marks, failure_marks, *unreadable_marks])
         bolts_report = replace(bolts_report, marks=marks)
-        # None: where tuples go on, they may fail in other tasks, so each line goes with the report
+        # 2. the lines of ordered partitions: only those in which a record failed, if tuples end
+        # here; None: they go on and may fail in other tasks, so each line goes with the report
         sealed_stage = self._options.sealed_stage
         ends_here = sealed_stage is not None and sealed_stage.stage.carry is Carry.NONE
         stopped_indices = not_done(bolts_report) if ends_here else None
+        # 3. traces, and roots that are acked whatever becomes of them
         traces = np.array(self._traces, np.int64).reshape(-1, 5)
         trace_marks = RootMarks.of_traces((traces[:, 0], traces[:, 1]), traces[:, 2:])
-        untracked = roots_of(PLANNED, np.concatenate(self._best_effort_indices))
-        best_effort = RootMarks.of_roots(RootMark.UNTRACKED, untracked)
-        # what cannot be read fails, so it is not absent too
+        best_effort_roots = roots_of(PLANNED, np.concatenate(self._best_effort_indices))
+        best_effort_marks = RootMarks.of_roots(RootMark.UNTRACKED, best_effort_roots)
+        # 4. what the log did not have; what cannot be read fails, so it is not absent too
         failed_set = RootSet.of_runs(run for run, _ in self._unreadable_runs)
         absent_set = RootSet.of_runs(self._absent_runs) - failed_set
         source_counts = _source_counts(self._options, self._emitted_count)
@@ -249,12 +261,12 @@ class _Reading:
             lined=tuple(gate.lined(stopped_indices) for gate in self._gates),
             raised=first_of_each((*bolts_report.raised, *self._tracebacks)),
             counts=sum_of_counts([source_counts, bolts_report.counts]),
-            marks=RootMarks.together([marks, best_effort, *self._first_emissions, trace_marks]),
+            marks=RootMarks.together([marks, best_effort_marks, *self._first_emissions, trace_marks]),
             highest_times=tuple(self._highest_times.values()),
         )
 
-    def _turn_of(self, run: SourceRun) -> tuple[bool, int, bool]:
-        """Return a key that sorts ranges as they are read: ordered inputs last, of each the copies first."""
+    def _reading_order(self, run: SourceRun) -> tuple[bool, int, bool]:
+        """Return a key that sorts runs as they are read: ordered inputs last, of each the copies first."""
         source = first_source(run.source)
         if source not in self._task.order:
             # all equal: they stay in the order of the task
@@ -263,58 +275,58 @@ class _Reading:
 
     def _index_of(self, source: int, position: int) -> int:
         """Return the index of one root within the plan."""
-        return int(self._index.of(source, np.array([position]))[0])
+        return int(self._plan_index.of(source, np.array([position]))[0])
 
     def _indices_of(self, run: SourceRun) -> I64:
         """Return the indices of the roots of a run within the plan."""
-        return self._index.of(run.source, np.arange(run.start, run.end, dtype=np.int64))
+        return self._plan_index.of(run.source, np.arange(run.start, run.end, dtype=np.int64))
 
-    def _read(self, share: SourceRun, gate: Gate | None = None) -> Iterator[tuple[list[Message], I64]]:
-        """Read a range; yield its records with their positions, and note those that there are not.
+    def _read_run(self, run: SourceRun, gate: Gate | None = None) -> Iterator[tuple[list[Message], I64]]:
+        """Read a run; yield its records with their positions, and record which positions have none.
 
         What cannot be read fails, or is absent where the input's `on_data_loss` is skip. Behind
         it the `gate` of an ordered partition lets nothing pass, since nobody knows whose record
         it is.
         """
-        expected = share.start
-        for messages in self._task_reader.chunks(self._share_of(share)):
-            self._note_damage(share, gate)
+        next_position = run.start
+        for messages in self._task_reader.chunks(self._share_of(run)):
+            self._fail_damaged_runs(run, gate)
             offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-            positions = offsets + (share.start - offset_of(share.start))
-            self._absent_runs += holes(share.source, expected, positions)
-            expected = int(positions[-1]) + 1
+            positions = offsets + (run.start - offset_of(run.start))
+            self._absent_runs += holes(run.source, next_position, positions)
+            next_position = int(positions[-1]) + 1
             yield messages, positions
-        self._note_damage(share, gate)
-        if expected < share.end:
-            self._absent_runs.append(SourceRun(share.source, expected, share.end))
+        self._fail_damaged_runs(run, gate)
+        if next_position < run.end:
+            self._absent_runs.append(SourceRun(run.source, next_position, run.end))
 
-    def _note_damage(self, share: SourceRun, gate: Gate | None) -> None:
-        """Fail what of a range could not be read since the last call.
+    def _fail_damaged_runs(self, run: SourceRun, gate: Gate | None) -> None:
+        """Fail what of a run could not be read since the last call.
 
         Stop what is behind it at the `gate`. Where the input's `on_data_loss` is skip, nothing
-        fails: `_read` finds it absent. Raises `Damaged`: no report would name it, since nothing of
-        the stream is tracked.
+        fails: `_read_run` finds it absent. Raises `Damaged`: no report would name it, since nothing
+        of the stream is tracked.
         """
-        damaged_runs = self._task_reader.damaged[self._damage_noted :]
-        self._damage_noted += len(damaged_runs)
-        if self._share_of(share).skips_loss:
+        damaged_runs = self._task_reader.damaged[self._damaged_count :]
+        self._damaged_count += len(damaged_runs)
+        if self._share_of(run).skips_loss:
             return
-        shift = share.start - offset_of(share.start)  # from offsets to positions
-        for run in damaged_runs:
-            place = f"{run.topic}/{run.partition}"
+        shift = run.start - offset_of(run.start)  # from offsets to positions
+        for damaged in damaged_runs:
+            place = f"{damaged.topic}/{damaged.partition}"
             if not self.tracked:
-                raise Damaged(run.topic, run.partition, run.start, run.why, UNTRACKED_CURE)
-            text = f"offsets {run.start} to {run.end} of {place} cannot be read: {run.why}"
-            cause = Cause.of("", unreadable_kind(run.why).value, text)
-            unreadable = SourceRun(share.source, run.start + shift, run.end + shift)
+                raise Damaged(damaged.topic, damaged.partition, damaged.start, damaged.why, UNTRACKED_CURE)
+            text = f"offsets {damaged.start} to {damaged.end} of {place} cannot be read: {damaged.why}"
+            cause = Cause.of("", unreadable_kind(damaged.why).value, text)
+            unreadable = SourceRun(run.source, damaged.start + shift, damaged.end + shift)
             self._unreadable_runs.append((unreadable, cause))
             if gate is not None:
-                # of a copy the offset is not that of its first emission, which may be any
-                origin = -1 if is_replay(share.source) else run.start
-                gate.stop_all(origin, f"waits for {place}@{run.start}, which cannot be read")
+                # -1, below all: a copy that cannot be read may have had any origin
+                origin = -1 if is_replay(run.source) else damaged.start
+                gate.stop_all(origin, f"waits for {place}@{damaged.start}, which cannot be read")
 
     def _share_of(self, run: SourceRun) -> Share:
-        """Return the offsets of a range, and how they are read."""
+        """Return the offsets of a run, which is of one generation, and how they are read."""
         source_input = self._options.input_of(run.source)
         fails_on_loss = source_input.fails_on_loss(self._options.fail_on_data_loss)
         first_offset = offset_of(run.start)
@@ -328,15 +340,15 @@ class _Reading:
         )
 
     def _feed(
-        self, chunk: _Chunk, best_effort: Collection[int], causes_by_row: Mapping[int, Cause]
+        self, chunk: _Chunk, best_effort_rows: Collection[int], causes_by_row: Mapping[int, Cause]
     ) -> Iterator[pa.RecordBatch]:
         """Pass records to the bolts, and yield what these emit.
 
-        Rows that have a cause fail instead. The rows of `best_effort` are acked with the batch,
-        whatever the bolts do.
+        Rows that have a cause fail instead. `best_effort_rows` are acked with the batch, whatever
+        the bolts do.
         """
-        if best_effort:
-            self._best_effort_indices.append(chunk.indices[sorted(best_effort)])
+        if best_effort_rows:
+            self._best_effort_indices.append(chunk.indices[sorted(best_effort_rows)])
         self._failures += [(int(chunk.indices[row]), cause) for row, cause in causes_by_row.items()]
         passed = chunk.without(causes_by_row)
         if not passed.messages:
@@ -344,40 +356,43 @@ class _Reading:
         self._emitted_count += len(passed.messages)
         rows = self._message_rows(passed)
         if self.tracked and is_replay(chunk.source):
-            self._note_first_emissions(chunk.source, rows)
+            self._record_first_emissions(chunk.source, rows)
         if self.tracked and self._options.traced:
-            self._note_traces(passed)
-        batch = self.worker.feed(rows, self._anchors(passed))
+            self._record_traces(passed)
+        batch = self._bolts.feed(rows, self._anchors(passed))
         # behind the bolts: a watermark sees the times of the rows that leave
         if self.tracked:
-            self._note_times(batch, chunk.source, passed.positions)
+            self._record_highest_times(batch, chunk.source, passed.positions)
         yield batch
 
-    def _note_first_emissions(self, source: int, rows: MessageRows) -> None:
+    def _record_first_emissions(self, source: int, rows: MessageRows) -> None:
         """Record when the record of each copy was first emitted, if its headers have that."""
         copies, wall_ms = rows.first_emissions()
         roots = np.full(len(copies), source, np.int64), copies
         self._first_emissions.append(RootMarks.of_roots(RootMark.FIRST_EMITTED, roots, wall_ms))
 
-    def _note_traces(self, chunk: _Chunk) -> None:
-        """Record the traces of records that belong to one, of `TRACED_MAX` in the task at most."""
+    def _record_traces(self, chunk: _Chunk) -> None:
+        """Keep the trace ids of records whose headers name a trace.
+
+        Those of `TRACED_MAX` records in the task are kept at most.
+        """
         for message, position in zip(chunk.messages, chunk.positions.tolist(), strict=True):
             if len(self._traces) >= TRACED_MAX:
                 return
-            ids = trace_ids(headers_of(message))
-            if ids is not None:
-                self._traces.append((chunk.source, position, *ids))
+            three_ids = trace_ids(headers_of(message))
+            if three_ids is not None:
+                self._traces.append((chunk.source, position, *three_ids))
 
-    def _note_times(self, batch: pa.RecordBatch, source: int, positions: I64) -> None:
-        """Record the highest time of each column of rows that leave, and which of the records has it.
+    def _record_highest_times(self, batch: pa.RecordBatch, source: int, positions: I64) -> None:
+        """Record the highest time of each column of rows that leave, and which records may have brought it.
 
-        Bolts may emit any number of rows for a record, so behind them it is known of a chunk of
-        records.
+        Without bolts it is one record. Bolts may emit any number of rows for a record, so behind
+        them all records at `positions` may be it.
         """
         for name in self._time_columns(batch.schema):
             column = batch.column(name)
             highest = pc.max(column)
-            if not highest.is_valid:
+            if not highest.is_valid:  # no row has a time
                 continue
             at_ms = highest.value * 1_000 // _UNITS_IN_A_SECOND[column.type.unit]
             former = self._highest_times.get(name)
@@ -414,35 +429,35 @@ class _Reading:
         `origins` has of each record the offset of its first emission; None: it was in another
         partition.
         """
-        best_effort, refused = self._apply_tracked_when(chunk)
-        if not best_effort and not refused:
-            # the usual case: all at once
+        best_effort_rows, causes_of_tracked_when = self._apply_tracked_when(chunk)
+        if not best_effort_rows and not causes_of_tracked_when:
+            # the usual case: all go through the gate at once
             causes_by_row = gate.admit_all(chunk.indices, record_keys(chunk.messages), origins)
         else:
-            causes_by_row = self._admit_each(gate, chunk, origins, best_effort, refused)
-        yield from self._feed(chunk, best_effort, causes_by_row)
+            causes_by_row = self._admit_each(gate, chunk, origins, best_effort_rows, causes_of_tracked_when)
+        yield from self._feed(chunk, best_effort_rows, causes_by_row)
 
     def _admit_each(
         self,
         gate: Gate,
         chunk: _Chunk,
         origins: I64 | Sequence[int | None],
-        best_effort: Collection[int],
-        refused: Mapping[int, Cause],
+        best_effort_rows: Collection[int],
+        causes_of_tracked_when: Mapping[int, Cause],
     ) -> dict[int, Cause]:
         """Take records through the gate one by one; return the causes of the rows that do not pass.
 
-        A record that `tracked_when` has `refused` fails at its place in the line, and blocks
-        those behind it.
+        A record for which `tracked_when` raised fails at its place in the line, and blocks those
+        behind it. Rows of best effort do not go through the gate.
         """
         causes_by_row: dict[int, Cause] = {}
         records = zip(chunk.indices.tolist(), chunk.messages, list_of(origins), strict=True)
         for row, (index, message, origin) in enumerate(records):
-            if row in best_effort:
+            if row in best_effort_rows:
                 continue
             cause = gate.admit(index, record_key(message), origin)
-            if cause is None and row in refused:
-                cause = refused[row]
+            if cause is None and row in causes_of_tracked_when:
+                cause = causes_of_tracked_when[row]
                 gate.fail(index)
             if cause is not None:
                 causes_by_row[row] = cause
@@ -454,22 +469,22 @@ class _Reading:
         Rows for which it raised are tracked, since they may need it.
         """
         predicate = self._options.tracked_when
-        best_effort: set[int] = set()
+        best_effort_rows: set[int] = set()
         causes_by_row: dict[int, Cause] = {}
         if predicate is None or not self.tracked:
-            return best_effort, causes_by_row
+            return best_effort_rows, causes_by_row
         rows = self._message_rows(chunk)
         for row in range(len(chunk.messages)):
             try:
                 if not predicate(Tuple(rows, row)):
-                    best_effort.add(row)
+                    best_effort_rows.add(row)
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record
                 # the operator of what arises before any bolt is the input
                 operator = self._options.input_of(chunk.source).name
                 cause = cause_of(operator, error, self._tracebacks)
                 text = f"tracked_when: {cause.message}"
                 causes_by_row[row] = Cause.of(cause.operator, cause.error, text)
-        return best_effort, causes_by_row
+        return best_effort_rows, causes_by_row
 
     def _anchors(self, chunk: _Chunk) -> Anchors | None:
         """Return the anchors of records as the stream's roots carry them.
@@ -504,10 +519,14 @@ def _source_counts(options: SourceOptions, emitted: int) -> Counts:
     return measures
 
 
-class _BareSource:
-    """Returns the source's own columns, with the anchors if the options say so."""
+class _WithoutBolts:
+    """Stands in for the bolts of a source that has none: its rows are the source's own columns.
+
+    The anchors are among them if the options say so.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
+        """Take the columns from the options."""
         self.gate: Gate | None = None  # only the driver sees failures behind Spark's operators
         self._columns = options.columns
         self._is_anchored = options.anchored

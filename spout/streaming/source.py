@@ -8,6 +8,10 @@ the next `latestOffset`, so that the query fails.
 
 The reader is pickled for the workers that read; only its options go with it.
 
+A batch is *published* once the driver has written what the batch acked and failed; the driver
+tells this process so over their link. A batch *runs again* if the process that planned it has
+ended in it.
+
 Source: docs/design/protocol.md, section 5.1.
 """
 
@@ -233,22 +237,21 @@ class Runner:
             report=_report,
             who=Who.here(options.application, _now_ms()),
         )
-        # guards the planner; notified after each step of it
+        # guards the planner and what is kept here; notified after each step of the thread
         self._lock = threading.Condition()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="windhover-planner", daemon=True)
+        self._thread = threading.Thread(target=self._run_planner, name="windhover-planner", daemon=True)
         self._error: BaseException | None = None  # ends the query at the next callback
-        self._driver = DriverLink(
-            options.driver,
-            Hello(options.stream, uuid.uuid4().hex[:16]),
-            options.group,
-            mark_path(Path(options.sink_folder), options.stream) if options.sink_folder else None,
-        )
+        mark = mark_path(Path(options.sink_folder), options.stream) if options.sink_folder else None
+        this_process = Hello(options.stream, uuid.uuid4().hex[:16])
+        self._driver = DriverLink(options.driver, this_process, options.group, mark)
         self._driver.start()
         self._sink = SinkWatch(self._driver, durable_ms=longest_unreachable_ms(options.read))
-        self._stops_at_ends = False
+        self._stops_at_ends = False  # of `availableNow`: the query ends at the present ends
         self._status_written_ms = 0  # wall time
-        self._has_planned = False
+        # whether `plan` was called: before, a batch that Spark runs was planned by another process
+        self._has_planned_batch = False
+        # whether Spark has run a task since this process began
         self._has_workers = not options.awaits_workers
         self._clock_s = clock_s
         # since when there was nothing to plan, by clock_s; None: the last call planned a batch
@@ -260,18 +263,18 @@ class Runner:
         Return whether another process had planned the batch; then the batch is marked as one
         that runs again.
         """
-        self._driver.require()
+        self._driver.wait_for_state()
         if not self._planner.is_open:
-            # first: the clock of the batch's roots moves as soon as the group is taken
+            # before the group is taken: from then on the clock of the batch's roots moves
             self._wait_for_workers()
-        runs_again = not self._has_planned
+        runs_again = not self._has_planned_batch
         self.begin(end, runs_again=runs_again)
         if runs_again:
-            self._driver.put_again(end.session, end.ranges)
+            self._driver.tell_runs_again(end.session, end.ranges)
         return runs_again
 
     def begin(self, journal: Journal, *, runs_again: bool = False) -> None:
-        """Take the group for the session of an offset, unless that is done already.
+        """Take the group for the session of an offset, unless that is done already, and start the thread.
 
         See `Planner.open`.
         """
@@ -320,45 +323,48 @@ class Runner:
         return self._driver.granted_epoch
 
     def stop_at_ends(self) -> None:
-        """End the query when everything up to the present ends is read and settled."""
+        """Have the query end when everything up to the present ends is read and settled."""
         self._stops_at_ends = True
         self._planner.stop_at_ends()
 
     def plan(self, start: Journal, rows_max: int | None) -> Journal:
         """Plan the next batch and return its end.
 
-        `start`: there is nothing to do, or the driver ends us. Waits until the ackers are ready
-        and until the batch before is published. `rows_max` None: no limit.
+        Returns `start` if there is nothing to do, or the driver is ending the query. Waits until
+        the ackers are ready and until the batch before is published. `rows_max` None: no limit.
         """
-        self._driver.require()
+        # 1. take the group, once the driver has answered and tasks can run
+        self._driver.wait_for_state()
         self._driver.catch_up()
         if start.session:
-            # first: the clock of roots that are pending moves as soon as the group is taken
+            # before the group is taken: from then on the clock of the pending roots moves
             self._wait_for_workers()
         self.begin(start)
-        self._has_planned = True
-        self._driver.drop_again()
-        if self._waits_in_vain():
+        self._has_planned_batch = True
+        self._driver.tell_plans()
+        # 2. wait: for records, tasks, the ackers, and the publication of the batch before
+        if self._waits_without_records():
             return start
         self._wait_for_workers()
         with self._lock:
             while not self._planner.is_ready:
-                self._wait(POLL_MS)
+                self._wait_for_step(POLL_MS)
         # without the lock: the thread goes on meanwhile
         self._wait_for_sink(start)
+        # 3. tell the planner what the driver has said of that batch, and plan
         with self._lock:
             self._pass_on_held_roots()
             self._pass_on_commit()
-            self._raise_damage()
+            self._end_query_for_damage()
             if self._sink.not_acked is not None:
-                self._planner.note_published(start, self._sink.not_acked)
+                self._planner.record_publication(start, self._sink.not_acked)
                 self._sink.not_acked = None
             end = self._plan_or_wait(start, rows_max)
-            self._note_planned(start, end)
+            self._record_plan(start, end)
             return end
 
     def _plan_or_wait(self, start: Journal, rows_max: int | None) -> Journal:
-        """Plan a batch.
+        """Plan a batch, and return its end, or `start`.
 
         With nothing to plan, wait once and try again, or wait for the end of the query.
         """
@@ -366,31 +372,34 @@ class Runner:
         if end != start:
             return end
         if self._stops_at_ends:
-            return self._plan_last(start, rows_max)
-        self._wait(IDLE_MS)
+            return self._plan_until_drained(start, rows_max)
+        self._wait_for_step(IDLE_MS)
         return self._plan(start, rows_max)
 
-    def _note_planned(self, start: Journal, end: Journal) -> None:
-        """Record whether a batch was planned, and since when there is nothing to plan."""
+    def _record_plan(self, start: Journal, end: Journal) -> None:
+        """Record that a batch was planned, or since when there is nothing to plan, and warn of that."""
         if end != start:
             self._idle_since_s = None
-            self._sink.planned(end)
+            self._sink.expect(end)
             return
         if self._idle_since_s is None:
             self._idle_since_s = self._clock_s()
         if not self._stops_at_ends:
-            self._planner.note_nothing_to_plan(_now_ms())
+            self._planner.report_verdict_wait(_now_ms())
 
-    def _raise_damage(self) -> None:
-        """End the query if a part of the last batch could not be read, and its input is not to skip that."""
+    def _end_query_for_damage(self) -> None:
+        """Keep and raise the error of a last batch that could not be read in part, unless that is skipped."""
         damage = self._sink.damage()
         if damage is not None:
             self._error = damage
             self._write_status(_now_ms(), force=True)
-            self._raise_error()
+            self._raise_kept_error()
 
     def _wait_for_workers(self) -> None:
-        """Wait until Spark has run a task since this process began: what is emitted before would only age."""
+        """Wait until Spark has run a task since this process began, for `WORKERS_MS_MAX` at most.
+
+        What is emitted before would only age, since no worker could receive it.
+        """
         if self._has_workers:
             return
         event = "waits_for_workers"
@@ -411,20 +420,23 @@ class Runner:
         self._has_workers = True
 
     def _clock_ms(self) -> int:
+        """Return the time of `clock_s`, which is no wall time."""
         return int(self._clock_s() * 1000)
 
     def _warn_of_wait(self, wait: LongWait, event: str, text: str) -> None:
-        """Count this look at a wait; log `text`, which has the cure, once in each minute of it."""
+        """Record in `wait` that it goes on.
+
+        Log `text`, which has the cure, once in each minute of it.
+        """
         waited_ms = wait.record_wait(event, self._clock_ms())
         if waited_ms is not None:
             waited_s = waited_ms // 1000
             _LOGGER.warning("%s group=%s waited_s=%d: %s", event, self._options.group, waited_s, text)
 
-    def _waits_in_vain(self) -> bool:
-        """Wait for a record, if there was nothing to plan for `ASKING_SECONDS`.
+    def _waits_without_records(self) -> bool:
+        """Wait for a record, if there was nothing to plan for `ASKING_SECONDS`; return whether none came.
 
-        Return whether none came. False also where it did not wait: then the caller asks for the
-        ends of all partitions.
+        False also where it did not wait: then the caller asks for the ends of all partitions.
         """
         if self._idle_since_s is None or self._clock_s() - self._idle_since_s < ASKING_SECONDS:
             return False
@@ -435,17 +447,17 @@ class Runner:
         if has_come:
             self._idle_since_s = None
             return False
-        self._raise_error()
+        self._raise_kept_error()
         return True
 
-    def _plan_last(self, start: Journal, rows_max: int | None) -> Journal:
-        """Wait for a replay to plan, or until nothing is pending or due.
+    def _plan_until_drained(self, start: Journal, rows_max: int | None) -> Journal:
+        """Wait until there is a replay to plan, and return the end of its batch.
 
-        Return `start` when the query ends. Spark kills this process when the query ends, so the
-        last status is written here.
+        Returns `start` when nothing is pending or due: the query ends. Spark kills this process
+        then, so the last status is written here.
         """
         while not self._planner.is_drained():
-            self._wait(IDLE_MS)
+            self._wait_for_step(IDLE_MS)
             end = self._plan(start, rows_max)
             if end != start:
                 return end
@@ -476,29 +488,32 @@ class Runner:
 
         A driver that is ending the query gets no more batches.
         """
-        self._raise_error()
+        self._raise_kept_error()
         if self._driver.is_inactive:
-            self._wait_for_the_end()
+            self._wait_for_end_of_query()
             return start
         tasks_max = tasks_now(self._options, self._driver.cores)
         return self._planner.plan(start, rows_max, _now_ms(), tasks_max)
 
-    def _wait_for_the_end(self) -> None:
-        """Report to the driver that no batch will be planned.
+    def _wait_for_end_of_query(self) -> None:
+        """Report to the driver that no batch will be planned; wait while it ends the query for good.
 
-        Wait as long as it ends the query for good.
+        Returns at once where the driver only pauses the query.
         """
         self._driver.put_idle()
         deadline_ms = self._clock_ms() + ENDING_MS_MAX
         wait = LongWait()
         while self._driver.is_for_good and self._clock_ms() < deadline_ms:
-            self._wait(IDLE_MS)
+            self._wait_for_step(IDLE_MS)
             # again and again: a pause may have begun meanwhile
             self._driver.put_idle()
             self._warn_of_wait(wait, "waits_for_its_end", "the driver ends the query; no batch is planned")
 
     def _wait_for_sink(self, start: Journal) -> None:
-        """Wait until the batch that ends at `start` is published; `TrackingError` if it was not."""
+        """Wait until the batch that ends at `start` is published.
+
+        Raises `TrackingError`: it was not, within the time of the sink, or the driver says why.
+        """
         late_at_s = time.monotonic() + self._sink.late_ms / 1000
         wait = LongWait()
         changes_seen = self._driver.changes  # before the look: a message after it ends the wait below
@@ -508,7 +523,7 @@ class Runner:
                 return
             left_s = late_at_s - time.monotonic()
             if failure is not None or left_s <= 0:
-                # `_wait_for_driver` raises it
+                # kept, so that the status has it; `_wait_for_driver` raises it
                 with self._lock:
                     self._error = failure or self._sink.refusal()
                     self._write_status(_now_ms(), force=True)
@@ -528,38 +543,42 @@ class Runner:
             return
         published = self._driver.published(batch.session, batch.ranges)
         if published is not None:
-            self._planner.note_held(published.held)
+            self._planner.record_held_roots(published.held)
 
     def _pass_on_commit(self) -> None:
         """Start the session's clock again, once the batch that a store has is published."""
         batch = self._planner.unpublished
         if batch is not None and self._driver.published(batch.session, batch.ranges) is not None:
-            self._planner.note_committed(batch)
+            self._planner.restart_clock(batch)
 
     def _wait_for_driver(self, changes_seen: int, wait_ms: int = DRIVER_WAIT_MS) -> None:
-        """Wait for a message of the driver beyond the `changes_seen` first ones.
+        """Wait until the driver's `changes` are more than `changes_seen`, for `DRIVER_WAIT_MS` at most.
 
-        Do not hold the lock.
+        Do not hold the lock. Raises the error that the thread has kept.
         """
-        self._raise_error()
+        self._raise_kept_error()
         self._driver.wait(changes_seen, min(wait_ms, DRIVER_WAIT_MS))
-        self._raise_error()
+        self._raise_kept_error()
 
-    def _wait(self, wait_ms: int) -> None:
+    def _wait_for_step(self, wait_ms: int) -> None:
         """Wait for a step of the thread, and raise its error.
 
         The lock, which is held, is free meanwhile.
         """
-        self._raise_error()
+        self._raise_kept_error()
         self._lock.wait(wait_ms / 1000)
-        self._raise_error()
+        self._raise_kept_error()
 
-    def _raise_error(self) -> None:
+    def _raise_kept_error(self) -> None:
+        """Raise what ended the thread, or what is to end the query."""
         if self._error is not None:
             raise self._error
 
-    def _loop(self) -> None:
-        """Step the planner; keep an error that ends the loop for the next callback."""
+    def _run_planner(self) -> None:
+        """Step the planner until `stop`, in the thread.
+
+        Keep an error that ends it for the next callback.
+        """
         try:
             while not self._stopping.is_set():
                 wait_ms = IDLE_POLL_MS if self._planner.is_idle else POLL_MS
@@ -609,6 +628,7 @@ class Runner:
 
 
 def _now_ms() -> int:
+    """Return the wall time."""
     return time.time_ns() // 1_000_000
 
 

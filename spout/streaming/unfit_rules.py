@@ -1,4 +1,4 @@
-"""Names the rules of `causes` that can fit nothing, when a query starts: a bolt's name may be misspelt.
+"""Logs, when a query starts, the rules of `retry.causes` that can fit nothing: a bolt's name is misspelt.
 
 Whether a class of exceptions exists, nobody knows before it is raised. Which bolts a query has,
 its plan says.
@@ -36,23 +36,21 @@ def unfit_rules(source: Input, operators: Collection[str]) -> Iterator[str]:
         )
 
 
-def name_unfit_rules(stream: Stream, operators: Collection[str]) -> None:
+def log_unfit_rules(stream: Stream, operators: Collection[str]) -> None:
     """Log, once for a stream, the rules that can fit nothing."""
-    if stream.has_named_rules:
+    if stream.has_logged_rules:
         return
-    stream.has_named_rules = True
+    stream.has_logged_rules = True
     for source in stream.inputs:
         for line in unfit_rules(source, operators):
             _LOGGER.warning("rule_fits_nothing %s", line)
 
 
-def name_unfit_rules_of(plan: JavaObject, application: Application) -> None:
-    """Log the rules that can fit nothing, of the streams of a query, by its logical plan.
-
-    A topology has logged them before: the plan does not show the bolts of its later stages.
-    """
+def log_unfit_rules_of(plan: JavaObject, application: Application) -> None:
+    """Log the rules that can fit nothing, of the streams that a query reads by its logical plan."""
     plan_nodes = list(nodes(plan))
     if any(map(is_stage, plan_nodes)):
+        # a topology, which has logged them: the plan does not show the bolts of its later stages
         return
     operators: set[str] = set()
     for node in plan_nodes:
@@ -62,4 +60,4 @@ def name_unfit_rules_of(plan: JavaObject, application: Application) -> None:
     for node in plan_nodes:
         stream = application.streams.get(stream_of(node))
         if stream is not None:
-            name_unfit_rules(stream, operators)
+            log_unfit_rules(stream, operators)

@@ -26,7 +26,7 @@ from spout.cli import main as cli
 from spout.local.embedded import EmbeddedBroker
 from spout.local.embedded_cluster import EmbeddedCluster
 from spout.streaming import consume
-from spout.streaming.consume import Kept, Share, TaskReader, Together
+from spout.streaming.consume import KeptConsumers, Share, TaskReader, Together
 from tests.support.waiting import eventually
 
 TOPIC = "t"
@@ -121,7 +121,7 @@ def test_a_task_ends_with_an_error_where_one_leader_is_silent_and_others_send_on
     try:
         with silenced(cluster.brokers[leader - 1]):
             shares = [Share("lone", partition, 0, 3) for partition in range(PARTITIONS)]
-            reader = TaskReader({"bootstrap.servers": cluster.bootstrap}, shares, Kept(), Together())
+            reader = TaskReader({"bootstrap.servers": cluster.bootstrap}, shares, KeptConsumers(), Together())
             with pytest.raises(Unreachable, match=rf"lone/{silent}@0: no answer from Kafka"):
                 deque(chunk for share in shares for chunk in reader.chunks(share))
             assert sender.is_alive()

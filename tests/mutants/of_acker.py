@@ -1292,8 +1292,8 @@ MUTANTS = (
     Mutant(
         "an-input-is-the-same-by-its-id",
         "acker/provisioning/changes.py",
-        "for trait in (_id_of, _name_of, _reading_of):",
-        "for trait in (_name_of, _id_of, _reading_of):",
+        "for trait_of in (_id_of, _name_of, _reading_of):",
+        "for trait_of in (_name_of, _id_of, _reading_of):",
         "tests/unit/acker/provisioning/test_changes.py"
         "::test_an_input_of_the_same_id_is_the_same_under_another_name",
         "where two inputs exchange their names, validate would refuse what is right",

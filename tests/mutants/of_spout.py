@@ -478,7 +478,7 @@ MUTANTS = (
     Mutant(
         "a-superseded-query-commits-nothing",
         "spout/planning_process/planner.py",
-        "self._process(SessionEvent.HIGHER_SESSION_SEEN)",
+        "self._process_event(SessionEvent.HIGHER_SESSION_SEEN)",
         "pass",
         "tests/unit/spout/inspect/test_operate.py"
         "::test_a_query_that_a_reset_stops_leaves_the_commits_of_the_reset_as_they_are",
@@ -525,7 +525,7 @@ MUTANTS = (
     Mutant(
         "a-failed-last-commit-leaves-a-planner-open",
         "spout/planning_process/planner.py",
-        "            parts.callback(self._process, SessionEvent.CLOSE)\n",
+        "            parts.callback(self._process_event, SessionEvent.CLOSE)\n",
         "",
         "tests/unit/spout/planning_process/test_planner_states.py"
         "::test_all_of_a_planner_is_closed_though_its_last_commit_raises",
@@ -543,8 +543,8 @@ MUTANTS = (
     Mutant(
         "an-older-copy-of-a-checkpoint-is-refused",
         "spout/planning_process/planner.py",
-        "if opened.is_restart and self._is_older(tenure, taking.verdicts):",
-        "if False and self._is_older(tenure, taking.verdicts):",
+        "if opened.is_restart and self._is_older_checkpoint(tenure, taking.verdicts):",
+        "if False and self._is_older_checkpoint(tenure, taking.verdicts):",
         "tests/unit/spout/planning_process/test_older_checkpoint.py"
         "::test_an_older_copy_of_a_checkpoint_is_refused_by_its_positions_and_with_the_cures",
         "acks under batch numbers that were used before would not count, and records would time out",
@@ -630,8 +630,8 @@ MUTANTS = (
     Mutant(
         "a-hole-needs-a-verdict",
         "spout/planning_process/batches.py",
-        "self._settle_empty(gone, holes, now)",
-        "self._settle_empty(gone, [], now)",
+        "self._report_gone_and_holes(gone, holes, now)",
+        "self._report_gone_and_holes(gone, [], now)",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
         "the positions of a hole would time out, and hold the commit up until then",
     ),
@@ -708,7 +708,7 @@ MUTANTS = (
     Mutant(
         "what-left-the-log-takes-no-room",
         "spout/planning_process/batches.py",
-        "for source, start, end in _still_there(in_question, gone):",
+        "for source, start, end in _without_gone(in_question, gone):",
         "for source, start, end in in_question:",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_what_left_the_log_takes_no_part_of_a_batch",
         "records that are gone would fill batches, and be reported twice",
@@ -761,7 +761,7 @@ MUTANTS = (
     Mutant(
         "what-the-driver-did-is-known-before-the-next-batch-is-planned",
         "spout/link/driver_link.py",
-        "        if not self._take():\n            self._take()\n",
+        "        if not self._handle_arrived():\n            self._handle_arrived()\n",
         "",
         "tests/unit/spout/link/test_links.py"
         "::test_what_the_driver_did_before_is_known_when_a_callback_has_caught_up",
@@ -770,8 +770,8 @@ MUTANTS = (
     Mutant(
         "what-the-driver-did-is-known-behind-a-connection-that-has-ended",
         "spout/link/driver_link.py",
-        "        if not self._take():\n            self._take()\n",
-        "        self._take()\n",
+        "        if not self._handle_arrived():\n            self._handle_arrived()\n",
+        "        self._handle_arrived()\n",
         "tests/unit/spout/link/test_links.py"
         "::test_what_the_driver_did_is_known_also_where_the_connection_has_ended_meanwhile",
         "a topology would emit once more behind its pause, where its driver has dropped the planning process",
@@ -885,7 +885,7 @@ MUTANTS = (
     Mutant(
         "signs-that-were-not-sent-yet-are-waited-for",
         "spout/group/presence.py",
-        "if name.epoch and not self._has_read_earlier_signs:",
+        "if has_owner and not self._has_read_earlier_signs:",
         "if False:",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_holder_whose_signs_the_broker_does_not_send_is_waited_for",
@@ -894,8 +894,8 @@ MUTANTS = (
     Mutant(
         "who-waits-for-records-has-not-left",
         "spout/planning_process/planner.py",
-        "        read_to = self._require().batches.read_to\n        self._want_records()\n",
-        "        read_to = self._require().batches.read_to\n",
+        "        read_to = self._require_owned().batches.read_to\n        self._record_request()\n",
+        "        read_to = self._require_owned().batches.read_to\n",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_topology_that_is_resumed_and_finds_no_records_lives_again",
         "a second query of a group would take it from a topology that was paused and resumed",
@@ -974,8 +974,8 @@ MUTANTS = (
     Mutant(
         "a-query-does-not-end-before-a-copy-that-is-being-written",
         "spout/planning_process/batches.py",
-        "self._ends(sources, self._log, Bound.END) if replay else self._readable(sources)",
-        "self._readable(sources)",
+        "self._offsets(sources, self._log, Bound.END) if replay else self._readable_ends(sources)",
+        "self._readable_ends(sources)",
         "tests/unit/spout/planning_process/test_planner.py"
         "::test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written",
         "a query with the trigger availableNow would end with a record undone",
@@ -1020,7 +1020,7 @@ MUTANTS = (
     Mutant(
         "an-ordered-partition-waits-for-pending-roots",
         "spout/planning_process/order_watch.py",
-        'return f"{UNKNOWN}{pending:,} roots are pending" if pending else ""',
+        'return f"{UNKNOWN}{unknown_count:,} roots are pending" if unknown_count else ""',
         'return ""',
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way",
@@ -1136,7 +1136,7 @@ MUTANTS = (
     Mutant(
         "the-batch-of-a-process-before-is-waited-for",
         "spout/planning_process/planner.py",
-        "if owned.order is not None and owned.batches.is_last(end):",
+        "if owned.order is not None and owned.batches.is_end_of_last_batch(end):",
         "if owned.order is not None:",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_nothing_of_the_batch_of_a_process_before_is_passed_though_it_was_published",
@@ -2212,8 +2212,8 @@ MUTANTS = (
     Mutant(
         "a-range-goes-on-behind-an-end-that-comes-too-early",
         "spout/streaming/consume.py",
-        "if end is not None and end >= self._end:",
-        "if end is not None and (is_new or end >= self._end):",
+        "if end_offset is not None and end_offset >= self._end:",
+        "if end_offset is not None and (is_new or end_offset >= self._end):",
         "tests/unit/spout/streaming/test_read_task.py"
         "::test_a_range_goes_on_behind_an_end_that_a_replica_reports_too_early",
         "records that a follower or a new leader does not know as committed yet would be settled as absent",
@@ -2221,7 +2221,7 @@ MUTANTS = (
     Mutant(
         "a-task-that-ends-early-keeps-no-connection",
         "spout/streaming/consume.py",
-        "for reader in self._ahead.values():",
+        "for reader in self._fetching_readers.values():",
         "for reader in ():",
         "tests/unit/spout/streaming/test_read_task.py::test_a_task_that_ends_early_closes_what_it_fetched_ahead",
         "a task whose rows are not all read would leave a consumer in its worker, which goes on fetching",
@@ -2283,8 +2283,8 @@ MUTANTS = (
     Mutant(
         "what-is-free-below-goes-before-what-is-initialised",
         "spout/planning_process/batches.py",
-        "if self._waits(run.source) or run.start >= self._gap_end(run)",
-        "if self._waits(run.source)",
+        "if self._has_no_turn(run.source) or run.start >= self._end_of_run_or_gap(run)",
+        "if self._has_no_turn(run.source)",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_what_is_free_below_initialised_records_is_emitted_before_them",
         "of a key, later records would be processed before earlier ones",
@@ -2366,8 +2366,8 @@ MUTANTS = (
     Mutant(
         "a-query-that-ends-waits-for-what-no-state-holds",
         "spout/planning_process/state_watch.py",
-        "self._held |= RootSet.of_runs(self.under_way.ranges if held is None else held)",
-        "self._held |= RootSet.of_runs(self.under_way.ranges)",
+        "held_runs = self.under_way.ranges if held is None else held",
+        "held_runs = self.under_way.ranges",
         "tests/unit/spout/planning_process/test_state_watch.py"
         "::test_a_query_that_ends_when_all_is_done_does_not_wait_for_what_the_state_holds",
         "a query with the trigger availableNow would end with a record undone",
@@ -2835,8 +2835,8 @@ MUTANTS = (
     Mutant(
         "commits-are-looked-at-by-a-clock-that-was-set-back",
         "spout/group/commits.py",
-        "elif not 0 <= now_ms - self._looked_ms < VERIFY_EVERY_MS",
-        "elif now_ms - self._looked_ms >= VERIFY_EVERY_MS",
+        "elif not 0 <= now_ms - self._checked_ms < VERIFY_EVERY_MS",
+        "elif now_ms - self._checked_ms >= VERIFY_EVERY_MS",
         "tests/unit/test_clocks.py::test_what_a_process_does_from_time_to_time_goes_on_by_a_clock_that_steps",
         "what somebody else commits would be noticed an hour later",
     ),

@@ -45,7 +45,7 @@ class LinkedDriver:
         planner = DriverLink(self.address, Hello(stream, process), link.group, link.mark)
         self._planners.append(planner)
         planner.start()
-        planner.require()
+        planner.wait_for_state()
         return planner
 
     def end(self) -> None:

@@ -30,7 +30,7 @@ from acker.provisioning.roles import Role, rights
 from spout.cli import main as cli
 from spout.local.embedded import free_port
 from spout.runtime.child import Child
-from spout.streaming.consume import Kept, RangeReader, Share
+from spout.streaming.consume import KeptConsumers, RangeReader, Share
 from tests.support.bolts.sample_bolts import Split
 from tests.support.leaks import leaks, processes
 from tests.support.refusals import not_refused
@@ -316,7 +316,7 @@ def write(settings: dict[str, str], topic: str) -> None:
 WAITS: dict[str, Callable[[dict[str, str], str], object]] = {
     "producer": write,
     "transactions": lambda settings, _: KafkaLog(settings).transactions("any").init(30_000),
-    "range": lambda settings, topic: list(RangeReader(settings, Share(topic, 0, 0, 1), Kept(0)).chunks()),
+    "range": lambda settings, topic: list(RangeReader(settings, Share(topic, 0, 0, 1), KeptConsumers(0)).chunks()),
 }
 
 

@@ -9,7 +9,7 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import TopicPartition
 from spout.local.embedded import EmbeddedBroker
 from spout.streaming import consume
-from spout.streaming.consume import Kept, RangeReader, Share, TaskReader, Together
+from spout.streaming.consume import KeptConsumers, RangeReader, Share, TaskReader, Together
 from tests.support.brokers import Broker
 from tests.support.damage import Damage, batches, spoil
 from tests.support.raw_records import Codec, RawRecord, encode_batch, produce
@@ -46,7 +46,7 @@ class Topic:
 
     def read(self, start: int, end: int) -> tuple[list[int | None], list[tuple[int, int]]]:
         """Return the offsets of what a range has, and those that cannot be read."""
-        reader = RangeReader(self.settings, Share(self.name, 0, start, end), Kept())
+        reader = RangeReader(self.settings, Share(self.name, 0, start, end), KeptConsumers())
         found = [message.offset() for chunk in reader.chunks() for message in chunk]
         return found, [(run.start, run.end) for run in reader.damaged]
 
@@ -114,7 +114,7 @@ def test_ranges_that_are_read_together_are_whole_but_for_the_damaged_batch(
     for partition in range(3):
         topic.write(4, Codec.LZ4, partition)
     topic.spoil(1, Damage.VALUE, partition=1)
-    kept, together = Kept(), Together()
+    kept, together = KeptConsumers(), Together()
     for _ in range(2):
         shares = [Share(topic.name, partition, 0, 40) for partition in range(3)]
         task = TaskReader(topic.settings, shares, kept, together)

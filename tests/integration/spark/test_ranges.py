@@ -15,7 +15,7 @@ from acker.errors import DataLoss, Disagreement
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from spout.streaming import consume
-from spout.streaming.consume import CHUNK_RECORDS, Kept, Place, RangeReader, Share, TaskReader, Together
+from spout.streaming.consume import CHUNK_RECORDS, KeptConsumers, Place, RangeReader, Share, TaskReader, Together
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually, settled
 
@@ -32,7 +32,7 @@ class Topic:
         self.lost = 0
         self.settings = {"bootstrap.servers": bootstrap}
         self.log = KafkaLog(self.settings)
-        self.kept = Kept()
+        self.kept = KeptConsumers()
         self.together = Together()
         admin = AdminClient({**self.settings, "log_level": 0})
         for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():

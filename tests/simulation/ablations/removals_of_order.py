@@ -38,10 +38,10 @@ def behind() -> Replaced:
 def pending() -> Replaced:
     """Plan a partition while roots of it are pending."""
 
-    def _under_way(self: OrderWatch, source: int, planned: Mapping[int, int]) -> str:
+    def _why_not_known(self: OrderWatch, source: int, planned: Mapping[int, int]) -> str:
         return ""
 
-    return [(OrderWatch, "_under_way", _under_way)]
+    return [(OrderWatch, "_why_not_known", _why_not_known)]
 
 
 def taken_over() -> Replaced:

@@ -117,21 +117,21 @@ def clock_stands_still() -> Replaced:
 
 def process_before() -> Replaced:
     """Think that the process before is gone at a restart, with nothing unanswered and nothing untold."""
-    fresh = Opening._begin
+    fresh = Opening._ask_for_owner
 
     def begin(self: Opening, now_ms: int) -> None:
         if self._journal.session:
             session = SessionName(self._journal.epoch, self._journal.session)
             self._session.process(SessionEvent.QUESTION_SENT)
             sources = self._continued_or_starting({})
-            self._take(SessionEvent.SESSION_RESUMED, session, sources, clock_ms=now_ms, now_ms=now_ms)
+            self._start_round(SessionEvent.SESSION_RESUMED, session, sources, clock_ms=now_ms, now_ms=now_ms)
         else:
             fresh(self, now_ms)
 
     return [
         (spout.group.tenure, "Sibling", lambda *_: None),
         (acker.ledger.sessions, "UNSENT_MS_MAX", 0),
-        (Opening, "_begin", begin),
+        (Opening, "_ask_for_owner", begin),
     ]
 
 

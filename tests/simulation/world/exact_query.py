@@ -114,7 +114,7 @@ class ExactQueryProcess(QueryProcess):
         self._to_publish = None
         for evaluation in running.results.values():
             evaluation.published_at = self.world.truth.at
-        self._planner.note_committed(running.end)
+        self._planner.restart_clock(running.end)
         self.after("publish")
 
 

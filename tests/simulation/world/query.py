@@ -203,7 +203,7 @@ class QueryProcess(Process):
             if self._running.outcome is not None and self._planner.is_ready:
                 named = not_acked(self._running.outcome)
                 if named is not None:
-                    self._planner.note_published(self._running.end, named)
+                    self._planner.record_publication(self._running.end, named)
             self._running = None
 
     def _advance(self, running: Running) -> None:

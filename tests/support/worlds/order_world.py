@@ -133,7 +133,7 @@ class OrderWorld(World):
         if end:
             named = None if outcome is None or not self.names_not_acked else not_acked(outcome)
             if named is not None:
-                self.spout.note_published(self.running, named)
+                self.spout.record_publication(self.running, named)
             self.done, self.running = self.running, None
             self.batches += 1
         return self.ran[before:]

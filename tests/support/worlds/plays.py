@@ -48,7 +48,7 @@ from spout.planning.journal import BEGINNING, Journal, batch_ranges
 from spout.planning.plan import BatchPlan
 from spout.planning_process.planner import Planner
 from spout.publishing.publish import BatchLane, Publisher, publication_of
-from spout.streaming.consume import Kept, RangeReader, Share
+from spout.streaming.consume import KeptConsumers, RangeReader, Share
 from spout.tuples.failures import Cause
 from tests.support.outcomes import outcome_from
 from tests.support.waiting import eventually
@@ -265,7 +265,7 @@ def _read(topics: Topics, ranges: Sequence[SourceRun]) -> None:
     for each in ranges:
         first = int(offset_of(each.start))
         share = Share(names[each.source], partition_of(each.source), first, first + each.end - each.start)
-        if not list(RangeReader(topics.kafka, share, Kept(0)).chunks()):
+        if not list(RangeReader(topics.kafka, share, KeptConsumers(0)).chunks()):
             raise AssertionError("nothing was read")
 
 

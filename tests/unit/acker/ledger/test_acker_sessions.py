@@ -449,7 +449,7 @@ def test_the_line_remembers_nobody_who_does_not_wait_in_it() -> None:
         line.append(item)
     assert [line.popleft() for _ in items] == items
     assert not line
-    assert line._alike == {}
+    assert line._waiting_by_kind == {}
     assert list(line.withdraw_takes(OWNER)) == []
 
 

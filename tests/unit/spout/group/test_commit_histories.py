@@ -147,7 +147,7 @@ def test_a_source_that_begins_again_may_be_committed_below_whatever_its_generati
     broker = Broker()
     committer = broker.committer()
     committer.commit({A: position_at(0, 7), B: position_at(0, 7)})
-    committer.begin_again(A)
+    committer.allow_lower_commit(A)
     assert committer.commit({A: position_at(0, 2), B: position_at(0, 2)})
     assert broker.take_sent()[1:] == [{A: 2}]
     assert not committer.commit({A: position_at(0, 1)})
@@ -223,7 +223,7 @@ def test_what_the_broker_has_forgotten_is_committed_again_and_nothing_else() -> 
     done = {A: position_at(0, 9), B: position_at(0, 8), C: position_at(0, 7)}
     committer.step(lambda: done, 0, idle=True)
     del broker.commits[PLACES[A]]
-    committer.begin_again(B)
+    committer.allow_lower_commit(B)
     del broker.commits[PLACES[B]]
     broker.put(C, 2, "by hand")
     verified(broker, committer, {}, 1_000)
@@ -308,7 +308,7 @@ def test_a_claim_replaces_what_no_spout_has_committed() -> None:
     broker.put(B, 4)
     broker.put(C, 3, "by hand")
     committer = broker.committer()
-    committer.claim({A: position_at(2, 1), B: position_at(2, 9)})
+    committer.replace_foreign_commits({A: position_at(2, 1), B: position_at(2, 9)})
     assert broker.take_sent() == [{A: 1}]
     assert committer.committed() == {A: 1, B: 4, C: 3}
     assert not committer.commit({A: position_at(2, 1)})

@@ -108,7 +108,7 @@ def test_what_a_former_topic_had_is_not_committed_again_for_its_successor() -> N
     world = World()
     committer = committer_of(world)
     committer.step(lambda: {A: position_at(0, 9)}, 0, idle=True)
-    committer.begin_again(A)
+    committer.allow_lower_commit(A)
     world.cluster.forget_commits("g")
     committer.step(lambda: {A: position_at(1, 0)}, COMMIT_AGAIN_MS, idle=True)
     committer.step(lambda: {A: position_at(1, 2)}, 2 * COMMIT_AGAIN_MS, idle=True)

@@ -23,14 +23,14 @@ def test_it_is_asked_for_its_clock_when_it_is_gone_for_certain(step_ms: int) -> 
     """D413: by a clock that is set ahead it was asked at once, and may have ticked on."""
     other, now_ms = sibling(), BEGAN_MS
     looks = 0
-    while not other.to_ask(now_ms):
+    while not other.start_question(now_ms):
         looks += 1
         now_ms += LOOK_MS + (step_ms if looks == 3 else 0)
     # the look across the jump counts for nothing, or for a second
     assert looks * LOOK_MS == pytest.approx(SIBLING_MS, abs=2 * LOOK_MS)
-    assert other.to_ask(now_ms) == [], "it is not asked again at once"
-    assert not [ms for ms in range(LOOK_MS, REPEAT_MS, LOOK_MS) if other.to_ask(now_ms + ms)]
-    assert other.to_ask(now_ms + REPEAT_MS) == [0, 1, 2]
+    assert other.start_question(now_ms) == [], "it is not asked again at once"
+    assert not [ms for ms in range(LOOK_MS, REPEAT_MS, LOOK_MS) if other.start_question(now_ms + ms)]
+    assert other.start_question(now_ms + REPEAT_MS) == [0, 1, 2]
 
 
 @STEPS

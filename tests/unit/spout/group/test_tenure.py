@@ -60,10 +60,10 @@ def set_of(runs: Iterable[tuple[int, int]]) -> set[int]:
     return {position for start, end in runs for position in range(start, end)}
 
 
-def settled_behind(tenure: Tenure, journal: Journal) -> dict[int, set[int]]:
+def settled_after(tenure: Tenure, journal: Journal) -> dict[int, set[int]]:
     """Return, by source, the settled positions that a journal does not have."""
     found: dict[int, set[int]] = {}
-    for source, *run in tenure.settled_behind(journal).runs():
+    for source, *run in tenure.settled_after(journal).runs():
         found.setdefault(source, set()).update(range(*run))
     return found
 
@@ -190,7 +190,7 @@ def test_a_restart_plans_again_what_is_pending_and_not_in_the_journal(
     behind = {
         source: used[source] - pending[source] - journalled[source] for source in used if source not in unread
     }
-    assert settled_behind(tenure, journal) == {
+    assert settled_after(tenure, journal) == {
         source: positions for source, positions in behind.items() if positions
     }
     again = {source: pending[source] - in_journal[source] for source in used}
@@ -217,7 +217,7 @@ def test_a_journal_of_another_generation_or_of_a_source_that_is_not_read_shows_n
     cursors = {A: SourceCursor(later, later + 5), B: SourceCursor(0, 5)}
     tenure = Tenure(NAME, SessionClock(0, 0), cursors, PARTITIONS)
     journal = journal_with({SOURCES[2]: SourceMark(0, 0), A: SourceMark(0, 3), B: SourceMark(0, 3)})
-    assert settled_behind(tenure, journal) == {B: {3, 4}}
+    assert settled_after(tenure, journal) == {B: {3, 4}}
 
 
 def test_verdicts_of_a_former_generation_take_nothing_from_the_present_one() -> None:
@@ -297,7 +297,7 @@ def sibling_at(clock: SessionClock) -> Sibling:
 def asked_on_the_way(sibling: Sibling, to_ms: int, from_ms: int = WALL_MS) -> list[int]:
     """Let time pass for a process that looks often; return the acker partitions that it wants to ask."""
     looks_ms = [*range(from_ms, to_ms, READING_MS_MAX // 2), to_ms]
-    return [partition for look_ms in looks_ms for partition in sibling.to_ask(look_ms)]
+    return [partition for look_ms in looks_ms for partition in sibling.start_question(look_ms)]
 
 
 @pytest.mark.parametrize(
@@ -330,17 +330,17 @@ def test_a_restart_asks_for_the_clock_when_the_process_before_is_gone_and_again_
     everybody = list(range(PARTITIONS))
     gone_ms = WALL_MS + SIBLING_MS
     assert asked_on_the_way(sibling, gone_ms - 1) == []
-    assert [sibling.to_ask(ms) for ms in (gone_ms, gone_ms, gone_ms + 1)] == [everybody, [], []]
+    assert [sibling.start_question(ms) for ms in (gone_ms, gone_ms, gone_ms + 1)] == [everybody, [], []]
     assert asked_on_the_way(sibling, gone_ms + REPEAT_MS - 1, gone_ms + 1) == []
     assert not sibling.read(1, taken())
-    assert sibling.to_ask(gone_ms + REPEAT_MS) == [0, 2]
-    assert sibling.to_ask(gone_ms + REPEAT_MS + 1) == []
+    assert sibling.start_question(gone_ms + REPEAT_MS) == [0, 2]
+    assert sibling.start_question(gone_ms + REPEAT_MS + 1) == []
 
 
 @pytest.mark.parametrize("set_to_ms", [WALL_MS - 3_600_000, WALL_MS + 3_600_000])
 def test_a_clock_that_is_set_neither_ends_the_process_before_nor_keeps_it(set_to_ms: int) -> None:
     sibling = sibling_at(SessionClock(0, WALL_MS))
-    assert sibling.to_ask(set_to_ms) == []
+    assert sibling.start_question(set_to_ms) == []
     assert asked_on_the_way(sibling, set_to_ms + SIBLING_MS - READING_MS_MAX - 1, set_to_ms) == []
     assert asked_on_the_way(sibling, set_to_ms + SIBLING_MS, set_to_ms + SIBLING_MS - READING_MS_MAX - 1)
 

@@ -268,7 +268,7 @@ def test_who_listens_in_the_driver_s_place_and_does_not_know_its_key_is_not_beli
             eventually(lambda: "does not know its key" in planner._why_not, 20)
             monkeypatch.setattr(driver_link, "CONNECT_MS_MAX", 1)
             with pytest.raises(Unreachable, match="does not know its key"):
-                planner.require()
+                planner.wait_for_state()
             assert not planner.is_inactive
         finally:
             planner.close()
@@ -286,7 +286,7 @@ def test_a_driver_that_answers_nothing_ends_the_query_in_time(
     eventually(lambda: "not said its greeting" in planner._why_not)
     monkeypatch.setattr(driver_link, "CONNECT_MS_MAX", 1)
     with pytest.raises(Unreachable, match=r"not said its greeting in time\); no batch is planned before"):
-        planner.require()
+        planner.wait_for_state()
     planner.close()
     listener.close()
     eventually(lambda: not threads())
@@ -340,7 +340,7 @@ def test_a_driver_of_another_version_ends_the_query_with_both_and_the_cure(tmp_p
     with pytest.raises(
         UsageError, match=rf"version 99 of the link.*version {LINK_VERSION}: install one version of Windhover"
     ):
-        planner.require()
+        planner.wait_for_state()
     answering.join(60)
     listener.close()
 
@@ -380,7 +380,7 @@ def test_a_folder_that_others_may_enter_is_refused_by_both_ends(tmp_path: Path, 
         planner = DriverLink(driver.address, Hello("stream", "p"), "g")
         planner.start()
         with pytest.raises(UsageError, match=f"mode {mode:04o}, and has to be user .* with 0700: remove it"):
-            planner.require()
+            planner.wait_for_state()
         with pytest.raises(UsageError, match=f"mode {mode:04o}"):
             ListeningSocket(os.fspath(tmp_path))
         tmp_path.chmod(0o700)
@@ -490,7 +490,7 @@ def test_who_takes_a_message_slowly_misses_none_of_what_is_said_meanwhile(
     monkeypatch.setattr(transport, "SEND_MS_MAX", 500)
     end = connect(os.fspath(driver.folder))
     transport.greet_driver(end, driver.address.key, to_frame(Hello("stream", "slow")))
-    eventually(lambda: driver.link._connected)
+    eventually(lambda: driver.link._process_by_connection)
     rows = [NotAcked(65_536, position, None, -1) for position in range(400_000)]
     heard: list[Message] = []
     is_over, is_deactivated, pause = threading.Event(), threading.Event(), threading.Event()
@@ -508,7 +508,7 @@ def test_who_takes_a_message_slowly_misses_none_of_what_is_said_meanwhile(
     end._socket.settimeout(60)
     taking = threading.Thread(target=take_slowly)
     publishing.start()
-    eventually(next(iter(driver.link._connected))._sending.locked)
+    eventually(next(iter(driver.link._process_by_connection))._sending.locked)
     taking.start()
     driver.link.deactivate()
     is_deactivated.set()
@@ -564,10 +564,10 @@ def test_a_frame_that_is_refused_ends_the_connection_for_each_thread_that_takes(
 
         two.sendall(frame_of(b"bent") + frame_of(b"next"))
         with pytest.raises(ValueError, match="no message"):
-            connection.take(refuse)
+            connection.handle_arrived(refuse)
         for _ in range(2):
             with pytest.raises(EOFError):
-                connection.take(handled.append)
+                connection.handle_arrived(handled.append)
         assert handled == []
         assert read_to_end(two) == b""
 
@@ -666,7 +666,7 @@ def test_a_driver_that_is_killed_is_seen_at_once_even_while_a_child_of_it_lives(
         key = bytes.fromhex(process.stdout.readline())
         planner = DriverLink(DriverAddress(os.fspath(tmp_path), key), Hello("stream", "p"), "g")
         planner.start()
-        planner.require()
+        planner.wait_for_state()
         process.stdin.write("\n")
         process.stdin.flush()
         child = int(process.stdout.readline())
@@ -699,8 +699,8 @@ from spout.link.driver_link import DriverLink
 from spout.link.messages import Hello
 planner = DriverLink(DriverAddress(sys.argv[1], bytes.fromhex(sys.argv[2])), Hello("stream", "killed"), "g")
 planner.start()
-planner.require()
-planner.put_again("s", ())
+planner.wait_for_state()
+planner.tell_runs_again("s", ())
 print("linked", flush=True)
 threading.Event().wait(120)
 """
@@ -747,7 +747,7 @@ def test_a_connection_that_another_thread_ends_wakes_who_waits_for_it(tmp_path: 
         waiting.join(30)
         assert not waiting.is_alive()
         with pytest.raises(EOFError):
-            connection.take(lambda _: None)
+            connection.handle_arrived(lambda _: None)
         with pytest.raises(TimeoutError):
             Connection(two).next_greeting(time.monotonic())
         with pytest.raises((OSError, EOFError)):

@@ -90,8 +90,8 @@ def test_what_the_driver_did_is_known_also_where_the_connection_has_ended_meanwh
     planner = driver.planner()
     for number in range(20):
         (driver.link.activate if number % 2 else driver.link.deactivate)()
-        eventually(lambda: driver.link._connected)
-        for connection in tuple(driver.link._connected):
+        eventually(lambda: driver.link._process_by_connection)
+        for connection in tuple(driver.link._process_by_connection):
             connection.end()
         ranges = (SourceRun(SOURCE, number, number + 1),)
         (driver.link.deactivate if number % 2 else driver.link.activate)()
@@ -109,7 +109,7 @@ def test_who_connects_hears_what_holds_when_it_knows_all_batches(
     send = Connection.send
 
     def change_and_send(connection: Connection, make_frame: Callable[[], bytes]) -> None:
-        if driver.link._connected and not driver.link.is_inactive:
+        if driver.link._process_by_connection and not driver.link.is_inactive:
             driver.link.deactivate()
         send(connection, make_frame)
 
@@ -119,7 +119,7 @@ def test_who_connects_hears_what_holds_when_it_knows_all_batches(
     heard: list[Message] = []
     while not any(isinstance(message, DriverState) for message in heard):
         assert end.wait(20_000)
-        end.take(lambda frame: heard.append(from_frame(frame)))
+        end.handle_arrived(lambda frame: heard.append(from_frame(frame)))
     end.close()
     assert [type(message) for message in heard] == [BatchPublished, DriverState]
     assert heard[-1] == DriverState(is_inactive=True, pauses=1)
@@ -131,16 +131,16 @@ def test_a_message_that_cannot_be_taken_ends_the_connection_and_all_is_said_agai
 ) -> None:
     """D305: nothing is passed over, and nobody listens to nothing for ever."""
     is_to_refuse, is_refused = threading.Event(), threading.Event()
-    hear = DriverLink.hear
+    handle_frame = DriverLink.handle_frame
 
     def refuse_once(link: DriverLink, frame: bytes) -> None:
         if is_to_refuse.is_set() and not is_refused.is_set():
             is_refused.set()
             raise error
-        hear(link, frame)
+        handle_frame(link, frame)
 
     # before it connects: its thread may still take the first message with the method that was there then
-    monkeypatch.setattr(DriverLink, "hear", refuse_once)
+    monkeypatch.setattr(DriverLink, "handle_frame", refuse_once)
     planner = driver.planner()
     is_to_refuse.set()
     driver.link.deactivate()
@@ -272,7 +272,7 @@ def test_each_stream_has_messages_of_its_own(driver: LinkedDriver) -> None:
         planner.catch_up()
     assert [planner.is_inactive for planner in planners] == [False, True]
     assert [planner.published("s", FIRST) is not None for planner in planners] == [True, False]
-    planners[0].put_again("s", FIRST)
+    planners[0].tell_runs_again("s", FIRST)
     assert not other.runs_again(batch_plan("s", FIRST))
 
 
@@ -281,12 +281,12 @@ def test_a_batch_stays_one_that_runs_again_whichever_process_comes_and_goes(driv
     plan, link = batch_plan("s", FIRST), driver.link
     first = driver.planner("first")
     assert not link.runs_again(plan)
-    first.put_again("s", FIRST)
+    first.tell_runs_again("s", FIRST)
     assert link.runs_again(plan)
     assert not link.runs_again(batch_plan("s", SECOND))
     assert link.mark.exists()
     second = driver.planner("second")
-    second.drop_again()  # it plans, or is refused as the second start of a query
+    second.tell_plans()  # it plans, or is refused as the second start of a query
     assert link.runs_again(plan)
     assert link.mark.exists(), "tasks of the first one look at it still"
     second.close()
@@ -294,7 +294,7 @@ def test_a_batch_stays_one_that_runs_again_whichever_process_comes_and_goes(driv
     assert link.runs_again(plan), "its sink has not asked yet"
     third = driver.planner("third")
     assert link.mark.exists()
-    third.drop_again()
+    third.tell_plans()
     assert not link.mark.exists(), "nobody who lives runs a batch again"
 
 
@@ -302,14 +302,14 @@ def test_a_mark_that_a_cleaner_has_removed_is_there_again(driver: LinkedDriver, 
     planner = driver.planner()
     planner.keep_mark()
     assert not driver.link.mark.exists(), "nothing runs again"
-    planner.put_again("s", FIRST)
+    planner.tell_runs_again("s", FIRST)
     clean(folder)
     planner.keep_mark()
     assert not folder.exists(), "the driver makes it, and removes it at its end"
     folder.mkdir(mode=0o700)
     planner.keep_mark()
     assert driver.link.mark.exists()
-    planner.drop_again()
+    planner.tell_plans()
     planner.keep_mark()
     assert not driver.link.mark.exists()
 
@@ -319,7 +319,7 @@ def test_a_mark_is_not_there_again_behind_the_batch(
 ) -> None:
     """The planner's thread keeps it while Spark's callback removes it; the next batch would be isolated."""
     planner = driver.planner()
-    planner.put_again("s", FIRST)
+    planner.tell_runs_again("s", FIRST)
     touch, touches, goes_on = Path.touch, threading.Event(), threading.Event()
 
     def touch_late(path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_mark_is_not_there_again_behind_the_batch(
 
     monkeypatch.setattr(Path, "touch", touch_late)
     keeping = threading.Thread(target=planner.keep_mark)
-    dropping = threading.Thread(target=planner.drop_again)
+    dropping = threading.Thread(target=planner.tell_plans)
     keeping.start()
     assert touches.wait(30)
     dropping.start()
@@ -351,9 +351,9 @@ def test_a_mark_that_can_neither_be_written_nor_removed_is_named_once_and_ends_n
     monkeypatch.setattr(Path, "touch", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)
     planner = driver.planner()
-    planner.put_again("s", FIRST)
-    planner.drop_again()
-    planner.drop_again()
+    planner.tell_runs_again("s", FIRST)
+    planner.tell_plans()
+    planner.tell_plans()
     assert [message for message in caplog.messages if "not yours" in message] == [
         "the mark of a batch that is run again cannot be written or removed: not yours"
     ]
@@ -385,7 +385,7 @@ def test_a_cleaner_ends_no_connection_and_changes_nothing(driver: LinkedDriver, 
     planner.catch_up()
     assert planner.is_inactive
     assert planner.published("s", FIRST) is not None
-    planner.put_again("s", FIRST)
+    planner.tell_runs_again("s", FIRST)
     assert link.runs_again(batch_plan("s", FIRST))
     assert not folder.exists()
 
@@ -423,7 +423,7 @@ def test_the_end_of_one_process_is_seen_at_once_by_the_other_and_changes_nothing
     """D305: the driver forgets a planning process that has gone; the planning process keeps what was said."""
     caplog.set_level("DEBUG", "windhover.spout")
     planner = driver.planner("first")
-    planner.put_again("s", FIRST)
+    planner.tell_runs_again("s", FIRST)
     other = driver.planner("second")
     eventually(lambda: not tells_alone(other))
     planner.close()
@@ -468,7 +468,7 @@ def test_a_planning_process_that_asks_for_an_epoch_gets_that_of_the_store(driver
     assert driver.link.epoch_questions() == []
     assert (other.granted_epoch, other.not_granted) == (0, "")
 
-    for connection in tuple(driver.link._connected):
+    for connection in tuple(driver.link._process_by_connection):
         connection.end()
     eventually(lambda: planner.is_connected)
     planner.catch_up()

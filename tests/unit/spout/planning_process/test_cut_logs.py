@@ -233,7 +233,7 @@ def test_an_ordered_input_stops_whatever_is_to_be_skipped() -> None:
         world.run(500)
         end = batch(planner, BEGINNING, world)
     world.publish(BEGINNING, end)
-    planner.note_published(end, ())
+    planner.record_publication(end, ())
     world.run(1_000)
     cut_and_grow(world)
     with pytest.raises(Disagreement, match="the log was cut") as stopped:

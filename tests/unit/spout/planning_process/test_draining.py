@@ -214,5 +214,5 @@ def test_a_query_that_finds_nothing_to_plan_says_each_minute_for_which_verdicts_
     world.acker = None
     for _ in range(150):
         world.run(1_000)
-        planner.note_nothing_to_plan(world.now_ms)
+        planner.report_verdict_wait(world.now_ms)
     assert [line["waited_s"] for line in world.said("waits_for_verdicts")] == [60, 120]

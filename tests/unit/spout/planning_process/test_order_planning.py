@@ -232,7 +232,7 @@ def test_what_a_process_before_has_initialised_waits_through_a_restart_with_its_
     first, world.running = world.running, None
     assert first is not None
     world.publish(world.done, first, skip=(0,), of=waits)
-    world.spout.note_published(first, (NotAcked(waits, 0, line_of_key(A), 0),))
+    world.spout.record_publication(first, (NotAcked(waits, 0, line_of_key(A), 0),))
     world.done = first
     for partition in (0, 1):
         world.produce(2, partition=partition, keys=(A, B))
@@ -441,7 +441,7 @@ def test_a_batch_that_another_process_may_have_initialised_earlier_is_waited_for
     assert world.running is not None
     before, world.spout = world.spout, world.ready(journal_of(world.running.to_json()))
     world.execute()
-    before.note_published(world.done, ())
+    before.record_publication(world.done, ())
     world.run(200)
     world.produce(2, keys=(A,))
     assert before.plan(world.done, None, world.now_ms) != world.done

@@ -56,11 +56,11 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_a_batch_is_owed_until_its_sink_has_published_it(world: World) -> None:
     first, second = batch(0, 10), batch(10, 20)
-    world.watch.planned(first)
+    world.watch.expect(first)
     assert world.is_owed(first)
     world.publish(first)
     assert not world.is_owed(first)
-    world.watch.planned(second)
+    world.watch.expect(second)
     assert world.is_owed(second), "what the sink published before is not this batch"
     world.publish(second)
     assert not world.is_owed(second)
@@ -69,7 +69,7 @@ def test_a_batch_is_owed_until_its_sink_has_published_it(world: World) -> None:
 
 def test_a_batch_that_spark_has_not_run_yet_is_not_owed(world: World) -> None:
     """Spark asks again from where it stood: it did not journal what was planned."""
-    world.watch.planned(batch(10, 20))
+    world.watch.expect(batch(10, 20))
     assert not world.is_owed(batch(0, 10))
     assert not world.is_owed(BEGINNING)
 
@@ -80,7 +80,7 @@ def test_nothing_is_owed_of_batches_without_positions_or_tracking_or_of_an_earli
     """The batch that a restart runs again was planned by another process."""
     assert not world.is_owed(batch(0, 10))
     for none in (batch(10, 10), batch(0, 10, session="")):
-        world.watch.planned(none)
+        world.watch.expect(none)
         assert not world.is_owed(none)
     world.publish(batch(10, 10))  # nothing was read, so nothing is said of it
     world.planner.catch_up()
@@ -88,7 +88,7 @@ def test_nothing_is_owed_of_batches_without_positions_or_tracking_or_of_an_earli
 
 
 def test_another_session_on_the_same_stream_pays_for_itself_only(world: World) -> None:
-    world.watch.planned(batch(0, 10, session="ours"))
+    world.watch.expect(batch(0, 10, session="ours"))
     world.publish(batch(0, 10, session="theirs"))
     assert world.is_owed(batch(0, 10, session="ours"))
 

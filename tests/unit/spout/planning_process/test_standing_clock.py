@@ -25,7 +25,7 @@ def test_no_root_of_a_batch_that_is_not_published_times_out() -> None:
     assert planner.status(world.now_ms).timed_out == 0
 
     world.publish(BEGINNING, end, skip=[1])
-    planner.note_committed(end)
+    planner.restart_clock(end)
     world.run(TIMEOUT_MS - 500)
     assert (planner.status(world.now_ms).acked, planner.status(world.now_ms).timed_out) == (2, 0)
     world.run(2_000)
@@ -47,7 +47,7 @@ def test_where_there_was_nothing_to_plan_the_clock_goes_on() -> None:
     planner = world.ready(grant_epoch=granted)
     end = batch(planner, BEGINNING, world)
     world.publish(BEGINNING, end, skip=[0])
-    planner.note_committed(end)
+    planner.restart_clock(end)
     for _ in range(13):
         assert batch(planner, end, world) is end
         world.run(500)
@@ -60,10 +60,10 @@ def test_the_publication_of_another_batch_lets_no_clock_go_on() -> None:
     planner = world.ready(grant_epoch=granted)
     first = batch(planner, BEGINNING, world)
     world.publish(BEGINNING, first)
-    planner.note_committed(first)
+    planner.restart_clock(first)
     world.produce(2)
     batch(planner, first, world)
-    planner.note_committed(first)
+    planner.restart_clock(first)
     world.run(2 * TIMEOUT_MS)
     assert planner.status(world.now_ms).timed_out == 0
 
@@ -75,7 +75,7 @@ def test_the_clock_stands_behind_an_init_of_which_nobody_knows_whether_it_is_dur
     planner = world.ready(faults=flushes, grant_epoch=granted)
     first = batch(planner, BEGINNING, world)
     world.publish(BEGINNING, first, skip=[0])
-    planner.note_committed(first)
+    planner.restart_clock(first)
     world.produce(2)
     world.run(500)
     flushes.left = 0
@@ -108,7 +108,7 @@ def test_a_batch_without_records_leaves_the_clock_as_it_is() -> None:
     planner = world.ready(grant_epoch=granted)
     first = batch(planner, BEGINNING, world)
     world.publish(BEGINNING, first, skip=[0])
-    planner.note_committed(first)
+    planner.restart_clock(first)
     world.kill(planner)
     second = world.ready(first, grant_epoch=granted)
     empty = batch(second, first, world)
@@ -117,7 +117,7 @@ def test_a_batch_without_records_leaves_the_clock_as_it_is() -> None:
     world.produce(2)
     end = batch(second, empty, world)
     world.publish(empty, end, skip=[3])
-    second.note_committed(end)
+    second.restart_clock(end)
     assert batch(second, end, world) is end
     world.run(TIMEOUT_MS + 2_000)
     assert second.status(world.now_ms).timed_out == 1
@@ -136,6 +136,6 @@ def test_a_batch_that_does_not_end_is_named_each_minute() -> None:
     assert planner.unpublished == end
 
     world.publish(BEGINNING, end)
-    planner.note_committed(end)
+    planner.restart_clock(end)
     world.run(70_000)
     assert world.told.count("batch_is_under_way") == 2

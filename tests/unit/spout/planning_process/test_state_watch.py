@@ -77,7 +77,7 @@ def test_a_batch_that_runs_for_longer_than_the_timeout_keeps_its_roots_where_the
     assert all(count == 10 for count in resets(world))
     assert len(resets(world)) in (range(1, 3 * RESETS_A_TIMEOUT + 1) if wakes else range(1))
     outcome = world.publish_held(BEGINNING, end, held=(2, 5), left_open=(7,))
-    planner.note_held(held_runs(outcome))
+    planner.record_held_roots(held_runs(outcome))
     before = len(resets(world))
     world.run(TIMEOUT_MS + LATE_MS + 500)
     assert len(resets(world)) == before, "it is published"
@@ -103,7 +103,7 @@ def test_a_batch_that_is_run_again_keeps_its_roots_from_the_first_tick_on() -> N
     world.planners.remove(planner)
     for _ in range((TIMEOUT_MS - 300) // 100):  # its clock goes on, and it resets nothing
         world.cluster.now_ms += 100
-        planner._require().state.under_way = None
+        planner._require_owned().state.under_way = None
         planner.step(planner.poll(0), world.now_ms)
         world.acker.step(world.now_ms)
     again = world.make(wakes=True)
@@ -112,7 +112,7 @@ def test_a_batch_that_is_run_again_keeps_its_roots_from_the_first_tick_on() -> N
     assert world.lost("TIMED_OUT") == 0
     assert again.under_way == end
     world.publish_held(BEGINNING, end, held=(3,))
-    again.note_held([SourceRun(A, 3, 4)])
+    again.record_held_roots([SourceRun(A, 3, 4)])
     world.run(3_000)
     assert world.lost("TIMED_OUT") == 0
     assert again.status(world.now_ms).pending == 1
@@ -148,7 +148,7 @@ def test_a_view_tells_what_the_state_holds_from_what_is_left_open(is_carried: bo
 
 def published(planner: Planner, outcome: BatchOutcome) -> None:
     """Let the planner know what the driver says."""
-    planner.note_held(held_runs(outcome))
+    planner.record_held_roots(held_runs(outcome))
 
 
 def test_a_query_that_ends_when_all_is_done_does_not_wait_for_what_the_state_holds() -> None:
@@ -172,7 +172,7 @@ def test_a_query_that_ends_when_all_is_done_does_not_wait_for_what_the_state_hol
     copies = batch(planner, end, world)
     assert copies != end
     world.publish(end, copies, absent=[SourceRun(source_of(1, 0, replay=True), 1, 2)])
-    planner.note_held(())
+    planner.record_held_roots(())
     world.run(1_000)
     assert planner.is_drained()
 
@@ -204,7 +204,7 @@ def test_of_a_batch_that_holds_too_many_pieces_all_counts_as_held() -> None:
     planner = world.ready(stops_at_ends=True, wakes=True)
     end = batch(planner, BEGINNING, world)
     world.publish_held(BEGINNING, end, held=(2,))
-    planner.note_held(None)
+    planner.record_held_roots(None)
     assert planner.is_drained()
 
 
@@ -214,13 +214,13 @@ def test_what_has_got_its_verdict_is_forgotten_once_it_is_most_of_what_was_held(
     planner = world.ready(wakes=True)
     start, end = BEGINNING, batch(planner, BEGINNING, world)
     runs = [SourceRun(A, at, at + 1) for at in range(0, 4 * RUNS_MIN, 2)]
-    planner.note_held(runs)
+    planner.record_held_roots(runs)
     world.publish(start, end)
     world.run(500)
     world.produce(1)
     start, end = end, batch(planner, end, world)
-    planner.note_held([SourceRun(A, 4 * RUNS_MIN, 4 * RUNS_MIN + 1)])
-    state = planner._require().state
+    planner.record_held_roots([SourceRun(A, 4 * RUNS_MIN, 4 * RUNS_MIN + 1)])
+    state = planner._require_owned().state
     assert state is not None
     assert state.holds_all()
     assert runs_listed(state) == 1

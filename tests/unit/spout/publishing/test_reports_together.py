@@ -37,7 +37,7 @@ from spout.publishing.report_accumulator import (
     TaskName,
     TracebackLog,
     Value,
-    add,
+    add_report,
     is_local,
     task_name,
 )
@@ -392,7 +392,7 @@ def test_a_task_adds_its_report_and_an_executor_logs_what_was_raised(
     )
     with caplog.at_level(logging.WARNING, "windhover.spout"):
         for report in (task_report("split"), task_report("split", raised=(raised,)), None):
-            add(accumulator, "stream", report)
+            add_report(accumulator, "stream", report)
     assert ("Traceback of this" in caplog.text) is has_executors
     rows = [row for each in added for tasks in each.values() for row in tasks.values()]
     assert [stream for stream, _ in rows] == ["stream"] * 3

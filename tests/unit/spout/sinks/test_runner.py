@@ -81,7 +81,7 @@ def test_who_drains_reads_that_nothing_is_pending_when_it_is_committed(
     if inactive:
         driver.link.deactivate()
     runner = Runner(options_of(driver, status_path=str(path)), planner)
-    runner._driver.require()
+    runner._driver.wait_for_state()
     runner._write_status(1_000)
     found = read_status(path)
     assert found is not None
@@ -163,7 +163,7 @@ class Idle:
         self.looks += 1
         return start
 
-    def note_nothing_to_plan(self, now_ms: int) -> None:
+    def report_verdict_wait(self, now_ms: int) -> None:
         """Note nothing."""
 
     def wait_for_records(self, wait_ms: int) -> bool:
@@ -245,7 +245,7 @@ class Opens:
     is_idle = is_reading = False
     under_way = unpublished = None
 
-    def note_nothing_to_plan(self, now_ms: int) -> None:
+    def report_verdict_wait(self, now_ms: int) -> None:
         """Note nothing."""
 
     def __init__(self, driver: PlannerLink) -> None:
@@ -373,7 +373,7 @@ def test_a_wait_for_the_driver_s_publication_is_said_each_minute(
     driver.link.set_follower("")
     runner = Runner(options_of(driver), planner, clock_s=Passing())
     end = replace(BEGINNING, session="s", ranges=(SourceRun(1, 0, 10),))
-    runner._sink.planned(end)
+    runner._sink.expect(end)
     planning = threading.Thread(target=runner.plan, args=(end, None))
     planning.start()
     eventually(lambda: "waits_for_publication group=g waited_s=120" in caplog.text, 60)
@@ -405,7 +405,7 @@ class Exact(Stepped):
         if not self.epochs:
             self.epochs.append(self.grant_epoch(5))
 
-    def note_committed(self, end: Journal) -> None:
+    def restart_clock(self, end: Journal) -> None:
         """Let the clock go on."""
         assert end == self.end
         self.unpublished = None
@@ -419,7 +419,7 @@ def test_a_process_whose_stream_has_a_store_takes_the_group_with_the_epoch_that_
     found = Exact()
     planner: Any = found
     runner = Runner(options_of(driver), planner)
-    runner._driver.require()
+    runner._driver.wait_for_state()
     runner.begin(BEGINNING)
     eventually(driver.link.epoch_questions)
     assert found.epochs == []
@@ -435,7 +435,7 @@ def test_a_process_of_another_stream_asks_nobody(driver: LinkedDriver) -> None:
     found = Exact()
     planner: Any = found
     runner = Runner(options_of(driver), planner)
-    runner._driver.require()
+    runner._driver.wait_for_state()
     runner.begin(BEGINNING)
     assert found.grant_epoch is None
     assert driver.link.epoch_questions() == []
@@ -463,7 +463,7 @@ def test_a_process_ends_by_name_where_the_store_cannot_be_opened(
     found = Exact()
     planner: Any = found
     runner = Runner(options_of(driver), planner, clock_s=clock)
-    runner._driver.require()
+    runner._driver.wait_for_state()
     runner.begin(BEGINNING)
     if answers:
         eventually(driver.link.epoch_questions)
@@ -477,7 +477,7 @@ def test_a_process_that_is_stopped_waits_for_no_store(driver: LinkedDriver) -> N
     driver.link.expect_store(refuse)
     planner: Any = Exact()
     runner = Runner(options_of(driver), planner)
-    runner._driver.require()
+    runner._driver.wait_for_state()
     runner.begin(BEGINNING)
     eventually(driver.link.epoch_questions)
     runner.stop()

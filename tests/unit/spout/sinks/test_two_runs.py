@@ -84,7 +84,7 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
     monkeypatch.setattr(foreach_batch, "Application", SimpleNamespace(of=lambda _session: application))
     monkeypatch.setattr(foreach_batch, "running", made.running)
     monkeypatch.setattr(foreach_batch, "refuse_query", lambda _plan: None)
-    monkeypatch.setattr(foreach_batch, "name_unfit_rules_of", lambda _plan, _application: None)
+    monkeypatch.setattr(foreach_batch, "log_unfit_rules_of", lambda _plan, _application: None)
     monkeypatch.setattr(foreach_batch, "is_wide", lambda plan: plan.may_shuffle)
     monkeypatch.setattr(foreach_batch, "watermark_holds", lambda plan: plan.holds)
     monkeypatch.setattr(foreach_batch, "jobs_of", lambda _context, _run: ())

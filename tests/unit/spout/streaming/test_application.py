@@ -107,7 +107,7 @@ def test_threads_that_read_the_first_streams_at_once_start_one_keeper(
     monkeypatch.setattr(
         application_module, "Keeper", lambda *_: SimpleNamespace(run=runs.append, step=lambda: None)
     )
-    all_at_once(lambda _: known._keep())
+    all_at_once(lambda _: known._start_keeper())
     assert len(runs) == 1
 
 

@@ -67,7 +67,7 @@ def read(
     """Let a task read a share; return the offsets that it handed out, and its report."""
     reports: list[TaskReport | None] = []
     monkeypatch.setattr(read_task, "TaskReader", Log)
-    monkeypatch.setattr(read_task, "add", lambda _ledger, _stream, report: reports.append(report))
+    monkeypatch.setattr(read_task, "add_report", lambda _ledger, _stream, report: reports.append(report))
     run = SourceRun(source, position_at(0, 0), position_at(0, RECORDS))
     plan = BatchPlan("g", "s", 1, 2, 7, 30_000, True, (run,))
     task = ReadTask(plan, (run,), {source: "lines"}, order or {})

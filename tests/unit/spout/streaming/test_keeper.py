@@ -229,12 +229,12 @@ def test_a_later_query_that_ends_by_a_slow_worker_is_named(
     kept = KeptStream(PlannerLink(Path(folder.name), "stream", "g"), shown)
     kept_streams = Keeper(folder, lambda: [kept, kept], Jobs())
     session.queries.active = [_SlowQuery()]
-    kept_streams.name_slow_starts()
+    kept_streams.log_slow_starts()
     session.queries.active = []
-    kept_streams.name_slow_starts()
+    kept_streams.log_slow_starts()
     assert [line.partition(":")[0] for line in caplog.messages] == ["worker_too_slow"]
     session.is_gone = True
-    kept_streams.name_slow_starts()  # it ends no thread
+    kept_streams.log_slow_starts()  # it ends no thread
 
 
 def test_the_store_is_opened_once_for_a_process_that_asks_whether_it_may_take_the_group(world: World) -> None:

@@ -38,7 +38,7 @@ from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import TaskReport
 from spout.publishing.root_marks import RootMark
 from spout.streaming import consume, read_task
-from spout.streaming.consume import Early, Kept, RangeReader, Share, TaskReader, Together
+from spout.streaming.consume import FirstRecords, KeptConsumers, RangeReader, Share, TaskReader, Together
 from spout.streaming.map_task import Received
 from spout.streaming.options import SealedStage, SourceOptions, batch_tasks
 from spout.topology.chain import Chain, Step
@@ -131,7 +131,7 @@ class Replica:
 def values_of(monkeypatch: pytest.MonkeyPatch, replica: Replica, end: int) -> list[bytes | None]:
     """Read a range from offset 0 on."""
     monkeypatch.setattr(consume, "Consumer", lambda _settings: replica)
-    reader = RangeReader({"bootstrap.servers": "kafka"}, Share("lines", 0, 0, end), Kept(0))
+    reader = RangeReader({"bootstrap.servers": "kafka"}, Share("lines", 0, 0, end), KeptConsumers(0))
     return [message.value() for chunk in reader.chunks() for message in chunk]
 
 
@@ -166,7 +166,7 @@ def test_a_chunk_of_large_records_has_few_of_them(monkeypatch: pytest.MonkeyPatc
     share = Share("lines", 0, 0, 8)
     early = Together().read({"bootstrap.servers": "kafka"}, [share])[share]
     assert (len(early.records), early.next) == (3, 3)
-    reader = RangeReader({"bootstrap.servers": "kafka"}, share, Kept(0), early)
+    reader = RangeReader({"bootstrap.servers": "kafka"}, share, KeptConsumers(0), early)
     chunks = [[message.offset() for message in chunk] for chunk in reader.chunks()]
     assert chunks == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
@@ -195,8 +195,8 @@ def test_a_consumer_that_was_closed_is_not_used_again_though_no_other_could_be_m
 
 def test_what_was_read_together_comes_in_chunks_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consume, "CHUNK_RECORDS", 2)
-    early = Early([at(offset) for offset in range(5)], 5)
-    reader = RangeReader({"bootstrap.servers": "kafka"}, Share("lines", 0, 0, 5), Kept(0), early)
+    early = FirstRecords([at(offset) for offset in range(5)], 5)
+    reader = RangeReader({"bootstrap.servers": "kafka"}, Share("lines", 0, 0, 5), KeptConsumers(0), early)
     assert [[message.offset() for message in chunk] for chunk in reader.chunks()] == [[0, 1], [2, 3], [4]]
 
 
@@ -243,10 +243,10 @@ class Noted(Together):
         super().__init__()
         self.groups: list[list[int]] = []
 
-    def read(self, _settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, Early]:
+    def read(self, _settings: Mapping[str, str], shares: Sequence[Share]) -> dict[Share, FirstRecords]:
         """Note the partitions; all of them end at once."""
         self.groups.append([share.partition for share in shares])
-        return {share: Early([], share.end) for share in shares}
+        return {share: FirstRecords([], share.end) for share in shares}
 
 
 def test_small_ranges_are_read_together_and_large_ones_one_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_small_ranges_are_read_together_and_large_ones_one_ahead(monkeypatch: py
     opened = openings(monkeypatch)
     together, sizes = Noted(), (3, 3, 3, 9, 9, 2)
     shares = [Share("lines", number, 0, size) for number, size in enumerate(sizes)]
-    reader = TaskReader({"bootstrap.servers": "kafka"}, shares, Kept(0), together)
+    reader = TaskReader({"bootstrap.servers": "kafka"}, shares, KeptConsumers(0), together)
     open_at: list[list[int]] = []
     for share in shares:
         chunks = reader.chunks(share)
@@ -273,7 +273,7 @@ def test_small_ranges_are_read_together_and_large_ones_one_ahead(monkeypatch: py
 def test_a_task_that_ends_early_closes_what_it_fetched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = openings(monkeypatch)
     shares = [Share("lines", number, 0, consume.TOGETHER_RECORDS) for number in range(3)]
-    reader = TaskReader({"bootstrap.servers": "kafka"}, shares, Kept(0), Noted())
+    reader = TaskReader({"bootstrap.servers": "kafka"}, shares, KeptConsumers(0), Noted())
     assert next(iter(reader.chunks(shares[0])))
     assert [each.partition for each in opened] == [0, 1]
     assert not opened[1].is_closed
@@ -450,7 +450,9 @@ def read(
     found = Read()
     monkeypatch.setattr(read_task, "TaskReader", Log)
     monkeypatch.setattr(Log, "values", list(values))
-    monkeypatch.setattr(read_task, "add", lambda _ledger, _stream, report: found.reports.append(report))
+    monkeypatch.setattr(
+        read_task, "add_report", lambda _ledger, _stream, report: found.reports.append(report)
+    )
     every = sources or (source,)
     runs = tuple(SourceRun(number, position_at(0, 0), position_at(0, len(values))) for number in every)
     plan = BatchPlan("g", "s", 1, 2, 7, 30_000, True, runs)

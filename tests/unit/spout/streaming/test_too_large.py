@@ -9,7 +9,7 @@ from confluent_kafka import Message
 
 from acker.kafka import reader
 from spout.streaming import consume
-from spout.streaming.consume import Kept, Share, TaskReader, Together
+from spout.streaming.consume import KeptConsumers, Share, TaskReader, Together
 
 LARGE_BYTES = 1_000
 CHUNK = 6
@@ -37,7 +37,7 @@ class LogOf:
 class NothingTogether(Together):
     """Leaves all to `RangeReader`."""
 
-    def read(self, *_arguments: object) -> dict[Share, consume.Early]:
+    def read(self, *_arguments: object) -> dict[Share, consume.FirstRecords]:
         return {}
 
 
@@ -51,7 +51,7 @@ def test_all_but_records_that_are_too_large_are_handed_out(
     monkeypatch.setattr(reader, "VALUE_BYTES_MAX", LARGE_BYTES)
     monkeypatch.setattr(consume, "RangeReader", LogOf)
     share = Share("lines", 0, 0, 9)
-    task = TaskReader({"bootstrap.servers": "kafka"}, [share], Kept(0), NothingTogether())
+    task = TaskReader({"bootstrap.servers": "kafka"}, [share], KeptConsumers(0), NothingTogether())
     seen: list[int] = []
     for chunk in task.chunks(share):
         offsets = [message.offset() or 0 for message in chunk]

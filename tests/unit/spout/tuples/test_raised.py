@@ -30,7 +30,7 @@ from spout.isolation.task_runs import no_garbage_collection
 from spout.publishing.blob import decode, encode
 from spout.publishing.fold import TaskReport, merged
 from spout.publishing.publish import BatchLane, merge_causes
-from spout.publishing.report_accumulator import BatchReports, LedgerParam, TracebackLog, add, is_local
+from spout.publishing.report_accumulator import BatchReports, LedgerParam, TracebackLog, add_report, is_local
 from spout.runtime.logs import RECURRING_EVERY_S
 from spout.sinks.batch_end import BatchEnd
 from spout.streaming.application import Stream
@@ -434,7 +434,9 @@ def test_an_executor_logs_what_its_task_raised_unless_its_log_is_the_drivers(
         accumulator = Accumulator(has_executors=has_executors)
         assert pickle.loads(pickle.dumps(accumulator.accum_param)).has_executors is has_executors
         for _ in range(2):  # task after task
-            add(cast("Any", accumulator), "stream", task_report("it", raised=(raised("of an executor"),)))
+            add_report(
+                cast("Any", accumulator), "stream", task_report("it", raised=(raised("of an executor"),))
+            )
         assert accumulator.added == 2
         assert [record.getMessage().count("Traceback: a") for record in caplog.records] == [1] * has_executors
 

@@ -4,10 +4,10 @@
 
     WindhoverError
     ├── UsageError               exit 2: the call itself is wrong; correct it
-    │   ├── QueryRefused         a query on a picture is wrong, takes too long, or would do more than read
+    │   ├── QueryRefused         a query is wrong, takes too long, or would do more than read
     │   ├── NoPicture            a file is no picture, or cannot be read
     │   └── NewerPicture         a newer Windhover made the picture; ask it with that one
-    ├── NoRoom                   exit 1: a file cannot be written whole; make room, or name another place
+    ├── NoRoom                   exit 1: a file cannot be written; make room, or name another place
     ├── Unreachable              exit 3: Kafka, or a part of Windhover, does not answer; start it, or wait
     │   └── PartitionStands      some partitions do not go on, while Kafka answers for others
     ├── ConfigError              exit 4: topics.yaml, or what the topics are, is wrong; correct it

@@ -1,4 +1,4 @@
-"""The commands ``windhover sql`` and ``windhover picture``: what the topics say, asked or kept."""
+"""The commands ``windhover sql`` and ``windhover picture``: what the topics say, in SQL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HELP: Final = (
 
 Sql = Annotated[str | None, typer.Argument(metavar="[QUERY]", help="In SQL; without it: a prompt")]
 PictureFile = Annotated[
-    Path | None, typer.Option("--picture", help="Ask this file, which `windhover picture` wrote.")
+    Path | None, typer.Option("--picture", help="Ask a file of `windhover picture --out FILE`.")
 ]
 Inputs = Annotated[
     list[str] | None,
@@ -78,14 +78,14 @@ def sql(
     if picture is not None:
         if inputs or groups or since:
             raise typer.BadParameter("a file is as it is: ask with WHERE in place of these options")
-        with _of_file(picture) as asked:
-            _answer(asked, query, form)
+        with _of_file(picture) as query_on_file:
+            _answer(query_on_file, query, form)
         return 0
-    with _of_topics(config, inputs or (), groups or (), since, has_payloads=True) as made:
+    with _of_topics(config, inputs or (), groups or (), since, has_payloads=True) as filled:
         from spout.picture.query import Query
 
-        _print_holes(made, config)
-        _answer(Query(made.connection, _passed_ms), query, form)
+        _print_holes(filled, config)
+        _answer(Query(filled.connection, _passed_ms), query, form)
     return 0
 
 
@@ -102,9 +102,10 @@ def picture(
 
     if out.exists():
         open_picture(out).close()  # nothing else than a picture is replaced
-    with _of_topics(config, inputs or (), groups or (), since, has_payloads=with_payloads) as made:
-        made.write_file(out)
-        _print_holes(made, config)
+    of_topics = _of_topics(config, inputs or (), groups or (), since, has_payloads=with_payloads)
+    with of_topics as filled:
+        filled.write_file(out)
+        _print_holes(filled, config)
     say(f"{out}: {out.stat().st_size:,} bytes, {'with' if with_payloads else 'without'} payloads")
     return 0
 
@@ -142,19 +143,19 @@ def _of_topics(
         if inputs or groups:
             input_names = list(topics_of_some(topics, inputs, groups).inputs)
         log.share_deadline()
-        with closing(Picture(has_payloads=has_payloads, hides_secrets=not has_payloads)) as made:
+        with closing(Picture(has_payloads=has_payloads, hides_secrets=not has_payloads)) as filled:
             limits = Limits(since_ms=since_ms)
             loader = PictureLoader(
                 log,
                 topics,
-                made,
+                filled,
                 _passed_ms,
                 limits=limits,
-                wanted_inputs=input_names,
+                input_names=input_names,
             )
             with closing(loader):
                 loader.read(now_ms)
-            yield made
+            yield filled
 
 
 @contextmanager
@@ -171,31 +172,31 @@ def _passed_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _print_holes(made: Picture, config: Path) -> None:
+def _print_holes(filled: Picture, config: Path) -> None:
     """Print on stderr that something is not known, if it is so."""
-    (count,) = made.connection.execute("SELECT count(*) FROM unknown").fetchone()
+    (count,) = filled.connection.execute("SELECT count(*) FROM unknown").fetchone()
     if count:
         note = f"note: {count:,} holes in what is known: `windhover sql 'SELECT * FROM unknown'`"
         say(with_configs(note, not_default(config)), err=True)
 
 
-def _answer(asked: Query, query: str | None, form: _Form) -> None:
+def _answer(reader: Query, query: str | None, form: _Form) -> None:
     """Answer one query, or those that come by the prompt, or by a pipe."""
     if query is not None:
-        _print_answer(asked.ask(query, form.rows_max), form)
+        _print_answer(reader.ask(query, form.rows_max), form)
     elif sys.stdin.isatty():
         say(_HELP, err=True)
-        _answer_at_prompt(asked, form)
+        _answer_at_prompt(reader, form)
     else:
         for statement in _statements(sys.stdin):
-            _print_answer(asked.ask(statement, form.rows_max), form)
+            _print_answer(reader.ask(statement, form.rows_max), form)
 
 
-def _answer_at_prompt(asked: Query, form: _Form) -> None:
+def _answer_at_prompt(reader: Query, form: _Form) -> None:
     """Answer queries until Ctrl-D; one that is refused ends nothing."""
     for statement in _statements(_typed_lines()):
         try:
-            _print_answer(asked.ask(statement, form.rows_max), form)
+            _print_answer(reader.ask(statement, form.rows_max), form)
         except QueryRefused as error:
             say(f"windhover: {error}", err=True)
 

@@ -30,10 +30,10 @@ from spout.picture.schema import (
     APPLICATION_ID,
     TABLES,
     VERSION,
-    Column,
+    ColumnKind,
     Holds,
-    Kind,
     Table,
+    TableColumn,
     statements,
 )
 
@@ -98,10 +98,17 @@ class Picture:
 
     def insert(self, table: str, rows: Iterable[Row]) -> None:
         """Add rows; a column that a row lacks is NULL."""
-        names = list(self._converters[table])
-        stored_rows = (self.converted(table, row) for row in rows)
-        values = ([stored.get(name) for name in names] for stored in stored_rows)
-        self.connection.executemany(self._inserts[table], values)
+        converters = self._converters[table]
+        columns = list(converters.items())
+
+        def values() -> Iterator[list[Value]]:
+            for row in rows:
+                if not row.keys() <= converters.keys():
+                    strange_names = ", ".join(sorted(row.keys() - converters.keys()))
+                    raise KeyError(f"table {table} has no column {strange_names}")
+                yield [to_sql(row.get(name)) for name, to_sql in columns]
+
+        self.connection.executemany(self._inserts[table], values())
 
     def converted(self, table: str, row: Row) -> dict[str, Value]:
         """Return the columns that a row has as the database has them, without what is left out."""
@@ -152,18 +159,18 @@ class Picture:
     def close(self) -> None:
         self.connection.close()
 
-    def _converter(self, column: Column) -> Callable[[Value], Value]:
+    def _converter(self, column: TableColumn) -> Callable[[Value], Value]:
         if column.holds is Holds.PAYLOAD and not self.has_payloads:
             return _nothing
         match column.kind:
-            case Kind.TIME:
+            case ColumnKind.TIME:
                 return time_column
-            case Kind.NUMBER | Kind.FLAG:
+            case ColumnKind.NUMBER | ColumnKind.FLAG:
                 return _number_column
-            case Kind.TEXT:
+            case ColumnKind.TEXT:
                 is_cut = self._hides_secrets and column.holds is Holds.MESSAGE
                 return _message_column if is_cut else _text_column
-            case Kind.JSON:
+            case ColumnKind.JSON:
                 is_cut = self._hides_secrets and column.holds is Holds.MESSAGE
                 return _json_message_column if is_cut else _text_column
             case _:
@@ -219,7 +226,7 @@ def _insert_statement(table: Table) -> str:
     marks: list[str] = []
     for number, column in enumerate(table.columns, start=1):
         mark = f"?{number}"
-        if column.kind is Kind.JSON:
+        if column.kind is ColumnKind.JSON:
             mark = f"CASE WHEN json_valid({mark}) THEN {mark} END"
         marks.append(mark)
     return f"INSERT INTO {table.name} VALUES ({', '.join(marks)})"
@@ -240,17 +247,16 @@ def time_column(value_ms: Value) -> str | None:
 
 def _number_column(value: Value) -> int | None:
     """Return a number; None: it has more than 64 bits, so a stranger wrote it."""
-    if not isinstance(value, int) or abs(value) > _INT64_MAX:
-        return None
-    return int(value)
+    if isinstance(value, int) and -_INT64_MAX <= value <= _INT64_MAX:
+        return value
+    return None
 
 
 def _text_column(value: Value) -> str | None:
     """Return a text; what is no character, and has no form in UTF-8, becomes a question mark."""
-    if value is None:
-        return None
-    text = str(value)
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    if not isinstance(value, str):
+        return None if value is None else str(value)
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def _message_column(value: Value) -> str | None:

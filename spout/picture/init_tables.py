@@ -122,16 +122,16 @@ class InitTables:
             signs.who = Who.read(record.headers) or signs.who
             signs.left_ms = at_ms if LEAVES_HEADER in dict(record.headers) else None
 
-    def session_rows(self, owners: Iterable[Session], *, is_known: bool) -> list[Row]:
+    def session_rows(self, owners: Iterable[Session], *, has_owners: bool) -> list[Row]:
         """Return the rows of `sessions`: those that gave a sign, and the owners that are silent.
 
-        `is_known`: whether some acker partition has said who owns the groups.
+        `has_owners`: whether some acker partition has said who owns the groups.
         """
-        wanted_groups = {input.group for input in self._names.inputs}
-        owner_names = {owner for owner in owners if owner.group in wanted_groups}
+        groups = {input.group for input in self._names.inputs}
+        owner_names = {owner for owner in owners if owner.group in groups}
         rows: list[Row] = []
         for name in sorted(self._signs_by_session.keys() | owner_names):
-            if name.group not in wanted_groups:
+            if name.group not in groups:
                 continue
             signs = self._signs_by_session.get(name)
             rows.append(
@@ -139,7 +139,7 @@ class InitTables:
                     "consumer_group": name.group,
                     "epoch": name.epoch,
                     "session": name.id,
-                    "is_owner": name in owner_names if is_known else None,
+                    "is_owner": name in owner_names if has_owners else None,
                     **({} if signs is None else _signs_row(signs)),
                 }
             )

@@ -39,16 +39,16 @@ from spout.picture.holes import Hole, Holes
 from spout.picture.init_tables import TABLES_OF_INITS, InitTables
 from spout.picture.letter_tables import LetterTables
 from spout.picture.places import SourceNames
-from spout.picture.reading import DEFAULT_LIMITS, Limits, LogReading, Mark, TopicRole
+from spout.picture.reading import DEFAULT_LIMITS, Limits, LogReading, ReadMark, TopicUse
 from spout.picture.verdict_tables import TABLES_OF_VERDICTS, VerdictTables
 from spout.picture.waiting_table import WaitingTable
 
 # compacted: newer records say what those said that are gone
-DUE: Final = TopicRole("waiting roots", "waiting, workers", may_begin_late=True, reads_all=True)
-VERDICTS: Final = TopicRole("verdicts", TABLES_OF_VERDICTS)
+DUE: Final = TopicUse("waiting roots", "waiting, workers", may_begin_late=True, reads_all=True)
+VERDICTS: Final = TopicUse("verdicts", TABLES_OF_VERDICTS)
 # ackers delete what they have read, and their State has what is open of it
-INITS: Final = TopicRole("emissions", TABLES_OF_INITS, may_begin_late=True, reads_all=True)
-QUARANTINE: Final = TopicRole("quarantined records", "unknown")
+INITS: Final = TopicUse("emissions", TABLES_OF_INITS, may_begin_late=True, reads_all=True)
+QUARANTINE: Final = TopicUse("quarantined records", "unknown")
 
 
 class PictureLoader:
@@ -62,19 +62,19 @@ class PictureLoader:
         clock_ms: Callable[[], int],
         *,
         limits: Limits = DEFAULT_LIMITS,
-        wanted_inputs: Iterable[str] | None = None,
+        input_names: Iterable[str] | None = None,
     ) -> None:
         """Begin with nothing read.
 
         Args:
             clock_ms: returns the time that passes, in ms.
-            wanted_inputs: the names of the inputs that the picture is about; None: all.
+            input_names: the names of the inputs that the picture is about; None: all.
         """
         self._log = log
         self._topics = topics
         self._picture = picture
         self._limits = limits
-        self._names = SourceNames(topics.inputs.values(), wanted_inputs)
+        self._names = SourceNames(topics.inputs.values(), input_names)
         self._holes = Holes()
         self._reading = LogReading(log, limits, clock_ms, self._holes)
         self._waiting = WaitingTable(picture, self._names, self._holes)
@@ -155,7 +155,7 @@ class PictureLoader:
     def _read_letters(self, input: Input) -> None:
         if not input.tracked:
             return
-        role = TopicRole(holds="dead letters", tables="letters, redrives", input=input.name)
+        role = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)
         for record in self._reading.records(input.dead_letter.topic, role):
             self._letters.put(input, record)
 
@@ -167,7 +167,7 @@ class PictureLoader:
         self._picture.replace("ackers", ackers.acker_rows)
         emissions = [*ackers.open_rows, *self._inits.emission_rows(ackers.progress)]
         self._picture.replace("emissions", emissions)
-        sessions = self._inits.session_rows(ackers.owners, is_known=bool(ackers.progress))
+        sessions = self._inits.session_rows(ackers.owners, has_owners=bool(ackers.progress))
         self._picture.replace("sessions", sessions)
 
     def _note_quarantined(self, record: Record) -> None:
@@ -193,7 +193,7 @@ class PictureLoader:
 
     def _partitions_of(self, input: Input, topic: str, holds: str) -> list[Row]:
         """Return the rows of a topic that an input's group reads, and that no picture reads."""
-        role = TopicRole(holds=holds, tables="partitions", input=input.name)
+        role = TopicUse(holds=holds, tables="partitions", input=input.name)
         places = self._reading.places_of(topic, role)
         if not places:
             return []
@@ -210,7 +210,7 @@ class PictureLoader:
             _partition_row(
                 place,
                 role,
-                Mark(starts.offsets.get(place), ends.offsets.get(place), None, None),
+                ReadMark(starts.offsets.get(place), ends.offsets.get(place), None, None),
                 committed.get(place),
             )
             for place in places
@@ -225,7 +225,7 @@ class PictureLoader:
             self._holes.note(Hole("partitions.committed_offset", str(error), topic))
             return {}
 
-    def _worker_rows(self, marks: Mapping[TopicPartition, Mark]) -> list[Row]:
+    def _worker_rows(self, marks: Mapping[TopicPartition, ReadMark]) -> list[Row]:
         """Return the rows of `workers`: what each verdict partition still has for its worker."""
         process_by_partition = members_by_partition(
             self._log, self._topics.acker.replay_group, "workers.process", self._holes
@@ -292,8 +292,8 @@ class PictureLoader:
 
 def _partition_row(
     place: TopicPartition,
-    role: TopicRole,
-    mark: Mark,
+    role: TopicUse,
+    mark: ReadMark,
     committed_offset: int | None,
 ) -> Row:
     return {

@@ -18,13 +18,13 @@ class SourceName(NamedTuple):
     Attributes:
         input: the input's name; None: topics.yaml has none of that id.
         topic: its topic, or its replay topic for copies; None: it is not known.
-        is_wanted: whether the picture is about that input.
+        is_chosen: whether the picture is about that input.
     """
 
     input: str | None
     topic: str | None
     partition: int
-    is_wanted: bool
+    is_chosen: bool
 
 
 class SourceNames:
@@ -35,18 +35,18 @@ class SourceNames:
         stranger_ids: ids of inputs that roots had, and that topics.yaml lacks.
     """
 
-    def __init__(self, inputs: Iterable[Input], wanted_names: Iterable[str] | None = None) -> None:
-        """Know these inputs; `wanted_names` are those that the picture is about, None: all."""
+    def __init__(self, inputs: Iterable[Input], chosen_names: Iterable[str] | None = None) -> None:
+        """Know these inputs; `chosen_names` are those that the picture is about, None: all."""
         self._input_by_id = {input.id: input for input in inputs}
-        self._wanted_names = None if wanted_names is None else frozenset(wanted_names)
-        self.inputs = [input for input in self._input_by_id.values() if self._is_wanted(input.name)]
+        self._chosen_names = None if chosen_names is None else frozenset(chosen_names)
+        self.inputs = [input for input in self._input_by_id.values() if self._is_chosen(input.name)]
         self.stranger_ids: set[int] = set()
         # by source: a million roots have few
         self._name_by_source: dict[int, SourceName] = {}
 
-    def _is_wanted(self, name: str | None) -> bool:
+    def _is_chosen(self, name: str | None) -> bool:
         """Return whether the picture is about an input; None: about roots of no input."""
-        return self._wanted_names is None or name in self._wanted_names
+        return self._chosen_names is None or name in self._chosen_names
 
     def name_of(self, source: int) -> SourceName:
         """Return what people call a source."""
@@ -60,9 +60,9 @@ class SourceNames:
         input = self._input_by_id.get(input_id)
         if input is None:
             self.stranger_ids.add(input_id)
-            return SourceName(None, None, partition_of(source), self._is_wanted(None))
+            return SourceName(None, None, partition_of(source), self._is_chosen(None))
         topic = input.replay_topic if is_replay(source) else input.topic
-        return SourceName(input.name, topic, partition_of(source), self._is_wanted(input.name))
+        return SourceName(input.name, topic, partition_of(source), self._is_chosen(input.name))
 
     def run_row(self, run: SourceRun) -> Row | None:
         """Return the columns that name a run of roots; None: the picture is not about its input.
@@ -70,7 +70,7 @@ class SourceNames:
         A run is of one generation, so its offsets are neighbours as its positions are.
         """
         name = self.name_of(run.source)
-        if not name.is_wanted or run.start >= run.end:
+        if not name.is_chosen or run.start >= run.end:
             return None
         return {
             "input": name.input,

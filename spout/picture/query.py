@@ -30,7 +30,7 @@ TEXT_BYTES_MAX: Final = 16 << 20
 
 SQL_BYTES_MAX: Final = 1 << 20
 
-_STEPS_PER_LOOK: Final = 10_000
+_STEPS_PER_CLOCK_READING: Final = 10_000
 """So many steps of SQLite's machine, some 0.1 ms, between two looks at the clock."""
 
 _ALLOWED_TABLES: Final = frozenset(
@@ -127,7 +127,7 @@ class Query:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, TEXT_BYTES_MAX)
         connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, SQL_BYTES_MAX)
         connection.set_authorizer(self._authorize)
-        connection.set_progress_handler(self._is_late, _STEPS_PER_LOOK)
+        connection.set_progress_handler(self._is_late, _STEPS_PER_CLOCK_READING)
 
     def ask(self, sql: str, rows_max: int = ROWS_MAX) -> Answer:
         """Run one statement, and return its answer, of too many rows the first ones.
@@ -158,8 +158,8 @@ class Query:
             )
         why = Untrusted(str(error))
         return (
-            f"SQLite cannot run the query: {why}; the tables and their columns are in"
-            ' docs/reference/picture.md, and in `windhover sql "SELECT sql FROM sqlite_schema"`'
+            f"SQLite cannot run the query: {why}; `windhover sql 'SELECT sql FROM sqlite_schema'`"
+            " lists the tables with their columns, and docs/reference/picture.md describes them"
         )
 
     def _authorize(

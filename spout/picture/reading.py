@@ -35,7 +35,7 @@ class Limits(NamedTuple):
 DEFAULT_LIMITS: Final = Limits()
 
 
-class Mark(NamedTuple):
+class ReadMark(NamedTuple):
     """How far a partition was read: from `read_from` up to `read_to`; its log has [`start`, `end`).
 
     None: the broker did not say it.
@@ -47,7 +47,7 @@ class Mark(NamedTuple):
     read_to: int | None
 
 
-class TopicRole(NamedTuple):
+class TopicUse(NamedTuple):
     """What a topic is read for.
 
     Attributes:
@@ -76,7 +76,7 @@ class LogReading:
         self._holes = holes
         self._ends_ms = clock_ms() + limits.time_ms_max
         self._followers: dict[str, Follower] = {}
-        self._roles: dict[str, TopicRole] = {}
+        self._roles: dict[str, TopicUse] = {}
         # topics of which this reading has read all that there was
         self._whole_topics: set[str] = set()
         # by partition: where the log began, and from where it was read
@@ -92,7 +92,7 @@ class LogReading:
         """Return whether this reading has read all that there was of a topic."""
         return topic in self._whole_topics
 
-    def places_of(self, topic: str, role: TopicRole) -> Sequence[TopicPartition]:
+    def places_of(self, topic: str, role: TopicUse) -> Sequence[TopicPartition]:
         """Return the partitions of a topic; none, and a hole, if it is missing or not known."""
         self._roles[topic] = role
         try:
@@ -109,7 +109,7 @@ class LogReading:
     def records(
         self,
         topic: str,
-        role: TopicRole,
+        role: TopicUse,
         needed_from: Mapping[TopicPartition, int] | None = None,
     ) -> Iterator[Record]:
         """Yield the records of a topic that were not read yet, by partition in their order.
@@ -138,18 +138,18 @@ class LogReading:
     def _opened(
         self,
         places: Sequence[TopicPartition],
-        role: TopicRole,
+        role: TopicUse,
         needed_from: Mapping[TopicPartition, int],
     ) -> Follower:
         """Open what reads partitions from their starts on, or from the time that is wanted."""
         starts = self._log.bounds(Bound.START, places).offsets
         self._start_by_place |= starts
-        wanted_offsets = starts
+        first_of_time = starts
         if self._limits.since_ms is not None and not role.reads_all:
-            wanted_offsets = self._log.bounds(self._limits.since_ms, places).offsets
+            first_of_time = self._log.bounds(self._limits.since_ms, places).offsets
         first_offsets: dict[TopicPartition, int] = {}
-        for place in starts.keys() & wanted_offsets.keys():
-            offset = min(wanted_offsets[place], needed_from.get(place, OFFSET_MAX))
+        for place in starts.keys() & first_of_time.keys():
+            offset = min(first_of_time[place], needed_from.get(place, OFFSET_MAX))
             first_offsets[place] = max(starts[place], offset)
         self._first_by_place |= first_offsets
         return Follower(
@@ -160,7 +160,7 @@ class LogReading:
             on_damage=pass_damage,
         )
 
-    def _note_deleted(self, follower: Follower, role: TopicRole) -> None:
+    def _note_deleted(self, follower: Follower, role: TopicUse) -> None:
         """Record what was deleted since the last reading, and not read until then."""
         read_to = follower.positions()
         starts = self._log.bounds(Bound.START, read_to).offsets
@@ -190,7 +190,7 @@ class LogReading:
             if follower.is_whole or record_count == count_before:
                 return
 
-    def _note_unread(self, follower: Follower, role: TopicRole) -> None:
+    def _note_unread(self, follower: Follower, role: TopicUse) -> None:
         """Record what the picture lacks of a topic: what left its log, and what was not read."""
         read_to = follower.positions()
         for place, start in self._starts_of(read_to).items():
@@ -215,8 +215,8 @@ class LogReading:
 
     def _starts_of(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where the logs of some partitions began when they were opened."""
-        known_places = places.keys() & self._start_by_place.keys()
-        return {place: self._start_by_place[place] for place in known_places}
+        places_with_start = places.keys() & self._start_by_place.keys()
+        return {place: self._start_by_place[place] for place in places_with_start}
 
     def note_passed_over(self) -> None:
         """Record what no reader could read of the topics so far."""
@@ -225,17 +225,17 @@ class LogReading:
             if role is not None:
                 self._holes.note_passed_over(role.tables, run)
 
-    def marks(self) -> dict[TopicPartition, Mark]:
+    def marks(self) -> dict[TopicPartition, ReadMark]:
         """Return how far each partition was read that was asked for in any reading."""
-        marks: dict[TopicPartition, Mark] = {}
+        marks: dict[TopicPartition, ReadMark] = {}
         for follower in self._followers.values():
             for place, position in follower.positions().items():
                 end = follower.answers.offsets.get(place)
                 start = self._start_by_place.get(place)
-                marks[place] = Mark(start, end, self._first_by_place.get(place), position)
+                marks[place] = ReadMark(start, end, self._first_by_place.get(place), position)
         return marks
 
-    def role_of(self, topic: str) -> TopicRole:
+    def role_of(self, topic: str) -> TopicUse:
         """Return what a topic is read for."""
         return self._roles[topic]
 

@@ -22,7 +22,7 @@ APPLICATION_ID: Final = 0x57484F56
 """What marks a database as a picture, in the header of the file; in ASCII it is ``WHOV``."""
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """What a column holds; the value is what the reference page calls it."""
 
     TEXT = "text"
@@ -43,11 +43,11 @@ class Holds(StrEnum):
     """What the record itself holds: it is left out unless somebody asks for it."""
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column: its name, what it holds, and its meaning for people."""
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     meaning: str
     holds: Holds = Holds.FACT
 
@@ -57,27 +57,27 @@ class Table(NamedTuple):
 
     name: str
     row: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
 
 
-def _text(name: str, meaning: str, holds: Holds = Holds.FACT) -> Column:
-    return Column(name, Kind.TEXT, meaning, holds)
+def _text(name: str, meaning: str, holds: Holds = Holds.FACT) -> TableColumn:
+    return TableColumn(name, ColumnKind.TEXT, meaning, holds)
 
 
-def _json(name: str, meaning: str, holds: Holds) -> Column:
-    return Column(name, Kind.JSON, meaning, holds)
+def _json(name: str, meaning: str, holds: Holds) -> TableColumn:
+    return TableColumn(name, ColumnKind.JSON, meaning, holds)
 
 
-def _number(name: str, meaning: str) -> Column:
-    return Column(name, Kind.NUMBER, meaning)
+def _number(name: str, meaning: str) -> TableColumn:
+    return TableColumn(name, ColumnKind.NUMBER, meaning)
 
 
-def _flag(name: str, meaning: str) -> Column:
-    return Column(name, Kind.FLAG, meaning)
+def _flag(name: str, meaning: str) -> TableColumn:
+    return TableColumn(name, ColumnKind.FLAG, meaning)
 
 
-def _time(name: str, meaning: str) -> Column:
-    return Column(name, Kind.TIME, meaning)
+def _time(name: str, meaning: str) -> TableColumn:
+    return TableColumn(name, ColumnKind.TIME, meaning)
 
 
 _INPUT: Final = _text("input", "the input's name; NULL: topics.yaml has no input of that id")
@@ -163,8 +163,8 @@ SESSIONS: Final = Table(
 
 EMISSIONS: Final = Table(
     "emissions",
-    "neighbouring roots that were emitted together, and are all in one state: all that are open, and"
-    " others for a minute or two",
+    "neighbouring roots that were emitted together, and are all in one state. All that are open are"
+    " here, others for a minute or two",
     (
         _INPUT,
         *_RUN,
@@ -295,7 +295,7 @@ ACKERS: Final = Table(
     (
         _number("acker", "its number"),
         _text("process", "the acker that has it; NULL: none has, or it is not known"),
-        _time("state_at", "when its State was written; NULL: there is none"),
+        _time("state_at", "when its *State*, which a restart needs, was written; NULL: never"),
         _flag("is_behind", "1: there are records that its State does not know yet"),
         _number("open_roots", "how many roots are open in it"),
         _number("state_bytes", "what its State takes"),
@@ -362,12 +362,12 @@ INDEXES: Final = (
 )
 """For the loader: a mark, or a tombstone, comes with the place or the key of what it changes."""
 
-_SQL_TYPES: Final[Mapping[Kind, str]] = {
-    Kind.TEXT: "TEXT",
-    Kind.NUMBER: "INTEGER",
-    Kind.FLAG: "INTEGER",
-    Kind.TIME: "TEXT",
-    Kind.JSON: "TEXT",
+_SQL_TYPES: Final[Mapping[ColumnKind, str]] = {
+    ColumnKind.TEXT: "TEXT",
+    ColumnKind.NUMBER: "INTEGER",
+    ColumnKind.FLAG: "INTEGER",
+    ColumnKind.TIME: "TEXT",
+    ColumnKind.JSON: "TEXT",
 }
 
 

@@ -138,7 +138,7 @@ def test_a_picture_is_about_the_inputs_that_are_wanted(world: World, wanted: lis
     world.settle(worker)
     world.lose(world.emit(b"d"))
     world.lose(order, source=source_of(2, 0), group="h")
-    made = picture_of(world.cluster.log(), both, world.now_ms, wanted_inputs=wanted)
+    made = picture_of(world.cluster.log(), both, world.now_ms, input_names=wanted)
     for table in ("inputs", "verdicts", "failures", "waiting", "letters", "partitions"):
         names = {row["input"] for row in rows_of(made, table)} - {None}
         assert names == set(wanted or ["sentences", "orders"]), table

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from spout.picture.database import Picture
-from spout.picture.schema import TABLES, Kind, Table
+from spout.picture.schema import TABLES, ColumnKind, Table
 
 PROJECT = Path(__file__).resolve().parents[4]
 PAGE = PROJECT / "docs/reference/picture.md"
@@ -42,8 +42,10 @@ def test_the_database_has_the_columns_of_the_schema_in_their_order() -> None:
 def test_units_come_last_in_names_and_each_column_has_a_meaning(table: Table) -> None:
     for column in table.columns:
         assert column.meaning, column.name
-        assert (column.kind is Kind.TIME) == column.name.endswith("_at"), column.name
-        assert (column.kind is Kind.FLAG) == (re.match(r"(is|has)_", column.name) is not None), column.name
+        assert (column.kind is ColumnKind.TIME) == column.name.endswith("_at"), column.name
+        assert (column.kind is ColumnKind.FLAG) == (re.match(r"(is|has)_", column.name) is not None), (
+            column.name
+        )
 
 
 def test_no_name_has_to_be_quoted() -> None:
@@ -52,4 +54,4 @@ def test_no_name_has_to_be_quoted() -> None:
         for table in TABLES.values():
             names = ", ".join(column.name for column in table.columns)
             database.execute(f"CREATE TABLE {table.name} ({names})")
-            database.execute(f"SELECT {names} FROM {table.name}")
+            assert database.execute(f"SELECT {names} FROM {table.name}").fetchall() == []

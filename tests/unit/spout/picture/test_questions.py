@@ -11,7 +11,6 @@ import pytest
 
 from spout.cli.picture import NULL, _distinct
 from spout.inspect.tables import Column, OutputFormat, write
-from spout.picture.database import Picture
 from spout.picture.query import Query
 from tests.support.pictures import picture_of
 from tests.support.worlds.orders_world import morning
@@ -34,11 +33,11 @@ QUESTIONS = questions()
 
 
 @pytest.fixture(scope="module")
-def picture() -> Iterator[Picture]:
-    """Return the picture of a morning, as `windhover sql` makes it."""
+def query() -> Iterator[Query]:
+    """Ask the picture of a morning, as `windhover sql` does."""
     world = morning()
     with closing(picture_of(world.log, world.topics, world.now_ms)) as made:
-        yield made
+        yield Query(made.connection, lambda: 0)
 
 
 def test_the_page_has_ten_questions() -> None:
@@ -47,10 +46,10 @@ def test_the_page_has_ten_questions() -> None:
 
 @pytest.mark.parametrize("heading", QUESTIONS)
 def test_a_question_of_the_guide_has_the_answer_that_stands_there(
-    heading: str, picture: Picture, capsys: pytest.CaptureFixture[str]
+    heading: str, query: Query, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sql, expected = QUESTIONS[heading]
-    answer = Query(picture.connection, lambda: 0).ask(sql)
+    answer = query.ask(sql)
     names = _distinct(answer.columns)
     rows = [dict(zip(names, row, strict=True)) for row in answer.rows]
     write(rows, [Column(name, name, str, NULL) for name in names], OutputFormat.TABLE)

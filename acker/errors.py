@@ -4,6 +4,10 @@
 
     WindhoverError
     ├── UsageError               exit 2: the call itself is wrong; correct it
+    │   ├── QueryRefused         a query is wrong, takes too long, or would do more than read
+    │   ├── NoPicture            a file is no picture, or cannot be read
+    │   └── NewerPicture         a newer Windhover made the picture; ask it with that one
+    ├── NoRoom                   exit 1: a file cannot be written; make room, or name another place
     ├── Unreachable              exit 3: Kafka, or a part of Windhover, does not answer; start it, or wait
     │   └── PartitionStands      some partitions do not go on, while Kafka answers for others
     ├── ConfigError              exit 4: topics.yaml, or what the topics are, is wrong; correct it
@@ -57,6 +61,22 @@ class UsageError(WindhoverError):
     """The call itself is wrong: an argument, a file that is not there, a port that is in use."""
 
     exit_code = 2
+
+
+class QueryRefused(UsageError):
+    """A query on a picture is wrong, takes too long, or would do more than read."""
+
+
+class NoPicture(UsageError):
+    """A file is no picture, or cannot be read."""
+
+
+class NewerPicture(UsageError):
+    """A newer Windhover made a picture, so its tables are others; ask it with that version."""
+
+
+class NoRoom(WindhoverError):
+    """A file cannot be written whole: its disk is full, or refuses it. Nothing of it is left."""
 
 
 class Unreachable(WindhoverError):

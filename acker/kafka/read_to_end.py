@@ -187,11 +187,11 @@ class Follower:
     def _begin(self, starts: OffsetAnswers) -> None:
         """Begin to read partitions at their log starts; one without an answer is tried again later."""
         if starts.offsets:
-            self._reader.assign({**self._positions(), **starts.offsets})
+            self._reader.assign({**self.positions(), **starts.offsets})
             self._first_offsets |= starts.offsets
             self._unbegun -= starts.offsets.keys()
 
-    def _positions(self) -> dict[TopicPartition, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """Return by partition the offset up to which it is read."""
         return {place: self._reader.position(place) for place in self._first_offsets}
 
@@ -238,7 +238,7 @@ class Follower:
     def _skip_deleted(self) -> None:
         """Go on where the logs begin now: what was deleted meanwhile is lost for every reader."""
         starts = self._log.bounds(Bound.START, self._first_offsets).offsets
-        positions = self._positions()
+        positions = self.positions()
         for place, start in starts.items():
             positions[place] = max(positions[place], start)
         self._reader.assign(positions)

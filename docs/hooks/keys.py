@@ -1,7 +1,8 @@
-"""Write the generated parts of pages about topics.yaml: `uv run python docs/hooks/keys.py`.
+"""Write the generated parts of pages: `uv run python docs/hooks/keys.py`.
 
 They stand in the pages, between two comments, so that they can be read on any site. A test compares them with
-the models (tests/unit/acker/config/test_readme_topics.py) and names this command where they differ.
+the models (tests/unit/acker/config/test_readme_topics.py), or with the tables of a picture
+(tests/unit/spout/picture/test_picture_reference.py), and names this command where they differ.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 from acker.config.effects import ADDED, EFFECTS, REMOVED, RENAMED, Effect
 from acker.provisioning.key_texts import key_texts
+from spout.picture.schema import reference_lines
 
 DOCS: Final = Path(__file__).resolve().parents[1]
 COMMAND: Final = "uv run python docs/hooks/keys.py"
@@ -49,6 +51,7 @@ def change_rows() -> Iterator[str]:
 PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "reference/topics.md": key_blocks,
     "operate/restarts.md": change_rows,
+    "reference/picture.md": lambda: iter(reference_lines()),
 }
 """By page: what stands between the two comments."""
 

@@ -57,6 +57,7 @@ from spout.cli.doctor import doctor
 from spout.cli.explain import explain_key
 from spout.cli.inspect import failures, inspect, latency, machinery, roots, status
 from spout.cli.operate import acker_app, offsets_app, release
+from spout.cli.picture import picture, sql
 from spout.cli.size import size
 from spout.cli.submit import AllowHosts, MetricsPort, submit_topology
 
@@ -96,6 +97,8 @@ app.command()(status)
 app.command()(failures)
 app.command()(latency)
 app.command()(machinery)
+app.command()(sql)
+app.command()(picture)
 app.command()(doctor)
 app.command("check")(check_once)
 app.command("explain")(explain_key)

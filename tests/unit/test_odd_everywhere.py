@@ -41,6 +41,7 @@ COMMANDS: Final = (
     "status", "roots", "machinery", "failures", "latency", "check", "inspect sentences/0@0",
     "inspect --key k --from 1h", "dlq list --all", "dlq list --key k", "dlq stats --all", "dlq redrives",
     "dlq show sentences/0@1", "dlq drop --input sentences --why no", "topics repair",
+    "sql SELECT*FROM(letters)",
     "offsets reset sentences --to earliest", "acker free sentences", "replay resume sentences",
 )  # fmt: skip
 PATHS: Final = (

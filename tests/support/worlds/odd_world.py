@@ -29,6 +29,7 @@ from spout.cli import dlq as cli_dlq
 from spout.cli import inspect as cli_inspect
 from spout.cli import main as cli
 from spout.cli import operate as cli_operate
+from spout.cli import picture as cli_picture
 from spout.inspect.overview import Overview
 from spout.planning.journal import Journal, batch_ranges
 from spout.standalone.client import Client
@@ -263,9 +264,9 @@ class OddWorld(KestrelWorld):
             yield self.topics, self.cluster.log()
 
         with pytest.MonkeyPatch.context() as monkeypatch:
-            for module in (cli, cli_check, cli_dlq, cli_inspect, cli_operate):
+            for module in (cli, cli_check, cli_dlq, cli_inspect, cli_operate, cli_picture):
                 monkeypatch.setattr(module, "opened", opened)
-            for module in (cli_check, cli_dlq, cli_inspect):
+            for module in (cli_check, cli_dlq, cli_inspect, cli_picture):
                 monkeypatch.setattr(module, "wall_ms", lambda: self.now_ms)
             yield
 

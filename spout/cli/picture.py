@@ -1,0 +1,270 @@
+"""The commands ``windhover sql`` and ``windhover picture``: what the topics say, in SQL."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+
+from acker.errors import QueryRefused
+from acker.terminal import as_written
+from spout.cli.common import (
+    DEFAULT_CONFIG,
+    Config,
+    not_default,
+    opened,
+    parse_time,
+    say,
+    wall_ms,
+)
+from spout.inspect.tables import Column, OutputFormat, with_configs, write
+
+if TYPE_CHECKING:
+    from spout.picture.database import Picture
+    from spout.picture.query import Answer, Cell, Query
+
+NULL: Final = "NULL"
+"""How a table shows that there is no value, or that it is unknown: the column says which."""
+
+PROMPT: Final = "windhover> "
+
+
+_HELP: Final = (
+    "A query ends with a semicolon, Ctrl-D ends all; `SELECT sql FROM sqlite_schema;` lists tables."
+)
+
+Sql = Annotated[str | None, typer.Argument(metavar="[QUERY]", help="In SQL; without it: a prompt")]
+PictureFile = Annotated[
+    Path | None, typer.Option("--picture", help="Ask a file of `windhover picture --out FILE`.")
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", "--topic", help="An input by its name, topic or dead-letter topic."),
+]
+Groups = Annotated[list[str] | None, typer.Option("--group", help="The inputs of a group.")]
+Since = Annotated[
+    str | None,
+    typer.Option(help="Verdicts and letters since 2026-07-01T00:00:00Z; or 2h: two hours ago."),
+]
+Out = Annotated[Path, typer.Option("--out", help="The file to write.")]
+WithPayloads = Annotated[
+    bool, typer.Option("--with-payloads", help="Keep payloads and headers of dead letters.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print the answer as CSV.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Rows shown at most.")]
+
+
+def sql(
+    query: Sql = None,
+    picture: PictureFile = None,
+    inputs: Inputs = None,
+    groups: Groups = None,
+    since: Since = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    limit: Limit = 1_000,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """Ask in SQL what the topics say: docs/reference/picture.md has the tables. It only reads."""
+    if as_json and as_csv:
+        raise typer.BadParameter("give --json or --csv, not both")
+    form = _Form(as_json, as_csv, limit)
+    if picture is not None:
+        if inputs or groups or since:
+            raise typer.BadParameter("a file is as it is: ask with WHERE in place of these options")
+        with _of_file(picture) as query_on_file:
+            _answer(query_on_file, query, form)
+        return 0
+    with _of_topics(config, inputs or (), groups or (), since, has_payloads=True) as filled:
+        from spout.picture.query import Query
+
+        _print_holes(filled, config)
+        _answer(Query(filled.connection, _passed_ms), query, form)
+    return 0
+
+
+def picture(
+    out: Out,
+    inputs: Inputs = None,
+    groups: Groups = None,
+    since: Since = None,
+    with_payloads: WithPayloads = False,
+    config: Config = DEFAULT_CONFIG,
+) -> int:
+    """Write all that the topics say to a file, which `windhover sql --picture` asks."""
+    from spout.picture.database import open_picture
+
+    if out.exists():
+        open_picture(out).close()  # nothing else than a picture is replaced
+    of_topics = _of_topics(config, inputs or (), groups or (), since, has_payloads=with_payloads)
+    with of_topics as filled:
+        filled.write_file(out)
+        _print_holes(filled, config)
+    say(f"{out}: {out.stat().st_size:,} bytes, {'with' if with_payloads else 'without'} payloads")
+    return 0
+
+
+class _Form(NamedTuple):
+    """How an answer is printed, and how many rows of it."""
+
+    as_json: bool
+    as_csv: bool
+    rows_max: int
+
+
+@contextmanager
+def _of_topics(
+    config: Path,
+    inputs: Sequence[str],
+    groups: Sequence[str],
+    since: str | None,
+    *,
+    has_payloads: bool,
+) -> Iterator[Picture]:
+    """Make a picture of the topics, in memory, as long as the context lasts.
+
+    One without payloads is for others: it hides what looks like a secret, too.
+    """
+    now_ms = wall_ms()
+    since_ms = parse_time("--since", since, now_ms)
+    with opened(config, "sql") as (topics, log):
+        from spout.inspect.dead_letters import topics_of_some
+        from spout.picture.database import Picture
+        from spout.picture.loader import PictureLoader
+        from spout.picture.reading import Limits
+
+        input_names: list[str] | None = None  # all of them
+        if inputs or groups:
+            input_names = list(topics_of_some(topics, inputs, groups).inputs)
+        log.share_deadline()
+        with closing(Picture(has_payloads=has_payloads, hides_secrets=not has_payloads)) as filled:
+            limits = Limits(since_ms=since_ms)
+            loader = PictureLoader(
+                log,
+                topics,
+                filled,
+                _passed_ms,
+                limits=limits,
+                input_names=input_names,
+            )
+            with closing(loader):
+                loader.read(now_ms)
+            yield filled
+
+
+@contextmanager
+def _of_file(path: Path) -> Iterator[Query]:
+    """Open a picture that was written to a file, as long as the context lasts."""
+    from spout.picture.database import open_picture
+    from spout.picture.query import Query
+
+    with closing(open_picture(path)) as connection:
+        yield Query(connection, _passed_ms)
+
+
+def _passed_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _print_holes(filled: Picture, config: Path) -> None:
+    """Print on stderr that something is not known, if it is so."""
+    (count,) = filled.connection.execute("SELECT count(*) FROM unknown").fetchone()
+    if count:
+        note = f"note: {count:,} holes in what is known: `windhover sql 'SELECT * FROM unknown'`"
+        say(with_configs(note, not_default(config)), err=True)
+
+
+def _answer(reader: Query, query: str | None, form: _Form) -> None:
+    """Answer one query, or those that come by the prompt, or by a pipe."""
+    if query is not None:
+        _print_answer(reader.ask(query, form.rows_max), form)
+    elif sys.stdin.isatty():
+        say(_HELP, err=True)
+        _answer_at_prompt(reader, form)
+    else:
+        for statement in _statements(sys.stdin):
+            _print_answer(reader.ask(statement, form.rows_max), form)
+
+
+def _answer_at_prompt(reader: Query, form: _Form) -> None:
+    """Answer queries until Ctrl-D; one that is refused ends nothing."""
+    for statement in _statements(_typed_lines()):
+        try:
+            _print_answer(reader.ask(statement, form.rows_max), form)
+        except QueryRefused as error:
+            say(f"windhover: {error}", err=True)
+
+
+def _typed_lines() -> Iterator[str]:
+    """Yield the lines that somebody types, until Ctrl-D."""
+    # with it, `input` lets people edit a line and recall earlier ones
+    import readline  # noqa: F401
+
+    while True:
+        try:
+            yield f"{input(PROMPT)}\n"
+        except EOFError:
+            return
+
+
+def _statements(lines: Iterator[str]) -> Iterator[str]:
+    """Yield statements, which end with a semicolon; the last one ends with the lines."""
+    from sqlite3 import complete_statement
+
+    text = ""
+    for line in lines:
+        text += line
+        if complete_statement(text):
+            yield text
+            text = ""
+    if text.strip():
+        yield text
+
+
+def _print_answer(answer: Answer, form: _Form) -> None:
+    """Print an answer; that it has more rows stands on stderr."""
+    names = _distinct(answer.columns)
+    if form.as_csv:
+        _write_csv(names, answer)
+    else:
+        rows = [dict(zip(names, row, strict=True)) for row in answer.rows]
+        columns = [Column(name, name, str, NULL) for name in names]
+        write(rows, columns, OutputFormat.JSON if form.as_json else OutputFormat.TABLE)
+        if not rows:
+            say("no row", err=True)
+    if answer.is_cut:
+        say(f"there are more than {form.rows_max:,} rows; see --limit", err=True)
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Return names of which each comes once: of two columns `n` the second one is `n_2`."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 1
+        while name in names:
+            number += 1
+            name = f"{column}_{number}"
+        names.append(name)
+    return names
+
+
+def _write_csv(names: Sequence[str], answer: Answer) -> None:
+    """Print an answer as CSV, NULL as an empty field; what nobody can see is escaped."""
+    from csv import writer
+
+    from acker.untrusted import sentence_line
+
+    def written(cell: Cell) -> Cell:
+        if not isinstance(cell, str):
+            return cell
+        return as_written(sentence_line(cell), sys.stdout.encoding)
+
+    lines = writer(sys.stdout, lineterminator="\n")
+    lines.writerow(map(written, names))
+    lines.writerows(map(written, row) for row in answer.rows)

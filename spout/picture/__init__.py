@@ -1,0 +1,1 @@
+"""The picture: what the topics say, as tables of one database that operators ask with SQL."""

@@ -1,0 +1,289 @@
+"""The database of a picture: made in memory, filled by the loader, written to a file as a whole.
+
+It is SQLite, from Python's own library; docs/design/picture.md has the reasons. A row is a mapping
+from the names of columns to values as the loader has them: a time is int milliseconds. Here, and
+nowhere else, it becomes what the database has.
+
+What a file for others must not have is left out here, too, before it is in the database: so nothing
+of it stands in a free page of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, assert_never
+from urllib.parse import quote
+
+from acker.errors import NewerPicture, NoPicture, NoRoom, WindhoverError
+from acker.redaction import cut
+from acker.units import TIME_MS_MAX, TIME_MS_MIN
+from acker.untrusted import Untrusted
+from spout.picture.schema import (
+    APPLICATION_ID,
+    TABLES,
+    VERSION,
+    ColumnKind,
+    Holds,
+    Table,
+    TableColumn,
+    statements,
+)
+
+Value = str | int | bool | None
+"""What a column of a row may have; a time is int milliseconds since 1970, and a flag a bool."""
+
+Row = Mapping[str, Value]
+
+Json = str | int | float | list["Json"] | dict[str, "Json"] | None
+
+_EPOCH: Final = datetime(1970, 1, 1)  # all times of a picture are UTC
+_NO_TIME_MS: Final = -1
+_WRITES_ONE: Final = "`windhover picture --out FILE` writes one"
+_INT64_MAX: Final = (1 << 63) - 1
+_TIMES_KEPT: Final = 65_536
+
+_NO_ROOM_CODES: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+_PRIMARY_CODE: Final = 0xFF
+"""The lowest byte of SQLite's error codes: the others say more of the same error."""
+
+
+class Picture:
+    """A picture that is being made, in memory.
+
+    Attributes:
+        connection: of the database. Who asks it what a person wrote takes `spout.picture.query`.
+        has_payloads: whether payloads and headers are kept.
+    """
+
+    def __init__(self, *, has_payloads: bool, hides_secrets: bool = False) -> None:
+        """Make an empty one.
+
+        Args:
+            has_payloads: whether what records themselves hold is kept.
+            hides_secrets: whether what looks like a secret is cut out of messages.
+        """
+        self.has_payloads = has_payloads
+        self._hides_secrets = hides_secrets
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.connection.execute("PRAGMA temp_store = MEMORY")
+        self.connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        self.connection.execute(f"PRAGMA user_version = {VERSION}")
+        for statement in statements():
+            self.connection.execute(statement)
+        # by table and column: what turns a value into the database's
+        self._converters = {
+            table.name: {column.name: self._converter(column) for column in table.columns}
+            for table in TABLES.values()
+        }
+        self._inserts = {table.name: _insert_statement(table) for table in TABLES.values()}
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make all changes of the context in one transaction; none of them if it raises."""
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+
+    def insert(self, table: str, rows: Iterable[Row]) -> None:
+        """Add rows; a column that a row lacks is NULL."""
+        converters = self._converters[table]
+        columns = list(converters.items())
+
+        def values() -> Iterator[list[Value]]:
+            for row in rows:
+                if not row.keys() <= converters.keys():
+                    strange_names = ", ".join(sorted(row.keys() - converters.keys()))
+                    raise KeyError(f"table {table} has no column {strange_names}")
+                yield [to_sql(row.get(name)) for name, to_sql in columns]
+
+        self.connection.executemany(self._inserts[table], values())
+
+    def converted(self, table: str, row: Row) -> dict[str, Value]:
+        """Return the columns that a row has as the database has them, without what is left out."""
+        converters = self._converters[table]
+        return {name: converters[name](value) for name, value in row.items()}
+
+    def replace(self, table: str, rows: Iterable[Row]) -> None:
+        """Put these rows in the place of all that a table has."""
+        self.connection.execute(f"DELETE FROM {table}")  # the names are ours
+        self.insert(table, rows)
+
+    def describe(self, read_at_ms: int, since_ms: int | None, cluster: str | None) -> None:
+        """Write when the topics were read last, since when, and of which cluster they are."""
+        row: Row = {
+            "version": VERSION,
+            "windhover": version("windhover"),
+            "read_at": read_at_ms,
+            "since_at": since_ms,
+            "cluster": cluster,
+            "has_payloads": self.has_payloads,
+        }
+        self.replace("picture", [row])
+
+    def write_file(self, path: Path) -> None:
+        """Write the picture to a file, whole or not at all; a file of that name is replaced.
+
+        Raises `NoRoom`: it cannot be written.
+        """
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            # only its owner may read it, since it says what failed, and why
+            part.touch(mode=0o600)
+            with closing(sqlite3.connect(part, isolation_level=None)) as file:
+                # a part that is left behind by a crash is thrown away, so nothing needs a journal
+                file.execute("PRAGMA journal_mode = OFF")
+                self.connection.backup(file)
+            part.replace(path)
+        except (OSError, sqlite3.Error) as error:
+            if not _is_about_room(error):
+                raise
+            raise NoRoom(
+                f"{path}: cannot be written: {Untrusted(str(error))}; nothing of it is left. Make"
+                " room, or name a file elsewhere with --out"
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _converter(self, column: TableColumn) -> Callable[[Value], Value]:
+        if column.holds is Holds.PAYLOAD and not self.has_payloads:
+            return _nothing
+        match column.kind:
+            case ColumnKind.TIME:
+                return time_column
+            case ColumnKind.NUMBER | ColumnKind.FLAG:
+                return _number_column
+            case ColumnKind.TEXT:
+                is_cut = self._hides_secrets and column.holds is Holds.MESSAGE
+                return _message_column if is_cut else _text_column
+            case ColumnKind.JSON:
+                is_cut = self._hides_secrets and column.holds is Holds.MESSAGE
+                return _json_message_column if is_cut else _text_column
+            case _:
+                assert_never(column.kind)
+
+
+def open_picture(path: Path) -> sqlite3.Connection:
+    """Open the file of a picture for reading.
+
+    Raises:
+        NoPicture: there is no such file, or it is something else.
+        NewerPicture: a newer version of Windhover made it.
+    """
+    if not path.is_file():
+        raise NoPicture(f"{path}: there is no such file; {_WRITES_ONE}")
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
+    try:
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        (file_version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application_id != APPLICATION_ID:
+            raise NoPicture(f"{path}: is no picture of Windhover; {_WRITES_ONE}")
+        if file_version > VERSION:
+            raise NewerPicture(
+                f"{path}: a newer Windhover made it (tables of version {file_version}, and this"
+                f" one knows {VERSION}); ask it with that version"
+            )
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+        missing_names = sorted(TABLES.keys() - names)
+        if missing_names:
+            raise NoPicture(f"{path}: lacks table {missing_names[0]}; make it again")
+        connection.execute("PRAGMA temp_store = MEMORY")
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise NoPicture(
+            f"{path}: is no picture, or damaged ({Untrusted(str(error))}); {_WRITES_ONE}"
+        ) from error
+    except WindhoverError:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_about_room(error: OSError | sqlite3.Error) -> bool:
+    """Return whether a file could not be written for a reason of its disk or folder."""
+    if isinstance(error, OSError):
+        return True
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code & _PRIMARY_CODE in _NO_ROOM_CODES
+
+
+def _insert_statement(table: Table) -> str:
+    """Return the statement that adds a row; a column of JSON gets nothing else than JSON."""
+    marks: list[str] = []
+    for number, column in enumerate(table.columns, start=1):
+        mark = f"?{number}"
+        if column.kind is ColumnKind.JSON:
+            mark = f"CASE WHEN json_valid({mark}) THEN {mark} END"
+        marks.append(mark)
+    return f"INSERT INTO {table.name} VALUES ({', '.join(marks)})"
+
+
+@lru_cache(maxsize=_TIMES_KEPT)
+def time_column(value_ms: Value) -> str | None:
+    """Return a time as SQLite's own functions have it, UTC; None: it is unknown, or in no calendar.
+
+    >>> time_column(1_782_864_000_987)
+    '2026-07-01 00:00:00.987'
+    """
+    is_time = isinstance(value_ms, int) and TIME_MS_MIN <= value_ms <= TIME_MS_MAX
+    if not isinstance(value_ms, int) or not is_time or value_ms == _NO_TIME_MS:
+        return None
+    return (_EPOCH + timedelta(milliseconds=value_ms)).isoformat(" ", "milliseconds")
+
+
+def _number_column(value: Value) -> int | None:
+    """Return a number; None: it has more than 64 bits, so a stranger wrote it."""
+    if isinstance(value, int) and -_INT64_MAX <= value <= _INT64_MAX:
+        return value
+    return None
+
+
+def _text_column(value: Value) -> str | None:
+    """Return a text; what is no character, and has no form in UTF-8, becomes a question mark."""
+    if not isinstance(value, str):
+        return None if value is None else str(value)
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def _message_column(value: Value) -> str | None:
+    """Return a text without what looks like a secret."""
+    text = _text_column(value)
+    return None if text is None else cut(text)
+
+
+def _json_message_column(value: Value) -> str | None:
+    """Return a JSON text, in the texts of which nothing looks like a secret."""
+    if value is None:
+        return None
+    return json.dumps(_cut_texts(json.loads(str(value))), ensure_ascii=False)
+
+
+def _cut_texts(data: Json) -> Json:
+    """Return plain data without what looks like a secret in its texts; names of fields are ours."""
+    match data:
+        case str():
+            return _message_column(data)
+        case list():
+            return [_cut_texts(item) for item in data]
+        case dict():
+            return {name: _cut_texts(item) for name, item in data.items()}
+        case _:
+            return data
+
+
+def _nothing(_value: Value) -> None:
+    """Keep nothing of a value."""

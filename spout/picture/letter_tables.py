@@ -1,0 +1,200 @@
+"""The tables `letters` and `redrives`: what the dead-letter topics of inputs hold."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from acker.config.settings import Input
+from acker.kafka.port import Headers, Record
+from acker.notation import show_bytes, show_text
+from acker.wire.stacks import read_stack
+from replay.handling.outcomes import RedriveRecord
+from replay.records.dead_letter import OUR_PREFIXES
+from replay.records.due import history_json
+from replay.records.headers import parse_location, parted_headers
+from replay.records.letters import Letter, Mark, parse_letter
+from replay.records.redrives import RedriveBegun, RedriveEnded, parse_audit
+from spout.picture.database import Picture, Row, time_column
+from spout.picture.holes import Holes
+from spout.picture.places import origin_row
+
+PAYLOAD_BYTES_MAX: Final = 256 << 20
+"""Of all payloads and headers together; those of further letters are a hole."""
+
+_MARK: Final = """
+UPDATE letters
+SET handled = ?, handled_at = ?, handled_by = ?, handled_why = ?, redrive = ?
+WHERE topic = ? AND partition = ? AND offset = ?
+"""
+
+
+class RedriveName(NamedTuple):
+    """A redrive of one input: an order may be for several, and has the same id in each."""
+
+    input: str
+    redrive: str
+
+
+class LetterTables:
+    """Fills both tables from the records of dead-letter topics, each of which it gets once."""
+
+    def __init__(self, picture: Picture, holes: Holes) -> None:
+        self._picture = picture
+        self._holes = holes
+        self._payload_bytes = 0
+        self._begun: dict[RedriveName, RedriveBegun] = {}
+        self._ended: dict[RedriveName, RedriveEnded] = {}
+        self._handled_counts: Counter[RedriveName] = Counter()
+
+    def put(self, input: Input, record: Record) -> None:
+        """Take in a record of the dead-letter topic of an input."""
+        entry = parse_letter(record)
+        match entry:
+            case Letter():
+                self._picture.insert("letters", [self._letter_row(input, entry, record)])
+            case Mark():
+                self._put_mark(input, entry)
+            case None:
+                self._put_other(input, record)
+
+    def _letter_row(self, input: Input, letter: Letter, record: Record) -> Row:
+        lineage = letter.lineage
+        lost_by = letter.history[-1] if letter.history else None
+        return {
+            "input": input.name,
+            "topic": record.topic,
+            "partition": letter.partition,
+            "offset": letter.offset,
+            **origin_row(lineage.origin),
+            "key": _bytes_column(letter.key) if letter.has_key else None,
+            "died_at": self._checked_time("letters.died_at", record, letter.died_ms),
+            "dead": letter.dead,
+            "verdict": lineage.reason,
+            "operator": lineage.operator,
+            "error": letter.error,
+            "message": lost_by.message if lost_by is not None else lineage.cause,
+            "attempts": lineage.attempt,
+            "is_note": letter.is_note,
+            "missing": letter.missing,
+            "first_emitted_at": lineage.first_emitted_ms,
+            "record_at": None if letter.time is None else letter.time.ms,
+            "letter_bytes": letter.bytes,
+            "history": history_json(letter.history).decode(),
+            "stack": read_stack(parted_headers(record.headers, OUR_PREFIXES).added),
+            **self._content_row(letter, record),
+        }
+
+    def _checked_time(self, column: str, record: Record, time_ms: int) -> int:
+        """Return a time; one that no calendar has is a hole: its writer may count microseconds."""
+        if time_ms >= 0 and time_column(time_ms) is None:
+            why = f"no calendar has its time: {time_ms} ms after 1970"
+            self._holes.note_record(column, record, why)
+        return time_ms
+
+    def _content_row(self, letter: Letter, record: Record) -> Row:
+        """Return what the record itself held; nothing if it is not wanted, or is too much."""
+        if not self._picture.has_payloads:
+            return {}
+        self._payload_bytes += letter.bytes
+        if self._payload_bytes > PAYLOAD_BYTES_MAX:
+            self._holes.note_record(
+                "letters.payload, letters.headers", record, "the limit of all payloads is reached"
+            )
+            return {}
+        headers = parted_headers(record.headers, OUR_PREFIXES).original
+        payload = None if letter.missing else record.value
+        return {
+            "headers": _headers_json(headers),
+            "payload": _bytes_column(payload),
+            "payload_json": _json_text(payload),
+        }
+
+    def _put_mark(self, input: Input, mark: Mark) -> None:
+        """Record that a letter was handled; of one that is not in the picture nothing happens."""
+        topic, partition, offset = parse_location(mark.letter) or ("", -1, -1)
+        row: Row = {
+            "handled": mark.action.value,
+            "handled_at": mark.at_ms,
+            "handled_by": mark.by,
+            "handled_why": mark.why,
+            "redrive": mark.redrive or None,
+        }
+        stored = self._picture.converted("letters", row)
+        self._picture.connection.execute(_MARK, [*stored.values(), topic, partition, offset])
+        if mark.redrive:
+            self._handled_counts[RedriveName(input.name, mark.redrive)] += 1
+
+    def _put_other(self, input: Input, record: Record) -> None:
+        """Take in what is neither a letter nor a mark: an audit record, or a record of others."""
+        audit = parse_audit(record)
+        if isinstance(audit, RedriveBegun):
+            self._begun[RedriveName(input.name, audit.redrive)] = audit
+        elif isinstance(audit, RedriveEnded):
+            self._ended.setdefault(RedriveName(input.name, audit.redrive), audit)
+        else:
+            self._holes.note_record("letters", record, "it is no letter of Windhover's")
+
+    def write_redrives(self) -> None:
+        """Write the redrives as they are known now."""
+        self._picture.replace("redrives", self._redrive_rows())
+
+    def _redrive_rows(self) -> Iterator[Row]:
+        # redrives of an input follow each other: a later one shows that those before it are over
+        newest_by_input = {name.input: name for name in self._begun}
+        for name, begun in self._begun.items():
+            is_over = name != newest_by_input[name.input]
+            redrive = RedriveRecord(begun, self._ended.get(name), is_over)
+            yield {
+                "input": name.input,
+                "redrive": begun.redrive,
+                "action": begun.action,
+                "state": redrive.state,
+                "begun_at": begun.at_ms,
+                "begun_by": begun.by,
+                "why": begun.why,
+                "which": begun.which,
+                "letters": begun.letters,
+                "handled": self._handled_counts[name],
+                **_end_row(redrive.ended),
+            }
+
+
+def _end_row(ended: RedriveEnded | None) -> Row:
+    """Return how a redrive ended; a count of -1 says that whoever ended it did not know it."""
+    if ended is None:
+        return {}
+    return {
+        "ended_at": ended.at_ms,
+        "ended_by": ended.by,
+        "acked": ended.acked if ended.acked >= 0 else None,
+        "died": ended.died if ended.died >= 0 else None,
+    }
+
+
+def _bytes_column(value: bytes | None) -> str | None:
+    """Return bytes in the notation of all commands; None: no value; no bytes: an empty text."""
+    if value is None:
+        return None
+    return show_bytes(value) if value else ""
+
+
+def _json_text(payload: bytes | None) -> str | None:
+    """Return a payload as text, which may be JSON; None: it is no text.
+
+    SQLite looks whether it is JSON. It reads a text only up to a zero byte, which no JSON has.
+    """
+    if not payload or b"\0" in payload:
+        return None
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _headers_json(headers: Headers) -> str:
+    """Return headers as a JSON list of their names and values, in the notation of all commands."""
+    rows = [{"name": show_text(name), "value": _bytes_column(value)} for name, value in headers]
+    return json.dumps(rows, ensure_ascii=False)

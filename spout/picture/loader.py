@@ -1,0 +1,309 @@
+"""Makes a picture of an installation's topics, and follows them.
+
+A reading goes through the topics in this order:
+
+1. `_ack_due`: what waits, and up to where replay workers have accepted verdicts.
+2. `_ack_verdict`: what became of roots; those behind that point wait, too.
+3. The dead-letter topics.
+4. `_ack_init`, and the ackers' State: what was emitted, what is open, and who owns the groups.
+5. `_ack_quarantine`: what ackers could not apply.
+6. Where the inputs' own topics begin and end, and what their groups have committed.
+
+1 comes before 2, so that no root that a worker accepts meanwhile is missing in both.
+
+What is not read: `_ack_ack` and `_ack_fail`, since `_ack_verdict` says what became of them; and the
+records of the inputs' topics and replay topics, since a picture is about those that died.
+
+A reading changes the database as a whole or not at all. It raises no error of Kafka's: what it
+could not read is a row of `unknown`.
+
+Source: docs/design/picture.md; docs/design/protocol.md, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from acker.config.settings import Input
+from acker.config.topics import Topics
+from acker.errors import WindhoverError
+from acker.kafka.port import Bound, Log, Record, TopicPartition
+from acker.service.passed_over import WHY_HEADER
+from acker.untrusted import Untrusted
+from replay.records.due import Progress
+from replay.records.headers import header_text
+from spout.picture.acker_tables import AckerTablesReader, members_by_partition
+from spout.picture.database import Picture, Row
+from spout.picture.holes import Hole, Holes
+from spout.picture.init_tables import TABLES_OF_INITS, InitTables
+from spout.picture.letter_tables import LetterTables
+from spout.picture.places import SourceNames
+from spout.picture.reading import DEFAULT_LIMITS, Limits, LogReading, ReadMark, TopicUse
+from spout.picture.verdict_tables import TABLES_OF_VERDICTS, VerdictTables
+from spout.picture.waiting_table import WaitingTable
+
+# compacted: newer records say what those said that are gone
+DUE: Final = TopicUse("waiting roots", "waiting, workers", may_begin_late=True, reads_all=True)
+VERDICTS: Final = TopicUse("verdicts", TABLES_OF_VERDICTS)
+# ackers delete what they have read, and their State has what is open of it
+INITS: Final = TopicUse("emissions", TABLES_OF_INITS, may_begin_late=True, reads_all=True)
+QUARANTINE: Final = TopicUse("quarantined records", "unknown")
+
+
+class PictureLoader:
+    """Fills a picture; each call of `read` adds what is new in the topics."""
+
+    def __init__(
+        self,
+        log: Log,
+        topics: Topics,
+        picture: Picture,
+        clock_ms: Callable[[], int],
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        input_names: Iterable[str] | None = None,
+    ) -> None:
+        """Begin with nothing read.
+
+        Args:
+            clock_ms: returns the time that passes, in ms.
+            input_names: the names of the inputs that the picture is about; None: all.
+        """
+        self._log = log
+        self._topics = topics
+        self._picture = picture
+        self._limits = limits
+        self._names = SourceNames(topics.inputs.values(), input_names)
+        self._holes = Holes()
+        self._reading = LogReading(log, limits, clock_ms, self._holes)
+        self._waiting = WaitingTable(picture, self._names, self._holes)
+        self._verdicts = VerdictTables(picture, self._names, self._holes)
+        self._letters = LetterTables(picture, self._holes)
+        self._inits = InitTables(self._names, self._holes, topics.acker)
+        self._ackers = AckerTablesReader(log, topics, self._names, self._holes)
+        # by verdict partition, as of this reading: up to where a worker has accepted; and the ends
+        self._progress: dict[int, Progress] = {}
+
+    def read(self, now_ms: int) -> None:
+        """Read what is new; `now_ms` is wall time."""
+        self._holes.begin_reading()
+        self._reading.begin()
+        with self._picture.transaction():
+            # 1. and 2. what waits, and what became of roots
+            self._read_due()
+            self._read_verdicts()
+            # 3. dead letters
+            for input in self._names.inputs:
+                self._read_letters(input)
+            self._letters.write_redrives()
+            # 4. what is emitted, and what is open
+            self._read_emissions()
+            # 5. what ackers could not apply
+            for record in self._reading.records(self._topics.ack_topics.quarantine, QUARANTINE):
+                self._note_quarantined(record)
+            # 6. the partitions, and what is known now
+            self._write_partitions()
+            self._write_inputs()
+            self._reading.note_passed_over()
+            for input_id in sorted(self._names.stranger_ids):
+                why = f"roots have the input id {input_id}, and topics.yaml has no such input"
+                self._holes.note(Hole("inputs", why))
+            self._picture.replace("unknown", self._holes.rows())
+            self._picture.describe(now_ms, self._limits.since_ms, self._cluster())
+
+    def close(self) -> None:
+        """Close what reads the topics; the picture stays open."""
+        self._reading.close()
+
+    def _read_due(self) -> None:
+        """Read what waits, and find up to where each replay worker has accepted verdicts."""
+        for record in self._reading.records(self._topics.ack_topics.due, DUE):
+            self._waiting.put_record(record)
+        self._waiting.flush()
+        self._progress = {}
+        if not self._reading.is_whole(self._topics.ack_topics.due):
+            return  # up to where workers have accepted is unknown, and `unknown` says why
+        self._progress = dict(self._waiting.progress)
+        places = [
+            TopicPartition(self._topics.ack_topics.verdict, number)
+            for number in range(self._topics.acker.partitions)
+            if number not in self._progress
+        ]
+        # a worker that has written no progress begins at its group's commit
+        committed: Mapping[TopicPartition, int] = {}
+        try:
+            if places:
+                committed = self._log.committed(self._topics.acker.replay_group, places)
+        except WindhoverError as error:
+            self._holes.note(Hole("workers.next_offset", str(error)))
+            return
+        for place in places:
+            self._progress[place.partition] = Progress(committed.get(place, 0), 0)
+
+    def _read_verdicts(self) -> None:
+        topic = self._topics.ack_topics.verdict
+        needed_from: dict[TopicPartition, int] = {}
+        for number, progress in self._progress.items():
+            needed_from[TopicPartition(topic, number)] = progress.next
+        for record in self._reading.records(topic, VERDICTS, needed_from):
+            self._verdicts.put(record, self._progress.get(record.partition))
+        self._verdicts.flush()
+        self._picture.connection.execute("DELETE FROM waiting WHERE entry IS NULL")
+        self._picture.insert("waiting", self._verdicts.new_rows(self._progress))
+
+    def _read_letters(self, input: Input) -> None:
+        if not input.tracked:
+            return
+        role = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)
+        for record in self._reading.records(input.dead_letter.topic, role):
+            self._letters.put(input, record)
+
+    def _read_emissions(self) -> None:
+        """Read what was announced, and then the States that may know it already."""
+        for record in self._reading.records(self._topics.ack_topics.init, INITS):
+            self._inits.put(record)
+        ackers = self._ackers.read()
+        self._picture.replace("ackers", ackers.acker_rows)
+        emissions = [*ackers.open_rows, *self._inits.emission_rows(ackers.progress)]
+        self._picture.replace("emissions", emissions)
+        sessions = self._inits.session_rows(ackers.owners, has_owners=bool(ackers.progress))
+        self._picture.replace("sessions", sessions)
+
+    def _note_quarantined(self, record: Record) -> None:
+        """Record that an acker has put a record aside: what it said is in no table."""
+        why = header_text(dict(record.headers).get(WHY_HEADER))
+        self._holes.note_record(
+            "a quarantined record", record, f"an acker could not apply it: {Untrusted(why)}"
+        )
+
+    def _write_partitions(self) -> None:
+        """Write the partitions that were read, and those of the inputs, and the work of workers."""
+        marks = self._reading.marks()
+        rows: list[Row] = []
+        for place, mark in sorted(marks.items()):
+            role = self._reading.role_of(place.topic)
+            rows.append(_partition_row(place, role, mark, committed_offset=None))
+        for input in self._names.inputs:
+            rows += self._partitions_of(input, input.topic, "records")
+            if input.tracked:
+                rows += self._partitions_of(input, input.replay_topic, "copies")
+        self._picture.replace("partitions", rows)
+        self._picture.replace("workers", self._worker_rows(marks))
+
+    def _partitions_of(self, input: Input, topic: str, holds: str) -> list[Row]:
+        """Return the rows of a topic that an input's group reads, and that no picture reads."""
+        role = TopicUse(holds=holds, tables="partitions", input=input.name)
+        places = self._reading.places_of(topic, role)
+        if not places:
+            return []
+        try:
+            starts = self._log.bounds(Bound.START, places)
+            ends = self._log.bounds(Bound.STABLE_END, places)
+        except WindhoverError as error:
+            self._holes.note(Hole("partitions", str(error), topic))
+            return []
+        for place, why in {**starts.troubles, **ends.troubles}.items():
+            self._holes.note(Hole("partitions", f"the partition {why}", *place))
+        committed = self._committed(input.group, places, topic)
+        return [
+            _partition_row(
+                place,
+                role,
+                ReadMark(starts.offsets.get(place), ends.offsets.get(place), None, None),
+                committed.get(place),
+            )
+            for place in places
+        ]
+
+    def _committed(
+        self, group: str, places: Iterable[TopicPartition], topic: str
+    ) -> Mapping[TopicPartition, int]:
+        try:
+            return self._log.committed(group, places)
+        except WindhoverError as error:
+            self._holes.note(Hole("partitions.committed_offset", str(error), topic))
+            return {}
+
+    def _worker_rows(self, marks: Mapping[TopicPartition, ReadMark]) -> list[Row]:
+        """Return the rows of `workers`: what each verdict partition still has for its worker."""
+        process_by_partition = members_by_partition(
+            self._log, self._topics.acker.replay_group, "workers.process", self._holes
+        )
+        roots = "SELECT acker, count(entry), count(*) FROM waiting GROUP BY acker"
+        counts_by_partition = {
+            acker: (due_count, waiting_count - due_count)
+            for acker, due_count, waiting_count in self._picture.connection.execute(roots)
+        }
+        rows: list[Row] = []
+        for number in range(self._topics.acker.partitions):
+            mark = marks.get(TopicPartition(self._topics.ack_topics.verdict, number))
+            progress = self._progress.get(number)
+            next_offset = None if progress is None else progress.next
+            lag = None
+            if next_offset is not None and mark is not None and mark.end is not None:
+                lag = max(0, mark.end - next_offset)
+            due_count, new_count = (
+                (None, None) if progress is None else counts_by_partition.get(number, (0, 0))
+            )
+            rows.append(
+                {
+                    "partition": number,
+                    "process": process_by_partition.get(number),
+                    "next_offset": next_offset,
+                    "lag": lag,
+                    "due_roots": due_count,
+                    "new_roots": new_count,
+                }
+            )
+        return rows
+
+    def _write_inputs(self) -> None:
+        pauses = self._waiting.pauses()
+        rows: list[Row] = []
+        for input in self._names.inputs:
+            pause = pauses.get(input.id)
+            rows.append(
+                {
+                    "input": input.name,
+                    "id": input.id,
+                    "consumer_group": input.group,
+                    "topic": input.topic,
+                    "replay_topic": input.replay_topic,
+                    "dead_letter_topic": input.dead_letter.topic,
+                    "ordering": input.ordering,
+                    "timeout_ms": input.timeout_ms,
+                    "attempts_max": input.retry.attempts,
+                    "is_tracked": input.tracked,
+                    "stopped": input.stopped,
+                    "paused_at": None if pause is None else pause.since_ms,
+                    "pause_why": None if pause is None else pause.why,
+                }
+            )
+        self._picture.replace("inputs", rows)
+
+    def _cluster(self) -> str | None:
+        try:
+            return self._log.cluster_id() or None
+        except WindhoverError as error:
+            self._holes.note(Hole("picture.cluster", str(error)))
+            return None
+
+
+def _partition_row(
+    place: TopicPartition,
+    role: TopicUse,
+    mark: ReadMark,
+    committed_offset: int | None,
+) -> Row:
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "input": role.input,
+        "holds": role.holds,
+        "start_offset": mark.start,
+        "end_offset": mark.end,
+        "committed_offset": committed_offset,
+        "read_from": mark.read_from,
+        "read_to": mark.read_to,
+    }

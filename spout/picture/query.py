@@ -1,0 +1,206 @@
+"""Asks a picture what a person wrote in SQL, and lets nothing happen beside reading it.
+
+Two fences stand one behind the other. The database is opened for reading, or has orders to change
+nothing (``query_only``). And SQLite asks an authorizer about each step of a statement before it
+runs: it may read the picture's tables, and call functions that compute. So no statement reaches a
+file, another database, or a setting, whatever its name is: what is not listed here is refused.
+
+A query ends after a time, and a text in it, or in its answer, has a greatest size.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from acker.errors import QueryRefused
+from acker.notation import show_bytes
+from acker.untrusted import Untrusted
+from spout.picture.schema import TABLES
+
+QUERY_MS_MAX: Final = 60_000
+"""A query that takes longer is ended."""
+
+ROWS_MAX: Final = 10_000
+"""How many rows an answer has, if nobody names a limit."""
+
+TEXT_BYTES_MAX: Final = 16 << 20
+"""The longest value in a query or an answer; a record of Kafka has a megabyte by default."""
+
+SQL_BYTES_MAX: Final = 1 << 20
+
+_STEPS_PER_CLOCK_READING: Final = 10_000
+"""So many steps of SQLite's machine, some 0.1 ms, between two looks at the clock."""
+
+_ALLOWED_TABLES: Final = frozenset(
+    [
+        *TABLES,
+        # which tables there are
+        "sqlite_master",
+        "sqlite_schema",
+        # the parts of a JSON text, as rows
+        "json_each",
+        "json_tree",
+    ]
+)
+
+_ALLOWED_FUNCTIONS: Final = frozenset(
+    [
+        # numbers
+        "abs", "ceil", "ceiling", "exp", "floor", "ln", "log", "log10", "log2", "mod", "pow",
+        "power", "random", "round", "sign", "sqrt", "trunc",
+        # texts
+        "char", "concat", "concat_ws", "format", "glob", "hex", "instr", "length", "like", "lower",
+        "ltrim", "octet_length", "printf", "quote", "replace", "rtrim", "substr", "substring",
+        "trim", "unhex", "unicode", "upper",
+        # times
+        "date", "datetime", "julianday", "strftime", "time", "timediff", "unixepoch",
+        # choices
+        "coalesce", "ifnull", "iif", "nullif", "typeof",
+        # of several rows
+        "avg", "count", "cume_dist", "dense_rank", "first_value", "group_concat", "lag",
+        "last_value", "lead", "max", "median", "min", "nth_value", "ntile", "percent_rank",
+        "percentile", "percentile_cont", "percentile_disc", "rank", "row_number", "string_agg",
+        "sum", "total",
+        # JSON
+        "->", "->>", "json", "json_array", "json_array_length", "json_extract", "json_group_array",
+        "json_group_object", "json_object", "json_quote", "json_type", "json_valid",
+    ]
+)  # fmt: skip
+"""What computes a value from values. All others are refused, such as `load_extension`."""
+
+_REFUSED: Final = {
+    sqlite3.SQLITE_ATTACH: "opening another database",
+    sqlite3.SQLITE_PRAGMA: "PRAGMA",
+    sqlite3.SQLITE_TRANSACTION: "a transaction",
+    sqlite3.SQLITE_INSERT: "changing a table",
+    sqlite3.SQLITE_UPDATE: "changing a table",
+    sqlite3.SQLITE_DELETE: "changing a table",
+}
+"""What is refused, in words, by SQLite's code of the action; of all others the code says enough."""
+
+Cell = str | int | float | None
+
+
+class Answer(NamedTuple):
+    """The answer to a query.
+
+    Attributes:
+        columns: the names of its columns; none: the text was no query.
+        rows: at most as many as were wanted.
+        is_cut: whether there are more rows.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    is_cut: bool
+
+
+class Query:
+    """Asks one picture, whoever wrote the question."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        clock_ms: Callable[[], int],
+        *,
+        query_ms_max: int = QUERY_MS_MAX,
+    ) -> None:
+        """Fence the connection of a picture: from now on it only reads.
+
+        Args:
+            clock_ms: returns the time that passes, in ms.
+            query_ms_max: a query that takes longer is ended.
+        """
+        self._connection = connection
+        self._clock_ms = clock_ms
+        self._query_ms_max = query_ms_max
+        self._ends_ms = 0
+        # what the authorizer refused of the statement that is compiled
+        self._refused = ""
+        connection.execute("PRAGMA query_only = ON")
+        # SQLite declares them at their first use, by a statement that the authorizer would refuse
+        connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')").fetchall()
+        connection.text_factory = _decoded
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, TEXT_BYTES_MAX)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, SQL_BYTES_MAX)
+        connection.set_authorizer(self._authorize)
+        connection.set_progress_handler(self._is_late, _STEPS_PER_CLOCK_READING)
+
+    def ask(self, sql: str, rows_max: int = ROWS_MAX) -> Answer:
+        """Run one statement, and return its answer, of too many rows the first ones.
+
+        Raises `QueryRefused`: it is no SQL, it would do more than read, or it takes too long.
+        """
+        self._refused = ""
+        self._ends_ms = self._clock_ms() + self._query_ms_max
+        try:
+            cursor = self._connection.execute(sql)
+            rows = cursor.fetchmany(rows_max + 1)
+        except (sqlite3.Error, sqlite3.Warning, UnicodeError, ValueError) as error:
+            raise QueryRefused(self._why_refused(error)) from error
+        columns = [description[0] for description in cursor.description or ()]
+        cursor.close()
+        cells = [[_cell(value) for value in row] for row in rows[:rows_max]]
+        return Answer(columns, cells, is_cut=len(rows) > rows_max)
+
+    def _why_refused(self, error: Exception) -> str:
+        """Return why a statement was refused, and what to do."""
+        if self._refused:
+            return f"{self._refused} is refused: a picture can only be read, by SELECT"
+        if isinstance(error, sqlite3.OperationalError) and str(error) == "interrupted":
+            seconds = self._query_ms_max // 1000
+            return (
+                f"the query takes longer than {seconds} s, and was ended: ask for less, or name how"
+                " its tables belong together (ON)"
+            )
+        why = Untrusted(str(error))
+        return (
+            f"SQLite cannot run the query: {why}; `windhover sql 'SELECT sql FROM sqlite_schema'`"
+            " lists the tables with their columns, and docs/reference/picture.md describes them"
+        )
+
+    def _authorize(
+        self,
+        action: int,
+        name: str | None,
+        detail: str | None,
+        *_where: str | None,
+    ) -> int:
+        """Return SQLITE_OK for what reads the picture, and SQLITE_DENY for all else.
+
+        SQLite calls it for each step of a statement that it compiles. Of a function `detail` is the
+        name; of a table that is read `name` is its name, and `detail` that of the column.
+        """
+        match action:
+            case sqlite3.SQLITE_SELECT | sqlite3.SQLITE_RECURSIVE:
+                return sqlite3.SQLITE_OK
+            case sqlite3.SQLITE_FUNCTION:
+                if (detail or "").lower() in _ALLOWED_FUNCTIONS:
+                    return sqlite3.SQLITE_OK
+                self._refused = f"function {Untrusted(detail or '')}"
+            case sqlite3.SQLITE_READ:
+                # without a column nothing is read of it; it may be a name that the query gives
+                if (name or "").lower() in _ALLOWED_TABLES or not detail:
+                    return sqlite3.SQLITE_OK
+                self._refused = f"table {Untrusted(name or '')}"
+            case _:
+                what = _REFUSED.get(action, f"this statement (action {action})")
+                self._refused = self._refused or what
+        return sqlite3.SQLITE_DENY
+
+    def _is_late(self) -> bool:
+        """Return whether the statement that runs has taken too long; then SQLite ends it."""
+        return self._clock_ms() > self._ends_ms
+
+
+def _decoded(text: bytes) -> str:
+    """Return a text of the database; a query can make one that is no UTF-8."""
+    return text.decode("utf-8", "backslashreplace")
+
+
+def _cell(value: str | float | bytes | None) -> Cell:
+    """Return a value of an answer; bytes are written as all commands write them."""
+    return show_bytes(value) if isinstance(value, bytes) else value

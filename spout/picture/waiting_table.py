@@ -1,0 +1,95 @@
+"""The table `waiting`: the lost roots in `_ack_due`, by the fold that all its readers ask."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from acker.identity import Root
+from acker.kafka.port import Record
+from replay.records.due import Due, Pause, Progress, due_codec
+from replay.records.due_fold import DueFold, Flawed, whole_entry
+from spout.picture.database import Picture, Row
+from spout.picture.holes import Holes
+from spout.picture.places import SourceNames, origin_row
+
+ENTRIES_BUFFERED: Final = 10_000
+
+
+class WaitingTable:
+    """Fills the table from the records of `_ack_due`, each of which it gets once.
+
+    It is what keeps the entries of its fold: the last one of each key is a row.
+    """
+
+    def __init__(self, picture: Picture, names: SourceNames, holes: Holes) -> None:
+        self._picture = picture
+        self._names = names
+        self._holes = holes
+        self._fold: DueFold[Due] = DueFold(whole_entry, self)
+        self._is_aside = due_codec().is_aside
+        # by partition and key: the row in place of the one that the table has; None: none
+        self._changes: dict[tuple[int, str], Row | None] = {}
+
+    def put_record(self, record: Record) -> None:
+        """Take in a record."""
+        meaning = self._fold.put(record)
+        if isinstance(meaning, Flawed):
+            self._holes.note_record("waiting", record, meaning.why)
+        if len(self._changes) >= ENTRIES_BUFFERED:
+            self.flush()
+
+    def put(self, record: Record, root: Root, entry: Due) -> None:
+        """Keep the entry of a root, in the place of one that it had."""
+        name = _name_of(record)
+        place = self._names.root_row(root.source, root.position)
+        if place is None:
+            self._changes[name] = None
+            return
+        last_loss = entry.history[-1] if entry.history else None
+        row: dict[str, str | int | bool | None] = {
+            **place,
+            **origin_row(entry.origin),
+            "attempt": entry.attempt,
+            "due_at": entry.due_ms,
+            "dead": entry.dead,
+            "is_blocked": entry.last_was_blocked,
+            "is_aside": self._is_aside(record.value),
+            "first_emitted_at": entry.first_emitted_ms,
+            "acker": record.partition,
+            "entry": name[1],
+        }
+        if last_loss is not None:
+            row |= {
+                "verdict": last_loss.reason.value,
+                "operator": last_loss.operator,
+                "error": last_loss.error,
+                "message": last_loss.message,
+                "lost_at": last_loss.emitted_ms + last_loss.age_ms,
+            }
+        self._changes[name] = row
+
+    def end(self, record: Record, root: Root) -> None:
+        """Forget the entry of a root, which waits no more."""
+        self._changes[_name_of(record)] = None
+
+    def flush(self) -> None:
+        """Write the changes that were collected."""
+        self._picture.connection.executemany(
+            "DELETE FROM waiting WHERE acker = ? AND entry = ?", list(self._changes)
+        )
+        self._picture.insert("waiting", [row for row in self._changes.values() if row is not None])
+        self._changes = {}
+
+    @property
+    def progress(self) -> dict[int, Progress]:
+        """Up to where verdicts are accepted, by partition, as far as workers have said it."""
+        return self._fold.progress
+
+    def pauses(self) -> dict[int, Pause]:
+        """Return the inputs whose replays are paused, by their ids."""
+        return self._fold.paused()
+
+
+def _name_of(record: Record) -> tuple[int, str]:
+    """Return which entry a record is about: its partition, and its key in hexadecimal digits."""
+    return record.partition, (record.key or b"").hex()

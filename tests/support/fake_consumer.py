@@ -54,6 +54,7 @@ class FakeKafka:
         silent: whether no question is answered.
         dying: what the next poll raises.
         topics_asked: the topics that consumers have asked for.
+        on_assign: what happens when a consumer is assigned anew.
         consumers: all that were made.
     """
 
@@ -64,6 +65,7 @@ class FakeKafka:
     silent: bool = False
     dying: KafkaError | None = None
     topics_asked: list[str] = field(default_factory=list)
+    on_assign: Callable[[FakeConsumer, list[confluent_kafka.TopicPartition]], None] | None = None
     consumers: list[FakeConsumer] = field(default_factory=list)
 
     def client(self, settings: Mapping[str, str] | None = None, timeout_ms: int = 30_000) -> FakeClient:
@@ -98,11 +100,12 @@ class FakeKafka:
                 yield event(place, KafkaError(KafkaError._BAD_MSG), fetched_batch.next + 2_000)
                 yield event(place, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE), fetched_batch.next + 3_000)
                 return
-            for offset in fetched_batch.offsets:
-                if offset >= position:
-                    yield message(place, offset, fetched_batch.size)
-            if is_one_batch and fetched_batch.offsets:
+            offsets = [offset for offset in fetched_batch.offsets if offset >= position]
+            if is_one_batch and offsets:
+                yield message(place, offsets[0], fetched_batch.size)
                 return
+            for offset in offsets:
+                yield message(place, offset, fetched_batch.size)
         yield event(place, KafkaError(KafkaError._PARTITION_EOF), self.end(place))
 
 
@@ -151,6 +154,11 @@ class FakeConsumer:
         is_one_batch = self.settings.get("max.partition.fetch.bytes") == 1
         for place, position in sorted(positions.items()):
             self.queue += self._kafka.fetched(place, position, is_one_batch=is_one_batch)
+
+    def assign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        """Read these partitions, in place of all others."""
+        assert self._kafka.on_assign is not None
+        self._kafka.on_assign(self, partitions)
 
     def incremental_unassign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
         """Read partitions no longer; refuse one that is not read."""

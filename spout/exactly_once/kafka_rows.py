@@ -82,7 +82,7 @@ class RecordColumns:
             self.encode(self._value_columns(rows), first_row),
             keys.to_pylist() if self.key is not None else None,
             self._headers(rows, first_row),
-            self._times_ms(rows),
+            self._times_ms(rows, first_row),
         )
         if self.topic_column is None:
             yield columns.of_topic(self.topic, partitions.of(self.topic, keys))
@@ -126,20 +126,31 @@ class RecordColumns:
         headers_by_row = column_values(column, self.headers, first_row)
         return [_headers_of(headers, self.headers) for headers in headers_by_row]
 
-    def _times_ms(self, rows: pa.Table) -> list[int | None] | None:
+    def _times_ms(self, rows: pa.Table, first_row: int) -> list[int | None] | None:
+        """Return the time of each record; None: the present time.
+
+        Raises `UsageError`: a time is the first moment of 1970, which no client can write.
+        """
         if self.timestamp is None:
             return None
         column = existing_column(rows, self.timestamp, "time")
         kind = column.type
         if pa.types.is_timestamp(kind):
-            # microseconds are cut: a record's time has milliseconds
-            column = column.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
+            # a record's time has milliseconds; one before 1970 is rounded down, too, as Spark does it
+            milliseconds = pc.floor_temporal(column, unit="millisecond")
+            column = milliseconds.cast(pa.timestamp("ms", kind.tz)).cast(pa.int64())
         elif not pa.types.is_integer(kind):
             raise UsageError(
                 f"the column {self.timestamp}, which is to be the time of each record, has the type"
                 f" {kind}; give a timestamp, or milliseconds since 1970 as a bigint"
             )
         times_ms: list[int | None] = column.to_pylist()
+        if 0 in times_ms:
+            raise UsageError(
+                f"row {first_row + times_ms.index(0)} of the batch has in {self.timestamp} the first"
+                " millisecond of 1970, and Kafka's client writes the present time for it; give null"
+                " for the present time, or fail such tuples in a bolt"
+            )
         return times_ms
 
 

@@ -120,8 +120,8 @@ class KafkaStore:
             key: name of the column of the keys, bytes or text. A null, or None: a record without a
                 key. Keys have the partitions that Java's clients compute for them.
             headers: name of a column array<struct<key string, value binary>>.
-            timestamp: name of a column of times, or of milliseconds since 1970. A null, or None:
-                the present time.
+            timestamp: name of a column of times, or of milliseconds since 1970; 0 is refused. A
+                null, or None: the present time.
             topic_column: name of a column with the topic of each row; a null is `topic`.
             connect: makes the view of the cluster; None: by the settings of `topics`.
             clock: monotonic seconds.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from acker.identity import is_replay, mix64, offset_of, partition_of
+from acker.identity import is_replay, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
 from acker.wire.events import SourceRun
 from spout.exactly_once.rooted_rows import RootedRows
@@ -143,7 +143,7 @@ class ExactStart:
         causes = ((Cause("split", BAD_WORD, "bad word"), np.array(failed, np.int64)),) if failed else ()
         outcome = outcome_from(plan, causes, tuple(absent))
         rooted = _rooted(roots, rows)
-        return Evaluated(SettledBatch("q", self._world.next_batch(), outcome, rooted.sum()), rooted)
+        return Evaluated(SettledBatch("q", self._world.next_batch(), outcome), rooted)
 
     def commit(self, evaluated: Evaluated) -> PublicationRecords:
         """Commit a batch; return what is to be published."""
@@ -152,7 +152,7 @@ class ExactStart:
     def publish(self, publication: PublicationRecords) -> None:
         """Publish the batch that was committed last."""
         self._publisher.write(publication)
-        self.planner.note_committed(self._end)
+        self.planner.restart_clock(self._end)
 
     def write_all(self) -> None:
         """Write batches until nothing is open or due."""
@@ -194,5 +194,4 @@ def _rooted(roots: list[tuple[int, int]], rows: list[dict[str, object]]) -> Root
     schema = pa.schema({"word": pa.string(), "line": pa.string()})
     sources = np.array([source for source, _ in roots], np.int64)
     positions = np.array([position for _, position in roots], np.int64)
-    hashes = np.array([mix64(position) for _, position in roots], np.uint64)
-    return RootedRows(pa.Table.from_pylist(rows, schema=schema), sources, positions, hashes)
+    return RootedRows(pa.Table.from_pylist(rows, schema=schema), sources, positions)

@@ -121,9 +121,29 @@ def test_headers_time_and_topic_are_in_the_record_and_not_in_its_value() -> None
     assert (dove.value, dove.headers, dove.timestamp_ms) == (b'{"word":"dove"}', (), 1_000)
 
 
-def test_a_time_may_be_a_number_of_milliseconds() -> None:
-    [record] = written(pa.table({"word": ["hawk"], "at": [123]}), timestamp="at")
-    assert record.timestamp_ms == 123
+@pytest.mark.parametrize("time_ms", [123, -1, -1_001, 1, 253_402_300_799_999, 2**63 - 1])
+def test_a_time_may_be_a_number_of_milliseconds(time_ms: int) -> None:
+    [record] = written(pa.table({"word": ["hawk"], "at": [time_ms]}), timestamp="at")
+    assert record.timestamp_ms == time_ms
+
+
+@pytest.mark.parametrize(("time_us", "time_ms"), [(-1, -1), (-1_000, -1), (-1_001, -2), (1_999, 1)])
+def test_a_time_of_microseconds_is_rounded_down_also_before_1970(time_us: int, time_ms: int) -> None:
+    times = pa.array([time_us], pa.int64()).cast(pa.timestamp("us", "America/New_York"))
+    [record] = written(pa.table({"word": ["hawk"], "at": times}), timestamp="at")
+    assert record.timestamp_ms == time_ms
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("us", "America/New_York")],
+)
+def test_the_time_for_which_a_client_writes_the_present_one_is_refused(kind: pa.DataType) -> None:
+    """D3225: also where it is far back in the batch, and where microseconds follow."""
+    times = [1_000_000] * 9_000 + ([0] if kind == pa.int64() else [999])
+    rows = pa.table({"word": ["hawk"] * len(times), "at": pa.array(times, pa.int64()).cast(kind)})
+    with pytest.raises(UsageError, match=r"^row 9000 of the batch has in at the first millisecond of 1970"):
+        written(rows, timestamp="at")
 
 
 @pytest.mark.parametrize(

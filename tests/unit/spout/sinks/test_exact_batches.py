@@ -9,16 +9,12 @@ import pyarrow as pa
 import pytest
 
 from acker.config.settings import AckTopics
-from acker.errors import RowsChanged, TrackingError, UsageError
+from acker.errors import RowsChanged, TrackingError
 from acker.wire.events import SourceRun
-from spout.builder.topology import sinks_of
-from spout.exactly_once.sqlite_store import SQLiteStore
 from spout.exactly_once.store import BatchKey, StoreGrant
 from spout.planning.plan import BatchPlan
 from spout.publishing.fold import TaskId, TaskReport
 from spout.sinks.exact_sink import ExactSink, refuse_repeated_tasks
-from spout.sinks.foreach_batch import sink
-from spout.topology.graph import Component, Graph, OutputStream
 from spout.tuples.anchors import Carry
 
 
@@ -119,19 +115,3 @@ def test_a_batch_in_which_a_task_reported_twice_does_not_count(again: TaskReport
     """D3204: what was settled may be of the other run than the rows."""
     with pytest.raises(RowsChanged, match="1 tasks of the batch reported twice"):
         refuse_repeated_tasks([*ONCE, again])
-
-
-EXACT = {"a store": Store(), "its class": SQLiteStore, "a sink": sink_of(Link())}
-
-
-@pytest.mark.parametrize("kind", EXACT)
-def test_what_writes_exactly_once_is_refused_where_a_function_is_wanted(kind: str) -> None:
-    """D3224: by `spout.sink`, and by a topology."""
-    write: Any = EXACT[kind]
-    with pytest.raises(UsageError, match=r"^spout\.sink does not write exactly once.*spout\.exact_sink"):
-        sink(write)
-    graph = Graph(
-        {"upper": Component("upper", {"default": OutputStream(("word",))}, is_spout=True)}
-    ).checked()
-    with pytest.raises(UsageError, match=r"^the sink of a topology does not write exactly once"):
-        sinks_of(graph, {"upper": write})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -64,14 +63,15 @@ class Installation:
         place = TopicPartition(self.topic, 0)
         end = self.cluster.log.ends([place])[place]
         values: list[bytes | None] = []
-        with closing(self.cluster.log.reader(committed=False)) as reader:
-            reader.assign({place: 0})
+        reader = self.cluster.log.reader(committed=False)
+        reader.assign({place: 0})
 
-            def is_read() -> bool:
-                values.extend(record.value for record in reader.poll(200))
-                return reader.position(place) >= end
+        def is_read() -> bool:
+            values.extend(record.value for record in reader.poll(200))
+            return reader.position(place) >= end
 
-            eventually(is_read)
+        eventually(is_read)
+        reader.close()
         return values
 
     def close(self) -> None:

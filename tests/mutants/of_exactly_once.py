@@ -12,6 +12,7 @@ VALUE_TESTS = "tests/unit/spout/exactly_once/test_value_encoding.py"
 RECORD_TESTS = "tests/unit/spout/exactly_once/test_sink_records.py"
 CLOCK_TESTS = "tests/unit/spout/planning_process/test_standing_clock.py"
 WRONG_TESTS = "tests/unit/spout/exactly_once/test_what_can_go_wrong.py"
+REFUSED_TESTS = "tests/unit/spout/sinks/test_refused_stores.py"
 FREEING_TESTS = "tests/unit/acker/service/test_freeing.py"
 
 MUTANTS = (
@@ -459,7 +460,7 @@ MUTANTS = (
         "spout/exactly_once/store.py",
         '    if is_store or getattr(write, "is_exact", False):',
         '    if is_store and getattr(write, "is_exact", False):',
-        f"{SINK_TESTS}::test_what_writes_exactly_once_is_refused_where_a_function_is_wanted",
+        f"{REFUSED_TESTS}::test_what_writes_exactly_once_is_refused_where_a_function_is_wanted",
         "the query would end at its first batch, or write it at least once",
     ),
     Mutant(

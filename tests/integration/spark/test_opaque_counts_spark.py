@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spout
 from acker.config.topics import load_topics
 from examples.opaque_counts import CountTable
-from tests.support.bolts.unlike_bolts import FailsAgain
+from tests.support.bolts.fails_again import FailsAgain
 from tests.support.brokers import Broker
 from tests.support.servers.postgres import postgres
 from tests.support.worlds.stream_worlds import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import uuid
-from pathlib import Path
 
 from spout.bolts.bolts import BasicBolt
 from spout.bolts.collectors import BasicCollector
@@ -32,28 +31,6 @@ class Unlike(BasicBolt):
             collector.emit((line, evaluation, ordinal, rows))
         if line.startswith("bad") or (line.startswith("flaky") and chance.random() < 0.5):
             raise ValueError("not this time")
-
-
-class FailsAgain(BasicBolt):
-    """Emit the words of a line; one that begins with ``flaky`` fails the second time that it comes by."""
-
-    output = "word string"
-
-    def __init__(self, folder: str) -> None:
-        """Leave a mark for each call in a folder."""
-        self._folder = Path(folder)
-
-    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
-        """Fail before the first word, or emit all of them."""
-        words = tuple["value"].decode().split()
-        if words[0] == "flaky":
-            calls = len(list(self._folder.iterdir()))
-            (self._folder / str(calls)).touch()
-            if calls == 1:
-                raise ValueError("not the second time")
-        for word in words:
-            if word != "flaky":
-                collector.emit((word,))
 
 
 class FlakyWords(BasicBolt):

@@ -1,4 +1,4 @@
-"""Which batches an exact sink writes: those that its own start has planned, and whose tasks reported once."""
+"""Which batches an exact sink writes: those that its own start has planned."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ import pyarrow as pa
 import pytest
 
 from acker.config.settings import AckTopics
-from acker.errors import TrackingError, UsageError
+from acker.errors import TrackingError
 from acker.wire.events import SourceRun
-from spout.builder.topology import sinks_of
-from spout.exactly_once.sqlite_store import SQLiteStore
 from spout.exactly_once.store import BatchKey, StoreGrant
 from spout.planning.plan import BatchPlan
 from spout.sinks.exact_sink import ExactSink
-from spout.sinks.foreach_batch import sink
-from spout.topology.graph import Component, Graph, OutputStream
 from spout.tuples.anchors import Carry
 
 
@@ -84,19 +80,3 @@ def test_a_batch_that_a_session_without_the_store_has_planned_ends_the_run(is_op
         sink.open(5)
     with pytest.raises(TrackingError, match=r"call spout\.exact_sink before the query starts"):
         sink._is_own(plan_of(4), "run 1", 7)
-
-
-EXACT = {"a store": Store(), "its class": SQLiteStore, "a sink": sink_of(Link())}
-
-
-@pytest.mark.parametrize("kind", EXACT)
-def test_what_writes_exactly_once_is_refused_where_a_function_is_wanted(kind: str) -> None:
-    """D3224: by `spout.sink`, and by a topology."""
-    write: Any = EXACT[kind]
-    with pytest.raises(UsageError, match=r"^spout\.sink does not write exactly once.*spout\.exact_sink"):
-        sink(write)
-    graph = Graph(
-        {"upper": Component("upper", {"default": OutputStream(("word",))}, is_spout=True)}
-    ).checked()
-    with pytest.raises(UsageError, match=r"^the sink of a topology does not write exactly once"):
-        sinks_of(graph, {"upper": write})

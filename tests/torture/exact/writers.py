@@ -1,6 +1,6 @@
 """Writers without Spark: real stores, real processes, some hundred of them that are killed or stopped.
 
-    python -m tests.torture.exact.writers --sink kafka --strikes 100 --seed 1
+    python -m tests.torture.exact --sink kafka --strikes 100 --seed 1
 
 A driver of Spark takes ten seconds to come back, so few of them die in an hour. Here a process is a fork,
 which opens the store and commits within moments. It uses the product's `ExactWriter` and a real store. In
@@ -20,7 +20,6 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 import uuid
 from collections import Counter
@@ -30,12 +29,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import typer
-from rich.console import Console
 
 from acker.config.topics import Topics, load_topics
 from acker.errors import StoreFenced, WindhoverError
@@ -43,7 +40,6 @@ from acker.identity import I64, root_edge, source_of
 from acker.provisioning import provision
 from acker.wire.codec import wire_codec
 from acker.wire.events import Acks, SourceRun
-from spout.cli import main as windhover
 from spout.demo.judge import Emission
 from spout.exactly_once.rooted_rows import RootedRows
 from spout.exactly_once.writer import ExactWriter, SettledBatch
@@ -375,7 +371,7 @@ def torture_writers(sink: str, strikes: int, minutes: float, seed: int, folder: 
         if broker is not None:
             provision.create_topics(topics)
         store = stack.enter_context(tortured_store(sink, topics, folder))
-        FORKS.set_forkserver_preload([__spec__.name])
+        FORKS.set_forkserver_preload([__name__])
         scene = Scene(topics, folder, store.argument)
         struck = Strikes(scene, store, broker, random.Random(seed))
         while sum(struck.fell.values()) < strikes and not struck.wrong and time.monotonic() < ends_s:
@@ -385,24 +381,3 @@ def torture_writers(sink: str, strikes: int, minutes: float, seed: int, folder: 
         rows = store.rows()
         emissions = {Emission(f"t/0@{position}", 1) for position in acked}
         return WritersReport(struck, len(acked), len(rows), row_faults(emissions, rows))
-
-
-app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-
-
-@app.command()
-def main(
-    sink: Annotated[str, typer.Option(help="sqlite, kafka or postgres.")],
-    strikes: Annotated[int, typer.Option(help="How many writers are struck.")] = 100,
-    minutes: Annotated[float, typer.Option(help="Strike no longer than this.")] = 30.0,
-    seed: Annotated[int, typer.Option(help="What befalls them is drawn from it.")] = 0,
-) -> int:
-    """Kill and stop writers of a store within their commits; judge the store by what was published."""
-    with tempfile.TemporaryDirectory(prefix="windhover-writers-") as folder:
-        report = torture_writers(sink, strikes, minutes, seed, Path(folder))
-    Console().out(json.dumps(report.as_dict()), highlight=False)
-    return 0 if report.held else 1
-
-
-if __name__ == "__main__":
-    sys.exit(windhover.run(sys.argv[1:], app, "uv run python -m tests.torture.exact.writers"))

@@ -37,10 +37,13 @@ def torture(
     sink: Annotated[
         str, typer.Option(help="upsert; or sqlite, kafka, postgres: stores that are written exactly once.")
     ] = UPSERT,
+    pace: Annotated[
+        float, typer.Option(help="So many times less often blows fall: for a machine that is slower.")
+    ] = 1.0,
 ) -> int:
     """Kill, stop, cut off and starve every part at random; prove from the topics that nothing was lost."""
     options = TortureOptions(
-        minutes, seed, records_per_second, json, keep, brokers, spark_workers, missing, sink
+        minutes, seed, records_per_second, json, keep, brokers, spark_workers, missing, sink, pace
     )
     return interruptible(lambda: run(options, os.environ))
 

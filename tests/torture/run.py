@@ -84,7 +84,7 @@ def _torture(stage: Stage, stack: ExitStack) -> Report:
     else:
         left_out = [] if stage.disk is not None else [Deed.FULL_DISK]
         chances = CHANCES if stage.store is None else CHANCES_WITH_STORE
-        blows = draw(options.seed, for_ms, set(Deed) - set(left_out), chances)
+        blows = draw(options.seed, for_ms, set(Deed) - set(left_out), chances, options.pace)
     torturer = Torturer(
         stage.brokers, stage.parts, stage.driver, stage.disk, stage.spark, stage.strangers,
         store=None if stage.store is None else StruckFromOutside(stage.store, Order(stage.folder)),

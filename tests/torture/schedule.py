@@ -184,6 +184,7 @@ def draw(
     for_ms: int,
     available: Collection[Deed] = tuple(Deed),
     chances: Sequence[Chance] = CHANCES,
+    pace: float = 1.0,
 ) -> list[Blow]:
     """Draw the blows of a run.
 
@@ -192,6 +193,8 @@ def draw(
         for_ms: no blow begins or is held after this.
         available: deeds that can be done on this machine.
         chances: what is drawn from.
+        pace: how many times longer it is from one blow to the next, and how much longer a victim rests: on a
+            machine that is so much slower.
 
     Returns:
         Blows, ascending by when they begin.
@@ -202,11 +205,11 @@ def draw(
     blows: list[Blow] = []
     at_ms = 0
     while True:
-        at_ms += dice.randint(*GAP_MS)
+        at_ms += int(dice.randint(*GAP_MS) * pace)
         blow = _draw_one(dice, chances, at_ms, rested)
         if blow.end_ms >= for_ms:
             return blows
-        rested[blow.victim] = blow.end_ms + REST_MS[blow.victim]
+        rested[blow.victim] = blow.end_ms + int(REST_MS[blow.victim] * pace)
         blows.append(blow)
 
 

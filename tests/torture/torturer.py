@@ -100,7 +100,8 @@ class Torturer:
         """
         if blow.victim in (*BROKERS, Victim.COORDINATORS, Victim.STORE):
             return bool(self._brokers_recovering)
-        needs_driver = (Victim.DRIVER, Victim.EXECUTOR, *SPARK_WORKERS)
+        # PySpark waits for ever if a cleaner removes what its JVM is to write while it starts
+        needs_driver = (Victim.DRIVER, Victim.TEMPORARY_FILES, Victim.EXECUTOR, *SPARK_WORKERS)
         return blow.victim in needs_driver and bool(self._recovering)
 
     def strike(self, blow: Blow) -> None:

@@ -71,7 +71,8 @@ class Killer:
     def _strike(self) -> None:
         match self._point:
             case Point.STOPPED:
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # to this thread: one that goes to the process may find the thread in the store already
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case Point.ASLEEP:
                 threading.Event().wait(ASLEEP_S)
             case _:

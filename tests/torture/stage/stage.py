@@ -83,6 +83,7 @@ class TortureOptions:
     spark_workers: int = 0
     missing_minutes: float = 0.0
     sink: str = UPSERT
+    pace: float = 1.0
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -92,6 +93,7 @@ class TortureOptions:
         """
         _require_positive("--minutes", self.minutes, "5 for five minutes")
         _require_positive("--records-per-second", self.records_per_second, "60 for one each 17 ms")
+        _require_positive("--pace", self.pace, "3 for a machine that is three times slower")
         if self.brokers not in (1, 3):
             raise UsageError(f"--brokers {self.brokers}: must be 1, or 3 for a cluster that may lose one")
         if self.missing_minutes:

@@ -176,7 +176,7 @@ def test_coordinators_that_could_not_be_moved_are_no_blow(tmp_path: Path) -> Non
     assert +scene.torturer.blows == {(Victim.COORDINATORS, Deed.ELECT): 1}
 
 
-@pytest.mark.parametrize("victim", [Victim.EXECUTOR, Victim.DRIVER])
+@pytest.mark.parametrize("victim", [Victim.EXECUTOR, Victim.DRIVER, Victim.TEMPORARY_FILES])
 def test_neither_driver_nor_executor_is_hurt_while_a_restarted_driver_has_not_come_back(
     tmp_path: Path, victim: Victim
 ) -> None:

@@ -332,7 +332,7 @@ class KafkaStore:
 
 
 def store_settings(topics: Topics) -> dict[str, Any]:
-    """Return the settings of the store's clients: those of topics.yaml, and what it does not say."""
+    """Return the settings of the store's clients: those of topics.yaml, and what it leaves open."""
     return {"linger.ms": LINGER_MS, **topics.kafka}
 
 

@@ -38,16 +38,20 @@ def tracking(
     pipeline: Annotated[
         list[str] | None,
         typer.Option(
-            help="read, split, narrow, grouped, topology, shuffled, exact, start, delayed; default: narrow,"
-            " grouped."
+            help="read, split, narrow, grouped, topology, shuffled, exact, start, delayed, exact-kafka,"
+            " exact-postgres; default: narrow, grouped."
         ),
     ] = None,
+    lead_in: Annotated[
+        int, typer.Option(min=1, help="Records beside those of a round that do not count as steady.")
+    ] = 1_000_000,
+    batch: Annotated[int, typer.Option(min=1, help="Records of a micro-batch at most.")] = 1 << 20,
     json: windhover.Json = False,
 ) -> int:
     """The same pipeline in Spark, tracked and untracked, in one run."""
     from benchmarks.streams.tracking import TrackingOptions, run
 
-    options = TrackingOptions(records=records, rounds=rounds, warm=warm)
+    options = TrackingOptions(records=records, rounds=rounds, warm=warm, lead_in=lead_in, batch=batch)
     if pipeline:
         options = replace(options, pipelines=tuple(pipeline))
     return interruptible(lambda: run(options, json=json))
@@ -83,7 +87,10 @@ def latency(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, all contestants in turn.")] = 3,
     pipeline: Annotated[
         list[str] | None,
-        typer.Option(help="split, grouped (through Spark), alone (without it); default: all."),
+        typer.Option(
+            help="split, grouped, exact-kafka, exact-postgres (through Spark), alone (without it); default:"
+            " split, grouped, alone."
+        ),
     ] = None,
     json: windhover.Json = False,
 ) -> int:

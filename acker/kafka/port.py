@@ -123,7 +123,7 @@ class Outgoing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutgoingColumns:
-    """Records to write into one topic, by columns of one length: what `Outgoing` has, without an object each.
+    """Records to write into one topic, by columns of one length; no record is an object.
 
     `keys`, `headers` and `timestamps_ms` may be None: no record has one.
     """
@@ -136,7 +136,7 @@ class OutgoingColumns:
     timestamps_ms: Sequence[int | None] | None = None
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` if a column is longer than another: the records behind would be lost."""
+        """Raise `ValueError` if a column is shorter than another: records would be lost."""
         columns = (self.partitions, self.values, self.keys, self.headers, self.timestamps_ms)
         lengths = {len(column) for column in columns if column is not None}
         if len(lengths) > 1:

@@ -151,7 +151,7 @@ class KafkaTransactions(KafkaWriter):
                 self._run_callbacks(record.topic)
 
     def send_columns(self, columns: OutgoingColumns) -> None:
-        """Queue records given by columns; those that the client refuses are for `commit` to raise."""
+        """Queue records given by columns; those that are refused are for `commit` to raise."""
         self._require_open()
         if self._writes_to_repeat is not None:
             self._writes_to_repeat.append(partial(self.send_columns, columns))

@@ -72,7 +72,7 @@ FIRST_POLL_S: Final = 0.005
 """So often a flush looks whether the first records are durable."""
 
 SERVED_EVERY: Final = 1_000
-"""Records between two polls for callbacks: a poll costs more than queueing a record, since others may run."""
+"""Records between two polls for callbacks: a poll costs more than queueing one; others may run."""
 
 _place = tuple_maker(TopicPartition)
 
@@ -152,7 +152,7 @@ class KafkaWriter:
     def _enqueue_columns(self, columns: OutgoingColumns) -> None:
         """Queue records given by columns; remember the first that the client refuses.
 
-        The loop over the records is one of C: a record takes 0.6 us in it, and 2 us in a loop of ours.
+        The loop over the records is one of C: one takes 0.6 us in it, and 2 us in a loop of ours.
 
         Raises `Unreachable`: the queue stays full.
         """
@@ -160,7 +160,8 @@ class KafkaWriter:
             _place((columns.topic, partition)) for partition in set(columns.partitions)
         )
         values = iter(columns.values)
-        calls = map(self._producer.produce, repeat(columns.topic), values, *_further_arguments(columns))
+        topics = repeat(columns.topic)
+        calls = map(self._producer.produce, topics, values, *_further_arguments(columns))
         count = len(columns.values)
         while length_hint(values):
             try:
@@ -288,7 +289,7 @@ def _writable(record: Outgoing) -> list[tuple[str, str | bytes | None]]:
 
 
 def _further_arguments(columns: OutgoingColumns) -> tuple[Iterable[object], ...]:
-    """Return what `produce` takes behind the values, each as a column; raise `LogError` as `_writable`."""
+    """Return what `produce` takes behind the values, by columns; raises as `_writable` does."""
     keys: Iterable[object] = repeat(None) if columns.keys is None else columns.keys
     if columns.headers is None and columns.timestamps_ms is None:
         return keys, columns.partitions

@@ -34,7 +34,8 @@ from acker.kafka.port import Outgoing, Producer
 from benchmarks.measure import Figure, cpu_seconds_of, cpu_seconds_of_tree, print_report, wait_until
 from benchmarks.requests import Requests, is_of, print_kinds
 from benchmarks.streams.connector import connector_settings
-from benchmarks.streams.pipelines import PIPELINES, Contest, How
+from benchmarks.streams.contest import Contest, How
+from benchmarks.streams.pipelines import PIPELINES
 from benchmarks.world import ACKERS, INPUT, PARTITIONS, World, bench_world, input_name
 from spout.local.spark_session import local_session, warm_up
 from spout.runtime.child import Child

@@ -4,9 +4,10 @@ A process of its own produces at the rate, its clock in each value, with the cli
 linger 5 ms, those without a key go to one partition for a while).
 
 - *Through Spark* the same pipelines are run by Windhover, tracked and untracked, and by Spark's own Kafka
-  connector with the same Python, all into `foreachBatch`, in one Spark application. Each query begins at the
-  end of the topic. A record is done when its micro-batch has ended, so that Spark's commit log has it; a
-  tracked one when its ACKED verdict is read.
+  connector with the same Python, all into `foreachBatch`, in one Spark application; of exact-kafka only the
+  tracked one, the others into Spark's own Kafka sink. Each query begins at the end of the topic. A record is
+  done when its micro-batch has ended, so that Spark's commit log has it; a tracked one when its ACKED verdict
+  is read.
 - *Alone*, without Spark, a spout's client confirms with a wait, a share consumer and a plain one commit
   synchronously. Each is a process of its own, and reads first what the topic holds.
 
@@ -47,6 +48,7 @@ from acker.wire.events import SourceRun
 from benchmarks.measure import Figure, print_report, wait_until
 from benchmarks.settled import Settled
 from benchmarks.streams.connector import connector_settings
+from benchmarks.streams.contest import Contest, How
 from benchmarks.streams.contestants import (
     Batch,
     Contestant,
@@ -57,15 +59,18 @@ from benchmarks.streams.contestants import (
     leave_out,
     run_contestant,
 )
-from benchmarks.streams.pipelines import PIPELINES, Contest, How
+from benchmarks.streams.exact_stores import database_of
+from benchmarks.streams.pipelines import PIPELINES
 from benchmarks.world import INPUT, PARTITIONS, World, bench_world, input_name
 from spout.local.spark_session import local_session, warm_up
 from spout.runtime.child import Child
 
 MODULE: Final = "benchmarks.streams.latency"
-THROUGH_SPARK: Final = ("split", "grouped")
+THROUGH_SPARK: Final = ("split", "grouped", "exact-kafka", "exact-postgres")
 ALONE: Final = "alone"
-PIPELINES_MEASURED: Final = (*THROUGH_SPARK, ALONE)
+PIPELINES_OF_THIS: Final = (*THROUGH_SPARK, ALONE)
+PIPELINES_MEASURED: Final = ("split", "grouped", ALONE)
+"""Unless others are asked for."""
 
 MARK = b"at "
 """What the values begin with that a clock follows in."""
@@ -128,15 +133,15 @@ def run(options: LatencyOptions, *, json: bool) -> int:
         CheckFailed: a round did not come to its end, or a root was lost.
     """
     console = Console(stderr=True)
-    if unknown := sorted(set(options.pipelines) - set(PIPELINES_MEASURED)):
-        raise UsageError(f"no pipeline {', '.join(unknown)}; there are {', '.join(PIPELINES_MEASURED)}")
+    if unknown := sorted(set(options.pipelines) - set(PIPELINES_OF_THIS)):
+        raise UsageError(f"no pipeline {', '.join(unknown)}; there are {', '.join(PIPELINES_OF_THIS)}")
     pipelines = [name for name in THROUGH_SPARK if name in options.pipelines]
     in_a_round = [(name, how) for name in pipelines for how in How]
     queries = (options.rounds + 1) * len(in_a_round)
     alone = list(CONTESTANTS) if ALONE in options.pipelines else []
     laps: list[Lap] = []
     found_alone: dict[str, list[dict[str, float]]] = {}
-    with bench_world(console, queries + len(CONTESTANTS)) as world:
+    with database_of(pipelines) as database, bench_world(console, queries + len(CONTESTANTS)) as world:
         inputs = {name: input_name(queries + 1 + number) for number, name in enumerate(CONTESTANTS)}
         begin_share_group(world.topics, inputs["share"])
         spark = None
@@ -151,7 +156,7 @@ def run(options: LatencyOptions, *, json: bool) -> int:
             for lap in range(options.rounds + 1):
                 for number, (pipeline, how) in enumerate(in_a_round):
                     source = input_name(lap * len(in_a_round) + number + 1)
-                    found = _query(options, world, spark, source, pipeline, how)
+                    found = _query(options, world, spark, database, source, pipeline, how)
                     _say(console, lap, found.name, _parts(found))
                     laps += [found] if lap else []
                 for name in list(alone):
@@ -175,7 +180,13 @@ def run(options: LatencyOptions, *, json: bool) -> int:
 
 
 def _query(
-    options: LatencyOptions, world: World, spark: SparkSession | None, source: str, pipeline: str, how: How
+    options: LatencyOptions,
+    world: World,
+    spark: SparkSession | None,
+    database: str,
+    source: str,
+    pipeline: str,
+    how: How,
 ) -> Lap:
     """Run one query while records come, and return what it took."""
     if spark is None:
@@ -189,7 +200,16 @@ def _query(
         )
         begin = log.ends(places)
         checkpoint = world.folder / f"checkpoint-{source}"
-        contest = Contest(spark, world.topics, source, how, checkpoint, BATCH_RECORDS, starting="latest")
+        contest = Contest(
+            spark,
+            world.topics,
+            source,
+            how,
+            checkpoint,
+            BATCH_RECORDS,
+            starting="latest",
+            database=database,
+        )
         query = PIPELINES[pipeline].start(contest)
         try:
             wait_until(

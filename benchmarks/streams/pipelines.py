@@ -5,28 +5,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spout
-from acker.config.topics import Topics
 from acker.errors import CheckFailed
+from benchmarks.streams.contest import Contest, How, read_records
+from benchmarks.streams.exact_stores import exact_kafka, exact_postgres
 from spout.bolts.bolts import ArrowBolt, BatchCollector
-
-
-class How(Enum):
-    """Who reads the topic, and whether with the guarantee."""
-
-    TRACKED = "tracked"
-    UNTRACKED = "untracked"
-    CONNECTOR = "connector"
-    """Spark's own source, ``format("kafka")``, and the functions of the bolts in its ``mapInArrow``."""
 
 
 def split(sentences: pa.Array) -> pa.Array:
@@ -77,41 +68,8 @@ def count_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_arrays(count(batch.column("word"))[0], names=["word", "count"])
 
 
-@dataclass(frozen=True, slots=True)
-class Contest:
-    """What a query of the benchmark reads, and how."""
-
-    spark: SparkSession
-    topics: Topics
-    input_name: str
-    how: How
-    checkpoint: Path
-    batch_records: int
-    status: Path | None = None
-    starting: str = "earliest"
-
-
-def _read(contest: Contest, *, delayed_acks: bool = False) -> DataFrame:
-    if contest.how is How.CONNECTOR:
-        source = contest.topics.input(contest.input_name)
-        reader = contest.spark.readStream.format("kafka").option("subscribe", source.topic)
-        reader = reader.option("kafka.bootstrap.servers", contest.topics.kafka["bootstrap.servers"])
-        reader = reader.option("maxOffsetsPerTrigger", contest.batch_records)
-        return reader.option("startingOffsets", contest.starting).load()
-    return spout.read_stream(
-        contest.spark,
-        contest.topics,
-        contest.input_name,
-        startingOffsets=contest.starting,
-        maxOffsetsPerTrigger=contest.batch_records,
-        tracked=contest.how is How.TRACKED,
-        delayed_acks=delayed_acks,
-        status_path=contest.status,
-    )
-
-
 def _words(contest: Contest) -> DataFrame:
-    lines = _read(contest)
+    lines = read_records(contest)
     if contest.how is How.CONNECTOR:
         return lines.select("value").mapInArrow(split_batches, SplitSentence.output)
     return lines.transform(spout.bolt(SplitSentence(), name="split"))
@@ -133,7 +91,7 @@ def _start(rows: DataFrame, contest: Contest, mode: str) -> StreamingQuery:
 
 def read(contest: Contest) -> StreamingQuery:
     """Read, and nothing else: the values go to the sink."""
-    return _start(_read(contest).select("value"), contest, "append")
+    return _start(read_records(contest).select("value"), contest, "append")
 
 
 def split_alone(contest: Contest) -> StreamingQuery:
@@ -219,7 +177,7 @@ def start(contest: Contest) -> StreamingQuery:
 def delayed(contest: Contest) -> StreamingQuery:
     """Count the sentences of two seconds by their first letters; acked when that row is written."""
     window, tracked = sql.window("timestamp", "2 seconds"), contest.how is How.TRACKED
-    lines = _read(contest, delayed_acks=tracked)
+    lines = read_records(contest, delayed_acks=tracked)
     held = lines.transform(spout.hold(until=window.end, late="ack")) if tracked else lines
     letters = sql.substring("value", 1, 3).alias("letters")
     groups = held.withWatermark("timestamp", "5 seconds").groupBy(window, letters)
@@ -241,15 +199,36 @@ class Pipeline:
         aim: the share of the untracked throughput that the tracked one is to reach; 0: none is set.
         holds: whether roots stay open until a watermark has passed their window.
         connector: whether Spark's own Kafka connector is a contestant too.
+        connector_aim: the same share of the connector's throughput; 0: none is set.
+        batch_records: what a micro-batch has at most; None: as many as the command says.
+        restarts: whether each round also measures a restart.
     """
 
     start: Callable[[Contest], StreamingQuery]
     aim: float = 0.0
     holds: bool = False
     connector: bool = False
+    connector_aim: float = 1.1
+    batch_records: int | None = None
+    restarts: bool = False
 
+
+EXACT_BATCH_RECORDS = 1 << 18
+"""All rows of a batch come to the driver, so it has fewer than others: two blocks of each partition."""
 
 WORDS_PER_SENTENCE = 10
+
+
+def _exact(start: Callable[[Contest], StreamingQuery]) -> Pipeline:
+    return Pipeline(
+        start,
+        aim=0.70,
+        connector=True,
+        connector_aim=0.0,
+        batch_records=EXACT_BATCH_RECORDS,
+        restarts=True,
+    )
+
 
 PIPELINES: dict[str, Pipeline] = {
     "read": Pipeline(read, connector=True),
@@ -261,5 +240,7 @@ PIPELINES: dict[str, Pipeline] = {
     "exact": Pipeline(exact),
     "start": Pipeline(start),
     "delayed": Pipeline(delayed, holds=True),
+    "exact-kafka": _exact(exact_kafka),
+    "exact-postgres": _exact(exact_postgres),
 }
 """By name."""

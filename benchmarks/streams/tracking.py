@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
@@ -38,10 +39,13 @@ from benchmarks.measure import (
     cpu_seconds_of_tree,
     medians,
     print_report,
+    wait_until,
 )
 from benchmarks.settled import Settled
 from benchmarks.streams.connector import connector_settings
-from benchmarks.streams.pipelines import PIPELINES, WORDS_PER_SENTENCE, Contest, How
+from benchmarks.streams.contest import Contest, How
+from benchmarks.streams.exact_stores import database_of
+from benchmarks.streams.pipelines import PIPELINES, WORDS_PER_SENTENCE
 from benchmarks.world import INPUT, PARTITIONS, TIMEOUT, World, bench_world, bulk_producer, input_name
 from spout.local.spark_session import local_session, warm_up
 from spout.planning.journal import journal_of
@@ -62,6 +66,9 @@ VOCABULARY = 2_800
 ROUND_SECONDS_MAX = 300.0
 READY_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.05
+ACKED_SECONDS = 2.0
+"""So long after a query was stopped, the acker has given the verdicts of what it had published."""
+
 HOLDING_TIMEOUT = "10m"
 """Of inputs whose roots stay open over several batches; it cuts no batch short."""
 
@@ -71,12 +78,17 @@ LATER_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class TrackingOptions:
-    """What to run: records in a round, rounds, rounds before them that do not count, pipelines by name."""
+    """What to run: records in a round, rounds, rounds before them that do not count, pipelines by name.
+
+    `lead_in`: records beside those of a round, which do not count as steady; `batch`: of a micro-batch.
+    """
 
     records: int = 4_000_000
     rounds: int = 5
     warm: int = 1
     pipelines: tuple[str, ...] = ("narrow", "grouped")
+    lead_in: int = LEAD_IN_RECORDS
+    batch: int = BATCH_RECORDS
 
 
 def run(options: TrackingOptions, *, json: bool) -> int:
@@ -90,20 +102,26 @@ def run(options: TrackingOptions, *, json: bool) -> int:
     unknown = sorted(set(options.pipelines) - set(PIPELINES))
     if unknown:
         raise UsageError(f"no pipeline {', '.join(unknown)}; there are {', '.join(PIPELINES)}")
-    groups = (options.warm + options.rounds) * len(options.pipelines)
+    restarting = sum(PIPELINES[name].restarts for name in options.pipelines)
+    groups = (options.warm + options.rounds) * (len(options.pipelines) + restarting)
     holds = any(PIPELINES[name].holds for name in options.pipelines)
-    with bench_world(console, groups, HOLDING_TIMEOUT if holds else TIMEOUT) as world:
-        console.print(f"producing {options.records + LEAD_IN_RECORDS:,} sentences")
-        produce_sentences(world, options.records + LEAD_IN_RECORDS, ends_windows=holds)
+    with (
+        database_of(options.pipelines) as database,
+        bench_world(console, groups, HOLDING_TIMEOUT if holds else TIMEOUT) as world,
+    ):
+        console.print(f"producing {options.records + options.lead_in:,} sentences")
+        produce_sentences(world, options.records + options.lead_in, ends_windows=holds)
         connector = any(PIPELINES[name].connector for name in options.pipelines)
         further = {"spark.driver.memory": SPARK_MEMORY, **(connector_settings() if connector else {})}
         spark = local_session("windhover-bench", world.folder / "spark", further=further)
         warm_up(spark)
         with Child("acker", world.config) as acker:
             acker.wait_ready(READY_SECONDS_MAX)
-            samples, firsts = _rounds(options, world, spark, console)
+            with closing(KafkaLog(world.topics.kafka)) as log:
+                stage = _Stage(options, world, spark, log, database)
+                samples, firsts, restarts = _rounds(stage, console)
         spark.stop()
-    print_report(console, _figures(options, samples, firsts), samples, json=json)
+    print_report(console, _figures(options, samples, firsts, restarts), samples, json=json)
     return 0
 
 
@@ -128,26 +146,64 @@ _Firsts = Mapping[str, Sequence[float]]
 """Seconds from the start of a query until something was done for the first time, by pipeline and how."""
 
 
-def _rounds(
-    options: TrackingOptions, world: World, spark: SparkSession, console: Console
-) -> tuple[list[Sample], _Firsts]:
-    """Run all rounds; of each pipeline the first `warm` do not count."""
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What all rounds share; `database`: the connection string of a PostgreSQL, if a pipeline needs one."""
+
+    options: TrackingOptions
+    world: World
+    spark: SparkSession
+    log: Log
+    database: str
+
+    @property
+    def records(self) -> int:
+        """How many there are in all."""
+        return self.options.records + self.options.lead_in
+
+    def contest(self, pipeline: str, number: int, how: How) -> Contest:
+        """Return what the query of a pipeline reads, with the group of that number."""
+        return Contest(
+            self.spark,
+            self.world.topics,
+            input_name(number),
+            how,
+            self.world.folder / f"checkpoint-{number}-{how.value}",
+            min(self.options.batch, PIPELINES[pipeline].batch_records or self.options.batch),
+            database=self.database,
+        )
+
+
+def _rounds(stage: _Stage, console: Console) -> tuple[list[Sample], _Firsts, _Firsts]:
+    """Run all rounds; of each pipeline the first `warm` do not count.
+
+    Return the samples, and the seconds until the first was done, of queries that start and of those that
+    start again.
+    """
     samples: list[Sample] = []
     firsts: dict[str, list[float]] = {}
-    log = KafkaLog(world.topics.kafka)
-    records = options.records + LEAD_IN_RECORDS
+    restarts: dict[str, list[float]] = {}
     number = 0
-    for name in options.pipelines:
-        for lap in range(1 - options.warm, options.rounds + 1):
+    for name in stage.options.pipelines:
+        contestants = [how for how in How if how is not How.CONNECTOR or PIPELINES[name].connector]
+        for lap in range(1 - stage.options.warm, stage.options.rounds + 1):
             number += 1
-            of_this_lap, began = [_plain(world, records)], dict[str, float]()
-            for how in How:
-                if how is not How.CONNECTOR or PIPELINES[name].connector:
-                    found, first_seconds = _spark(world, spark, log, name, number, records, how)
-                    of_this_lap += found
-                    began[f"{name} {how.value}"] = first_seconds
+            of_this_lap, began = [_plain(stage.world, stage.records)], dict[str, float]()
+            for how in contestants:
+                found, first_seconds = _spark(stage, name, number, how)
+                of_this_lap += found
+                began[f"{name} {how.value}"] = first_seconds
+            began_again = dict[str, float]()
+            if PIPELINES[name].restarts:
+                number += 1
+                for how in contestants:
+                    began_again[f"{name} {how.value}"] = _restart(stage, name, number, how)
             rates = [f"{s.name} {s.records_per_second:,.0f}/s" for s in of_this_lap]
             rates += [f"{which}, first done after {seconds:.2f} s" for which, seconds in began.items()]
+            rates += [
+                f"{which}, first done after a restart {seconds:.2f} s"
+                for which, seconds in began_again.items()
+            ]
             is_warm = lap > 0
             label = f"round {lap}" if is_warm else "round to warm up"
             console.print(f"{name}, {label}: {', '.join(rates)}", highlight=False)
@@ -155,8 +211,9 @@ def _rounds(
                 samples += of_this_lap
                 for which, seconds in began.items():
                     firsts.setdefault(which, []).append(seconds)
-    log.close()
-    return samples, firsts
+                for which, seconds in began_again.items():
+                    restarts.setdefault(which, []).append(seconds)
+    return samples, firsts, restarts
 
 
 def _plain(world: World, records: int) -> Sample:
@@ -169,26 +226,18 @@ def _plain(world: World, records: int) -> Sample:
     return Sample("plain consumer", records, seconds, cpu_seconds_of_tree(os.getpid()) - before)
 
 
-def _spark(
-    world: World, spark: SparkSession, log: Log, name: str, number: int, records: int, how: How
-) -> tuple[list[Sample], float]:
+def _spark(stage: _Stage, name: str, number: int, how: How) -> tuple[list[Sample], float]:
     """Run one query over all records and return two samples of it, steady and from the start, and after how
     many seconds something was done for the first time.
     """
     which, tracked = f"{name} {how.value}", how is How.TRACKED
-    contest = Contest(
-        spark,
-        world.topics,
-        input_name(number),
-        how,
-        world.folder / f"checkpoint-{number}-{how.value}",
-        BATCH_RECORDS,
-    )
+    contest, records, lead_in = stage.contest(name, number, how), stage.records, stage.options.lead_in
+    topics = stage.world.topics
     cpu_at_start = cpu_seconds_of_tree(os.getpid())
-    verdicts = Settled(log, world.topics, world.topics.inputs[input_name(number)]) if tracked else None
+    verdicts = Settled(stage.log, topics, topics.inputs[contest.input_name]) if tracked else None
     started = time.time()
     query = PIPELINES[name].start(contest)
-    _wait_for_lead_in(query)
+    _wait_for_lead_in(query, lead_in)
     cpu_at_lead_in = cpu_seconds_of_tree(os.getpid())
     query.processAllAvailable()
     ended = time.time()
@@ -198,9 +247,9 @@ def _spark(
     batches = _batches(query)
     query.stop()
     cpu = cpu_seconds_of_tree(os.getpid())
-    steady = next((batch for batch in batches if batch.read_before >= LEAD_IN_RECORDS), None)
+    steady = next((batch for batch in batches if batch.read_before >= lead_in), None)
     if steady is None:
-        raise CheckFailed(f"{which}: no batch began behind the first {LEAD_IN_RECORDS:,} records")
+        raise CheckFailed(f"{which}: no batch began behind the first {lead_in:,} records")
     first_done = batches[0].ended
     if verdicts is not None and verdicts.first_acked_ms is not None:
         first_done = verdicts.first_acked_ms / 1000
@@ -209,6 +258,30 @@ def _spark(
         Sample(f"{which}, from the start", records, ended - batches[0].at, cpu - cpu_at_start),
     ]
     return samples, first_done - started
+
+
+def _restart(stage: _Stage, name: str, number: int, how: How) -> float:
+    """Stop a query behind the lead-in, start it again, and return the seconds until it has done something."""
+    contest = stage.contest(name, number, how)
+    query = PIPELINES[name].start(contest)
+    _wait_for_lead_in(query, stage.options.lead_in)
+    query.stop()
+    time.sleep(ACKED_SECONDS)
+    topics = stage.world.topics
+    verdicts = None
+    if how is How.TRACKED:  # what was under way is lost, and comes again
+        verdicts = Settled(stage.log, topics, topics.inputs[contest.input_name], losses=True)
+    started = time.time()
+    query = PIPELINES[name].start(contest)
+    if verdicts is not None:
+        verdicts.wait_for(1, ROUND_SECONDS_MAX)
+        ended_ms = verdicts.first_acked_ms or 0
+        query.stop()
+        return ended_ms / 1000 - started
+    wait_until(lambda: bool(_batches(query)), ROUND_SECONDS_MAX, f"a batch of {name}")
+    ended = _batches(query)[0].ended
+    query.stop()
+    return ended - started
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,22 +312,22 @@ def _records(progress: StreamingQueryProgress) -> int:
     return progress.numInputRows
 
 
-def _wait_for_lead_in(query: StreamingQuery) -> None:
+def _wait_for_lead_in(query: StreamingQuery, records: int) -> None:
     """Wait until a batch has ended behind the lead-in.
 
     Raises:
         CheckFailed: it took too long.
     """
     deadline = time.monotonic() + ROUND_SECONDS_MAX
-    while sum(map(_records, query.recentProgress)) < LEAD_IN_RECORDS:
+    while sum(map(_records, query.recentProgress)) < records:
         if time.monotonic() > deadline or not query.isActive:
-            raise CheckFailed(
-                f"the query {query.id} did not read {LEAD_IN_RECORDS:,} records: {query.status}"
-            )
+            raise CheckFailed(f"the query {query.id} did not read {records:,} records: {query.status}")
         time.sleep(POLL_SECONDS)
 
 
-def _figures(options: TrackingOptions, samples: list[Sample], firsts: _Firsts) -> list[Figure]:
+def _figures(
+    options: TrackingOptions, samples: list[Sample], firsts: _Firsts, restarts: _Firsts
+) -> list[Figure]:
     middle = medians(samples)
     plain = middle["plain consumer"].records_per_second
     figures = []
@@ -274,13 +347,16 @@ def _figures(options: TrackingOptions, samples: list[Sample], firsts: _Firsts) -
             ),
             Figure(f"{name}: tracked", tracked.records_per_second / 1000, "thousand sentences/s"),
             *first_figures(name, firsts),
+            *restart_figures(name, restarts),
         ]
         if PIPELINES[name].connector:
             connector, whole = (middle[f"{name} connector{part}"] for part in ("", ", from the start"))
             to_connector = tracked.records_per_second / connector.records_per_second
             whole_to_connector = from_start[0].records_per_second / whole.records_per_second
+            aim_of_it = PIPELINES[name].connector_aim
+            connector_aim = f"at least {aim_of_it}" if aim_of_it else ""
             figures += [
-                Figure(f"{name}: tracked to Spark's connector", to_connector, "", "at least 1.1"),
+                Figure(f"{name}: tracked to Spark's connector", to_connector, "", connector_aim),
                 Figure(
                     f"{name}: tracked to Spark's connector, from the start of the query",
                     whole_to_connector,
@@ -298,4 +374,13 @@ def first_figures(name: str, firsts: _Firsts) -> list[Figure]:
         Figure(f"{name}: from the start to the first ack", median(acked), "s"),
         Figure(f"{name}: the same, to the end of an untracked query's first batch", median(ended), "s"),
         Figure(f"{name}: the first ack, beyond that batch", beyond, "s", "at most 1"),
+    ]
+
+
+def restart_figures(name: str, restarts: _Firsts) -> list[Figure]:
+    """Return when the queries of a pipeline had done something after a restart, if that was measured."""
+    return [
+        Figure(f"{which}: from a restart to what is done first", median(seconds), "s")
+        for which, seconds in restarts.items()
+        if which.startswith(f"{name} ")
     ]

@@ -60,7 +60,7 @@ class RecordColumns:
     def records(
         self, rows: pa.Table, partitions_by_topic: Mapping[str, int], batch: int
     ) -> Iterator[OutgoingColumns]:
-        """Yield the records of the rows, by topic; those of one topic are in the order of their rows.
+        """Yield the records of the rows, by topic; those of a topic are in the order of their rows.
 
         Args:
             partitions_by_topic: how many each topic of the rows has.
@@ -75,7 +75,12 @@ class RecordColumns:
             partitions = _Partitions(partitions_by_topic, batch + start // KEYLESS_RUN)
             yield from self._records(part, start, partitions)
 
-    def _records(self, rows: pa.Table, first_row: int, partitions: _Partitions) -> Iterator[OutgoingColumns]:
+    def _records(
+        self,
+        rows: pa.Table,
+        first_row: int,
+        partitions: _Partitions,
+    ) -> Iterator[OutgoingColumns]:
         """Yield the records of some rows, of which the first is the batch's row of that number."""
         keys = self._keys(rows)
         columns = _Columns(
@@ -186,7 +191,8 @@ class _Columns:
 
     def of_topic(self, topic: str, partitions: Sequence[int]) -> OutgoingColumns:
         """Return the records, for a topic."""
-        return OutgoingColumns(topic, partitions, self.values, self.keys, self.headers, self.times_ms)
+        columns = self.values, self.keys, self.headers, self.times_ms
+        return OutgoingColumns(topic, partitions, *columns)
 
 
 def _entries(column: Sequence[T] | None, row_numbers: Sequence[int]) -> list[T] | None:

@@ -73,6 +73,11 @@ CLEANUP_MS: Final = 15_000
 """So much longer it may take until a broker has ended a transaction of somebody who died: it looks
 every ten seconds (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)."""
 
+LINGER_MS: Final = 200
+"""So long rows wait for others of their partition; by default 5. The commit at their end waits for
+nothing, so no batch takes longer for it. Rows of 100 bytes in four partitions came to the broker in
+half as many requests, and cost it half of the CPU seconds."""
+
 ATTEMPTS_MAX: Final = 3
 """So often a transaction is begun that the client aborts."""
 
@@ -133,7 +138,7 @@ class KafkaStore:
         self._columns = RecordColumns(topic, encode, key, headers, timestamp, topic_column)
         self._own_topics = _own_topics(topics)
         self._refuse_own_topics([topic])
-        self._connect = connect or (lambda: KafkaLog(topics.kafka, client_id=CLIENT_ID))
+        self._connect = connect or (lambda: KafkaLog(store_settings(topics), client_id=CLIENT_ID))
         self._clock = clock
         self._log: Log | None = None
         self._writers: dict[str, _Writer] = {}
@@ -327,6 +332,11 @@ class KafkaStore:
                 cure = "run `windhover topics create`"
             raise TopicError(f"rows cannot be written: there is no topic {name}; {cure}")
         return {name: info.partitions for name, info in infos.items()}
+
+
+def store_settings(topics: Topics) -> dict[str, Any]:
+    """Return the settings of the store's clients: those of topics.yaml, and what it leaves open."""
+    return {"linger.ms": LINGER_MS, **topics.kafka}
 
 
 def _own_topics(topics: Topics) -> dict[str, str]:

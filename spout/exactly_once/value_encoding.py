@@ -118,15 +118,15 @@ def column_values(column: pa.ChunkedArray, name: str, first_row: int = 0) -> lis
 
 
 def _no_python_value(column: pa.ChunkedArray, name: str, first_row: int) -> UsageError:
-    """Return the error of a column that Python cannot have, with the first row of which it cannot."""
+    """Return the error of a column that Python cannot have, with the first such row."""
     for number, scalar in enumerate(column, first_row):
         try:
             scalar.as_py()
         except _UNFIT as error:
             why = f"{type(error).__name__}: {error!s:.300}"
             return UsageError(
-                f"row {number} of the batch has in {name}, which is a {column.type}, what Python has"
-                f" no value for: {why}; cast the column, or fail such tuples in a bolt"
+                f"row {number} of the batch has in {name}, which is a {column.type}, what Python"
+                f" has no value for: {why}; cast the column, or fail such tuples in a bolt"
             )
     raise AssertionError(f"every value of {name} is one of Python's")
 
@@ -183,7 +183,7 @@ def json_values(rows: pa.Table, first_row: int = 0) -> list[bytes | None]:
     A null is null. Bytes are base64; times are ISO 8601; a decimal, and a float that is no number,
     are texts, since JSON's readers would lose digits of the one and have no word for the other.
 
-    A column is encoded at once: Python's encoder needs a microsecond for a call, and less for a text.
+    A column is encoded at once: a call of Python's encoder takes a microsecond, a text in it less.
     """
     names = rows.column_names
     if not names:

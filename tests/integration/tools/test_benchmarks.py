@@ -48,6 +48,22 @@ def test_idle_sees_what_an_idle_installation_sends() -> None:
     assert all(figures[f"{name}: a record is planned after"] > 0 for name in idle.QUERIES)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("pipeline", ["exact-kafka", "exact-postgres"])
+def test_tracking_has_the_figures_of_stores_that_write_exactly_once(pipeline: str) -> None:
+    """And of a restart; in a process of its own."""
+    small = ("--records", "2000", "--lead-in", "2000", "--batch", "1000", "--rounds", "1", "--warm", "0")
+    command = [sys.executable, "-m", "benchmarks", "tracking", "--pipeline", pipeline, *small, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    contestants = {f"{pipeline} {how}" for how in ("tracked", "untracked", "connector")}
+    assert contestants < {sample["name"] for sample in report["samples"]}
+    figures = report["figures"]
+    assert all(figures[f"{name}: from a restart to what is done first"] > 0 for name in contestants)
+    assert figures[f"{pipeline}: throughput, tracked to untracked"] > 0
+
+
 def test_latency_has_the_percentiles_of_contestants_without_spark(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_latency(LatencyOptions(200, 2, 1, ("alone",), warm_seconds=0.5), json=True) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])["figures"]

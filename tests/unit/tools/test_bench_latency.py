@@ -9,5 +9,7 @@ from benchmarks.streams.latency import LatencyOptions, run
 
 
 def test_a_pipeline_that_there_is_not_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UsageError, match="no pipeline narrow; there are split, grouped, alone"):
+    with pytest.raises(
+        UsageError, match="no pipeline narrow; there are split, grouped, exact-kafka, exact-postgres, alone"
+    ):
         run(LatencyOptions(pipelines=("narrow", "split")), json=True)

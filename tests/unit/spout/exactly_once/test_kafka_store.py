@@ -26,7 +26,7 @@ from acker.errors import (
     UsageError,
 )
 from acker.kafka.port import Outgoing, Record, TopicPartition
-from spout.exactly_once.kafka_store import ATTEMPTS_MAX, KafkaStore
+from spout.exactly_once.kafka_store import ATTEMPTS_MAX, LINGER_MS, KafkaStore, store_settings
 from spout.exactly_once.sink_records import PART_BYTES, sink_place
 from spout.exactly_once.store import BatchKey, LastBatch, StoreGrant
 from tests.support.memory.clients import FailingByPlan, Faults, NoFaults
@@ -532,3 +532,10 @@ def test_a_batch_is_one_transaction() -> None:
     store.commit(key_of(), rows, bytes(2 * PART_BYTES))
     assert faults.commits == 2
     assert world.values() + world.values("verbs") == [{"word": "a"}, {"word": "b"}]
+
+
+def test_rows_wait_for_others_unless_the_file_says_something_else() -> None:
+    """No test sees the speed; this one that the setting is there, and is the user's."""
+    assert store_settings(TOPICS) == {**TOPICS.kafka, "linger.ms": LINGER_MS}
+    said = parse("{kafka: {linger.ms: 7}}", file="topics.yaml", environ={})
+    assert store_settings(said)["linger.ms"] == said.kafka["linger.ms"] != LINGER_MS

@@ -326,7 +326,7 @@ class Looked(NamedTuple):
 class Sight(Protocol):
     """Looks which of the next offsets of partitions hold a record, before they are planned."""
 
-    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Look as far as it is cheap; partitions of which nothing is known may be missing."""
 
     def fetch_ahead(self, nexts: Mapping[TopicPartition, int]) -> None:

@@ -434,7 +434,7 @@ class Opening:
             # A reset that died half-way has sent a generation only to some acker partitions; the others
             # would refuse what is emitted in it.
             highest = {
-                take.source: self._take_as_known(take.source, histories[take.source])
+                take.source: self._take_continued(take.source, histories[take.source])
                 for take in accepted.takes
             }
             self._start_round(
@@ -538,7 +538,7 @@ class Opening:
             rewound[source] = self._sources[source].taken_from(position_at(generation, offset))
         return rewound
 
-    def _take_as_known(self, source: int, history: SourceHistory) -> TakeSource:
+    def _take_continued(self, source: int, history: SourceHistory) -> TakeSource:
         """Return how to take a source that goes on as the ackers have it."""
         topic = self._sources[source].place.topic
         return TakeSource(source, topic, history.topic_id, history.generation, history.from_)
@@ -624,7 +624,7 @@ class Opening:
         takes: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
-                takes[source] = self._take_as_known(source, histories[source])
+                takes[source] = self._take_continued(source, histories[source])
             elif source in marks and self._journal.session:
                 takes[source] = spec.taken_from(marks[source].from_)
             elif source in marks:

@@ -119,7 +119,7 @@ class PlannerLink:
         damaged: Sequence[DamagedRun] = (),
         held: Sequence[SourceRun] | None = (),
     ) -> None:
-        """Send all planning processes that a batch is published; without positions it is not told.
+        """Send all planning processes that a batch is published; without positions it is not sent.
 
         Args:
             plan: the batch.

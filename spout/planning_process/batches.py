@@ -716,7 +716,7 @@ class Batches:
         new_start = self.begins_again.get(run.source)
         if new_start is None or generation_of(run.start) == generation_of(new_start):
             return run
-        # the cut is at an offset; it is found in the run's own, former generation
+        # `begins_again` has the offset of the cut: the same one in the former generation of the run
         first_lost = position_at(generation_of(run.start), offset_of(new_start))
         return run._replace(start=min(run.start, first_lost), end=min(run.end, first_lost))
 

@@ -316,7 +316,9 @@ def write(settings: dict[str, str], topic: str) -> None:
 WAITS: dict[str, Callable[[dict[str, str], str], object]] = {
     "producer": write,
     "transactions": lambda settings, _: KafkaLog(settings).transactions("any").init(30_000),
-    "range": lambda settings, topic: list(RangeReader(settings, Share(topic, 0, 0, 1), KeptConsumers(0)).chunks()),
+    "range": lambda settings, topic: list(
+        RangeReader(settings, Share(topic, 0, 0, 1), KeptConsumers(0)).chunks()
+    ),
 }
 
 

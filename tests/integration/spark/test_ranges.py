@@ -15,7 +15,15 @@ from acker.errors import DataLoss, Disagreement
 from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing, TopicPartition
 from spout.streaming import consume
-from spout.streaming.consume import CHUNK_RECORDS, KeptConsumers, Place, RangeReader, Share, TaskReader, Together
+from spout.streaming.consume import (
+    CHUNK_RECORDS,
+    KeptConsumers,
+    Place,
+    RangeReader,
+    Share,
+    TaskReader,
+    Together,
+)
 from tests.support.brokers import Broker
 from tests.support.waiting import eventually, settled
 

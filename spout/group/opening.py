@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from acker.errors import SessionRefused, Unreachable, UsageError
 from acker.identity import GENERATION_MAX, offset_of, position_at
@@ -75,8 +75,13 @@ WAIT_REPORTED_MS = 10_000
 GrantEpoch = Callable[[int], int]
 """Returns the epoch of a new session: the given one or a higher one, as a store grants it."""
 
-Answered = tuple[int, int, Taken | Verdicts]
-"""Acker partition, offset and record."""
+
+class Answered(NamedTuple):
+    """What an acker partition wrote at an offset."""
+
+    partition: int
+    offset: int
+    event: Taken | Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ class _TakeRound:
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
         """Add what an acker partition wrote; what came before its answer concerns another session."""
         if self.answers.has(partition):
-            self.later.append((partition, offset, event))
+            self.later.append(Answered(partition, offset, event))
         elif isinstance(event, Taken):
             self.answers.read(partition, event)
             self.answered_at[partition] = offset

@@ -300,8 +300,9 @@ class Reach(Protocol):
     """The offsets between which the records of a partition can be read; a `Log` gets them from the broker."""
 
     def bounds(self, bound: Bound, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
-        """Return for each partition the first offset that can be read (START), or the one behind the last
-        (STABLE_END), and why that is unknown of others.
+        """Return for each partition its first readable offset (START), or the one behind the last (STABLE_END).
+
+        Of others the answer has why that is unknown.
         """
 
 

@@ -300,7 +300,7 @@ class Reach(Protocol):
     """The offsets between which the records of a partition can be read; a `Log` gets them from the broker."""
 
     def bounds(self, bound: Bound, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
-        """Return for each partition its first readable offset (START), or the one behind the last (STABLE_END).
+        """Return for each partition its first readable offset, or the one behind its last (STABLE_END).
 
         Of others the answer has why that is unknown.
         """

@@ -300,7 +300,10 @@ class _Writes:
 
 
 def _writes(load: Load, partitions: int) -> _Writes:
-    """Return the rates of all writes for a load, over `partitions` acker partitions."""
+    """Return the rates of all writes for a load, over `partitions` acker partitions.
+
+    All locals are rates, that is per second, but those `of_batch` or `of_partition`.
+    """
     batches = 1.0 / load.batch_s
     partitions_touched = _cells_hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
     inits = partitions_touched * batches

@@ -243,8 +243,8 @@ class Retry(Section):
     def schedule_of(self, rule: CauseRule) -> RetrySchedule:
         """Return when a root is replayed that a rule fits; what the rule leaves out is the input's."""
         # None: the rule leaves it out
-        names_given = [name for name in _SCHEDULE if getattr(rule, name) is not None]
-        fields_of_rule = {name: getattr(rule, name) for name in names_given}
+        names_set = [name for name in _SCHEDULE if getattr(rule, name) is not None]
+        fields_of_rule = {name: getattr(rule, name) for name in names_set}
         has_formula = not _FORMULA.keys().isdisjoint(fields_of_rule)
         if has_formula:  # a formula of its own takes the place of the input's list
             fields_of_rule.setdefault("delays", ())

@@ -164,6 +164,7 @@ class RootCohort:
     def touched(self) -> tuple[I64, I64]:
         """Return the open roots whose deadline was moved (indices), and their deadlines in ms."""
         later_indices, later_ms = self._later()
+        # the common deadline is still that of the emission: only these were moved
         if self.deadline_ms == self.emission.deadline_ms(self.emission.at_ms):
             return later_indices, later_ms
         open_indices = as_array(self.roots.open_at())

@@ -301,7 +301,7 @@ class Ledger:
     def _count_missed(
         self, source: int, missed_count: int, *, runs: Sequence[PositionRun], scattered: I64 | None
     ) -> None:
-        """Count contributions or fails that met no open root of their session.
+        """Count contributions or fails that met no open root of their session, as `above` or `late`.
 
         `runs` and the `scattered` positions are all that the record has. Those of it that are not
         below the watermark have no root yet, so they are among the missed ones.

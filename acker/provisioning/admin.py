@@ -99,7 +99,7 @@ class KafkaAdmin:
         self._partitions_ordered += sum(topic.num_partitions for topic in new_topics)
         partitions = {topic.topic: topic.num_partitions for topic in new_topics}
         # how many partitions somebody else has made is not known here; one shows that the topic is there
-        self._await(partitions | dict.fromkeys(already_there, 1))
+        self._wait_until_shown(partitions | dict.fromkeys(already_there, 1))
 
     def refusals(self, specs: Iterable[TopicSpec]) -> dict[str, str]:
         """Try to make topics without making them; return of each that is refused the broker's words.
@@ -168,7 +168,7 @@ class KafkaAdmin:
             futures = self._admin.create_partitions(new_counts, operation_timeout=wait, request_timeout=wait)
             self._finish("adding partitions to", futures, KafkaError.INVALID_PARTITIONS, Operation.ALTER)
             self._partitions_ordered += sum(topic.new_total_count for topic in new_counts)
-            self._await({topic.topic: topic.new_total_count for topic in new_counts})
+            self._wait_until_shown({topic.topic: topic.new_total_count for topic in new_counts})
 
     def _finish(
         self, doing: str, futures: Mapping[str, Future[None]], harmless: int, operation: Operation
@@ -213,7 +213,7 @@ class KafkaAdmin:
                     refused[name] = cause
         return had_harmless_error, refused
 
-    def _await(self, partitions: Mapping[str, int]) -> None:
+    def _wait_until_shown(self, partitions: Mapping[str, int]) -> None:
         """Wait until the broker that answers us knows what the controller did."""
         timeout_ms = self._client.operation_timeout_ms + self._partitions_ordered * PARTITION_MS_MAX
         deadline = self._client.deadline(timeout_ms)

@@ -55,12 +55,14 @@ class Provisioned:
         lines += [f"raised {spec.name} to {_partitions(spec)}" for spec in self.grown]
         if self.there:
             lines.append(f"there: {', '.join(spec.name for spec in self.there)}")
-        alike: dict[str, list[str]] = {}
+        topics_by_text: dict[str, list[str]] = {}
         for finding in self.warnings:
-            alike.setdefault(finding.text, []).append(finding.topic)
-        for text, names in alike.items():
-            of_all = len(names) == len(self.created) + len(self.there) > 1
-            lines.append(f"warning: {'every topic' if of_all else ', '.join(names)}: {text}")
+            topics_by_text.setdefault(finding.text, []).append(finding.topic)
+        topic_count = len(self.created) + len(self.there)
+        for text, names in topics_by_text.items():
+            concerns_all = len(names) == topic_count > 1
+            topics_text = "every topic" if concerns_all else ", ".join(names)
+            lines.append(f"warning: {topics_text}: {text}")
         return lines
 
 

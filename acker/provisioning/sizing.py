@@ -300,7 +300,11 @@ class _Writes:
 
 
 def _writes(load: Load, partitions: int) -> _Writes:
-    """Return the rates of all writes for a load, over `partitions` acker partitions."""
+    """Return the rates of all writes for a load, over `partitions` acker partitions.
+
+    A local without a unit is a rate, that is per second; those `of_batch` or `of_partition`, and
+    `partitions_touched`, are not.
+    """
     batches = 1.0 / load.batch_s
     partitions_touched = _cells_hit(_blocks(load, ACKER_BLOCK_BITS), partitions)
     inits = partitions_touched * batches

@@ -450,11 +450,11 @@ def _limit(settings: Mapping[str, str], name: str) -> int:
 def refused_by_client(spec: TopicSpec, kafka: Mapping[str, str]) -> list[Finding]:
     """Return in what the client's own settings refuse a copy or dead letter that its topic takes."""
     name = "message.max.bytes"
-    text = kafka.get(name)
-    if spec.role not in (TopicRole.REPLAY, TopicRole.DEAD_LETTER) or text is None:
+    client_bytes = kafka.get(name)
+    if spec.role not in (TopicRole.REPLAY, TopicRole.DEAD_LETTER) or client_bytes is None:
         return []
-    needs = int(spec.settings["max.message.bytes"])
-    if int(text) >= needs:
+    needed_bytes = int(spec.settings["max.message.bytes"])
+    if int(client_bytes) >= needed_bytes:
         return []
-    why = f"copies and dead letters of up to {needs} bytes are refused by our own client"
-    return [_warning(spec, f"kafka.{name} in topics.yaml is {text}: {why}; leave {name} out")]
+    why = f"copies and dead letters of up to {needed_bytes} bytes are refused by our own client"
+    return [_warning(spec, f"kafka.{name} in topics.yaml is {client_bytes}: {why}; leave {name} out")]

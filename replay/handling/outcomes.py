@@ -139,8 +139,9 @@ class RedriveOutcomes:
     def _first_offsets(
         self, log: Log, topic: str, ends_by_redrive: Mapping[str, Sequence[int]]
     ) -> dict[TopicPartition, int]:
-        """Return from where to read each partition of a topic; record redrives of which something
-        is gone.
+        """Return from where to read each partition of a topic.
+
+        Record redrives of which something is gone.
 
         `ends_by_redrive` has, by redrive, where each partition ended when the
         redrive began, by the partition's number.

@@ -317,8 +317,9 @@ def left_out_by(loss: Loss) -> int:
 
 
 def left_out_entry(last_left_out: Loss, count: int) -> Loss:
-    """Return the entry that represents `count` left-out losses; it has attempt and time of the last
-    one.
+    """Return the entry that represents `count` left-out losses.
+
+    It has attempt and time of the last one.
     """
     message = f"{_LEFT_OUT_TEXT}{count}"
     return last_left_out._replace(operator="", error=LEFT_OUT, message=message, age_ms=0, root="")

@@ -116,8 +116,9 @@ class Letter:
 
     @property
     def origin_partition(self) -> int:
-        """The partition of the record's first emission; that of the letter, if its origin is
-        unknown.
+        """The partition of the record's first emission.
+
+        It is that of the letter if its origin is unknown.
         """
         location = parse_location(self.lineage.origin)
         return self.partition if location is None else location.partition

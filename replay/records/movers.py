@@ -52,8 +52,9 @@ def _place(run: SourceRun, topics_by_input: dict[int, tuple[str, str]]) -> str:
 
 
 def _unit_hint(at_ms: int, wall_ms: int) -> str:
-    """Return what a time far ahead is in the unit that was mistaken for milliseconds; empty: in
-    none.
+    """Return what a time far ahead is in the unit that was mistaken for milliseconds.
+
+    Empty: in none.
     """
     if at_ms < wall_ms + _YEAR_MS:
         return ""

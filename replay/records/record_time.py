@@ -78,8 +78,9 @@ def time_headers(time: RecordTime) -> Headers:
 
 
 def parse_record_time(ours: Mapping[str, bytes]) -> RecordTime | None:
-    """Read the time of a record from our headers, by their names; None where it is not there, or no
-    int64.
+    """Read the time of a record from our headers, by their names.
+
+    None where it is not there, or no int64.
     """
     value = ours.get(TIMESTAMP, b"")
     if not _MS.match(value):

@@ -300,8 +300,9 @@ class Reach(Protocol):
     """The offsets between which the records of a partition can be read; a `Log` gets them from the broker."""
 
     def bounds(self, bound: Bound, partitions: Iterable[TopicPartition]) -> OffsetAnswers:
-        """Return for each partition the first offset that can be read (START), or the one behind the last
-        (STABLE_END), and why that is unknown of others.
+        """Return for each partition its first readable offset, or the one behind its last (STABLE_END).
+
+        Of others the answer has why that is unknown.
         """
 
 
@@ -326,7 +327,7 @@ class Looked(NamedTuple):
 class Sight(Protocol):
     """Looks which of the next offsets of partitions hold a record, before they are planned."""
 
-    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Look as far as it is cheap; partitions of which nothing is known may be missing."""
 
     def fetch_ahead(self, nexts: Mapping[TopicPartition, int]) -> None:

@@ -13,6 +13,7 @@ Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/confo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from acker.identity import position_at
 from acker.wire.events import Taken
@@ -24,6 +25,13 @@ from spout.planning.session import Answers, SessionName
 
 SOURCES_EVERY_MS = 2_000
 """How often this process requests the partitions and Kafka's ids of the topics from the broker."""
+
+
+class NewSource(NamedTuple):
+    """A source that has joined, and its free positions."""
+
+    spec: SourceSpec
+    cursor: SourceCursor
 
 
 class Growth:
@@ -113,7 +121,7 @@ class Growth:
             joined: list[NewSource] = []
             for source, spec in self._joining.items():
                 position = self._first_positions[source]
-                joined.append((spec, SourceCursor(from_=position, next=position)))
+                joined.append(NewSource(spec, SourceCursor(from_=position, next=position)))
             self._joining = {}
             return joined
         self._sent_ms = now_ms
@@ -144,7 +152,8 @@ class Growth:
         for source, spec in self._joining.items():
             history = histories[source]
             check_topic(spec, history)  # an earlier topic of that name may have had this partition
-            joined.append((spec, cursor_of(source, history.from_, history.watermarks, partitions)))
+            cursor = cursor_of(source, history.from_, history.watermarks, partitions)
+            joined.append(NewSource(spec, cursor))
         self._joining = {}
         self._answers = None
         return joined
@@ -154,7 +163,3 @@ class Growth:
         missing = [] if self._answers is None else self._answers.missing
         takes = [spec.taken_from(self._first_positions[source]) for source, spec in self._joining.items()]
         announcer.send_take(self._name, now, takes, missing)
-
-
-NewSource = tuple[SourceSpec, SourceCursor]
-"""A source, and its free positions."""

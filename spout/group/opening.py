@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from acker.errors import SessionRefused, Unreachable, UsageError
 from acker.identity import GENERATION_MAX, offset_of, position_at
@@ -75,8 +75,13 @@ WAIT_REPORTED_MS = 10_000
 GrantEpoch = Callable[[int], int]
 """Returns the epoch of a new session: the given one or a higher one, as a store grants it."""
 
-Answered = tuple[int, int, Taken | Verdicts]
-"""Acker partition, offset and record."""
+
+class Answered(NamedTuple):
+    """What an acker partition wrote at an offset."""
+
+    partition: int
+    offset: int
+    event: Taken | Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ class _TakeRound:
     def read(self, partition: int, offset: int, event: Taken | Verdicts) -> None:
         """Add what an acker partition wrote; what came before its answer concerns another session."""
         if self.answers.has(partition):
-            self.later.append((partition, offset, event))
+            self.later.append(Answered(partition, offset, event))
         elif isinstance(event, Taken):
             self.answers.read(partition, event)
             self.answered_at[partition] = offset
@@ -434,7 +439,7 @@ class Opening:
             # A reset that died half-way has sent a generation only to some acker partitions; the others
             # would refuse what is emitted in it.
             highest = {
-                take.source: self._take_as_known(take.source, histories[take.source])
+                take.source: self._take_continued(take.source, histories[take.source])
                 for take in accepted.takes
             }
             self._start_round(
@@ -538,7 +543,7 @@ class Opening:
             rewound[source] = self._sources[source].taken_from(position_at(generation, offset))
         return rewound
 
-    def _take_as_known(self, source: int, history: SourceHistory) -> TakeSource:
+    def _take_continued(self, source: int, history: SourceHistory) -> TakeSource:
         """Return how to take a source that goes on as the ackers have it."""
         topic = self._sources[source].place.topic
         return TakeSource(source, topic, history.topic_id, history.generation, history.from_)
@@ -624,7 +629,7 @@ class Opening:
         takes: dict[int, TakeSource] = {}
         for source, spec in self._sources.items():
             if source in histories:
-                takes[source] = self._take_as_known(source, histories[source])
+                takes[source] = self._take_continued(source, histories[source])
             elif source in marks and self._journal.session:
                 takes[source] = spec.taken_from(marks[source].from_)
             elif source in marks:

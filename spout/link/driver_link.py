@@ -76,8 +76,8 @@ class DriverLink:
         self._published: dict[str, BatchPublished] = {}  # of each session the last message
         self._own_state = PlannerState()
         self._connection: Connection | None = None  # None: the thread tries to connect
-        self._has_present_state = False  # whether the driver has told its state over this connection
-        self._has_state = address is None  # whether it has told it over any connection
+        self._has_present_state = False  # whether it came over this connection
+        self._has_state = address is None  # whether it came over any connection
         self._refusal: WindhoverError | None = None  # why no further try is made
         self._why_not = "it was not tried yet"  # why there is no connection
         self._changed = threading.Condition()  # held for moments: of what this object knows
@@ -109,7 +109,7 @@ class DriverLink:
     # -- what the driver has said
 
     def wait_for_state(self) -> None:
-        """Wait until the driver has told its state.
+        """Wait until the state of the driver has come.
 
         Raises:
             Unreachable: it does not answer within a minute.

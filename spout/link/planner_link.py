@@ -95,9 +95,8 @@ class PlannerLink:
         self.status_path = folder / f"{stream}.status.json"
         self.group = group
         self._state = DriverState()
-        self._published_frame_by_session: dict[
-            str, bytes
-        ] = {}  # of each session the last message, as it is sent
+        # the last batch that was published of each session, as it is sent
+        self._published_frame_by_session: dict[str, bytes] = {}
         self._process_by_connection: dict[Connection, _PlanningProcess] = {}
         # dicts without values keep the order in which keys came, as sets do not
         self._processes_asking_for_workers: dict[str, None] = {}
@@ -119,7 +118,7 @@ class PlannerLink:
         damaged: Sequence[DamagedRun] = (),
         held: Sequence[SourceRun] | None = (),
     ) -> None:
-        """Send all planning processes that a batch is published; without positions it is not told.
+        """Send all planning processes that a batch is published; without positions it is not sent.
 
         Args:
             plan: the batch.

@@ -40,8 +40,9 @@ _BLOCK = 1 << ACKER_BLOCK_BITS
 
 
 class SourceCursor:
-    """One source's *free* positions, those that were never initialised, in a
-    generation that begins at `from_`: all from `next` on, and gaps.
+    """The *free* positions of one source: those that were never initialised, all from `next` on, and gaps.
+
+    Its generation begins at `from_`.
 
     `leader_epoch` is an epoch of its leader in which the log had all
     positions before `next`, or `NO_EPOCH`.
@@ -77,9 +78,7 @@ class SourceCursor:
         return [*runs, PositionRun(self.next, end)] if self.next < end else runs
 
     def use(self, start: int, end: int) -> None:
-        """Mark [start, end) as no longer free; positions between `next` and
-        `start` become a gap.
-        """
+        """Mark [start, end) as no longer free; positions between `next` and `start` become a gap."""
         self._gaps.remove(start, min(end, self.next))
         if end > self.next:
             self._gaps.add(self.next, start)
@@ -229,8 +228,9 @@ def _counts_of_input(
 
 
 def _shares_of(count_by_source: Mapping[int, int], room: int, new_share: NewShare) -> dict[int, int]:
-    """Divide a room between copies and new records; return by source how many
-    of its records there is room for.
+    """Divide a room between copies and new records.
+
+    Return by source how many of its records there is room for.
     """
     copies, new = _by_kind(count_by_source)
     kept_for_new = 0
@@ -256,9 +256,7 @@ def _record_new(
 
 
 def _by_kind(counts: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the counts of copies, and those of new records; sources without
-    a record are missing.
-    """
+    """Return the counts of copies, and those of new records; sources without a record are missing."""
     copies = {source: count for source, count in counts.items() if count > 0 and is_replay(source)}
     new = {source: count for source, count in counts.items() if count > 0 and not is_replay(source)}
     return copies, new
@@ -320,8 +318,9 @@ class BatchIntake:
         return self._supplies[source].free
 
     def add_sightings(self, seen: Mapping[int, Sighting], awaited: Iterable[int]) -> bool:
-        """Add what was seen of sources, and share the room out anew; return
-        whether there are fewer records by that.
+        """Add what was seen of sources, and share the room out anew.
+
+        Return whether there are fewer records by that.
 
         Nothing is taken of the `awaited` sources, of which more will be known soon.
         """
@@ -336,8 +335,9 @@ class BatchIntake:
     def take(
         self, holes_left: Mapping[int, int] = MappingProxyType({}), hole_min: int = HOLE_MIN
     ) -> dict[int, Portion]:
-        """Return what is taken of each source; see `Supply.take`. Some have a
-        bound for their holes.
+        """Return what is taken of each source; see `Supply.take`.
+
+        Some have a bound for their holes.
         """
         self._sharing.record_shares(self._counts, self._input_ids, self._room, self._shares)
         portions: dict[int, Portion] = {}
@@ -363,8 +363,9 @@ class BatchIntake:
 
 
 def fair_shares(available: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Distribute a budget of records over sources in equal parts; none gets
-    more than it has available.
+    """Distribute a budget of records over sources in equal parts.
+
+    None gets more than it has available.
 
     What cannot be divided goes to the sources that have most; of equal ones
     to those with the highest numbers. Sources that get nothing are missing.

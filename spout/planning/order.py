@@ -139,8 +139,9 @@ class WaitingRecord(NamedTuple):
 
 
 class NotAcked(NamedTuple):
-    """A root that is not acked when its batch is published; `line` None: in
-    no line, and `origin` is -1.
+    """A root that is not acked when its batch is published.
+
+    `line` None: in no line, and `origin` is -1.
     """
 
     source: int
@@ -267,9 +268,7 @@ class _Stop(NamedTuple):
 
 
 class _Lines(dict[bytes | None, int | None]):
-    """The line of each key that a task has seen lately: hashing one takes as
-    long as a bolt does.
-    """
+    """The line of each key that a task has seen lately: hashing one takes as long as a bolt does."""
 
     def __missing__(self, key: bytes | None) -> int | None:
         if len(self) >= LINES_KEPT:
@@ -320,8 +319,9 @@ class Gate:
     def admit_all(
         self, indices: I64, keys: Sequence[bytes | None], origins: I64 | Sequence[int | None]
     ) -> dict[int, Cause]:
-        """Admit records in their order as `admit` does; return why those are
-        blocked that are, by their row among `indices`.
+        """Admit records in their order as `admit` does.
+
+        Return why those are blocked that are, by their row among `indices`.
 
         1. If their number or a record that cannot be read counts, each is
            admitted alone.
@@ -360,8 +360,9 @@ class Gate:
         return causes_by_row
 
     def _causes_by_index(self, rows: I64, stopped_lines: I64) -> dict[int, Cause]:
-        """Return by index why records are blocked; `rows` are index, line and
-        origin, `(n, 3) int64`.
+        """Return by index why records are blocked.
+
+        `rows` are index, line and origin, `(n, 3) int64`.
         """
         causes_by_index: dict[int, Cause] = {}
         # where the order is by key, few records are in one of these lines
@@ -399,9 +400,7 @@ class Gate:
         self._passed_max = None
 
     def refuse(self, index: int, key: bytes | None, origin: int | None, why: str) -> Cause:
-        """Block a record for the reason `why`, and with it the later ones of
-        its line; see `admit`.
-        """
+        """Block a record for the reason `why`, and with it the later ones of its line; see `admit`."""
         line = None if origin is None else self._line_of(key)
         if line is not None and origin is not None:
             self._remember(index, line, origin)
@@ -462,8 +461,9 @@ class Gate:
             self._block_behind(line, origin)
 
     def lined(self, stops: I64 | None = None) -> Lined:
-        """Return the records that are in lines, for `behind`; with `stops`,
-        only those of the lines of these.
+        """Return the records that are in lines, for `behind`.
+
+        With `stops`, only those of the lines of these.
 
         `stops` has indices, ascending: all that fails of the partition, or stays open.
         """
@@ -514,8 +514,9 @@ class Gate:
         return self._place_by_index
 
     def _why_blocked(self, line: int, origin: int) -> Cause | None:
-        """Return why a record of a line is blocked: an earlier one of its line
-        waits or failed here, or one that may be in any line; None: neither.
+        """Return why a record of a line is blocked; None: it is not.
+
+        An earlier one of its line waits or failed here, or one that may be in any line.
         """
         for origin_by_line in (self._line_up.waiting, self.failed):
             lowest_origin = origin_by_line.get(line)
@@ -553,15 +554,17 @@ def _rows_in_lines(indices: I64, lines: Sequence[int | None], origins: I64 | Seq
 
 
 def waits_for(operator: str, place: str, origin: int) -> Cause:
-    """Return the cause of a blocked record; it waits for the record `origin`
-    of `place`, a partition.
+    """Return the cause of a blocked record.
+
+    It waits for the record `origin` of `place`, a partition.
     """
     return Cause.of(operator, HELD, f"waits for {place}@{origin}")
 
 
 class Lined(NamedTuple):
-    """The records of one partition that are in lines; `rows` is
-    `(n, 3) int64`: index, line, origin.
+    """The records of one partition that are in lines.
+
+    `rows` is `(n, 3) int64`: index, line, origin.
     """
 
     place: str
@@ -570,8 +573,9 @@ class Lined(NamedTuple):
 
 
 def behind(lined: Iterable[Lined], failed: I64, open_: I64, free: I64) -> list[tuple[Cause, I64]]:
-    """Return the records that did not fail but come behind one of their line
-    that failed or is open: indices, by the cause that they get.
+    """Return the records that come behind one of their line that failed or is open, by their cause.
+
+    Records that failed themselves are not among them. Each record is named by its index.
 
     1. Leave out records that are best effort.
     2. Find the head of each line: the lowest origin that failed or is open.

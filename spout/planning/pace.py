@@ -194,15 +194,11 @@ class BatchPace:
         self._emitted_ms = now_ms
 
     def take_off_records(self, count: int) -> None:
-        """Take records off the batch that was planned: blocked ones, which
-        took none of its time.
-        """
+        """Take records off the batch that was planned: blocked ones, which took none of its time."""
         self._record_count = max(0, self._record_count - count)
 
     def end_batch(self, now_ms: int) -> int | None:
-        """End the batch; return how long it took, ms; None: it has ended
-        before, or nobody knows.
-        """
+        """End the batch; return how long it took, ms; None: it has ended before, or nobody knows."""
         if self._emitted_ms is None:
             return None
         since_ms = self._emitted_ms

@@ -234,16 +234,17 @@ def _near_edge(ranges: Sequence[SourceRun], range_indices: Sequence[int], index:
         range_indices: the indices at which ranges begin, and behind them the index behind the last one.
         reach: how far from `index` it may be.
     """
-    # the range that has this index, and the block of its position
+    # 1. the range that has this index, and the wire block of its position
     range_number = min(bisect_right(range_indices, index), len(ranges)) - 1
     start = ranges[range_number].start
     end = ranges[range_number].end
     shift = range_indices[range_number] - start  # from a position of this range to its index
     block_size = 1 << WIRE_BLOCK_BITS
     block_start = (index - shift) // block_size * block_size
-    # as indices: both ends of the range, and those of the block that are within the range
+    # 2. as indices: both ends of the range, and those of the block that are within the range
     edge_indices = [range_indices[range_number], range_indices[range_number + 1]]
     block_edges = (block_start, block_start + block_size)
     edge_indices += [edge + shift for edge in block_edges if start < edge < end]
+    # 3. the nearest of them; of two that are as near, the lower one
     nearest = min(edge_indices, key=lambda edge: (abs(edge - index), edge))
     return nearest if abs(nearest - index) <= reach else index

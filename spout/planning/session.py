@@ -59,8 +59,9 @@ class SessionClock:
         self._advanced_ms = wall_ms  # when it was moved on last, wall time
 
     def advance(self, wall_ms: int, *, idle: bool) -> int:
-        """Move the clock on and return it; `idle`: nothing is pending, so it
-        stands, and no tick carries it.
+        """Move the clock on and return it.
+
+        `idle`: nothing is pending, so it stands, and no tick carries it.
         """
         if not idle:
             # bounded twice: by the time since the last call, and by what the ackers have, so that a
@@ -85,8 +86,9 @@ class SessionClock:
 
 
 class Answers:
-    """Collects the first whole answer of each acker partition to one `Take`;
-    part 0 begins an answer.
+    """Collects the first whole answer of each acker partition to one `Take`.
+
+    Part 0 begins an answer.
 
     Later ones answer repetitions and contain nothing new.
     """
@@ -108,8 +110,9 @@ class Answers:
         self._whole_answers: dict[int, tuple[Taken, ...]] = {}
 
     def read(self, partition: int, taken: Taken) -> bool:
-        """Add one record of an acker partition; return whether it completes
-        that partition's answer.
+        """Add one record of an acker partition.
+
+        Return whether it completes that partition's answer.
         """
         if taken.group != self._group or taken.asked_by != self._asked_by:
             return False  # it answers another session
@@ -166,9 +169,7 @@ class Answers:
         return tuple(sorted(run for taken in self._parts() for run in taken.open))
 
     def generations(self) -> dict[int, dict[int, int]]:
-        """Return by acker partition that has answered the generation of each
-        source that it knows.
-        """
+        """Return by acker partition that has answered the generation of each source that it knows."""
         generations: dict[int, dict[int, int]] = {}
         for partition, parts in self._whole_answers.items():
             generation_by_source: dict[int, int] = {}

@@ -176,9 +176,7 @@ class Supply:
         self.count = sum(run.size for run in self._runs)
 
     def is_seen(self, count: int) -> bool:
-        """Return whether it is known where the first `count` records are, or
-        that there are fewer.
-        """
+        """Return whether it is known where the first `count` records are, or that there are fewer."""
         records_left = count
         for run in self._runs:
             if records_left <= len(run.records):
@@ -218,9 +216,7 @@ class Supply:
 
 
 def _free_run(run: PositionRun, sighting: Sighting | None) -> _FreeRun:
-    """Return a free run with what was seen of it: nothing, if its first
-    position was not looked at.
-    """
+    """Return a free run with what was seen of it: nothing, if its first position was not looked at."""
     if sighting is None or not sighting.start <= run.start < sighting.to:
         return _FreeRun(run.start, seen_to=run.start, end=run.end, records=np.empty(0, np.int64))
     seen_to = min(sighting.to, run.end)
@@ -230,7 +226,8 @@ def _free_run(run: PositionRun, sighting: Sighting | None) -> _FreeRun:
 
 
 def _near_block_end(run: _FreeRun, end: int) -> int:
-    """Return the last end of a wire block (32,768 positions) before `end`;
+    """Return the last end of a wire block (32,768 positions) before `end`.
+
     `end` if too many records would be left out.
 
     Too many are more than a quarter of those before `end`.
@@ -243,8 +240,9 @@ def _near_block_end(run: _FreeRun, end: int) -> int:
 
 
 class _Taking:
-    """Collects the portion of one source; `is_full` when it may have no more
-    holes, or empty positions.
+    """Collects the portion of one source.
+
+    `is_full` when it may have no more holes, or empty positions.
     """
 
     def __init__(self, source: int, hole_min: int, hole_positions_max: int) -> None:
@@ -262,9 +260,7 @@ class _Taking:
         self._empty: list[SourceRun] = []
 
     def add(self, run: _FreeRun, end: int) -> None:
-        """Take a free run up to `end`, or up to the first empty stretch for
-        which there is no room.
-        """
+        """Take a free run up to `end`, or up to the first empty stretch for which there is no room."""
         range_start = run.start
         for gap in run.gaps(end):
             gap_positions = gap.end - gap.start
@@ -288,8 +284,9 @@ class _Taking:
         return Portion(tuple(self._ranges), tuple(self._holes), tuple(self._empty))
 
     def _add_hole(self, gap: PositionRun) -> int:
-        """Add an empty stretch to the holes, as far as there is room; return
-        where the rest of it begins: at its end if all of it was added.
+        """Add an empty stretch to the holes, as far as there is room.
+
+        Return where the rest of it begins: at its end if all of it was added.
         """
         if len(self._holes) == HOLES_MAX:
             return gap.start

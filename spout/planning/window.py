@@ -131,7 +131,8 @@ class Window:
         return settled_count
 
     def committable(self, source: int) -> int | None:
-        """Return the position below which all that was emitted is settled;
+        """Return the position below which all that was emitted is settled.
+
         None before any emission.
         """
         first_pending = self._positions_of(source).first
@@ -147,8 +148,9 @@ class Window:
         return RootSet.of_runs(runs)
 
     def oldest_emitted_ms(self) -> int | None:
-        """Return the wall time at which the longest pending root was emitted,
-        ms; None: none is pending.
+        """Return the wall time at which the longest pending root was emitted, ms.
+
+        None: none is pending.
         """
         # cohorts that are settled by now leave: no later call needs them
         while self._cohorts:

@@ -359,8 +359,10 @@ class Batches:
                 last_start_by_source[source] = max(start, last_start_by_source.get(source, start))
         gap_end_by_source: dict[int, int] = {}
         for source in self._turn_by_source:
-            # free are 3 and 7, and the last run begins at 5: then 3 goes first, and 7 with a later batch
-            for end in (last_start_by_source.get(source), self._tenure.cursors[source].next):
+            # free are 3 and 7, and the last run begins at 5: then 3 goes first, and 7 with a later
+            # batch. So the start of the last run is tried before the end of what was initialised.
+            possible_ends = (last_start_by_source.get(source), self._tenure.cursors[source].next)
+            for end in possible_ends:
                 if end is not None and self._free_count_below(source, end):
                     gap_end_by_source[source] = end
                     break
@@ -604,12 +606,12 @@ class Batches:
         Other records will get the offsets that are missing.
         """
         read_to = {source: offset_of(self._tenure.cursors[source].next) for source in ends}
-        short = [source for source, end in ends.items() if end < read_to[source]]
-        if not short:
+        short_sources = [source for source, end in ends.items() if end < read_to[source]]
+        if not short_sources:
             return []
         # these ends may be those of the last decided transactions: the logs are asked for their own
         cuts: list[Cut] = []
-        for source, end in self._offsets(short, self._log, Bound.END).items():
+        for source, end in self._offsets(short_sources, self._log, Bound.END).items():
             if end < read_to[source]:
                 cursor = self._tenure.cursors[source]
                 cuts.append(Cut(source, start=cursor.position_of(end), end=cursor.next))
@@ -716,7 +718,7 @@ class Batches:
         new_start = self.begins_again.get(run.source)
         if new_start is None or generation_of(run.start) == generation_of(new_start):
             return run
-        # the cut is at an offset; it is found in the run's own, former generation
+        # `begins_again` has the offset of the cut: the same one in the former generation of the run
         first_lost = position_at(generation_of(run.start), offset_of(new_start))
         return run._replace(start=min(run.start, first_lost), end=min(run.end, first_lost))
 

@@ -40,7 +40,7 @@ class SourceSight:
         self._specs = context.sources
         self._sight = context.sight
 
-    def look_ahead(self, needs: Mapping[int, SourceNeed]) -> tuple[dict[int, Sighting], set[int]]:
+    def find_records(self, needs: Mapping[int, SourceNeed]) -> tuple[dict[int, Sighting], set[int]]:
         """Look at what comes next of sources.
 
         Return what is seen, and of which more will be known soon.
@@ -54,7 +54,7 @@ class SourceSight:
             requests[self._specs[source].place] = SightRequest(
                 offset_of(run.start), offset_of(run.end), records
             )
-        sights = self._sight.look_ahead(requests)
+        sights = self._sight.find_records(requests)
         for source, (run, _) in needs.items():
             place = self._specs[source].place
             if place in sights.waits:
@@ -70,7 +70,7 @@ class SourceSight:
             return Supply(source, runs)
         whole = PositionRun(runs[0].start, runs[-1].end)
         need = SourceNeed(whole, records=whole.end - whole.start)
-        sightings, _ = self.look_ahead({source: need})
+        sightings, _ = self.find_records({source: need})
         return Supply(source, runs, sightings.get(source))
 
     def fetch_ahead(self, nexts: Mapping[int, int]) -> None:
@@ -110,7 +110,7 @@ class Chooser:
         intake = BatchIntake(supplies, input_ids, room, self._sharing)
         # asked before anything is taken: then a limit may bind no more
         is_limited = intake.is_limited
-        awaited = self._look_ahead(intake) if is_limited else set()
+        awaited = self._find_records(intake) if is_limited else set()
         empty_of = self._tenure.window.empty_of
         hole_room = {source: max(0, HOLE_POSITIONS_MAX - empty_of(source)) for source in free}
         portion_by_source = intake.take(hole_room, self._hole_min)
@@ -123,7 +123,7 @@ class Chooser:
         self._sight.fetch_ahead(next_positions)
         return Chosen(joined_portions(portion_by_source.values()), intake.granted)
 
-    def _look_ahead(self, intake: BatchIntake) -> set[int]:
+    def _find_records(self, intake: BatchIntake) -> set[int]:
         """Look at what comes next of the sources that compete for room, and add what was seen to the intake.
 
         Return the sources of which more will be known soon; nothing is taken of them until then.
@@ -134,7 +134,7 @@ class Chooser:
             for source, record_count in intake.records_to_find().items():
                 runs = intake.free(source)
                 needs[source] = SourceNeed(PositionRun(runs[0].start, runs[-1].end), record_count)
-            sightings, awaited_now = self._sight.look_ahead(needs)
+            sightings, awaited_now = self._sight.find_records(needs)
             awaited |= awaited_now
             has_changed = intake.add_sightings(sightings, awaited_now)
             if not has_changed:

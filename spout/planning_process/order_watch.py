@@ -173,11 +173,11 @@ class OrderWatch:
         specs = self._ordered_specs()
         self._has_older_roots = bool(planned) or self._tenure.sibling is not None
         # step 1 of the module's list; a text: why it is not known what becomes of pending roots
-        why = {source: self._why_not_known(source, planned) for source in specs}
-        known = [source for source, text in why.items() if not text]
+        why = {source: self._why_undecidable(source, planned) for source in specs}
+        decidable = [source for source, text in why.items() if not text]
         turns: dict[int, Turn] = {}
-        if known:
-            turns, why_without_turn = self._find_turns_of(known, specs, planned)
+        if decidable:
+            turns, why_without_turn = self._find_turns_of(decidable, specs, planned)
             why |= why_without_turn
         self._report_waits(specs, why | {source: turn.why for source, turn in turns.items()})
         return turns
@@ -201,14 +201,14 @@ class OrderWatch:
             if spec.input.ordered and not spec.is_replay and copies_source(source) in self._tenure.cursors
         }
 
-    def _why_not_known(self, source: int, planned: Mapping[int, int]) -> str:
+    def _why_undecidable(self, source: int, planned: Mapping[int, int]) -> str:
         """Return that roots of a partition are pending of which nobody knows what becomes; empty: none is."""
-        unknown_count = 0
+        unaccounted_count = 0
         # records and their copies are sources of their own
         for part in (source, copies_source(source)):
-            known_count = planned.get(part, 0) + self._count_pending_published(part)
-            unknown_count += self._tenure.window.pending_of(part) - known_count
-        return f"{UNKNOWN}{unknown_count:,} roots are pending" if unknown_count else ""
+            accounted_count = planned.get(part, 0) + self._count_pending_published(part)
+            unaccounted_count += self._tenure.window.pending_of(part) - accounted_count
+        return f"{UNKNOWN}{unaccounted_count:,} roots are pending" if unaccounted_count else ""
 
     def _count_pending_published(self, source: int) -> int:
         """Return how many roots are pending of batches that were published; forget runs that are settled.
@@ -227,28 +227,28 @@ class OrderWatch:
         return pending
 
     def _find_turns_of(
-        self, known: Sequence[int], specs: Mapping[int, SourceSpec], planned: Mapping[int, int]
+        self, decidable: Sequence[int], specs: Mapping[int, SourceSpec], planned: Mapping[int, int]
     ) -> tuple[dict[int, Turn], dict[int, str]]:
         """Read what waits of some partitions; return their turns, and why others of them have none.
 
-        Of their pending roots it is `known` what becomes of them. Both answers are by source. The
+        Of their pending roots it is known what becomes of them (`decidable`). Both answers are by source. The
         steps are those of the module's list.
         """
         # step 2
         due = self._due_entries()
-        why = self._read_due_entries(due, known)
+        why = self._read_due_entries(due, decidable)
         self._take_named_lines(specs)
         self._drop_taken_over(due)
-        for source in known:
+        for source in decidable:
             if source in why:
                 continue
             behind = self._not_taken_over(source)
             if behind:
                 why[source] = f"{UNKNOWN}no replay worker has taken over what was lost, in {behind}"
         # step 3
-        why |= self._why_unstable([source for source in known if source not in why])
+        why |= self._why_unstable([source for source in decidable if source not in why])
         # now every record that is not done is known: the turns follow from those that wait
-        waiting = {source: due.waiting_of(source) for source in known if source not in why}
+        waiting = {source: due.waiting_of(source) for source in decidable if source not in why}
         self._fetch_lines(_places_of_keys(waiting, specs))
         turns: dict[int, Turn] = {}
         for source, roots in waiting.items():
@@ -271,7 +271,7 @@ class OrderWatch:
             self._due = DueEntries(self._context.log, spec.topics.due, spec.partitions, ordered_ids)
         return self._due
 
-    def _read_due_entries(self, due: DueEntries, known: Sequence[int]) -> dict[int, str]:
+    def _read_due_entries(self, due: DueEntries, decidable: Sequence[int]) -> dict[int, str]:
         """Read `_ack_due`; return by source why some have to wait until it is read to its end."""
         is_whole = due.read()
         self._context.troubles.record_answers(due.answers())
@@ -279,7 +279,7 @@ class OrderWatch:
             self._was_due_read = True
             return {}
         text = f"{UNKNOWN}{self._context.spec.topics.due} is being read"
-        return {source: text for source in known if not self._was_due_read or self._may_wait(source, due)}
+        return {source: text for source in decidable if not self._was_due_read or self._may_wait(source, due)}
 
     def _take_named_lines(self, specs: Mapping[int, SourceSpec]) -> None:
         """Keep the lines that the driver has named: these records need not be read for their keys."""

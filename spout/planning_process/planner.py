@@ -149,14 +149,14 @@ class Planner:
         self._on_verdicts = on_verdicts
         self._is_tracked = spec.tracked and spec.inputs[0].tracked
         self._context = PlannerContext(
-            log,
-            spec,
-            {},
-            None,
-            report or (lambda _event, _fields: None),
-            log if reach is None else reach,
-            Scout(log) if sight is None else sight,
-            Troubles(log),
+            log=log,
+            spec=spec,
+            sources={},
+            announcer=None,
+            report=report or (lambda _event, _fields: None),
+            reach=log if reach is None else reach,
+            sight=Scout(log) if sight is None else sight,
+            troubles=Troubles(log),
         )
         self._journal = BEGINNING
         # by source: the offset at which the query stops; empty: it does not

@@ -130,7 +130,7 @@ class Scout:
         self._assigned: dict[TopicPartition, _View] = {}  # the views that the reader reads for now
         self._rests_left = 0  # how many plannings go without a look, after an error
 
-    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Look as far as it is cheap; of partitions that cannot be read nothing is returned."""
         if self._rests_left:
             self._rests_left -= 1
@@ -139,7 +139,7 @@ class Scout:
         for place, request in served.items():
             self._move_view(place, request.start)
         try:
-            waits = self._read_until_known(served)
+            waits = self._read_until_enough(served)
         except WindhoverError:
             self._rest()
             return Looked({}, ())
@@ -191,7 +191,7 @@ class Scout:
         self._reader.assign({place: view.to for place, view in self._assigned.items()})
         return self._reader
 
-    def _read_until_known(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
+    def _read_until_enough(self, requests: Mapping[TopicPartition, SightRequest]) -> list[TopicPartition]:
         """Read until enough is known of partitions, or it takes too long.
 
         Return those to wait for, from which nothing came: planning leaves them out, `PATIENCE`

@@ -274,7 +274,7 @@ class ReadAhead:
         epochs = {place: self._buffers[place].leader_epoch for place in self._shown}
         return {place: epoch for place, epoch in epochs.items() if epoch != NO_EPOCH}
 
-    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Return where the records of partitions are, as far as these were read."""
         sightings: dict[TopicPartition, Sighting] = {}
         for place, request in requests.items():
@@ -455,11 +455,11 @@ class Reaches:
         places = list(partitions)
         return _largest([ahead.stable_ends(places) for ahead in self._parts])
 
-    def look_ahead(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
+    def find_records(self, requests: Mapping[TopicPartition, SightRequest]) -> Looked:
         """Return where the records of partitions are, as far as these were read."""
         seen: dict[TopicPartition, Sighting] = {}
         for ahead in self._parts:
-            seen |= ahead.look_ahead(requests).seen
+            seen |= ahead.find_records(requests).seen
         return Looked(seen, ())
 
     def fetch_ahead(self, nexts: Mapping[TopicPartition, int]) -> None:

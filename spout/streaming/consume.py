@@ -235,8 +235,8 @@ class Together:
             events, records = _split_events(messages)
             is_damaged = is_damaged or any(map(is_damage, events))
             held_bytes += sum(map(len, records))
-            was_wanted = progress.add_records(records)
-            if was_wanted:
+            had_unread = progress.add_records(records)
+            if had_unread:
                 until_s = time.monotonic() + TOGETHER_WAIT_MS / 1000
             progress.end_shares(events)
             # Of batches larger than `max.partition.fetch.bytes` the broker sends one, and none
@@ -298,12 +298,12 @@ class _Progress:
 
         A share that is complete by them is unread no more.
         """
-        was_any_wanted = False
+        had_unread = False
         for place, place_records in by_partition(records).items():
             share = self.unread.get(place)
             if share is None:
                 continue
-            was_any_wanted = True
+            had_unread = True
             # a record behind the share's end shows that nothing is left between
             next_offset = min((place_records[-1].offset() or 0) + 1, share.end)
             former_records = self.first_records_by_share[share].records
@@ -311,7 +311,7 @@ class _Progress:
             self.first_records_by_share[share] = FirstRecords(former_records + new_records, next_offset)
             if next_offset == share.end:
                 del self.unread[place]
-        return was_any_wanted
+        return had_unread
 
     def end_shares(self, events: list[Message]) -> None:
         """Take the partitions of some events, such as EOF, out of the unread ones.

@@ -158,12 +158,12 @@ def plan_between(start: Journal, end: Journal, group: str, partitions: int, time
     `partitions` is the number of acker partitions. `timeout_ms` 0: no timeout.
     """
     return BatchPlan(
-        group,
-        end.session,
-        end.epoch,
-        partitions,
-        end.now,
-        timeout_ms,
+        group=group,
+        session=end.session,
+        epoch=end.epoch,
+        partitions=partitions,
+        now=end.now,
+        timeout_ms=timeout_ms,
         tracked=bool(end.session),
         ranges=batch_ranges(start, end),
     )

@@ -130,6 +130,7 @@ def read_stream(
             query of this application reads the group already; or Spark would end a worker
             before `bolt_timeout`.
     """
+    # 1. check what was given, and that workers can start
     names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     group, tracked = _group_and_tracked(topics, names, options)
     context = spark.sparkContext
@@ -138,6 +139,7 @@ def read_stream(
     refuse_workers(context.pythonExec, context.getConf().get("spark.submit.pyFiles") or "")
     read_inputs = tuple(topics.input(name) for name in names)
     _check_idle_limit(spark, read_inputs)
+    # 2. register the stream
     carry = Carry.WIDE if options.get("delayed_acks") else Carry.PACKED
     stream = application.new_stream(spark, topics, group, tracked=tracked, carry=carry)
     link = application.link(stream)
@@ -151,12 +153,14 @@ def read_stream(
             " cluster, it is isolated at once",
             context.master,
         )
+    # 3. the columns of its rows
     types_by_column = dict(SOURCE_COLUMNS)
     if options.get("includeHeaders"):
         types_by_column["headers"] = HEADERS_TYPE
     columns = tuple(types_by_column)  # without the hidden one
     if tracked:
         types_by_column[ANCHOR] = spark_type_of(carry.type).simpleString()
+    # 4. the source, which Spark loads
     source = SourceOptions(
         topics=topics,
         inputs=names,

@@ -1020,7 +1020,7 @@ MUTANTS = (
     Mutant(
         "an-ordered-partition-waits-for-pending-roots",
         "spout/planning_process/order_watch.py",
-        'return f"{UNKNOWN}{unknown_count:,} roots are pending" if unknown_count else ""',
+        'return f"{UNKNOWN}{unaccounted_count:,} roots are pending" if unaccounted_count else ""',
         'return ""',
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_nothing_of_a_partition_is_planned_while_something_of_it_is_under_way",

@@ -38,10 +38,10 @@ def behind() -> Replaced:
 def pending() -> Replaced:
     """Plan a partition while roots of it are pending."""
 
-    def _why_not_known(self: OrderWatch, source: int, planned: Mapping[int, int]) -> str:
+    def _why_undecidable(self: OrderWatch, source: int, planned: Mapping[int, int]) -> str:
         return ""
 
-    return [(OrderWatch, "_why_not_known", _why_not_known)]
+    return [(OrderWatch, "_why_undecidable", _why_undecidable)]
 
 
 def taken_over() -> Replaced:

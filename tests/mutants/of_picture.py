@@ -54,7 +54,7 @@ MUTANTS = (
         "spout/picture/database.py",
         "if column.holds is Holds.PAYLOAD and not self.has_payloads:",
         "if False:",
-        f"{_FILES}::test_a_payload_is_not_in_a_free_page_of_the_file",
+        f"{_FILES}::test_a_file_for_others_has_no_payload_and_no_secret_in_any_column",
         "a file for a colleague would have what customers wrote",
     ),
     Mutant(

@@ -76,7 +76,7 @@ class PictureLoader:
         self._limits = limits
         self._names = SourceNames(topics.inputs.values(), input_names)
         self._holes = Holes()
-        self._reading = LogReading(log, limits, clock_ms, self._holes)
+        self._reading = LogReading(log, limits, clock_ms, self._holes, picture)
         self._waiting = WaitingTable(picture, self._names, self._holes)
         self._verdicts = VerdictTables(picture, self._names, self._holes)
         self._letters = LetterTables(picture, self._holes)

@@ -12,6 +12,7 @@ from acker.errors import WindhoverError
 from acker.identity import OFFSET_MAX
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.read_to_end import Follower, pass_damage
+from spout.picture.database import Picture
 from spout.picture.holes import Hole, Holes
 
 PIECE_RECORDS: Final = 10_000
@@ -25,11 +26,13 @@ class Limits(NamedTuple):
         records_max: of each topic.
         time_ms_max: of all topics together.
         since_ms: only records of this wall time or later; None: all that there are.
+        picture_bytes_max: once a picture takes so much, no further records are read into it.
     """
 
     records_max: int = 1_000_000
     time_ms_max: int = 120_000
     since_ms: int | None = None
+    picture_bytes_max: int = 2 << 30
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -68,12 +71,20 @@ class TopicUse(NamedTuple):
 class LogReading:
     """Reads topics, each record once, over any number of readings."""
 
-    def __init__(self, log: Log, limits: Limits, clock_ms: Callable[[], int], holes: Holes) -> None:
-        """Prepare to read; `clock_ms` returns the time that passes, in ms."""
+    def __init__(
+        self,
+        log: Log,
+        limits: Limits,
+        clock_ms: Callable[[], int],
+        holes: Holes,
+        picture: Picture,
+    ) -> None:
+        """Prepare to read for a picture; `clock_ms` returns the time that passes, in ms."""
         self._log = log
         self._limits = limits
         self._clock_ms = clock_ms
         self._holes = holes
+        self._picture = picture
         self._ends_ms = clock_ms() + limits.time_ms_max
         self._followers: dict[str, Follower] = {}
         self._roles: dict[str, TopicUse] = {}
@@ -181,7 +192,7 @@ class LogReading:
     def _pieces(self, follower: Follower) -> Iterator[Record]:
         """Yield the records of a follower, in pieces, until all are read or a limit is reached."""
         record_count = 0
-        while record_count < self._limits.records_max and self._clock_ms() < self._ends_ms:
+        while record_count < self._limits.records_max and not self._why_reading_ends():
             count_before = record_count
             for record in follower.read():
                 record_count += 1
@@ -209,9 +220,16 @@ class LogReading:
 
     def _why_unread(self) -> str:
         """Return which limit kept this reading from records."""
+        why = self._why_reading_ends() or "the limit of one reading is reached"
+        return f"these records are not read: {why}"
+
+    def _why_reading_ends(self) -> str:
+        """Return why no topic is read any further; empty: it is."""
         if self._clock_ms() >= self._ends_ms:
-            return "these records are not read: the time of one reading is over"
-        return "these records are not read: the limit of one reading is reached"
+            return "the time of one reading is over"
+        if self._picture.size_bytes >= self._limits.picture_bytes_max:
+            return "the picture has as much as it may have; read less, by --since or --input"
+        return ""
 
     def _starts_of(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where the logs of some partitions began when they were opened."""

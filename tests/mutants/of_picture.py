@@ -93,7 +93,7 @@ MUTANTS = (
     Mutant(
         "what-was-deleted-unread-is-no-hole",
         "spout/picture/reading.py",
-        "if start > read_to[place] and not role.may_begin_late:",
+        "if start > read_to[place] and not use.may_begin_late:",
         "if False:",
         f"{_LOADER}::test_what_is_deleted_before_a_picture_that_follows_has_read_it_is_a_hole",
         "counts would lack records, and nothing would say so",

@@ -96,6 +96,13 @@ class Picture:
             raise
         self.connection.execute("COMMIT")
 
+    @property
+    def size_bytes(self) -> int:
+        """How much memory the rows take."""
+        (page_count,) = self.connection.execute("PRAGMA page_count").fetchone()
+        (page_bytes,) = self.connection.execute("PRAGMA page_size").fetchone()
+        return int(page_count) * int(page_bytes)
+
     def insert(self, table: str, rows: Iterable[Row]) -> None:
         """Add rows; a column that a row lacks is NULL."""
         converters = self._converters[table]

@@ -76,7 +76,7 @@ class PictureLoader:
         self._limits = limits
         self._names = SourceNames(topics.inputs.values(), input_names)
         self._holes = Holes()
-        self._reading = LogReading(log, limits, clock_ms, self._holes)
+        self._reading = LogReading(log, limits, clock_ms, self._holes, picture)
         self._waiting = WaitingTable(picture, self._names, self._holes)
         self._verdicts = VerdictTables(picture, self._names, self._holes)
         self._letters = LetterTables(picture, self._holes)
@@ -155,8 +155,8 @@ class PictureLoader:
     def _read_letters(self, input: Input) -> None:
         if not input.tracked:
             return
-        role = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)
-        for record in self._reading.records(input.dead_letter.topic, role):
+        use = TopicUse(holds="dead letters", tables="letters, redrives", input=input.name)
+        for record in self._reading.records(input.dead_letter.topic, use):
             self._letters.put(input, record)
 
     def _read_emissions(self) -> None:
@@ -182,8 +182,8 @@ class PictureLoader:
         marks = self._reading.marks()
         rows: list[Row] = []
         for place, mark in sorted(marks.items()):
-            role = self._reading.role_of(place.topic)
-            rows.append(_partition_row(place, role, mark, committed_offset=None))
+            use = self._reading.use_of(place.topic)
+            rows.append(_partition_row(place, use, mark, committed_offset=None))
         for input in self._names.inputs:
             rows += self._partitions_of(input, input.topic, "records")
             if input.tracked:
@@ -193,8 +193,8 @@ class PictureLoader:
 
     def _partitions_of(self, input: Input, topic: str, holds: str) -> list[Row]:
         """Return the rows of a topic that an input's group reads, and that no picture reads."""
-        role = TopicUse(holds=holds, tables="partitions", input=input.name)
-        places = self._reading.places_of(topic, role)
+        use = TopicUse(holds=holds, tables="partitions", input=input.name)
+        places = self._reading.places_of(topic, use)
         if not places:
             return []
         try:
@@ -209,7 +209,7 @@ class PictureLoader:
         return [
             _partition_row(
                 place,
-                role,
+                use,
                 ReadMark(starts.offsets.get(place), ends.offsets.get(place), None, None),
                 committed.get(place),
             )
@@ -292,15 +292,15 @@ class PictureLoader:
 
 def _partition_row(
     place: TopicPartition,
-    role: TopicUse,
+    use: TopicUse,
     mark: ReadMark,
     committed_offset: int | None,
 ) -> Row:
     return {
         "topic": place.topic,
         "partition": place.partition,
-        "input": role.input,
-        "holds": role.holds,
+        "input": use.input,
+        "holds": use.holds,
         "start_offset": mark.start,
         "end_offset": mark.end,
         "committed_offset": committed_offset,

@@ -12,6 +12,7 @@ from acker.errors import WindhoverError
 from acker.identity import OFFSET_MAX
 from acker.kafka.port import Bound, Log, Record, TopicPartition
 from acker.kafka.read_to_end import Follower, pass_damage
+from spout.picture.database import Picture
 from spout.picture.holes import Hole, Holes
 
 PIECE_RECORDS: Final = 10_000
@@ -25,11 +26,13 @@ class Limits(NamedTuple):
         records_max: of each topic.
         time_ms_max: of all topics together.
         since_ms: only records of this wall time or later; None: all that there are.
+        picture_bytes_max: once a picture takes so much, no further records are read into it.
     """
 
     records_max: int = 1_000_000
     time_ms_max: int = 120_000
     since_ms: int | None = None
+    picture_bytes_max: int = 2 << 30
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -68,15 +71,23 @@ class TopicUse(NamedTuple):
 class LogReading:
     """Reads topics, each record once, over any number of readings."""
 
-    def __init__(self, log: Log, limits: Limits, clock_ms: Callable[[], int], holes: Holes) -> None:
-        """Prepare to read; `clock_ms` returns the time that passes, in ms."""
+    def __init__(
+        self,
+        log: Log,
+        limits: Limits,
+        clock_ms: Callable[[], int],
+        holes: Holes,
+        picture: Picture,
+    ) -> None:
+        """Prepare to read for a picture; `clock_ms` returns the time that passes, in ms."""
         self._log = log
         self._limits = limits
         self._clock_ms = clock_ms
         self._holes = holes
+        self._picture = picture
         self._ends_ms = clock_ms() + limits.time_ms_max
         self._followers: dict[str, Follower] = {}
-        self._roles: dict[str, TopicUse] = {}
+        self._uses: dict[str, TopicUse] = {}
         # topics of which this reading has read all that there was
         self._whole_topics: set[str] = set()
         # by partition: where the log began, and from where it was read
@@ -92,24 +103,24 @@ class LogReading:
         """Return whether this reading has read all that there was of a topic."""
         return topic in self._whole_topics
 
-    def places_of(self, topic: str, role: TopicUse) -> Sequence[TopicPartition]:
+    def places_of(self, topic: str, use: TopicUse) -> Sequence[TopicPartition]:
         """Return the partitions of a topic; none, and a hole, if it is missing or not known."""
-        self._roles[topic] = role
+        self._uses[topic] = use
         try:
             info = self._log.topics([topic]).get(topic)
         except WindhoverError as error:
-            self._holes.note(Hole(role.tables, str(error), topic))
+            self._holes.note(Hole(use.tables, str(error), topic))
             return ()
         if info is None:
             why = "the topic is missing; run `windhover topics create`"
-            self._holes.note(Hole(role.tables, why, topic))
+            self._holes.note(Hole(use.tables, why, topic))
             return ()
         return [TopicPartition(topic, number) for number in range(info.partitions)]
 
     def records(
         self,
         topic: str,
-        role: TopicUse,
+        use: TopicUse,
         needed_from: Mapping[TopicPartition, int] | None = None,
     ) -> Iterator[Record]:
         """Yield the records of a topic that were not read yet, by partition in their order.
@@ -117,35 +128,35 @@ class LogReading:
         Args:
             needed_from: by partition, the offset from which on all records are needed, however old.
         """
-        places = self.places_of(topic, role)
+        places = self.places_of(topic, use)
         if not places:
             return
         try:
             follower = self._followers.get(topic)
             if follower is None:
-                follower = self._opened(places, role, needed_from or {})
+                follower = self._opened(places, use, needed_from or {})
                 self._followers[topic] = follower
             else:
-                self._note_deleted(follower, role)
+                self._note_deleted(follower, use)
                 self._follow_new(follower, places)
             yield from self._pieces(follower)
             if follower.is_whole:
                 self._whole_topics.add(topic)
-            self._note_unread(follower, role)
+            self._note_unread(follower, use)
         except WindhoverError as error:
-            self._holes.note(Hole(role.tables, str(error), topic))
+            self._holes.note(Hole(use.tables, str(error), topic))
 
     def _opened(
         self,
         places: Sequence[TopicPartition],
-        role: TopicUse,
+        use: TopicUse,
         needed_from: Mapping[TopicPartition, int],
     ) -> Follower:
         """Open what reads partitions from their starts on, or from the time that is wanted."""
         starts = self._log.bounds(Bound.START, places).offsets
         self._start_by_place |= starts
         first_of_time = starts
-        if self._limits.since_ms is not None and not role.reads_all:
+        if self._limits.since_ms is not None and not use.reads_all:
             first_of_time = self._log.bounds(self._limits.since_ms, places).offsets
         first_offsets: dict[TopicPartition, int] = {}
         for place in starts.keys() & first_of_time.keys():
@@ -160,13 +171,13 @@ class LogReading:
             on_damage=pass_damage,
         )
 
-    def _note_deleted(self, follower: Follower, role: TopicUse) -> None:
+    def _note_deleted(self, follower: Follower, use: TopicUse) -> None:
         """Record what was deleted since the last reading, and not read until then."""
         read_to = follower.positions()
         starts = self._log.bounds(Bound.START, read_to).offsets
         for place, start in starts.items():
-            if start > read_to[place] and not role.may_begin_late:
-                self._holes.note_deleted(role.tables, place, read_to[place], start)
+            if start > read_to[place] and not use.may_begin_late:
+                self._holes.note_deleted(use.tables, place, read_to[place], start)
         self._start_by_place |= starts
 
     def _follow_new(self, follower: Follower, places: Sequence[TopicPartition]) -> None:
@@ -181,7 +192,7 @@ class LogReading:
     def _pieces(self, follower: Follower) -> Iterator[Record]:
         """Yield the records of a follower, in pieces, until all are read or a limit is reached."""
         record_count = 0
-        while record_count < self._limits.records_max and self._clock_ms() < self._ends_ms:
+        while record_count < self._limits.records_max and not self._why_reading_ends():
             count_before = record_count
             for record in follower.read():
                 record_count += 1
@@ -190,28 +201,35 @@ class LogReading:
             if follower.is_whole or record_count == count_before:
                 return
 
-    def _note_unread(self, follower: Follower, role: TopicUse) -> None:
+    def _note_unread(self, follower: Follower, use: TopicUse) -> None:
         """Record what the picture lacks of a topic: what left its log, and what was not read."""
         read_to = follower.positions()
         for place, start in self._starts_of(read_to).items():
             # one that is read from a later time on lacks nothing that was wanted
             is_read_from_start = start == self._first_by_place.get(place)
-            if start > 0 and is_read_from_start and not role.may_begin_late:
+            if start > 0 and is_read_from_start and not use.may_begin_late:
                 why = f"its log begins at offset {start:,}: earlier records were deleted"
-                self._holes.note(Hole(role.tables, why, *place, 0, start))
+                self._holes.note(Hole(use.tables, why, *place, 0, start))
         if not follower.is_whole and not follower.answers.offsets:
-            self._holes.note(Hole(role.tables, self._why_unread(), next(iter(read_to)).topic))
+            self._holes.note(Hole(use.tables, self._why_unread(), next(iter(read_to)).topic))
         for place, why in follower.answers.troubles.items():
-            self._holes.note(Hole(role.tables, f"the partition {why}", *place))
+            self._holes.note(Hole(use.tables, f"the partition {why}", *place))
         for place, end in follower.answers.offsets.items():
             if read_to.get(place, end) < end:
-                self._holes.note(Hole(role.tables, self._why_unread(), *place, read_to[place], end))
+                self._holes.note(Hole(use.tables, self._why_unread(), *place, read_to[place], end))
 
     def _why_unread(self) -> str:
         """Return which limit kept this reading from records."""
+        why = self._why_reading_ends() or "the limit of one reading is reached"
+        return f"these records are not read: {why}"
+
+    def _why_reading_ends(self) -> str:
+        """Return why no topic is read any further; empty: it is."""
         if self._clock_ms() >= self._ends_ms:
-            return "these records are not read: the time of one reading is over"
-        return "these records are not read: the limit of one reading is reached"
+            return "the time of one reading is over"
+        if self._picture.size_bytes >= self._limits.picture_bytes_max:
+            return "the picture has as much as it may have; read less, by --since or --input"
+        return ""
 
     def _starts_of(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where the logs of some partitions began when they were opened."""
@@ -221,9 +239,9 @@ class LogReading:
     def note_passed_over(self) -> None:
         """Record what no reader could read of the topics so far."""
         for run in self._log.passed_over():
-            role = self._roles.get(run.topic)
-            if role is not None:
-                self._holes.note_passed_over(role.tables, run)
+            use = self._uses.get(run.topic)
+            if use is not None:
+                self._holes.note_passed_over(use.tables, run)
 
     def marks(self) -> dict[TopicPartition, ReadMark]:
         """Return how far each partition was read that was asked for in any reading."""
@@ -235,9 +253,9 @@ class LogReading:
                 marks[place] = ReadMark(start, end, self._first_by_place.get(place), position)
         return marks
 
-    def role_of(self, topic: str) -> TopicUse:
+    def use_of(self, topic: str) -> TopicUse:
         """Return what a topic is read for."""
-        return self._roles[topic]
+        return self._uses[topic]
 
     def close(self) -> None:
         for follower in self._followers.values():

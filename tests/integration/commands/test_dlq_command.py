@@ -40,6 +40,7 @@ class Live(World):
         self.topics = load_topics(config, {})
         create_topics(self.topics)
         self.planners, self.told, self.replays, self.acker = [], [], None, None
+        self.advice = []
         self._names = self._seq = 0
         self.log = KafkaLog(self.topics.kafka)
 
@@ -203,6 +204,27 @@ def test_a_letter_lives_and_dies_by_the_command(live: Live, command: Command, tm
     exit_code, said = command("dlq", "stats", "--all", "-o", "yaml")
     assert (exit_code, yaml.safe_load(said)[0]["letters"]) == (0, 2)
     assert "sentences/0" in command("status")[1]
+
+    # and the picture has all of it, without a hole
+    def asked(query: str) -> list[dict[str, Any]]:
+        exit_code, printed = command("sql", "--json", query)
+        assert exit_code == 0, printed
+        answer: list[dict[str, Any]] = json.loads(printed)
+        return answer
+
+    assert asked("SELECT * FROM unknown") == []
+    lost = "SELECT sum(end_offset - offset) AS roots FROM verdicts WHERE verdict = 'FAILED'"
+    assert asked(lost) == [{"roots": 2}]
+    letters = "SELECT origin_offset, error, payload, handled FROM letters"
+    life = {"origin_offset": 2, "error": "ValueError", "payload": "2", "handled": "REPLAYED"}
+    assert asked(letters) == [life, life]
+    assert asked("SELECT begun_by, state, handled FROM redrives")[0] == {
+        "begun_by": "kim", "state": "DONE", "handled": 1,
+    }  # fmt: skip
+    assert asked("SELECT is_owner FROM sessions") == [{"is_owner": 1}]
+    assert asked("SELECT count(process) AS acker_count FROM ackers") == [{"acker_count": 2}]
+    workers = "SELECT sum(lag) AS lag, sum(due_roots) AS due, count(process) AS count FROM workers"
+    assert asked(workers) == [{"lag": 0, "due": 0, "count": 2}]
 
 
 def test_a_key_as_a_command_has_shown_it_finds_its_record_by_the_command_line(

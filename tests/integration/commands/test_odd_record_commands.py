@@ -56,6 +56,7 @@ COMMANDS = (
     f"inspect lines/0@{FAILING_AT}", "inspect --key k --from 1h", "dlq list --all", "dlq list --key k",
     "dlq stats --all", f"dlq show lines/0@{FAILING_AT}", "dlq redrives", "topics repair", "topics check",
     "offsets reset lines --to earliest", "acker free lines", "doctor --only live",
+    "sql SELECT*FROM(letters)",
 )  # fmt: skip
 PATHS = (
     "/", "/partition/lines/0", "/machinery", "/failures", "/letters", "/letters?all=on", "/latency",

@@ -409,6 +409,16 @@ def test_a_reading_ends_when_its_time_is_over(world: World) -> None:
     loader.close()
 
 
+def test_a_picture_that_has_as_much_as_it_may_have_reads_no_more(world: World) -> None:
+    world.lose(world.emit(b"a"))
+    with closing(Picture(has_payloads=True)) as empty:
+        limits = Limits(picture_bytes_max=empty.size_bytes)
+    made = picture_of(world.cluster.log(), TWICE, world.now_ms, limits=limits)
+    assert rows_of(made, "failures") == []
+    (why,) = {row["why"] for row in rows_of(made, "unknown") if row["topic"] == "_ack_verdict"}
+    assert why.startswith("these records are not read: the picture has as much as it may have")
+
+
 @pytest.mark.parametrize("topic", ["_ack_verdict", "_ack_due", "_ack_init"])
 @pytest.mark.parametrize("value", [b"", b"garbage", b"\xc3\x01" + b"\x07" * 8 + b"x", None])
 def test_a_record_that_cannot_be_read_is_a_hole_beside_its_neighbours(

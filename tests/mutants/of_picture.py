@@ -1,0 +1,126 @@
+"""Bugs in the picture: what a query may do, what a file leaves out, and what is not known."""
+
+from tests.mutants.mutant import Mutant
+
+_QUERY = "tests/unit/spout/picture/test_picture_query.py"
+_FILES = "tests/unit/spout/picture/test_picture_files.py"
+_LOADER = "tests/unit/spout/picture/test_picture_loader.py"
+
+MUTANTS = (
+    # -- what a query may do
+    Mutant(
+        "a-query-of-a-picture-may-do-anything",
+        "spout/picture/query.py",
+        "        return sqlite3.SQLITE_DENY\n",
+        "        return sqlite3.SQLITE_OK\n",
+        f"{_QUERY}::test_no_statement_changes_anything_or_reaches_a_file",
+        "whoever may ask a picture could open other databases, and write files",
+    ),
+    Mutant(
+        "a-query-of-a-picture-may-call-any-function",
+        "spout/picture/query.py",
+        'if (detail or "").lower() in _ALLOWED_FUNCTIONS:',
+        "if detail:",
+        f"{_QUERY}::test_no_statement_changes_anything_or_reaches_a_file",
+        "a function that a later SQLite brings could do more than compute",
+    ),
+    Mutant(
+        "a-picture-that-is-asked-can-be-changed",
+        "spout/picture/query.py",
+        '"PRAGMA query_only = ON"',
+        '"PRAGMA query_only = OFF"',
+        f"{_QUERY}::test_the_first_fence_holds_where_the_second_one_is_open",
+        "the authorizer alone would keep a query from changing the picture",
+    ),
+    Mutant(
+        "the-file-of-a-picture-is-opened-for-writing",
+        "spout/picture/database.py",
+        "?mode=ro",
+        "?mode=rw",
+        f"{_FILES}::test_a_file_has_what_the_picture_had_and_only_its_owner_reads_it",
+        "a query could change the file of a colleague",
+    ),
+    Mutant(
+        "a-value-of-an-answer-has-any-size",
+        "spout/picture/query.py",
+        "        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, TEXT_BYTES_MAX)\n",
+        "",
+        f"{_QUERY}::test_a_value_or_a_query_of_any_size_is_refused",
+        "one query could take all memory of a machine",
+    ),
+    # -- what a file has
+    Mutant(
+        "a-picture-for-others-has-payloads",
+        "spout/picture/database.py",
+        "if column.holds is Holds.PAYLOAD and not self.has_payloads:",
+        "if False:",
+        f"{_FILES}::test_a_file_for_others_has_no_payload_and_no_secret_in_any_column",
+        "a file for a colleague would have what customers wrote",
+    ),
+    Mutant(
+        "a-picture-for-others-has-secrets",
+        "spout/picture/database.py",
+        "return None if text is None else cut(text)",
+        "return text",
+        f"{_FILES}::test_a_file_for_others_has_no_payload_and_no_secret_in_any_column",
+        "a password in the message of an exception would be sent to a colleague",
+    ),
+    Mutant(
+        "a-picture-is-written-over-the-one-before-it",
+        "spout/picture/database.py",
+        'part = path.with_name(f".{path.name}.{os.getpid()}.part")',
+        "part = path",
+        f"{_FILES}::test_without_room_nothing_is_left_and_the_error_says_what_to_do",
+        "a disk that is full would leave half a picture, and no former one",
+    ),
+    Mutant(
+        "a-payload-that-is-no-json-stands-where-json-is-asked-for",
+        "spout/picture/database.py",
+        'mark = f"CASE WHEN json_valid({mark}) THEN {mark} END"',
+        "pass",
+        f"{_LOADER}::test_a_letter_has_where_its_record_was_and_a_key_inside_its_payload_can_be_asked_for",
+        "one such letter would let every search in payloads end with an error",
+    ),
+    # -- what is not known
+    Mutant(
+        "what-waits-is-0-where-it-cannot-be-read",
+        "spout/picture/loader.py",
+        "if not self._reading.is_whole(self._topics.ack_topics.due):",
+        "if False:",
+        f"{_LOADER}::test_a_topic_that_is_missing_is_a_hole_and_the_rest_is_loaded",
+        "an operator would read that nothing waits, where nobody knows it",
+    ),
+    Mutant(
+        "what-was-deleted-unread-is-no-hole",
+        "spout/picture/reading.py",
+        "if start > read_to[place] and not use.may_begin_late:",
+        "if False:",
+        f"{_LOADER}::test_what_is_deleted_before_a_picture_that_follows_has_read_it_is_a_hole",
+        "counts would lack records, and nothing would say so",
+    ),
+    Mutant(
+        "half-of-a-reading-stays",
+        "spout/picture/database.py",
+        'self.connection.execute("ROLLBACK")',
+        'self.connection.execute("COMMIT")',
+        f"{_LOADER}::test_a_reading_that_raises_changes_nothing",
+        "the next reading would count what it has again",
+    ),
+    # -- what became of roots
+    Mutant(
+        "the-first-root-that-nobody-accepted-does-not-wait",
+        "spout/picture/verdict_tables.py",
+        "if place is None or (record.offset, index) < first_new:",
+        "if place is None or (record.offset, index) <= first_new:",
+        f"{_LOADER}::test_a_root_that_waits_has_its_entry_and_one_that_nobody_accepted_has_none",
+        "a lost record would be in no table of what waits",
+    ),
+    Mutant(
+        "an-open-root-is-settled-as-well",
+        "spout/picture/init_tables.py",
+        "                roots -= progress.open_roots\n",
+        "",
+        f"{_LOADER}::test_open_settled_and_announced_roots_are_rows_of_emissions_with_their_session",
+        "a record would be counted twice, once in a state that it has not",
+    ),
+)

@@ -290,7 +290,7 @@ class KafkaLog:
         self._silence_by_broker: dict[int, _Silence] = {}
         # by partition, the number of the broker that leads it; -1: none does
         self._leader_by_place: dict[TopicPartition, int] = {}
-        # when it was asked last who leads: partitions to be asked about, and those of silent leaders
+        # when it was asked last who leads: what is to be asked about, and what silent brokers led
         self._leaders_read_s = clock()
         self._silent_leaders_read_s = clock()
         self._text_by_place: dict[TopicPartition, _TroubleText] = {}  # why partitions do not answer

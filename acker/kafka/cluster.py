@@ -290,7 +290,9 @@ class KafkaLog:
         self._silence_by_broker: dict[int, _Silence] = {}
         # by partition, the number of the broker that leads it; -1: none does
         self._leader_by_place: dict[TopicPartition, int] = {}
+        # when it was asked last who leads: what is to be asked about, and what silent brokers led
         self._leaders_read_s = clock()
+        self._silent_leaders_read_s = clock()
         self._text_by_place: dict[TopicPartition, _TroubleText] = {}  # why partitions do not answer
 
     def __repr__(self) -> str:
@@ -656,7 +658,8 @@ class KafkaLog:
         silences = {
             place: silence for place, silence in self._silence_by_place.items() if now_s < silence.until_s
         }
-        if silences and now_s - self._leaders_read_s >= LEADERS_EVERY_S:
+        if silences and now_s - self._silent_leaders_read_s >= LEADERS_EVERY_S:
+            self._silent_leaders_read_s = now_s
             leaders = self._ask_leaders(silences)
             silences = {
                 place: silence
@@ -698,6 +701,7 @@ class KafkaLog:
         is_unknown = not self._leader_by_place.keys() >= set(places)
         is_due = self._clock() - self._leaders_read_s >= LEADERS_EVERY_S
         if is_unknown or (is_due and self._background.lost_within(LOST_S)):
+            self._leaders_read_s = self._clock()
             self._leader_by_place |= self._ask_leaders(places)
 
     def _ask_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -707,7 +711,6 @@ class KafkaLog:
         librdkafka then sends questions about the partitions to the same
         brokers.
         """
-        self._leaders_read_s = self._clock()
         leaders: dict[TopicPartition, int] = {}
         for topic, topic_places in by_topic(places).items():
             with suppress(KafkaException):  # whoever leads them, they are asked again in `SILENT_AGAIN_S`

@@ -817,6 +817,15 @@ MUTANTS = (
         "the verdicts of a partition would wait for six seconds more",
     ),
     Mutant(
+        "who-asks-about-others-has-looked-for-the-silent-one",
+        "acker/kafka/cluster.py",
+        "leaders: dict[TopicPartition, int] = {}",
+        "leaders: dict[TopicPartition, int] = {}\n        self._silent_leaders_read_s = self._clock()",
+        "tests/unit/acker/kafka/test_kafka_questions.py"
+        "::test_another_leader_than_the_silent_one_is_found_soon_however_often_it_is_asked",
+        "the verdicts of a partition would wait for six seconds more where somebody asks often",
+    ),
+    Mutant(
         "the-leader-of-now-is-taken-for-the-silent-one",
         "acker/kafka/cluster.py",
         "_Silence(error, now_s + SILENT_AGAIN_S, leader)",

@@ -20,10 +20,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn, TextIO
+from typing import IO, Any, Final, NoReturn, TextIO
 
 import coverage
 import pytest
@@ -34,6 +34,9 @@ from tests.mutation.verdict import Fate
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 MEASURED: Final = ("acker", "replay", "spout")
+
+STARVED_MIN_S: Final = 0.1
+"""A process that had to wait so long for a processor has more time; what is less is nothing to speak of."""
 
 _KILLED, _SURVIVED, _UNSWAPPABLE = 10, 11, 12
 """Exit codes of a fork that judged an edit; with any other it was ended by the edit itself."""
@@ -92,7 +95,7 @@ class Host:
         with os.fdopen(reader, "rb", buffering=0) as progress:
             # the child writes one byte before each test; its end closes the pipe
             limit_s = 10.0
-            while select.select([progress], [], [], limit_s)[0]:
+            while is_ready(progress, limit_s, lambda: _starved_s(child)):
                 if not progress.read(1):
                     _, status = os.waitpid(child, 0)
                     test = tests[max(0, begun - 1)][0].nodeid
@@ -171,6 +174,33 @@ class Host:
                 for line, tests in by_line.items()
             }
         return {"seconds": seconds, "lines": lines, "failed": self._failed}
+
+
+def is_ready(progress: IO[bytes], limit_s: float, read_starved_s: Callable[[], float]) -> bool:
+    """Wait for progress of a process, or its end; return False: there is none within its limit.
+
+    `read_starved_s` returns how long it has waited for a processor so far. That time does not count: on a
+    busy machine every edit would seem to hang.
+    """
+    starved_before_s = read_starved_s()
+    left_s = limit_s
+    while True:
+        if select.select([progress], [], [], left_s)[0]:
+            return True
+        starved_s = read_starved_s()
+        left_s = starved_s - starved_before_s
+        starved_before_s = starved_s
+        if left_s < STARVED_MIN_S:
+            return False
+
+
+def _starved_s(process: int) -> float:
+    """Return how long a process was ready to run and had no processor, so far; 0 where nobody says it."""
+    try:
+        _, waited_ns, _ = Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return 0.0
+    return int(waited_ns) / 1e9
 
 
 def _kill_group(process: int) -> None:

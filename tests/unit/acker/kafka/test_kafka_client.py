@@ -629,12 +629,12 @@ def test_a_quota_is_counted_by_the_minute_and_its_end_is_logged_once(
         assert (line["throttled_s"], line["answers"], line["kafka"]) == (1.0, 3, "b:9092")
         assert throttling.is_recent
         clock.now_s += THROTTLED_LOGGED_EVERY_S
-        throttle(0.2)
+        throttle(0.25)
         assert len(caplog.records) == 1, "little, in this minute"
-        clock.now_s += THROTTLED_LOGGED_EVERY_S + 0.19
+        clock.now_s += THROTTLED_LOGGED_EVERY_S + 0.125
         throttling.record_answer()
         assert len(caplog.records) == 1
-        clock.now_s += 0.02
+        clock.now_s += 0.125
         throttling.record_answer()
         throttling.record_answer()
         assert client_lines(caplog)[1:] == ["the broker throttles no more"]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from acker.errors import LogError, NotAuthorized, Unreachable
+from acker.errors import LogError, NotAuthenticated, NotAuthorized, Unreachable
 from acker.kafka.client import Background, KafkaClient, T
 from acker.kafka.port import Outgoing
 from acker.kafka.reader import record_of
-from acker.kafka.writer import KafkaProducer
+from acker.kafka.writer import FIRST_POLL_S, KafkaProducer
 from tests.support.odd_keys import KEYS, VALUES
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -87,7 +87,7 @@ class Client(KafkaClient):
         forced: Mapping[str, Any],
         background: Background,
     ) -> T:
-        self.made: Any = LibrdkafkaProducer(forced, self._reports_in)
+        self.made: Any = LibrdkafkaProducer({**forced, "error_cb": background}, self._reports_in)
         return self.made  # type: ignore[no-any-return]
 
 
@@ -141,6 +141,41 @@ def test_a_record_without_a_report_is_not_taken_for_written() -> None:
     producer.send(Outgoing("lines", 0, b"v"))
     with pytest.raises(Unreachable, match="1 records are not acknowledged"):
         producer.flush(1_000)
+
+
+def test_a_first_record_is_waited_for_by_polls_until_the_broker_lets_nobody_in() -> None:
+    """A flush would go on to the delivery callback with the exception set."""
+    producer, beneath = opened("flush")
+    beneath.silent = True
+    producer.send(Outgoing("lines", 0, b"v"))
+    polls: list[float] = []
+
+    def poll(timeout_s: float) -> None:
+        polls.append(timeout_s)
+        beneath.settings["error_cb"](KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+
+    beneath.poll = poll  # type: ignore[method-assign]
+    producer._background._has_answered = False
+    producer._client.clock = lambda: 0.0
+    with pytest.raises(NotAuthenticated, match="connecting: no connection to kafka:9092 was accepted"):
+        producer.flush(1_000)
+    assert polls == [FIRST_POLL_S]
+
+
+def test_only_the_first_flush_waits_for_a_first_record() -> None:
+    producer, beneath = opened("poll")
+    waits: list[float] = []
+    report = beneath.poll
+
+    def poll(timeout_s: float) -> None:
+        waits.append(timeout_s)
+        report(timeout_s)
+
+    for _ in range(2):
+        producer.send(Outgoing("lines", 0, b"v"))
+        beneath.poll = poll  # type: ignore[method-assign]
+        producer.flush(1_000)
+    assert [wait_s for wait_s in waits if wait_s] == []
 
 
 def test_keys_and_values_go_to_the_client_and_come_from_it_as_they_are() -> None:

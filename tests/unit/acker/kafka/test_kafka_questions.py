@@ -13,8 +13,16 @@ from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, IsolationLevel, 
 
 from acker.errors import LogError, NotAuthorized, PartitionStands, TopicError, Unreachable
 from acker.kafka.client import RETRIED_PART, SINGLE_TRY_S, WAIT_MS_MAX, KafkaClient
-from acker.kafka.cluster import SILENT_AGAIN_S, TEXT_S, KafkaLog, describe_group
+from acker.kafka.cluster import (
+    LAST_PATIENCE_MS,
+    LEADERS_EVERY_S,
+    SILENT_AGAIN_S,
+    TEXT_S,
+    KafkaLog,
+    describe_group,
+)
 from acker.kafka.port import Bound, GroupMember, MissingBroker, Operation, TopicInfo, TopicPartition
+from acker.kafka.reader import DEFAULTS, ONE_BATCH
 from tests.support.steady_clock import SteadyClock
 
 A, B, OTHER = TopicPartition("lines", 0), TopicPartition("lines", 1), TopicPartition("words", 0)
@@ -87,6 +95,7 @@ class Brokers:
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         self.asked.append(("list_topics", topic))
+        assert 0 < timeout <= LAST_PATIENCE_MS / 1_000
         if self.is_deaf:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         names = {place.topic for place in self.leaders} if topic is None else {topic}
@@ -601,6 +610,42 @@ def test_a_client_that_finds_no_leader_for_long_is_replaced_and_one_that_found_a
     assert brokers.admins == 3
 
 
+@pytest.mark.parametrize("every_s", [0.05, 0.1, LEADERS_EVERY_S, 1.0])
+@pytest.mark.parametrize("silent_number", [0, 8])
+def test_another_leader_than_the_silent_one_is_found_soon_however_often_it_is_asked(
+    every_s: float, silent_number: int
+) -> None:
+    """O431. Who asks all the time asks who leads the other partitions, too: that counted as looked."""
+    brokers = Brokers(list_offsets=[{A: 5, OTHER: SILENT}])
+    brokers.leaders[OTHER] = silent_number
+    brokers.log.bounds(Bound.END, [A, OTHER])
+    for _ in range(3):
+        brokers.clock.now_s += every_s
+        assert brokers.log.bounds(Bound.END, [A, OTHER]).offsets == {A: 5}
+    brokers.leaders[OTHER], brokers.answers["list_offsets"] = 7, [{A: 5, OTHER: 6}]
+    begun_s = brokers.clock.now_s
+    while OTHER not in brokers.log.bounds(Bound.END, [A, OTHER]).offsets:
+        brokers.clock.now_s += every_s
+    assert brokers.clock.now_s - begun_s <= LEADERS_EVERY_S + every_s
+
+
+def test_who_leads_the_partition_of_a_silent_broker_is_asked_twice_a_second_at_most() -> None:
+    brokers = Brokers(list_offsets=[{A: 5, OTHER: SILENT}])
+    brokers.log.bounds(Bound.END, [A, OTHER])
+    brokers.asked.clear()
+    for _ in range(20):
+        brokers.log.bounds(Bound.END, [A, OTHER])
+        brokers.clock.now_s += 0.125
+    assert brokers.calls("list_topics").count("words") == 5
+
+
+def test_a_reader_of_messages_sees_what_is_committed_and_fetches_one_batch_at_once() -> None:
+    reader = Brokers().log.message_reader()
+    assert reader._forced["isolation.level"] == "read_committed"
+    assert dict(reader._defaults) == {**DEFAULTS, **ONE_BATCH}
+    reader.close()
+
+
 # rights -----------------------------------------------------------------------------------------------------
 
 
@@ -627,6 +672,7 @@ def test_calls_that_share_a_deadline_have_less_and_less_of_it_and_then_one_attem
     client = KafkaClient({}, "test", 30_000, SteadyClock())
     assert (client.deadline().timeout_ms, client.deadline(500).timeout_ms) == (30_000, 500)
     client.share_deadline()
+    assert client.deadline().timeout_ms == 20_000
     for waited_ms, timeout_ms, single_ms in [
         (0.0, 20_000, WAIT_MS_MAX),
         (5_000.0, 15_000, WAIT_MS_MAX),

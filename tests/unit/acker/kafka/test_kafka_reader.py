@@ -481,10 +481,10 @@ def test_only_the_records_that_are_asked_for_are_returned_and_the_others_are_cou
     partitions: int, offsets: tuple[int, ...]
 ) -> None:
     places = [A, B][:partitions]
-    kafka = FakeKafka(logs={place: [batch(0, 20, size=3), Batch(20, 21)] for place in places})
+    kafka = FakeKafka(logs={place: [batch(0, 21, size=3), Batch(21, 22)] for place in places})
     records, passed, passed_bytes = picked(kafka, {A: offsets})
     assert records == [(0, offset) for offset in offsets]
-    assert passed == 20 * partitions - len(offsets)
+    assert passed == 21 * partitions - len(offsets)
     assert passed_bytes == 3 * passed
 
 
@@ -509,7 +509,7 @@ def test_messages_of_a_partition_that_was_given_up_are_not_taken_for_those_of_th
     picker.pick(POLL_MS, {})
     picker.assign({A: 1, B: 0})
     picker.pick(POLL_MS, {})
-    kafka.last.queue += [message(A, 1), message(B, 4)]
-    answer = picker.pick(POLL_MS, {A: {1}, B: {4}})
+    kafka.last.queue += [message(A, 1), message(B, 4), message(A, 2)]
+    answer = picker.pick(POLL_MS, {A: {1, 4}, B: {1, 4}})
     assert [(record.partition, record.offset) for record in answer.records] == [(0, 1), (1, 4)]
-    assert (picker.position(A), picker.position(B)) == (2, 5)
+    assert (picker.position(A), picker.position(B)) == (3, 5)

@@ -540,6 +540,27 @@ def test_a_broker_that_lets_nobody_in_is_not_waited_for() -> None:
     assert "init_transactions" not in dict(producer.calls)
 
 
+def test_a_broker_that_has_let_us_in_may_change_its_mind() -> None:
+    """A poll behind the first answer tells what the client's threads have seen."""
+    refused = KafkaError(KafkaError._AUTHENTICATION, "wrong password")
+    producer = Librdkafka(answers={"init_transactions": [TIMED_OUT, None]})
+    writer = writer_of(producer)
+    producer.settings["error_cb"](refused)
+    writer.init(10_000)
+    assert producer.polls[0] == 0
+    assert [call for call, _ in producer.calls].count("init_transactions") == 2
+
+
+def test_a_missing_right_to_a_topic_is_named_though_the_commit_does_not_name_it() -> None:
+    producer = Librdkafka(answers={"commit_transaction": [NO_RIGHT]})
+    writer = writer_of(producer, forbidden=["due"])
+    writer.begin()
+    writer.send(record(b"a"))
+    with pytest.raises(NotAuthorized, match=r"committing .* the right to Write on Topic due is missing"):
+        writer.commit(PATIENCE_MS)
+    assert producer.undone == [[b"a"]]
+
+
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "begin_transaction"])
 def test_who_was_taken_over_learns_it_in_every_call_from_then_on(call: str) -> None:
     producer = Librdkafka(answers={call: [FENCED]} if call != "begin_transaction" else {})

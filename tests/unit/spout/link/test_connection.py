@@ -752,3 +752,52 @@ def test_a_connection_that_another_thread_ends_wakes_who_waits_for_it(tmp_path: 
             Connection(two).next_greeting(time.monotonic())
         with pytest.raises((OSError, EOFError)):
             greet_planner(Connection(two), b"key")
+
+
+@pytest.mark.parametrize("value", [7, None, "\u00e9", ["a"]], ids=str)
+@pytest.mark.parametrize("name", ["nonce", "proof"])
+def test_a_greeting_whose_text_is_of_another_kind_is_refused_by_its_name(name: str, value: object) -> None:
+    """A digest cannot be compared with such a text, and what that raises nobody expects."""
+    one, two = socket.socketpair()
+    greetings: list[dict[str, object]] = [
+        {"version": LINK_VERSION, "nonce": "0"},
+        {"proof": "0" * 64, "hello": "x"},
+    ]
+    with one:
+        for greeting in greetings:
+            sent = {**greeting, name: value} if name in greeting else greeting
+            one.sendall(frame_of(json.dumps(sent).encode()))
+        connection = Connection(two)
+        with pytest.raises(ValueError, match=f"^a greeting without {name}$"):
+            greet_planner(connection, b"key")
+        connection.close()
+
+
+def test_who_sends_to_an_end_that_has_gone_learns_it() -> None:
+    one, two = socket.socketpair()
+    connection = Connection(one)
+    two.close()
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            connection.send(lambda: frame_of(b"{}"))
+    connection.close()
+
+
+def test_who_cannot_connect_keeps_no_descriptor(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir(mode=0o700)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(FileNotFoundError):
+            transport.connect(str(folder))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_driver_that_is_there_has_not_gone_and_one_that_never_was_has_not_either(
+    driver: LinkedDriver,
+) -> None:
+    planner = driver.planner()
+    assert planner.is_connected
+    assert not planner.has_gone
+    alone = DriverLink(None, Hello("stream", "p"), "g", driver.link.mark)
+    assert (alone.is_connected, alone.has_gone) == (False, False)

@@ -302,6 +302,19 @@ def test_what_was_lost_and_what_passed_when_it_came_again_is_logged(
     assert len(passed) == LOGGED_MAX
 
 
+def test_what_was_lost_is_logged_with_its_publication_and_what_is_left_open_when_it_is_settled(
+    world: tuple[World, LinkedDriver], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _ = world
+    made.end.publish(made.stream, BatchOutcome(PLAN, missing=Missing(lost_count=1)))
+    assert len(lines(caplog, "records_left_the_log batch=7 records=1")) == 1
+    warned: list[object] = []
+    made.stream.left_open = SimpleNamespace(warn=lambda *arguments: warned.append(arguments))  # type: ignore[assignment]
+    monkeypatch.setattr(batch_end, "settle", lambda *_: BatchOutcome(PLAN))
+    made.end.settle(made.stream, reports_of("a", tasks=(NO_HELD,)))
+    assert warned == [("q", (NO_HELD,), BatchOutcome(PLAN), made.stream.inputs)]
+
+
 def test_a_batch_without_losses_logs_nothing(
     world: tuple[World, LinkedDriver], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -124,6 +124,7 @@ class FakeLedger:
 
     def __init__(self) -> None:
         self.forgotten: list[str] = []
+        self.ended: list[tuple[str, int]] = []
 
     def streams(self, query: str, batch: int) -> frozenset[str]:
         """Return no streams."""
@@ -134,7 +135,8 @@ class FakeLedger:
         return BatchReports(frozenset(), (), has_untracked=False)
 
     def forget(self, query: str, batch: int) -> None:
-        """Forget nothing."""
+        """Note the batch that is forgotten."""
+        self.ended.append((query, batch))
 
     def forget_all(self, query: str) -> None:
         """Note the query that is forgotten."""
@@ -222,6 +224,7 @@ def test_a_first_batch_that_no_task_read_was_written_before_and_fails_its_roots(
     world.planner.catch_up()
     assert world.planner.published("s", SECOND.ranges)
     assert world.stream.queries == {"q"}
+    assert world.ledger.ended == [("q", 3)], "what its tasks reported is of no later batch"
 
 
 def test_a_later_batch_that_no_task_read_stops_the_query(world: World) -> None:

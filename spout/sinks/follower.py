@@ -260,7 +260,7 @@ class RunFollower:
         """Follow a run until it ends; a thread's top."""
         leave_sigint_to_the_main_thread()
         try:
-            for batches in self._committed(run):
+            for batches in self.committed_batches(run):
                 self.publish(run, batches)
         except (Py4JNetworkError, ConnectionError):
             return  # the JVM has ended, and all of its queries
@@ -274,7 +274,7 @@ class RunFollower:
             return
         self.forget(run)
 
-    def _committed(self, run: FollowedRun) -> Iterator[range]:
+    def committed_batches(self, run: FollowedRun) -> Iterator[range]:
         """Yield what Spark has committed of a run, as soon as that is seen, until the run has ended.
 
         The steps are those of the module's list.

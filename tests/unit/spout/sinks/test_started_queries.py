@@ -301,7 +301,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], list[tuple[floa
 
         query: Any = Query()
         stream: Any = None
-        runs = RunFollower(application)._committed(FollowedRun(query, stream))
+        runs = RunFollower(application).committed_batches(FollowedRun(query, stream))
         finds = [(round(clock.now_s, 2), list(batches)) for batches in runs if batches]
         assert set(clock.slept) <= {REPORTED_EVERY_S}
         return finds
@@ -374,7 +374,7 @@ def test_a_started_query_is_followed_in_a_thread_that_ends_with_it(monkeypatch: 
     def committed(_self: object, _run: FollowedRun) -> Iterator[range]:
         yield range(3, 5)
 
-    monkeypatch.setattr(RunFollower, "_committed", committed)
+    monkeypatch.setattr(RunFollower, "committed_batches", committed)
     monkeypatch.setattr(
         RunFollower, "publish", lambda _self, run, batches: published.append((run.query.id, list(batches)))
     )
@@ -400,6 +400,6 @@ def test_with_the_jvm_a_run_is_forgotten_by_nobody(error: Exception, monkeypatch
         yield range(0)
 
     faked: Any = None
-    monkeypatch.setattr(RunFollower, "_committed", committed)
+    monkeypatch.setattr(RunFollower, "committed_batches", committed)
     run = FollowedRun(faked, faked)
     assert RunFollower(faked)._run(run) is None, "no call to Spark follows"  # type: ignore[func-returns-value]

@@ -91,7 +91,10 @@ class _Writer:
 class KafkaStore:
     """Writes rows into topics of Kafka; readers of committed records see a batch whole, or not.
 
-    >>> store = KafkaStore(topics, "words", key="word", value="json")  # doctest: +SKIP
+    >>> store = spout.KafkaStore(topics, "words", key="word", value="json")
+    >>> store.open("word-count", epoch_min=1).epoch
+    1
+    >>> store.close()
     """
 
     def __init__(

@@ -115,7 +115,14 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class PostgresStore:
-    """Writes rows into a table of PostgreSQL; the table has the columns of the rows, by name."""
+    """Writes rows into a table of PostgreSQL; the table has the columns of the rows, by name.
+
+    >>> import psycopg
+    >>> with psycopg.connect(dsn) as connection:
+    ...     _ = connection.execute("CREATE TABLE words (word text)")
+    >>> spout.PostgresStore(dsn, "words").open("word-count", epoch_min=1).epoch
+    1
+    """
 
     def __init__(self, dsn: str, table: str, *, locked_s_max: int = LOCKED_S_MAX) -> None:
         """Prepare; nothing is connected before the first call.

@@ -4,10 +4,12 @@ Names that an example can use without importing them, besides `spout`:
 
 =====================  =====================================================================================
 `line`                 the tuple of the record ``the hawk waits``, sentences/3@1042
-`topics`               topics.yaml, with the input ``sentences``; where an example reads, it has two records
+`topics`               topics.yaml, with the input ``sentences``; where an example needs Kafka, it has two
+                       records, and there is a topic ``words``
 `SplitSentence`        the bolt of `spout.BasicBolt`'s example; `Upper` that of `spout.ArrowBolt`'s
 `spark`, `sql`         a session, and ``pyspark.sql.functions``
 `folder`, `port`       an empty folder, and a port that nobody uses
+`dsn`                  the connection string of an empty PostgreSQL
 `lines`, `client`      a `spout.KafkaSpout` that is open, and a client of it
 =====================  =====================================================================================
 """
@@ -51,9 +53,13 @@ ON_SPARK = frozenset(
 """Names whose examples need a Spark session."""
 
 ON_KAFKA = frozenset(
-    {"KafkaSpout", "SubmittedTopology", "exact_sink", "sink", "skipped", "start", "stream_status"}
-)
-"""Names whose examples read a topic."""
+    {"KafkaSpout", "KafkaStore", "SubmittedTopology", "exact_sink", "sink", "skipped", "start",
+     "stream_status"}
+)  # fmt: skip
+"""Names whose examples read or write a topic."""
+
+ON_POSTGRES = frozenset({"PostgresStore"})
+"""Names whose examples need a PostgreSQL."""
 
 
 class SplitSentence(spout.BasicBolt):

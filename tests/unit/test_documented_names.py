@@ -11,6 +11,7 @@ import spout
 from tests.support.documented import (
     NAMES,
     ON_KAFKA,
+    ON_POSTGRES,
     ON_SPARK,
     ROOT,
     examples_of,
@@ -35,7 +36,7 @@ def test_no_example_is_skipped(name: str) -> None:
         assert not any(example.options.get(doctest.SKIP) for example in test.examples)
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - ON_SPARK - ON_KAFKA))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - ON_SPARK - ON_KAFKA - ON_POSTGRES))
 def test_an_example_without_a_server_does_what_it_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new name falls here when its example needs more: say so in `tests.support.documented`."""
     monkeypatch.chdir(ROOT)

@@ -1,4 +1,4 @@
-"""The examples of public names that need Spark, or a topic to read, do what they say."""
+"""The examples of public names that need Spark, a topic or PostgreSQL do what they say."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from acker.config.topics import Topics, parse
@@ -13,7 +14,16 @@ from acker.kafka.cluster import KafkaLog
 from acker.kafka.port import Outgoing
 from spout.local.embedded import free_port
 from tests.support.brokers import Broker
-from tests.support.documented import ON_KAFKA, ON_SPARK, RECORDS, ROOT, plain_names, run_examples
+from tests.support.documented import (
+    ON_KAFKA,
+    ON_POSTGRES,
+    ON_SPARK,
+    RECORDS,
+    ROOT,
+    plain_names,
+    run_examples,
+)
+from tests.support.servers.postgres import postgres
 from tests.support.worlds.stream_worlds import config_of, serving
 
 pytestmark = pytest.mark.slow
@@ -32,6 +42,8 @@ def served(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     producer.flush(30_000)
     producer.close()
     log.close()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("words", 2, 1)])["words"].result(30)
     with serving(config, "acker"):
         yield config.read_text()
 
@@ -50,10 +62,16 @@ def test_an_example_on_spark_does_what_it_says(
 
 
 @pytest.mark.parametrize("name", sorted(ON_KAFKA))
-def test_an_example_that_reads_a_topic_does_what_it_says(
+def test_an_example_on_a_topic_does_what_it_says(
     name: str, spark: SparkSession, served: str, tmp_path: Path
 ) -> None:
     run_examples(
         name,
         plain_names() | {"spark": spark, "topics": sentences(served, name), "folder": str(tmp_path)},
     )
+
+
+@pytest.mark.parametrize("name", sorted(ON_POSTGRES))
+def test_an_example_on_postgresql_does_what_it_says(name: str) -> None:
+    with postgres() as dsn:
+        run_examples(name, plain_names() | {"dsn": dsn})

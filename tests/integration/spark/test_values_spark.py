@@ -194,7 +194,7 @@ def test_a_schema_says_not_null_where_the_output_does(spark: SparkSession) -> No
         ("word string,", "a field is empty"),
         ("word varchar(5)", "declare string"), ("months interval year to month", "declare int"),
         ("word string collate UTF8_LCASE", "declare string, and a cast"),
-        ("at time(3)", "Arrow does not carry"),
+        ("at time(3)", "Arrow cannot carry it"),
         ("a int, A int", "each once"), ("s struct<a: int, a: int>", "each of its fields once"),
         ("s struct<a: int, A: int>", "each once"), ("_TASK int", "none _task"),
         ("d decimal(39, 1)", "max precision"),

@@ -92,7 +92,7 @@ spout/group/strangers.py: member_text members_text moved_cure stranger_text stra
 replay/records/due.py: pause_key
 """,
     "it asks Spark for the task, or the session, that runs it": """
-spout/publishing/report_accumulator.py: is_local task_name
+spout/publishing/report_accumulator.py: add_report is_local task_name
 """,
     "it builds columns of Spark, which tests/integration/spark runs": """
 spout/tuples/anchor_columns.py: collect_anchors join_anchors

@@ -72,7 +72,7 @@ def headers_of_fake(message: BrokenMessage) -> Any:
 
 
 def test_names_that_can_be_read_are_handed_out_as_they_are() -> None:
-    """D1: null is not empty."""
+    """Null is not empty."""
     whole = [("a", b"1"), ("a", None), ("", b"")]
     assert headers_of(Message(topic="words", headers=whole)) == tuple(whole)
     assert headers_of(Message(topic="words")) == ()

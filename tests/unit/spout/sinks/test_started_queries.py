@@ -371,10 +371,14 @@ def test_a_started_query_is_followed_in_a_thread_that_ends_with_it(monkeypatch: 
     stream: Any = SimpleNamespace(id="s", group="g", queries=set())
     query: Any = SimpleNamespace(id="q", runId="r", isActive=True)
 
-    def committed(_self: object, _run: FollowedRun) -> Iterator[range]:
-        yield range(3, 5)
+    class Following(RunFollower):
+        """Finds two batches."""
 
-    monkeypatch.setattr(RunFollower, "committed_batches", committed)
+        def committed_batches(self, run: FollowedRun) -> Iterator[range]:
+            yield range(3, 5)
+
+    runs = application.follower = Following(application)
+    assert RunFollower.of(application) is runs
     monkeypatch.setattr(
         RunFollower, "publish", lambda _self, run, batches: published.append((run.query.id, list(batches)))
     )
@@ -394,12 +398,14 @@ def _thread(*, target: Callable[..., None], args: tuple[FollowedRun], name: str,
 
 
 @pytest.mark.parametrize("error", [Py4JNetworkError("gone"), ConnectionError("gone")])
-def test_with_the_jvm_a_run_is_forgotten_by_nobody(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def committed(_self: object, _run: FollowedRun) -> Iterator[range]:
-        raise error
-        yield range(0)
+def test_with_the_jvm_a_run_is_forgotten_by_nobody(error: Exception) -> None:
+    class Following(RunFollower):
+        """Meets the end of the JVM."""
+
+        def committed_batches(self, run: FollowedRun) -> Iterator[range]:
+            raise error
+            yield range(0)
 
     faked: Any = None
-    monkeypatch.setattr(RunFollower, "committed_batches", committed)
     run = FollowedRun(faked, faked)
-    assert RunFollower(faked)._run(run) is None, "no call to Spark follows"  # type: ignore[func-returns-value]
+    assert Following(faked)._run(run) is None, "no call to Spark follows"  # type: ignore[func-returns-value]

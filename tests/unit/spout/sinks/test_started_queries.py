@@ -102,7 +102,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(any_sink, "Application", SimpleNamespace(of=lambda _session: application))
     monkeypatch.setattr(any_sink, "logical_plan", lambda _rows: "plan")
     monkeypatch.setattr(any_sink, "refuse_query", lambda plan: made.checked.append(("plan", plan)))
-    monkeypatch.setattr(any_sink, "name_unfit_rules_of", lambda plan, _: made.checked.append(("rules", plan)))
+    monkeypatch.setattr(any_sink, "log_unfit_rules_of", lambda plan, _: made.checked.append(("rules", plan)))
     monkeypatch.setattr(any_sink, "watermark_holds", lambda _plan: ("hold",))
     monkeypatch.setattr(any_sink, "RunFollower", SimpleNamespace(of=lambda _application: made))
     monkeypatch.setattr(any_sink, "trigger_of", lambda _query: made.trigger)

@@ -179,7 +179,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(foreach_batch, "Drain", FakeDrain)
     monkeypatch.setattr(foreach_batch, "running", lambda _session, _query: execution)
     monkeypatch.setattr(foreach_batch, "refuse_query", lambda _plan: None)
-    monkeypatch.setattr(foreach_batch, "name_unfit_rules_of", lambda _plan, _application: None)
+    monkeypatch.setattr(foreach_batch, "log_unfit_rules_of", lambda _plan, _application: None)
     monkeypatch.setattr(foreach_batch, "is_wide", lambda plan: plan.may_shuffle)
     monkeypatch.setattr(foreach_batch, "watermark_holds", lambda plan: plan.holds)
     monkeypatch.setattr(foreach_batch, "jobs_of", lambda _context, run: made.jobs if run == "r1" else [])

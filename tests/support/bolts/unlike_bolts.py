@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import uuid
 
-from spout.bolts.bolts import Bolt
-from spout.bolts.collectors import OutputCollector
+from spout.bolts.bolts import BasicBolt, Bolt
+from spout.bolts.collectors import BasicCollector, OutputCollector
 from spout.bolts.hooks import BoltContext
 from spout.tuples.tuple import Tuple
 
@@ -38,3 +38,16 @@ class Unlike(Bolt):
             self._collector.fail(tuple, ValueError("not this time"))
         else:
             self._collector.ack(tuple)
+
+
+class FlakyWords(BasicBolt):
+    """Emit the words of a line, in capitals, always the same; fail a tenth of the evaluations after them."""
+
+    output = "word string"
+
+    def execute(self, tuple: Tuple, collector: BasicCollector) -> None:
+        """Emit the words; then fail, or not."""
+        for word in tuple["value"].decode().split():
+            collector.emit((word.upper(),))
+        if random.SystemRandom().random() < 0.1:
+            raise ValueError("not this time")

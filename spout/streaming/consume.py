@@ -384,10 +384,10 @@ def _grouped(shares: Sequence[Share]) -> list[list[Share]]:
     A share that is larger is a group of its own. The order stays.
     """
     groups: list[list[Share]] = []
-    group_offsets = TOGETHER_RECORDS  # full: the first share begins a group
+    group_offsets = 0
     for share in shares:
         offsets = share.end - share.start
-        if group_offsets + offsets > TOGETHER_RECORDS:
+        if not groups or group_offsets + offsets > TOGETHER_RECORDS:
             groups.append([])
             group_offsets = 0
         groups[-1].append(share)

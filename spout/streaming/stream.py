@@ -264,7 +264,10 @@ def _check_values(options: ReadOptions) -> None:
     """Raise `UsageError` if an option has a value of the wrong kind, or no possible one."""
     for option in ("maxOffsetsPerTrigger", "minPartitions"):
         number = options.get(option)
-        if number is not None and (not isinstance(number, int) or number < 1):
+        if number is None:
+            continue
+        # True is an int in Python, and no number of records
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise UsageError(f"{option}={number!r}: it is a number of at least 1")
     for option in ("includeHeaders", "failOnDataLoss", "tracked", "delayed_acks", "take_over"):
         flag = options.get(option)

@@ -238,6 +238,7 @@ def test_tracked_when_that_is_async_is_refused() -> None:
     [
         ("failOnDataLoss", "false", "'false': it is True or False"),
         ("maxOffsetsPerTrigger", "1000", "'1000': it is a number of at least 1"),
+        ("minPartitions", True, "True: it is a number of at least 1"),
         ("startingOffsets", '{"lines": {"0": 23}}', "give earliest, latest, or a time"),
         ("subscribe", "lines", "has no option subscribe; it has startingOffsets"),
     ],

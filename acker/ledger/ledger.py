@@ -237,8 +237,8 @@ class Ledger:
         """Settle, in a restart, the roots that have a verdict in a record of the verdict log, at `pin`.
 
         A verdict above the watermark was committed without the State that has the root's init. It
-        is kept: when the init is read again, `init` settles the root. `ahead_pin` is the place of
-        the first of these.
+        is kept: when the init is read again, `init` settles the root. The attribute `ahead_pin` is
+        the place of the first of these.
         """
         for run in verdicts.done_runs():
             self._keep_ahead(run, pin)

@@ -100,9 +100,10 @@ class PartitionAcker:
 
     Attributes:
         unwritten_since_ms: wall time of the first change since the last commit; None if nothing changed.
-        full: why nothing is written: State would be too large for its readers; empty: it is not.
-        needed: the first offset of each log that a restart would read, at the last commit; empty before one.
-        done: the offsets up to which the three topics were read, at the last commit.
+        why_full: why nothing is written: State would be too large for its readers; empty: it is not.
+        needed_offsets: the first offset of each log that a restart would read, at the last commit;
+            empty before one.
+        read_offsets: the offsets up to which the three topics were read, at the last commit.
         quarantine_form: how much of records that cannot be applied is copied.
         has_quarantined: whether the last transaction copied such records, committed or not.
     """

@@ -192,8 +192,8 @@ class Fetcher:
 
         What does not fit into `fetch_bytes_max`, or comes behind
         `fetch_passed_bytes_max` of others, is left out, but at least one of
-        `places` is in the answer. `damaged` is then what this fetch passed
-        over.
+        `places` is in the answer. The attribute `damaged` is then what this
+        fetch passed over.
 
         With `why` NEVER is distinguished from GONE; for this the topic's
         settings are read, which needs a right of its own.

@@ -131,6 +131,7 @@ NEEDS: Final = (
     Need(Role.OBSERVER, Of.INIT, (_READ,), "`inspect`: what was announced since; `status`: who lives"),
     Need(Role.OBSERVER, Of.ACK, (_READ,), "`inspect`: what was acked of an open root"),
     Need(Role.OBSERVER, Of.DUE, (_READ,), "`status`, `inspect`: what waits for its replay"),
+    Need(Role.OBSERVER, Of.QUARANTINE, (_READ,), "`sql`, `picture`: what ackers could not apply"),
     Need(Role.OBSERVER, Of.SOURCES, (_READ, _CONFIGS), "`inspect`: the record, or why there is none"),
     Need(Role.OBSERVER, Of.REPLAYS, (_READ, _CONFIGS), "`inspect`: its copies"),
     Need(

@@ -171,6 +171,7 @@ def _refuse_stores_of(claims: Iterable[Claim]) -> None:
     Raises `SessionRefused`: a store may have these, and nobody would publish it.
     """
     from acker.errors import SessionRefused
+    from acker.untrusted import UntrustedName
     from spout.planning.session import SessionName
 
     for claim in claims:
@@ -179,8 +180,8 @@ def _refuse_stores_of(claims: Iterable[Claim]) -> None:
         session = SessionName(claim.owner.epoch, claim.owner.id)
         if session.has_store:
             raise SessionRefused(
-                f"group {claim.group} is of session {session}, which writes exactly once into a"
-                f" store, and {claim.open_roots} roots of input id {claim.input_id} are open. The"
+                f"group {UntrustedName(claim.group)} is of session {session}, which writes exactly once"
+                f" into a store, and {claim.open_roots} roots of input id {claim.input_id} are open. The"
                 " store may have them already, and they would be abandoned: nothing is freed. If"
                 " the group is yours, give it the input in topics.yaml again, and let its query"
                 " run to an end (spout.exact_sink, availableNow). If it is a stranger's, or the"

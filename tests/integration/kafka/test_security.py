@@ -372,9 +372,11 @@ ONCE = {
     "latency": ("latency", "--config", "FILE"),
     "machinery": ("machinery", "--config", "FILE"),
     "offsets reset": ("offsets", "reset", "lines", "--to", "earliest", "--config", "FILE"),
+    "picture": ("picture", "--out", "OUT", "--config", "FILE"),
     "replay drop": ("replay", "drop", "lines", "--config", "FILE"),
     "replay resume": ("replay", "resume", "lines", "--config", "FILE"),
     "roots": ("roots", "--config", "FILE"),
+    "sql": ("sql", "SELECT * FROM unknown", "--config", "FILE"),
     "status": ("status", "--config", "FILE"),
     "topics check": ("topics", "check", "FILE"),
     "topics create": ("topics", "create", "FILE"),
@@ -403,7 +405,7 @@ def test_a_command_is_not_refused_under_the_role_that_the_page_names(
     config = tmp_path / "topics.yaml"
     config.write_text(text_for(locked.settings(f"{WATCHED}{COMMAND_ROLES[name]}"), WATCHED))
     letter = command_plays.let_die(stagehands[WATCHED])
-    places = {"FILE": str(config), "LETTER": letter}
+    places = {"FILE": str(config), "LETTER": letter, "OUT": str(tmp_path / "picture.sqlite")}
 
     code = cli.run([places.get(word, word) for word in ONCE[name]])
 

@@ -35,6 +35,8 @@ from spout.inspect.open_roots import open_roots
 from spout.inspect.overview import Overview, missing_members
 from spout.inspect.story import ANNOUNCED, PENDING
 from spout.inspect.trail import Trail
+from spout.picture.database import Picture
+from spout.picture.loader import PictureLoader
 from tests.support.waiting import settled
 from tests.support.worlds.plays import TIMEOUT_MS, Stagehand, now_ms
 
@@ -88,11 +90,22 @@ def _transact(stagehand: Stagehand, *records: Outgoing) -> dict[str, int]:
 
 
 def play_observer(topics: Topics, stagehand: Stagehand) -> None:
-    """Look at everything: `status`, `roots`, `inspect`, `dlq list`, `show` and `stats`."""
+    """Look at everything: `status`, `roots`, `inspect`, `dlq list`, `show` and `stats`, `sql`."""
     with closing(KafkaLog(topics.kafka)) as log:
         _look_at_inputs(log, topics)
         _inspect(log, topics, stagehand)
         _look_at_letters(log, topics)
+        _make_picture(log, topics)
+
+
+def _make_picture(log: Log, topics: Topics) -> None:
+    with closing(Picture(has_payloads=False)) as picture:
+        with closing(PictureLoader(log, topics, picture, now_ms)) as loader:
+            loader.read(now_ms())
+        reasons = [why for (why,) in picture.connection.execute("SELECT why FROM unknown")]
+    refused = [why for why in reasons if "the right to" in why]
+    if refused:
+        raise NotRead("; ".join(refused))
 
 
 def _look_at_inputs(log: Log, topics: Topics) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -71,8 +72,9 @@ class Tables:
 
 
 @pytest.fixture
-def tables(database: str, prefix: str) -> Tables:
-    return Tables(database, prefix)
+def tables(database: str) -> Tables:
+    # PostgreSQL cuts names at 63 bytes, so that those of two long tests would be one
+    return Tables(database, f"words-{uuid.uuid4().hex}")
 
 
 def key_of(epoch: int = 1, batch: int = 0, group: str = "g") -> BatchKey:

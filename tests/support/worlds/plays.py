@@ -42,6 +42,7 @@ from acker.wire.events import (
 from acker.wire.verdict import Verdict
 from replay.worker.report import ReplayEvent
 from replay.worker.service import ReplayService
+from spout.exactly_once.kafka_store import KafkaStore
 from spout.group.sources import PlannerSpec, topic_names
 from spout.inspect.operate import GroupSession, moves, run_to_end
 from spout.planning.journal import BEGINNING, Journal, batch_ranges
@@ -225,7 +226,10 @@ def play_replay(topics: Topics, stagehand: Stagehand) -> None:
 
 
 def play_spout(topics: Topics, stagehand: Stagehand) -> None:
-    """Take the group, read, fail one record, ack the others, and see the replay through to the end."""
+    """Take the group, read, fail one record, ack the others, and see the replay through to the end.
+
+    Then open a store for the group, as a query does that writes exactly once.
+    """
     stagehand.write(stagehand.input.topic, b"one", b"two")
     inputs = tuple(topics.inputs.values())
     publisher = Publisher(lambda: KafkaLog(topics.kafka), topics.ack_topics)
@@ -246,6 +250,8 @@ def play_spout(topics: Topics, stagehand: Stagehand) -> None:
 
         until(lambda: len(journals) > 1 and planner.is_drained(), step)
         planner.close()
+    with closing(KafkaStore(topics, stagehand.input.topic)) as store:
+        store.open(stagehand.input.group, 1)
 
 
 def _work(topics: Topics, start: Journal, end: Journal, publisher: Publisher, batch: int) -> None:

@@ -126,10 +126,8 @@ class KafkaTransactions(KafkaWriter):
             self._require_open()
         if self._writes_to_repeat is not None:  # in case this transaction is undone and written again
             self._writes_to_repeat.append(lambda: self.send(record, placed))
-        try:
-            self._enqueue(record, self._count_expected_report(placed) if placed is not None else None)
-        except KafkaException as error:
-            self._remember_refusal(error.args[0], doing(record), record.topic)
+        on_delivery = self._count_expected_report(placed) if placed is not None else None
+        self._enqueue_or_remember(record, on_delivery)
         self._unserved_count += 1
         if self._unserved_count >= SERVED_EVERY:
             self._unserved_count = 0

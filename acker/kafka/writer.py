@@ -166,23 +166,21 @@ class KafkaWriter:
         while length_hint(values):
             try:
                 deque(islice(calls, SERVED_EVERY), maxlen=0)
-            except (BufferError, KafkaException) as error:
-                # the record of the call that raised is the last one that was taken from the columns
-                record = columns.record(count - length_hint(values) - 1)
-                self._enqueue_again(record, error)
+            except (BufferError, KafkaException):
+                # the record of the call that raised is the last one that was taken from the
+                # columns: the queue was full, or the client refuses it, as it will again
+                self._enqueue_or_remember(columns.record(count - length_hint(values) - 1))
             self._run_callbacks(columns.topic)
 
-    def _enqueue_again(self, record: Outgoing, error: BufferError | KafkaException) -> None:
-        """Queue a record that the client did not take, or remember that it is refused.
+    def _enqueue_or_remember(self, record: Outgoing, on_delivery: Delivered | None = None) -> None:
+        """Queue one record as `_enqueue` does; remember it if the client refuses the record.
 
         Raises `Unreachable`: the queue stays full.
         """
         try:
-            if isinstance(error, KafkaException):
-                raise error
-            self._enqueue(record)
-        except KafkaException as refusal:
-            self._remember_refusal(refusal.args[0], doing(record), record.topic)
+            self._enqueue(record, on_delivery)
+        except KafkaException as error:
+            self._remember_refusal(error.args[0], doing(record), record.topic)
 
     def _run_callbacks(self, topic: str, timeout_s: float = 0) -> None:
         """Poll the client, so that it calls back for delivery reports.
@@ -225,10 +223,7 @@ class KafkaProducer(KafkaWriter):
         if not self._has_tried_to_connect:
             self._first_topic = record.topic
         self._connect(self._client.operation_timeout_ms)
-        try:
-            self._enqueue(record)
-        except KafkaException as error:
-            self._remember_refusal(error.args[0], doing(record), record.topic)
+        self._enqueue_or_remember(record)
         self._run_callbacks(record.topic)
 
     def _await_first(self, topic: str) -> None:

@@ -296,16 +296,18 @@ MUTANTS = (
     Mutant(
         "a-row-that-finds-the-queue-full-is-lost",
         "acker/kafka/writer.py",
-        "                raise error\n            self._enqueue(record)\n",
-        "                raise error\n",
+        "                self._enqueue_or_remember(columns.record(count - length_hint(values) - 1))\n",
+        "                pass\n",
         f"{TRANSACTION_TESTS}::test_a_record_that_finds_the_queue_full_is_queued_again_once_and_in_its_place",
         "its root is acked, and the row is not in the topic",
     ),
     Mutant(
         "a-row-that-the-client-refuses-is-lost",
         "acker/kafka/writer.py",
-        "            self._remember_refusal(refusal.args[0], doing(record), record.topic)\n",
-        "            pass\n",
+        "            self._enqueue(record, on_delivery)\n"
+        "        except KafkaException as error:\n"
+        "            self._remember_refusal(error.args[0], doing(record), record.topic)\n",
+        "            self._enqueue(record, on_delivery)\n        except KafkaException:\n            pass\n",
         f"{TRANSACTION_TESTS}::test_a_refused_record_of_columns_is_told_by_the_commit_and_the_others_are_queued",
         "its root is acked, and the row is not in the topic",
     ),

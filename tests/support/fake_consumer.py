@@ -10,9 +10,9 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from acker.kafka.client import Background, KafkaClient, T
 from acker.kafka.damage import NAMELESS
 from acker.kafka.port import TopicPartition
+from tests.support.given_client import GivenClient
 from tests.support.steady_clock import SteadyClock
 
 SILENT_DAMAGE: Final = 0
@@ -68,9 +68,14 @@ class FakeKafka:
     on_assign: Callable[[FakeConsumer, list[confluent_kafka.TopicPartition]], None] | None = None
     consumers: list[FakeConsumer] = field(default_factory=list)
 
-    def client(self, settings: Mapping[str, str] | None = None, timeout_ms: int = 30_000) -> FakeClient:
+    def client(self, settings: Mapping[str, str] | None = None, timeout_ms: int = 30_000) -> GivenClient:
         """Return a client whose consumers fetch from here."""
-        return FakeClient(self, {"bootstrap.servers": "kafka:9092", **(settings or {})}, timeout_ms)
+
+        def make(made_by: dict[str, Any]) -> FakeConsumer:
+            self.consumers.append(FakeConsumer(self, made_by))
+            return self.last
+
+        return GivenClient(make, timeout_ms, self.clock, kafka_sleep(self.clock), settings)
 
     @property
     def last(self) -> FakeConsumer:
@@ -217,28 +222,6 @@ class FakeConsumer:
 def place_of(fetched: Message) -> TopicPartition:
     """Return the partition of a message."""
     return TopicPartition(fetched.topic() or "", fetched.partition() or 0)
-
-
-class FakeClient(KafkaClient):
-    """Makes consumers that fetch from memory, by the settings that a real one would get."""
-
-    def __init__(self, kafka: FakeKafka, settings: Mapping[str, str], timeout_ms: int) -> None:
-        super().__init__(settings, "test", timeout_ms, kafka.clock, kafka_sleep(kafka.clock))
-        self._kafka = kafka
-
-    def make_client(
-        self,
-        kind: Callable[[dict[str, Any]], T],
-        defaults: Mapping[str, Any],
-        forced: Mapping[str, Any],
-        background: Background,
-    ) -> T:
-        def make(settings: dict[str, Any]) -> Any:
-            self._kafka.consumers.append(FakeConsumer(self._kafka, settings))
-            return self._kafka.last
-
-        made: T = super().make_client(make, defaults, forced, background)
-        return made
 
 
 def kafka_sleep(clock: SteadyClock) -> Callable[[float], None]:

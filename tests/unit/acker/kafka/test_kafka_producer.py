@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from acker.errors import LogError, NotAuthenticated, NotAuthorized, Unreachable
-from acker.kafka.client import Background, KafkaClient, T
 from acker.kafka.port import Outgoing
 from acker.kafka.reader import record_of
 from acker.kafka.writer import FIRST_POLL_S, KafkaProducer
+from tests.support.given_client import GivenClient
 from tests.support.odd_keys import KEYS, VALUES
 
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -68,35 +69,18 @@ class LibrdkafkaProducer:
                 self.settings["on_delivery"](error, message)
 
 
-class Client(KafkaClient):
-    """Makes such a producer instead of one that connects; its clock goes on by a second with each look."""
-
-    def __init__(self, reports_in: str) -> None:
-        self._now_s = 0.0
-        super().__init__({"bootstrap.servers": "kafka:9092"}, "test", 1_000, self._tick)
-        self._reports_in = reports_in
-
-    def _tick(self) -> float:
-        self._now_s += 1.0
-        return self._now_s
-
-    def make_client(
-        self,
-        kind: Callable[[dict[str, Any]], T],
-        defaults: Mapping[str, Any],
-        forced: Mapping[str, Any],
-        background: Background,
-    ) -> T:
-        self.made: Any = LibrdkafkaProducer({**forced, "error_cb": background}, self._reports_in)
-        return self.made  # type: ignore[no-any-return]
-
-
 def opened(reports_in: str, **refused: KafkaError) -> tuple[KafkaProducer, LibrdkafkaProducer]:
     """Return a producer, and the one beneath it that refuses records of some topics."""
-    client = Client(reports_in)
-    producer = KafkaProducer(client)
-    client.made.refused = refused
-    return producer, client.made
+    made: list[LibrdkafkaProducer] = []
+    seconds = count(1.0)  # the clock goes on by one with each look
+
+    def make(settings: dict[str, Any]) -> LibrdkafkaProducer:
+        made.append(LibrdkafkaProducer(settings, reports_in))
+        return made[-1]
+
+    producer = KafkaProducer(GivenClient(make, 1_000, lambda: next(seconds)))
+    made[-1].refused = refused
+    return producer, made[-1]
 
 
 @pytest.mark.parametrize("reports_in", ["poll", "flush"])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from acker.errors import Aborted, LogError, NotAuthorized, RecordRefused, Unreachable
-from acker.kafka.client import Background, KafkaClient, T
 from acker.kafka.port import Operation, Outgoing, OutgoingColumns, UnreadableName
 from acker.kafka.transactions import KafkaTransactions
+from tests.support.given_client import GivenClient
 
 NO_TRANSACTION = KafkaError(KafkaError.INVALID_TXN_STATE, "Failed to end transaction", fatal=True)
 """What an abort comes to that overtakes the request with which the transaction would have begun."""
@@ -40,22 +39,9 @@ class Producer:
         return call
 
 
-class Client(KafkaClient):
-    """Makes that producer instead of one that connects."""
-
-    def __init__(self, producer: Producer) -> None:
-        super().__init__({"bootstrap.servers": "kafka:9092"}, "test", 1000, lambda: 0.0)
-        self._made: Any = producer
-
-    def make_client(
-        self,
-        kind: Callable[[dict[str, Any]], T],
-        defaults: Mapping[str, Any],
-        forced: Mapping[str, Any],
-        background: Background,
-    ) -> T:
-        made: T = self._made
-        return made
+def client_of(producer: Producer) -> GivenClient:
+    """Return a client that makes that producer in place of one that connects."""
+    return GivenClient(lambda _settings: producer, 1_000, lambda: 0.0)
 
 
 def begun(
@@ -67,7 +53,7 @@ def begun(
     def forbids(operation: Operation, topics: Collection[str]) -> Collection[str]:
         return [topic for topic in topics if topic in forbidden]
 
-    transactions = KafkaTransactions(Client(producer), "replay-0", forbids)
+    transactions = KafkaTransactions(client_of(producer), "replay-0", forbids)
     transactions.begin()
     transactions.send(Outgoing("due", 0, b"value"))
     return transactions, producer
@@ -148,7 +134,7 @@ class PickyProducer(Producer):
 
 
 def _sent_by_columns(producer: PickyProducer, columns: OutgoingColumns) -> KafkaTransactions:
-    transactions = KafkaTransactions(Client(producer), "sink", lambda _operation, _topics: ())
+    transactions = KafkaTransactions(client_of(producer), "sink", lambda _operation, _topics: ())
     transactions.begin()
     transactions.send_columns(columns)
     return transactions

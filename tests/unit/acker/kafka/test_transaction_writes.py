@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +20,12 @@ from acker.errors import (
     RecordRefused,
     Unreachable,
 )
-from acker.kafka.client import WAIT_MS_MAX, Background, KafkaClient, T
+from acker.kafka.client import WAIT_MS_MAX
 from acker.kafka.port import Operation, Outgoing, UnreadableName
 from acker.kafka.transactions import FLUSH_PIECE_S, SERVED_EVERY, KafkaTransactions
 from acker.kafka.writer import CONNECT_MS, DEFAULTS, FORCED
+from tests.support.fake_consumer import kafka_sleep
+from tests.support.given_client import GivenClient
 from tests.support.steady_clock import SteadyClock
 
 PATIENCE_MS = 30_000
@@ -175,26 +177,14 @@ class Librdkafka:
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)}, brokers=brokers)
 
 
-class Client(KafkaClient):
-    """Makes that producer in place of one that connects."""
+def client_of(producer: Librdkafka) -> GivenClient:
+    """Return a client that makes that producer in place of one that connects."""
 
-    def __init__(self, producer: Librdkafka) -> None:
-        def sleep(seconds: float) -> None:
-            producer.clock.now_s += seconds
+    def make(settings: dict[str, Any]) -> Librdkafka:
+        producer.settings = settings
+        return producer
 
-        super().__init__({"bootstrap.servers": "kafka:9092"}, "test", PATIENCE_MS, producer.clock, sleep)
-        self._producer: Any = producer
-
-    def make_client(
-        self,
-        kind: Callable[[dict[str, Any]], T],
-        defaults: Mapping[str, Any],
-        forced: Mapping[str, Any],
-        background: Background,
-    ) -> T:
-        self._producer.settings = {**defaults, **forced, "error_cb": background}
-        made: T = self._producer
-        return made
+    return GivenClient(make, PATIENCE_MS, producer.clock, kafka_sleep(producer.clock))
 
 
 def writer_of(producer: Librdkafka, forbidden: Collection[str] = ()) -> KafkaTransactions:
@@ -205,7 +195,7 @@ def writer_of(producer: Librdkafka, forbidden: Collection[str] = ()) -> KafkaTra
         assert topics
         return [topic for topic in topics if topic in forbidden]
 
-    return KafkaTransactions(Client(producer), "replay-0", forbids)
+    return KafkaTransactions(client_of(producer), "replay-0", forbids)
 
 
 def record(value: bytes, topic: str = "due") -> Outgoing:

@@ -200,15 +200,17 @@ class RedriveOutcomes:
         self._died_copies = []
 
     def _record_settled_copies(self, settled: _SettledCopies) -> None:
-        """Record the outcome of those letters whose copies are among some that have a verdict."""
-        start, end = settled.start, settled.end
-        letters = self._letter_by_copy.get(settled.partition, {})
-        # whichever is shorter: the run of the verdict, or the redrive's copies
-        # in the partition
-        offsets = range(start, end) if end - start < len(letters) else list(letters)
-        for offset in offsets:
-            if start <= offset < end and offset in letters:
-                self._outcomes[letters[offset]] = settled.outcome
+        """Set the outcome of the letters whose copies are in a run of copies that has a verdict."""
+        settled_offsets = range(settled.start, settled.end)
+        letter_by_offset = self._letter_by_copy.get(settled.partition, {})
+        # a run may have a million copies of others, and a redrive a million copies
+        # behind it: the shorter of both is walked through
+        candidates: Iterable[int] = settled_offsets
+        if len(letter_by_offset) <= len(settled_offsets):
+            candidates = letter_by_offset
+        for offset in candidates:
+            if offset in settled_offsets and offset in letter_by_offset:
+                self._outcomes[letter_by_offset[offset]] = settled.outcome
 
     def letters(self, redrive: str) -> Mapping[str, LetterOutcome]:
         """Return the outcome of each letter that a redrive replays, by the letter's place."""

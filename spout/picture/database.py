@@ -44,6 +44,9 @@ Row = Mapping[str, Value]
 
 Json = str | int | float | list["Json"] | dict[str, "Json"] | None
 
+ROWS_BUFFERED: Final = 10_000
+"""So many rows of a table are collected before they go into the database together."""
+
 _EPOCH: Final = datetime(1970, 1, 1)  # all times of a picture are UTC
 _NO_TIME_MS: Final = -1
 _WRITES_ONE: Final = "`windhover picture --out FILE` writes one"

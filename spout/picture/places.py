@@ -52,17 +52,21 @@ class SourceNames:
         """Return what people call a source."""
         name = self._name_by_source.get(source)
         if name is None:
-            name = self._name_by_source[source] = self._new_name(source)
+            name = self._name_by_source[source] = self._find_name(source)
         return name
 
-    def _new_name(self, source: int) -> SourceName:
+    def _find_name(self, source: int) -> SourceName:
+        """Find the name of a source; record its input's id in `stranger_ids` if no input has it."""
         input_id = input_id_of(source)
+        partition = partition_of(source)
         input = self._input_by_id.get(input_id)
         if input is None:
             self.stranger_ids.add(input_id)
-            return SourceName(None, None, partition_of(source), self._is_chosen(None))
+            is_chosen = self._is_chosen(None)
+            return SourceName(input=None, topic=None, partition=partition, is_chosen=is_chosen)
+        # a copy's source has the same input and another topic
         topic = input.replay_topic if is_replay(source) else input.topic
-        return SourceName(input.name, topic, partition_of(source), self._is_chosen(input.name))
+        return SourceName(input.name, topic, partition, self._is_chosen(input.name))
 
     def run_row(self, run: SourceRun) -> Row | None:
         """Return the columns that name a run of roots; None: the picture is not about its input.

@@ -19,14 +19,11 @@ from acker.wire.codec import wire_codec
 from acker.wire.events import Lost, SourceRun, Taken, Verdicts, positions
 from acker.wire.verdict import Verdict
 from replay.records.due import Progress
-from spout.picture.database import Picture, Row
+from spout.picture.database import ROWS_BUFFERED, Picture, Row
 from spout.picture.holes import Holes
 from spout.picture.places import SourceNames
 
 TABLES_OF_VERDICTS: Final = "verdicts, failures"
-
-ROWS_BUFFERED: Final = 10_000
-"""So many rows are collected before they go into the database together."""
 
 
 class NewRoot(NamedTuple):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from acker.identity import Root
 from acker.kafka.port import Record
 from replay.records.due import Due, Pause, Progress, due_codec
 from replay.records.due_fold import DueFold, Flawed, whole_entry
-from spout.picture.database import Picture, Row
+from spout.picture.database import ROWS_BUFFERED, Picture, Row
 from spout.picture.holes import Holes
 from spout.picture.places import SourceNames, origin_row
-
-ENTRIES_BUFFERED: Final = 10_000
 
 
 class WaitingTable:
@@ -35,7 +31,7 @@ class WaitingTable:
         meaning = self._fold.put(record)
         if isinstance(meaning, Flawed):
             self._holes.note_record("waiting", record, meaning.why)
-        if len(self._changes) >= ENTRIES_BUFFERED:
+        if len(self._changes) >= ROWS_BUFFERED:
             self.flush()
 
     def put(self, record: Record, root: Root, entry: Due) -> None:

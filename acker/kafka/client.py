@@ -782,6 +782,8 @@ class KafkaClient:
                 f" for {self.operation_timeout_ms} ms; start it, or wait"
             )
         shared_already_ms = 0.0  # how much of this call's wait was added to the shared one already
+        # what Kafka answered to the attempt before, if only some partitions were in trouble
+        trouble_before: Troubled | None = None
         while True:
             try:
                 answer = call()
@@ -791,7 +793,13 @@ class KafkaClient:
                     shared_already_ms = deadline.elapsed_ms
                 cause: KafkaError = error.args[0]
                 if background.is_hopeless or not self._may_pass(cause, deadline):
-                    raise self._final_error(error, doing, deadline, background, use) from error
+                    final = error
+                    is_silence = cause.code() in SILENCE and not background.is_hopeless
+                    # the deadline may leave the last attempt a moment, in which no broker answers
+                    if trouble_before is not None and is_silence:
+                        final = trouble_before
+                    raise self._final_error(final, doing, deadline, background, use) from error
+                trouble_before = error if isinstance(error, Troubled) else None
                 self.outage.record_wait(doing, deadline.elapsed_ms, self._text(cause))
             else:
                 self.record_answer(background)

@@ -817,6 +817,15 @@ MUTANTS = (
         "the verdicts of a partition would wait for six seconds more",
     ),
     Mutant(
+        "a-last-attempt-without-an-answer-hides-what-is-in-trouble",
+        "acker/kafka/client.py",
+        "trouble_before = error if isinstance(error, Troubled) else None",
+        "trouble_before = None",
+        "tests/unit/acker/kafka/test_kafka_client.py"
+        "::test_a_last_attempt_without_an_answer_hides_no_trouble_of_the_one_before",
+        "the error would say that no broker answers, where one partition has no leader",
+    ),
+    Mutant(
         "who-asks-about-others-has-looked-for-the-silent-one",
         "acker/kafka/cluster.py",
         "leaders: dict[TopicPartition, int] = {}",

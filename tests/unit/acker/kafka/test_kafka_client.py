@@ -444,6 +444,39 @@ def test_an_error_that_knows_its_use_or_its_partitions_says_so() -> None:
         client.retry("x", client.deadline(500), trouble, Background(clock), USE)
 
 
+@pytest.mark.parametrize(
+    ("attempts", "error", "says"),
+    [
+        ("trouble silence", PartitionStands, "x: lines/0 has no leader"),
+        ("silence trouble silence", PartitionStands, "x: lines/0 has no leader"),
+        ("trouble silence silence", Unreachable, "x: no answer from Kafka"),
+        ("silence silence", Unreachable, "x: no answer from Kafka"),
+        ("trouble no-right", NotAuthorized, "x"),
+    ],
+)
+def test_a_last_attempt_without_an_answer_hides_no_trouble_of_the_one_before(
+    attempts: str, error: type[Exception], says: str
+) -> None:
+    """O402: the deadline leaves the last attempt a moment; two of them without an answer are an outage."""
+    clock = SteadyClock()
+    client = client_of(clock)
+    left = iter(attempts.split())
+    deadline = client.deadline(len(attempts.split()) * 1_000 - 500)
+
+    def ask() -> str:
+        clock.now_s += 1.0
+        match next(left):
+            case "trouble":
+                raise Troubled(LOADING, lambda: {A: "has no leader"})
+            case "silence":
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            case _:
+                raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    with pytest.raises(error, match=says):
+        client.retry("x", deadline, ask, Background(clock), USE)
+
+
 def test_calls_that_share_a_deadline_count_their_waits_once() -> None:
     """A wait of three attempts is as long as from the first to the last of them, whatever its pauses."""
     clock = SteadyClock()

@@ -418,8 +418,8 @@ MUTANTS = (
     Mutant(
         "a-refused-letter-of-a-redrive-stays",
         "replay/handling/letter_handling.py",
-        "self.left[Left.REFUSED] += 1",
-        "self.done += 1",
+        "self.left_by_why[Left.REFUSED] += 1",
+        "self.handled_count += 1",
         "tests/unit/replay/handling/test_redrive.py"
         "::test_a_letter_whose_copy_is_refused_is_left_alone_and_the_others_are_handled",
         "a redrive would count letters as handled that it did not write",
@@ -609,7 +609,7 @@ MUTANTS = (
     Mutant(
         "a-rate-makes-up-for-no-time-without-letters",
         "replay/handling/letter_handling.py",
-        "        self._next_ms = max(self._next_ms, now_ms - catch_up_ms)\n",
+        "        self._next_letter_ms = max(self._next_letter_ms, now_ms - catch_up_ms)\n",
         "",
         "tests/unit/spout/inspect/test_dead_letters.py"
         "::test_a_rate_does_not_make_up_for_time_without_letters",

@@ -87,9 +87,9 @@ class Dropping:
                 # read again, now that the replay worker is fenced: it may have
                 # replayed one of them before
                 roots = self._read_foreign_roots(number).roots
-                for first in range(0, len(roots), DROPPED_MAX):
+                for chunk_start in range(0, len(roots), DROPPED_MAX):
                     transactions.begin()
-                    for due in roots[first : first + DROPPED_MAX]:
+                    for due in roots[chunk_start : chunk_start + DROPPED_MAX]:
                         transactions.send(self._tombstone(number, due, why, by))
                     transactions.commit(timeout_ms)
                 dropped_count += len(roots)

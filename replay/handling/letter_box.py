@@ -99,7 +99,7 @@ class LetterBox:
             self._put_letter(entry)
 
     def _count_if_other(self, record: Record) -> None:
-        """Count a record that is neither letter nor mark, unless Windhover wrote it, or it is counted."""
+        """Count a record that is neither letter nor mark, if it is not Windhover's, once."""
         is_first = isinstance(self._reading, _FirstReading)
         if is_first and parse_audit(record) is None:
             self.other_record_count += 1
@@ -117,7 +117,7 @@ class LetterBox:
             reading.first_left_out = letter
 
     def _put_mark(self, mark: Mark, record: Record) -> None:
-        """Take out the letter that a mark says is handled; keep it with its mark if such are meant."""
+        """Take out the letter that a mark is about; if handled ones are meant, keep it marked."""
         letter = self._letter_by_place.get(mark.letter)
         if letter is not None and self._filter.handled:
             self._letter_by_place[mark.letter] = replace(letter, mark=mark)
@@ -201,7 +201,7 @@ def find_letters(
 
 
 def _starts(log: Log, topic: str, input_name: str, letter_filter: Filter) -> Mapping[TopicPartition, int]:
-    """Return from which offset on to read each partition that may have letters that a filter matches.
+    """Return which partitions may have letters that a filter matches, and where to begin in each.
 
     Raises `TopicError`: the dead-letter topic of the input does not exist.
     """
@@ -228,7 +228,7 @@ def _starts(log: Log, topic: str, input_name: str, letter_filter: Filter) -> Map
 
 
 def _offsets_of_named(topic: str, partition_count: int, letter_filter: Filter) -> dict[TopicPartition, int]:
-    """Return the partitions that the named letters may be in, and from which offset on to read each.
+    """Return which partitions the named letters may be in, and where to begin in each.
 
     A name is ``topic/partition@offset``: the place of a letter in this topic, or the origin of its
     record in another one; then the letter may be anywhere in a few partitions. A text that is no

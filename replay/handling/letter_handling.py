@@ -25,7 +25,7 @@ from acker.errors import LogError, RecordRefused, TopicError, Unreachable, Usage
 from acker.hot_paths import uncollected
 from acker.kafka.port import Log, Outgoing, Record, TopicInfo, record_bytes
 from replay.handling.letter_box import KEPT_MAX, find_letters
-from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of, mark_record
+from replay.records.letters import Filter, Letter, LetterAction, Mark, copy_of_letter, mark_record
 from replay.worker.fetch import Absence, Fetcher, RecordPlace
 from replay.worker.worker import bytes_max, keeps_times
 
@@ -232,11 +232,14 @@ class LetterHandling:
         return copies
 
     def _copy(self, letter: Letter, record: Record) -> Outgoing | Left:
-        """Return the copy of a letter, whose record was read, or why the replay topic cannot take it."""
+        """Return the copy of a letter that was read, or why the replay topic cannot take it."""
         topic = self._replay_topic
         if topic is None or letter.origin_partition >= topic.partitions:
             return Left.NO_PARTITION
-        copy = copy_of(letter, record, topic.name, self._order.redrive, keeps_times=keeps_times(topic))
+        topic_keeps_times = keeps_times(topic)
+        copy = copy_of_letter(
+            letter, record, topic.name, redrive=self._order.redrive, keeps_times=topic_keeps_times
+        )
         if record_bytes(copy) > bytes_max(topic):
             return Left.TOO_LARGE
         return copy

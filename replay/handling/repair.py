@@ -79,7 +79,7 @@ def find_unreadable(log: Log, topics: Topics) -> Iterator[Unreadable]:
 
 
 class _Reading:
-    """The committed records of a partition, read while one iterates; damaged batches are passed over.
+    """The committed records of a partition, read while one iterates, past damaged batches.
 
     Attributes:
         marks: the offsets that each mark among the records is about. They are
@@ -88,7 +88,7 @@ class _Reading:
     """
 
     def __init__(self, log: Log, partition: TopicPartition, wait_ms: int) -> None:
-        """Begin to read up to the present stable end; `wait_ms`: so long the broker may send nothing."""
+        """Begin to read up to the present stable end; for `wait_ms` the broker may send nothing."""
         self.marks: list[range] = []
         self._records = read_piece(
             log,
@@ -178,7 +178,7 @@ def pass_over(log: Log, unreadable: Sequence[Unreadable], why: str, by: str) -> 
 def _records_of_unknown_version(
     partition: TopicPartition, reading: _Reading, codec: Codec[Any]
 ) -> Iterator[Unreadable]:
-    """Yield records of an unknown version; other garbage does not stop the readers of these topics."""
+    """Yield records of an unknown version; other garbage does not stop their readers."""
     unknown_version: list[Record] = []
     for record in reading:
         if marked_offset(record) is not None or record.value is None:  # a mark, or a tombstone
@@ -233,7 +233,7 @@ def _wrong_with_part(codec: Codec[Stored], partition: int, part: int, record: Re
 
 
 def _unreadable(partition: TopicPartition, record: Record, kind: str, marks: Sequence[range]) -> Unreadable:
-    """Describe an unreadable record; `kind` is what is wrong with it, `marks` are of the partition."""
+    """Describe an unreadable record; `kind` is what is wrong, `marks` are the partition's."""
     value = record.value or b""
     return Unreadable(
         partition,

@@ -37,7 +37,7 @@ from acker.wire.leader_epochs import LeaderEpochs
 from acker.wire.stacks import WAITING_STACK_BYTES_MAX, Stacks, cut_stack, key_of
 from acker.wire.verdict import Verdict
 from replay.policy.disposition import DeadReason, LostEmission, Replay, dispose
-from replay.records.due import Aside, Due, Loss, Progress, extended, history_of, was_read
+from replay.records.due import Aside, Due, Loss, Progress, append_loss, history_of, was_read
 from replay.records.headers import Lineage, location, parse_lineage
 from replay.worker.fetch import Absence, RecordPlace, cannot_be_read, find_cut_off, took_the_place
 from replay.worker.worker import OF_AN_INPUT, Worker
@@ -326,7 +326,7 @@ def _undecided_entry(root: LostRoot, leader_epoch: int, now_ms: int) -> Aside:
         attempt=1,
         abandoned=0,
         first_emitted_ms=lost.emitted_wall,
-        history=extended((), _loss_of(lost, attempt=1, root_name=root_name)),
+        history=append_loss((), _loss_of(lost, attempt=1, root_name=root_name)),
         error=lost.error,
         leader_epoch=leader_epoch,
         stack=root.stack,
@@ -531,7 +531,7 @@ def _decided_entry(worker: Worker, root: LostRoot, past: Past, now_ms: int) -> D
         # the time limit begins when a bolt first receives the record: while it
         # was blocked, nobody tried it
         first_emitted_ms=due_ms if was_always_blocked else first_emitted_ms,
-        history=extended(past.history, loss),
+        history=append_loss(past.history, loss),
         timed_out=emission.timed_out,
         held=emission.blocked,
         leader_epoch=past.leader_epoch,

@@ -339,7 +339,7 @@ def _lost_root_of_aside(aside: Aside) -> LostRoot:
     Of its times by the session's clock only the age is known still. So that it
     has this age again, it is emitted at 0 here, and decided at its age.
     """
-    loss = aside.history[-1]  # the only one: `_aside` put it there
+    loss = aside.history[-1]  # the only one: `_undecided_entry` put it there
     lost = Lost(
         reason=loss.reason,
         group=aside.group,

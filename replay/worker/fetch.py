@@ -298,15 +298,16 @@ class Fetcher:
                 )
 
     def _never_written(self, holes: Collection[RecordPlace]) -> list[RecordPlace]:
-        """Return which of some places without a record never had one: those of topics without compaction.
+        """Return which of some places without a record never had one.
 
-        There only markers and aborted records take an offset without a record.
+        Those are the ones of topics without compaction: there only a marker or
+        an aborted record takes an offset without a record.
         """
         if not holes:
             return []
-        infos = self._log.topics({hole.topic for hole in holes}, settings=True)
+        info_by_topic = self._log.topics({hole.topic for hole in holes}, settings=True)
         not_compacted: set[str] = set()
-        for topic, info in infos.items():
+        for topic, info in info_by_topic.items():
             if "compact" not in info.settings.get("cleanup.policy", ""):
                 not_compacted.add(topic)
         return [hole for hole in holes if hole.topic in not_compacted]
@@ -458,7 +459,9 @@ class _FetchRun:
                 record_count += offsets[near_count - 1] - position + 1
             else:
                 record_count += _PICK_RECORDS
-        return min(record_count, _PICK_RECORDS if self.read_records else _PICK_RECORDS_FIRST)
+        # before anything was read, how large records are is not known
+        record_count_max = _PICK_RECORDS if self.read_records else _PICK_RECORDS_FIRST
+        return min(record_count, record_count_max)
 
     def _follow_picker(self) -> bool:
         """Remove the offsets that the picker has passed, and let it skip large gaps and damage.

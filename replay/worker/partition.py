@@ -234,7 +234,7 @@ class VerdictPartition:
         return None
 
     def step(self, now_ms: int) -> bool:
-        """Repair entries, write what is due, accept what was lost; True if anything was done.
+        """Mend entries, write what is due, accept what was lost; return whether anything was done.
 
         Raises `Aborted`, `Fenced` or `Unreachable`: drop the partition, and
         open it again unless it was `Fenced`.
@@ -814,7 +814,7 @@ class VerdictPartition:
         return entry_offsets
 
     def _require_owned(self) -> None:
-        """Raise `Fenced` if another worker owns the partition."""
+        """Raise `Fenced` if somebody else owns the partition."""
         # a transaction without a record would not reach the broker
         self._run_transaction([self._owner_proof])
 
@@ -856,7 +856,8 @@ def _tombstone(due_partition: TopicPartition, due: Due) -> Outgoing:
 def _copies_to_send(outcomes: Iterable[RootOutcome]) -> Iterator[tuple[Root, SentCopy]]:
     """Yield the copies and dead letters that a transaction has to write, each with its root.
 
-    Left out are those that are in the log already, from a cut transaction.
+    Left out are those that are in the log already, from a transaction of which
+    only a part was committed.
     """
     for outcome in outcomes:
         if outcome.written is not None and not outcome.is_committed:

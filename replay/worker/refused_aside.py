@@ -79,8 +79,8 @@ class RefusedAside:
     def choose_due_aside(self, due_roots: Sequence[DueRoot]) -> Sequence[DueRoot]:
         """Return which of the due roots that are put aside are tried together, all of one input.
 
-        That is the input of the one that is due first: `due_roots` ascend by
-        due time. One of them or more must be put aside.
+        That is the input of the first of them. One of `due_roots` or more must
+        be put aside.
         """
         for first_root in due_roots:
             for aside in self._aside_by_input.values():

@@ -407,8 +407,8 @@ class Worker:
         versions = set(topics)
         if not versions:
             return set()
-        infos = self.log.topics({topic for topic, _ in versions})
-        return unchanged_topics(versions, infos)
+        info_by_topic = self.log.topics({topic for topic, _ in versions})
+        return unchanged_topics(versions, info_by_topic)
 
     def fetch_topics(
         self, inputs: Iterable[Input], other_topics: Iterable[str], *, settings: bool
@@ -424,11 +424,11 @@ class Worker:
         required: set[str] = set()
         for input in inputs:
             required |= {input.replay_topic, input.dead_letter.topic}
-        infos = dict(self.log.topics(required | set(other_topics), settings=settings))
-        missing = sorted(required - set(infos))
+        info_by_topic = dict(self.log.topics(required | set(other_topics), settings=settings))
+        missing = sorted(required - set(info_by_topic))
         if missing:
             raise TopicError(f"topics {', '.join(missing)} are missing; run `windhover topics create`")
-        return infos
+        return info_by_topic
 
     def letter_time_ms(self, topic: str, now_ms: int) -> int:
         """Return the time of a dead letter: now, by a clock that the topic takes.
@@ -473,12 +473,12 @@ class Worker:
 
     def _require_enough_partitions(self, inputs: Sequence[Input]) -> None:
         """Raise `TopicError` if a replay topic is missing, or has fewer partitions than its source."""
-        infos = self.fetch_topics(inputs, (input.topic for input in inputs), settings=False)
+        info_by_topic = self.fetch_topics(inputs, (input.topic for input in inputs), settings=False)
         for input in inputs:
             # a source that is missing is its query's trouble: copies can be
             # written without it
-            source = infos.get(input.topic)
-            copies = infos[input.replay_topic]
+            source = info_by_topic.get(input.topic)
+            copies = info_by_topic[input.replay_topic]
             if source is not None and copies.partitions < source.partitions:
                 raise TopicError(
                     f"topic {input.replay_topic} has {copies.partitions} partitions, its source"
@@ -507,11 +507,13 @@ def keeps_times(info: TopicInfo) -> bool:
     return info.settings.get("message.timestamp.type") != "LogAppendTime"
 
 
-def unchanged_topics(topics: Iterable[TopicVersion], infos: Mapping[str, TopicInfo]) -> set[TopicVersion]:
+def unchanged_topics(
+    topics: Iterable[TopicVersion], info_by_topic: Mapping[str, TopicInfo]
+) -> set[TopicVersion]:
     """Return the topics that are still there under their ids: not deleted, nor created again."""
     unchanged: set[TopicVersion] = set()
     for topic, topic_id in topics:
-        info = infos.get(topic)
+        info = info_by_topic.get(topic)
         if info is not None and info.id == topic_id:
             unchanged.add((topic, topic_id))
     return unchanged

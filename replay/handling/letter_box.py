@@ -181,15 +181,15 @@ def find_letters(
     starts = _starts(log, input.dead_letter.topic, input.name, letter_filter)
     ends = log.ends(starts) if waits_for_open else log.stable_ends(starts)
     with uncollected():
-        for place, start in starts.items():
+        for partition, start in starts.items():
             # a partition is read once, or twice if marks have made room
             next_offset: int | None = start
             while next_offset is not None:
                 records = read_piece(
                     log,
-                    place,
+                    partition,
                     next_offset,
-                    ends[place],
+                    ends[partition],
                     committed=True,
                     wait_ms=wait_ms,
                     on_damage=pass_damage,

@@ -369,7 +369,7 @@ def followed_topics(topics: Topics, input: Input) -> FollowedTopics:
 
 
 def existing_partitions(log: Log, topic: str) -> list[TopicPartition]:
-    """Return the partitions of a topic, by their numbers; `TopicError` if it does not exist."""
+    """Return the partitions of a topic, ascending; `TopicError` if it does not exist."""
     info = log.topics([topic]).get(topic)
     if info is None:
         raise TopicError(f"topic {topic} does not exist; run `windhover topics create`")

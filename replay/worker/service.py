@@ -201,7 +201,7 @@ class ReplayService:
             self._reader = self._membership = None
 
     def status(self) -> ReplayStatus:
-        """Return the worker as it was in its last round."""
+        """Return the worker as it was at the time of its last round; nothing is asked for."""
         worker = self._worker
         owned = self._partitions.values()
         aside_by_input = Counter[str]()

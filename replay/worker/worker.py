@@ -346,10 +346,13 @@ class Worker:
 
         Args:
             input_of: returns the id of an item's input.
+            act: asks the broker something about the items.
 
-        Return the result of each call that did not fail. Raises `Unreachable`:
-        the broker does not answer at all.
+        Return the result of each call that did not fail: one if none failed,
+        else one for each input. Raises `Unreachable`: the broker does not
+        answer at all.
         """
+        # 1. all at once
         items_by_input: dict[int, list[T]] = {}
         try:
             return [act(items)]
@@ -360,6 +363,7 @@ class Worker:
                 for input_id in items_by_input:
                     self.record_trouble(input_id, error, now_ms)
                 return []
+        # 2. input by input
         results: list[R] = []
         for input_id, items_of_input in items_by_input.items():
             self.note_operation(f"asking for {self.name_of(input_id)} alone")
@@ -455,7 +459,10 @@ class Worker:
         return False
 
     def check_topics(self, now_ms: int) -> PartitionCounts:
-        """Compare the topics with topics.yaml; an input with a missing or small topic gets a `Trouble`.
+        """Compare the topics with topics.yaml.
+
+        An input with a missing or small topic is reported, and left alone for
+        a while.
 
         Return the ack topics' counts, which are to be checked further on.
         Raises `Disagreement` or `TopicError`: the ack topics do not have N

@@ -156,10 +156,10 @@ class CutCopies:
         Raises `ConfigError`, `Damaged`, `OutOfRange` or `Unreachable`: the
         partition cannot be read, or not to its end.
         """
-        root_by_content: dict[_KeyAndHeaders, Root] = {}
+        root_by_key_and_headers: dict[_KeyAndHeaders, Root] = {}
         for root in roots:
             sent_record = self._doubtful_by_root[root].copy.record
-            root_by_content[sent_record.key, sent_record.headers] = root
+            root_by_key_and_headers[sent_record.key, sent_record.headers] = root
         first_offset = min(self._doubtful_by_root[root].first_offset for root in roots)
         records = read_piece(
             log,
@@ -171,6 +171,6 @@ class CutCopies:
             alive=lambda: note_operation("looking for copies of a transaction that was refused"),
         )
         for record in records:
-            root_of_copy = root_by_content.get((record.key, record.headers))
+            root_of_copy = root_by_key_and_headers.get((record.key, record.headers))
             if root_of_copy is not None:
                 self._committed_by_root[root_of_copy] = self._doubtful_by_root[root_of_copy].copy

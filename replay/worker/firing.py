@@ -276,8 +276,9 @@ class Firings:
         why = refusals.why_letter_waits(outcome.due, offset)
         if why is None:
             return None
-        dead = replace(outcome.due, dead=outcome.dead.value)
-        return refused_entry(dead, due_ms, letter_why=why, copy_why=outcome.why)
+        # so that it is known, once it is tried again, why it died
+        dead_due = replace(outcome.due, dead=outcome.dead.value)
+        return refused_entry(dead_due, due_ms, letter_why=why, copy_why=outcome.why)
 
 
 def _root_of(due: Due) -> Root:

@@ -136,7 +136,8 @@ class ReplayService:
         for number in sorted(self._partitions):
             is_busy = self._step_partition(number, now_ms) or is_busy
         self._report_aside(now_ms)
-        has_read = self._read_verdicts(now_ms, wait_ms=0 if is_busy else self._wait_for_verdicts_ms(now_ms))
+        wait_ms = 0 if is_busy else self._wait_for_verdicts_ms(now_ms)
+        has_read = self._read_verdicts(now_ms, wait_ms)
         return has_read or is_busy
 
     def take_topics(self, topics: Topics) -> None:

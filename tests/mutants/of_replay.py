@@ -285,7 +285,7 @@ MUTANTS = (
         "a-copy-that-cannot-be-looked-for-is-written",
         "replay/worker/cut.py",
         "            if root_of_copy is not None:",
-        "            for root_of_copy in root_by_content.values():",
+        "            for root_of_copy in root_by_key_and_headers.values():",
         "tests/unit/replay/worker/test_replay_crashes.py"
         "::test_a_second_transaction_that_a_delayed_commit_cuts_gives_one_copy_of_each_root",
         "a root whose copy was refused would never be replayed",

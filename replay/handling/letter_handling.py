@@ -278,7 +278,7 @@ class RateLimit:
     By the rate each letter takes its time: at 10 a second, 100 ms. So after 3
     letters the next one may be handled 300 ms later. Time in which none was
     handled, since they were looked for or too many were open, is not made up
-    for, but for a second of it.
+    for, except for a second of it.
     """
 
     def __init__(self, rate: float | None, now_ms: int, at_once: int = CHUNK_MAX) -> None:

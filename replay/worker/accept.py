@@ -198,8 +198,8 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
     2. Read the records of copies, which say how often they were emitted.
     3. Decide, root by root.
     """
-    known_lost_ids = _record_unknown_inputs(worker, roots, now_ms)
-    pasts = _pasts_of_copies(worker, roots, known_lost_ids, now_ms)
+    decidable_lost_ids = _record_unknown_inputs(worker, roots, now_ms)
+    pasts = _pasts_of_copies(worker, roots, decidable_lost_ids, now_ms)
     # an older session or acker did not say in which epoch a root was emitted:
     # that of now is the next best
     without_epoch = [root for root in roots if root.leader_epoch == NO_EPOCH]
@@ -213,7 +213,7 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
         if epoch == NO_EPOCH:
             epoch = epoch_now_by_partition.get(place.log, NO_EPOCH)
         is_unreadable_copy = is_copy and place not in pasts
-        if id(lost) not in known_lost_ids or is_unreadable_copy:
+        if id(lost) not in decidable_lost_ids or is_unreadable_copy:
             dues.append(_undecided_entry(root, epoch, now_ms))
             continue
         past = pasts[place] if is_copy else Past.of_first_emission(place, epoch)
@@ -226,22 +226,22 @@ def dues_of(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> list[Due]
 
 
 def _record_unknown_inputs(worker: Worker, roots: Sequence[LostRoot], now_ms: int) -> set[int]:
-    """Record why roots wait whose input or group topics.yaml does not have; return which are known.
+    """Record why roots wait whose input or group topics.yaml does not have; return which do not.
 
-    That is the Python `id` of each `Lost` with a known input. All roots of one
+    That is the Python `id` of each `Lost` whose input and group it has. All roots of one
     `Lost` share the object, so that the input is looked up once for each of
     these, and not for each root.
     """
     lost_by_id = {id(root.lost): root.lost for root in roots}
-    known_lost_ids: set[int] = set()
+    decidable_lost_ids: set[int] = set()
     for lost_id, lost in lost_by_id.items():
         try:
             worker.input_of(lost.source, lost.group)
         except Disagreement as error:
             _record_why_it_waits(worker, lost, error, now_ms)
         else:
-            known_lost_ids.add(lost_id)
-    return known_lost_ids
+            decidable_lost_ids.add(lost_id)
+    return decidable_lost_ids
 
 
 def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms: int) -> None:
@@ -254,17 +254,17 @@ def _record_why_it_waits(worker: Worker, lost: Lost, error: Disagreement, now_ms
 
 
 def _pasts_of_copies(
-    worker: Worker, roots: Sequence[LostRoot], known_lost_ids: Set[int], now_ms: int
+    worker: Worker, roots: Sequence[LostRoot], decidable_lost_ids: Set[int], now_ms: int
 ) -> Mapping[RecordPlace, Past | None]:
     """Return the past of each root that is a copy, by its place; None: there never was a record.
 
     Copies whose input cannot go on, or whose record cannot be read now, are
-    missing. `known_lost_ids` are from `_record_unknown_inputs`.
+    missing. `decidable_lost_ids` are from `_record_unknown_inputs`.
     """
     lost_copies: list[LostRoot] = []
     for root in roots:
-        is_known_copy = is_replay(root.lost.source) and id(root.lost) in known_lost_ids
-        if is_known_copy and worker.is_ready(_input_id_of(root), now_ms):
+        is_decidable_copy = is_replay(root.lost.source) and id(root.lost) in decidable_lost_ids
+        if is_decidable_copy and worker.is_ready(_input_id_of(root), now_ms):
             lost_copies.append(root)
     pasts: dict[RecordPlace, Past | None] = {}
     if lost_copies:

@@ -471,7 +471,7 @@ class _FetchRun:
         """
         mean_bytes = self.read_bytes / max(1, self.read_records)
         has_moved = False
-        must_assign = False  # whether the picker must be told what to read next
+        must_assign = False  # whether the picker has to read other offsets
         for partition in list(self.unread):
             position = self._picker.position(partition)
             if position != self._positions[partition]:

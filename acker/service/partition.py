@@ -337,7 +337,10 @@ class PartitionAcker:
     def _state_headers(self) -> Headers:
         """Return the headers of a State's first piece; what each means is said where it is made."""
         core = self.core
-        late_counts = {group: core.too_late.get(group, LateCounts()) for group in core.sessions.groups}
+        # a group of which nothing was late gets zeros
+        late_counts = {
+            group: core.late_counts_by_group.get(group, LateCounts()) for group in core.sessions.groups
+        }
         notes = StateNotes(self._last_restore, moved_deadlines(core.ledger.cohorts()), late_counts)
         # sessions of which two processes may live
         shared = shared_headers(core.sessions.shared_until_ms())

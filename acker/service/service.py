@@ -350,7 +350,7 @@ class AckerService:
             self._report(AckerEvent(AckerEventKind.CLOCK, -1, self._reader.clock_news))
         applied = [self._apply(acker.core.partition, acker.core, now_ms) for acker in ready]
         self._set_barriers(ready)
-        counted = [self._count_ticks(acker, now_ms) for acker in ready]
+        counted = [self._apply_ticks(acker, now_ms) for acker in ready]
         due = [acker for acker in ready if acker.must_write(now_ms)]
         self._commit(due, now_ms)
         return any(applied) or any(counted) or bool(due)
@@ -400,9 +400,9 @@ class AckerService:
             for partition, barrier in self._reader.read_barriers(waiting).items():
                 self._owned_ackers[partition].core.set_barrier(barrier.ack, barrier.fail)
 
-    def _count_ticks(self, acker: PartitionAcker, now_ms: int) -> bool:
+    def _apply_ticks(self, acker: PartitionAcker, now_ms: int) -> bool:
         """Count the ticks and takes of a partition whose turn has come; return whether there were any."""
-        counted = acker.core.count_ticks()
+        counted = acker.core.apply_reached_ticks()
         if counted:
             acker.record_change(now_ms, has_read_acks=False)
         return counted

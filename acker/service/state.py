@@ -28,7 +28,7 @@ import numpy.typing as npt
 from acker.errors import CodecError, Disagreement
 from acker.kafka.port import Headers, Log, Record, TopicPartition
 from acker.ledger.cohort import Session
-from acker.service.passed_over import CURE, kind_of, marked_offset, read_ours
+from acker.service.passed_over import CURE, likely_writer, marked_offset, read_ack_topic
 from acker.service.state_notes import StateNotes, read_notes
 from acker.wire.clusters import cluster_of, require_cluster
 from acker.wire.codec import HEADER_BYTES, READ_BYTES_MAX, Codec, load_schema
@@ -633,7 +633,7 @@ def _read_parts(
     # of the State whose first piece came last: the number of the piece that must follow, and how
     # many pieces it has; -1: it is unknown, so it never becomes complete
     next_piece, piece_count = 0, -1
-    for record in read_ours(log, place, start, end, committed=True, wait_ms=wait_ms):
+    for record in read_ack_topic(log, place, start, end, committed=True, wait_ms=wait_ms):
         part = part_of_key(place.partition, record.key)
         is_passed = record.offset in marked_offsets and not is_sound_part(codec, part, record)
         if part is not None and record.value is not None and not is_passed:
@@ -687,14 +687,14 @@ def _decode_part(codec: Codec[Stored], number: int, record: Record) -> StatePart
     try:
         part = codec.decode(record.value)
     except CodecError as error:
-        raise _unreadable(record, f"{error} ({kind_of(record.value)})") from error
+        raise _unreadable(record, f"{error} ({likely_writer(record.value)})") from error
     if not isinstance(part, StatePart) or (part.partition, part.part) != (record.partition, number):
         raise _unreadable(record, "it is not the part of this partition's State that its key names")
     return part
 
 
 @contextmanager
-def loading(where: TopicPartition) -> Iterator[None]:
+def disagreement_unless_sound(where: TopicPartition) -> Iterator[None]:
     """Turn errors of a State's content, while it is read and loaded, into `Disagreement`."""
     try:
         yield

@@ -30,7 +30,7 @@ from acker.kafka.port import Bound, Log, Reader, Record, TopicPartition
 from acker.kafka.read_to_end import poll_past_damage
 from acker.kafka.standing import StandingNews, StandingPartition, StandingWatch
 from acker.ledger.sessions import Barrier
-from acker.service.passed_over import damage_passed_over
+from acker.service.passed_over import damage_handler
 from acker.wire.codec import RECORD_BYTES_MAX
 
 _POLL_RECORDS = 200
@@ -106,7 +106,7 @@ class StepReader:
         self._log = log
         self._topics = topics
         self._limits = limits
-        self._on_damage = damage_passed_over(log, limits.operation_ms)
+        self._on_damage = damage_handler(log, limits.operation_ms)
         self._ack_reader: Reader = log.reader(committed=False, patient=True)
         self._control_reader: Reader = log.reader(committed=False, patient=True)
         self._assigned: frozenset[TopicPartition] = frozenset()

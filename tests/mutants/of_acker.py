@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant(
         "a-note-of-tomorrow-is-not-counted",
         "acker/service/core.py",
-        "if not checks.wrong_clock(note.wall, record.timestamp_ms):",
+        "if not checks.wrong_clock(late_note.wall, record.timestamp_ms):",
         "if True:",
         "tests/unit/acker/service/test_too_late.py"
         "::test_a_note_that_is_dated_ahead_of_its_record_counts_nothing",
@@ -331,7 +331,7 @@ MUTANTS = (
     Mutant(
         "a-takeover-abandons-what-was-open",
         "acker/service/core.py",
-        "                self.ledger.abandon(former, decided_ms)\n",
+        "                self.ledger.abandon(former, decided_at_ms)\n",
         "",
         "tests/unit/acker/ledger/test_acker_sessions.py"
         "::test_a_takeover_abandons_all_open_roots_oldest_first_and_is_told_the_clock_before",
@@ -649,8 +649,8 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-contributions-again",
         "acker/service/restore.py",
-        "for record in read_ours(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms):",
-        "for record in read_ours(self.log, place, state.ack, state.ack, committed=False, wait_ms=wait_ms):",
+        "records = read_ack_topic(self.log, place, state.safe, state.ack, committed=False, wait_ms=wait_ms)",
+        "records = read_ack_topic(self.log, place, state.ack, state.ack, committed=False, wait_ms=wait_ms)",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_a_killed_acker_gives_the_verdicts_that_it_would_have_given",
         "a root with half of its contributions would time out after a restart",
@@ -658,8 +658,8 @@ MUTANTS = (
     Mutant(
         "a-restart-reads-committed-verdicts",
         "acker/service/restore.py",
-        "for record in read_ours(self.log, place, first_offset, end, committed=True, wait_ms=wait_ms):",
-        "for record in read_ours(self.log, place, first_offset, end, committed=False, wait_ms=wait_ms):",
+        "for record in read_ack_topic(self.log, place, first_offset, end, committed=True, wait_ms=wait_ms):",
+        "for record in read_ack_topic(self.log, place, first_offset, end, committed=False, wait_ms=wait_ms):",
         "tests/unit/acker/service/test_acker_restart.py"
         "::test_verdicts_of_a_transaction_that_was_never_committed_settle_nothing",
         "verdicts of an aborted transaction would settle roots that nobody heard of",

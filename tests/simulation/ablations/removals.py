@@ -135,7 +135,7 @@ def inits_first() -> Replaced:
 def ticks_last() -> Replaced:
     """Let what is read count at once."""
 
-    def take_reached(self: Sessions, reached: object) -> Iterator[QueuedTick]:
+    def pop_reached(self: Sessions, reached: object) -> Iterator[QueuedTick]:
         while self.queue:
             item = self.queue.popleft()
             if not item.is_take:
@@ -143,7 +143,7 @@ def ticks_last() -> Replaced:
                 clock.counted_ms = max(clock.counted_ms, item.now_ms)
             yield item
 
-    return [(Sessions, "take_reached", take_reached)]
+    return [(Sessions, "pop_reached", pop_reached)]
 
 
 def pending_in_state() -> Replaced:

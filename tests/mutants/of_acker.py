@@ -977,7 +977,7 @@ MUTANTS = (
     Mutant(
         "what-is-held-is-not-waited-for",
         "acker/service/step_reader.py",
-        "                self._end_by_place.pop(place, None)  # what waits",
+        "                self._control_end_by_place.pop(place, None)  # what waits",
         "                pass  # what waits",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_contributions_that_wait_for_their_inits_wait_on_behind_the_transaction",
@@ -1266,8 +1266,8 @@ MUTANTS = (
     Mutant(
         "what-is-apart-waits-for-its-inits",
         "acker/service/step_reader.py",
-        "return partition in self._stalled or init_place in self._end_by_place",
-        "return init_place in self._end_by_place",
+        "return partition in self._stalled or init_place in self._control_end_by_place",
+        "return init_place in self._control_end_by_place",
         "tests/unit/acker/service/test_acker_standing.py"
         "::test_contributions_that_come_before_their_inits_can_be_read_count_when_these_can",
         "contributions would be applied before the init of their root, and dropped",

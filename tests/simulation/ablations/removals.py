@@ -123,13 +123,13 @@ def timeout_reset() -> Replaced:
 def inits_first() -> Replaced:
     """Apply what was fetched, whatever the inits and fails that belong to it."""
 
-    def _read_control(self: StepReader, now_ms: int) -> None:
+    def _read_control_topics(self: StepReader, now_ms: int) -> None:
         for number in self._active_partitions():
             found = self.records[number]
             found.fail_end = self._control_reader.position(TopicPartition(self._topics.fail, number))
-        self._end_by_place = {}
+        self._control_end_by_place = {}
 
-    return [(StepReader, "_read_control", _read_control)]
+    return [(StepReader, "_read_control_topics", _read_control_topics)]
 
 
 def ticks_last() -> Replaced:

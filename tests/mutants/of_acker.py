@@ -59,8 +59,8 @@ MUTANTS = (
     Mutant(
         "who-is-put-out-takes-nothing-back",
         "acker/service/service.py",
-        "if partition not in ours or (is_over and not self._membership.is_out):",
-        "if partition not in ours or is_over:",
+        "if partition not in assigned_partitions or (is_over and not self._membership.is_out):",
+        "if partition not in assigned_partitions or is_over:",
         "tests/unit/acker/service/test_acker_rounds.py"
         "::test_a_partition_that_another_acker_took_is_left_to_it_until_the_group_has_shared_anew",
         "an acker without a place in the group would fence the one that has the partition, again and again",
@@ -986,8 +986,8 @@ MUTANTS = (
     Mutant(
         "what-is-taken-away-ends-its-transaction-first",
         "acker/service/service.py",
-        "for partition in _partitions_of(self._ready()) if partition not in ours]",
-        "for partition in self._owned_ackers if partition not in ours]",
+        "ready_partitions = _partitions_of(self._ready_ackers())",
+        "ready_partitions = list(self._owned_ackers)",
         "tests/unit/acker/service/test_slow_commits.py"
         "::test_a_partition_that_is_taken_away_ends_its_transaction_first",
         "the producer would be closed while another thread commits with it",

@@ -420,7 +420,7 @@ class StepReader:
         return [place for place, end in ends.items() if self._read_offset(place) < end]
 
     def _release_read_fails(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Let fails be applied, of partitions whose control topics were both read up to their ends."""
+        """Release the fails of partitions whose control topics were both read up to their ends."""
         unread_partitions = {place.partition for place in self._unread_places(ends)}
         for place, end in ends.items():
             if place.topic == self._topics.fail and place.partition not in unread_partitions:

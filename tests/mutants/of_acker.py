@@ -934,7 +934,7 @@ MUTANTS = (
     Mutant(
         "verdicts-are-counted",
         "acker/service/service.py",
-        "            self._tally.add(outcome.settled, now_ms)\n",
+        "        self._tally.add(output.settled, now_ms)\n",
         "",
         "tests/unit/spout/runtime/test_metrics.py::test_an_acker_counts_the_verdicts_that_it_has_committed",
         "no alert on failures and timeouts would ever fire",
@@ -1215,8 +1215,8 @@ MUTANTS = (
     Mutant(
         "a-state-has-no-more-items-than-are-read",
         "acker/service/state.py",
-        "items=sum(map(len, item_lists)), bytes=len(encoded)",
-        "items=0, bytes=len(encoded)",
+        "items=sum(map(len, item_lists)),",
+        "items=0,",
         "tests/unit/acker/service/test_full_state.py::test_what_readers_count_is_counted_by_the_writer",
         "a State would be written that no acker can read at its start",
     ),
@@ -1328,8 +1328,8 @@ MUTANTS = (
     Mutant(
         "a-null-value-is-null-in-the-quarantine",
         "acker/service/partition.py",
-        "value = None if record.value is None else record.value[:room]",
-        'value = (record.value or b"")[:room]',
+        "value = None if record.value is None else record.value[:value_bytes_max]",
+        'value = (record.value or b"")[:value_bytes_max]',
         "tests/unit/acker/service/test_acker_quarantine.py::test_what_is_quarantined_has_its_key_and_value",
         "a tombstone would seem to be an empty record",
     ),
@@ -1485,7 +1485,7 @@ MUTANTS = (
     Mutant(
         "an-acker-counts-restores-in-a-row",
         "acker/service/service.py",
-        "            self._failed_commits.pop(partition, None)\n",
+        "        self._failed_commits.pop(partition, None)\n",
         "",
         "tests/unit/acker/service/test_budgets.py::test_transactions_that_fail_far_apart_do_not_end_an_acker",
         "the sixteenth aborted transaction of its life would end an acker",

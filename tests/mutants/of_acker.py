@@ -518,7 +518,7 @@ MUTANTS = (
     Mutant(
         "a-topic-whose-writers-choose-the-time-is-named",
         "acker/provisioning/topic_specs.py",
-        "    findings += _brokers_time(spec, settings)\n",
+        "    findings += _writer_time_findings(spec, settings)\n",
         "",
         "tests/unit/acker/provisioning/test_topic_specs.py"
         "::test_what_is_odd_but_loses_nothing_by_itself_is_a_warning",
@@ -1084,7 +1084,7 @@ MUTANTS = (
     Mutant(
         "a-replay-topic-is-made-for-records-dated-ahead",
         "acker/provisioning/topic_specs.py",
-        "_TIME_LIMITS: Final = (_AFTER, *AGE_LIMITS)",
+        "_TIME_LIMITS: Final = (_AHEAD_LIMIT, *AGE_LIMITS)",
         "_TIME_LIMITS: Final = AGE_LIMITS",
         "tests/unit/acker/provisioning/test_topic_specs.py"
         "::test_a_topic_that_refuses_what_its_source_takes_is_found_with_the_setting_that_cures_it",
@@ -1302,8 +1302,8 @@ MUTANTS = (
     Mutant(
         "own-topics-have-the-brokers-time",
         "acker/provisioning/topic_specs.py",
-        "settings = {**basic, **settings, **_BROKERS_TIME}",
-        "settings = {**basic, **settings}",
+        "settings={**basic, **settings, **_BROKERS_TIME},",
+        "settings={**basic, **settings},",
         "tests/unit/acker/provisioning/test_topic_specs.py::test_the_broker_says_when_sessions_have_written",
         "an acker whose clock is two hours ahead could write no verdict",
     ),

@@ -28,7 +28,7 @@ from acker.errors import Aborted, Damaged, Disagreement, Fenced, LogError, Unrea
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
 from acker.kafka.read_to_end import poll_past_damage
 from acker.service.partition_counts import PartitionCounts
-from acker.service.passed_over import damage_passed_over
+from acker.service.passed_over import damage_handler
 from acker.service.silent import SilentPartitions
 from acker.waits import SilentBroker, SteadyMs, steady_ms
 from replay.worker.partition import VerdictPartition, paused_text
@@ -393,7 +393,7 @@ class ReplayService:
             self._is_reader_stale = False
         if not partition_by_place:
             return False
-        on_damage = damage_passed_over(self._worker.log, self._limits.operation_timeout_ms)
+        on_damage = damage_handler(self._worker.log, self._limits.operation_timeout_ms)
         records_max = self._limits.verdict_records_max
         try:
             records = poll_past_damage(self._reader, wait_ms, records_max, on_damage)

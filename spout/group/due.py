@@ -21,7 +21,7 @@ from acker.errors import UnknownVersion
 from acker.identity import Root, first_source, input_id_of, offset_of, partition_of
 from acker.kafka.port import Log, OffsetAnswers, Record, TopicPartition
 from acker.kafka.read_to_end import Follower
-from acker.service.passed_over import damage_passed_over, require_passed_over
+from acker.service.passed_over import damage_handler, require_passed_over
 from acker.wire.clusters import require_cluster
 from replay.records.due import Aside, Due, Pause, RefusedRoot
 from replay.records.due_fold import (
@@ -64,7 +64,7 @@ class DueReader(Generic[E]):
         self._fold = DueFold(read_entry, entries, on_newer=partial(_passed_over, log))
         places = [TopicPartition(topic, number) for number in range(partitions)]
         self._follower = Follower(
-            log, places, READ_MAX, patience_ms=PATIENCE_MS, on_damage=damage_passed_over(log)
+            log, places, READ_MAX, patience_ms=PATIENCE_MS, on_damage=damage_handler(log)
         )
 
     def read(self) -> bool:

@@ -26,7 +26,7 @@ from acker.errors import CodecError, Unreachable, WindhoverError
 from acker.kafka.port import Bound, Headers, Log, Record, TopicPartition
 from acker.kafka.read_to_end import Follower
 from acker.kafka.standing import all_answers
-from acker.service.passed_over import damage_passed_over
+from acker.service.passed_over import damage_handler
 from acker.units import TIME_MS_MAX
 from acker.untrusted import Untrusted, UntrustedName
 from acker.waits import PassedTime
@@ -210,7 +210,7 @@ class Presence:
         self._may_lack_signs = any(0 < starts[place] >= offsets_since[place] for place in places)
         first_offsets = {place: max(offsets_since[place], starts[place]) for place in places}
         self._follower = Follower(
-            log, places, first=first_offsets, committed=False, on_damage=damage_passed_over(log)
+            log, places, first=first_offsets, committed=False, on_damage=damage_handler(log)
         )
         # 2. read
         with ExitStack() as undo:

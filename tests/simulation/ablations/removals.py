@@ -123,19 +123,19 @@ def timeout_reset() -> Replaced:
 def inits_first() -> Replaced:
     """Apply what was fetched, whatever the inits and fails that belong to it."""
 
-    def _read_control(self: StepReader, now_ms: int) -> None:
+    def _read_control_topics(self: StepReader, now_ms: int) -> None:
         for number in self._active_partitions():
             found = self.records[number]
             found.fail_end = self._control_reader.position(TopicPartition(self._topics.fail, number))
-        self._end_by_place = {}
+        self._control_end_by_place = {}
 
-    return [(StepReader, "_read_control", _read_control)]
+    return [(StepReader, "_read_control_topics", _read_control_topics)]
 
 
 def ticks_last() -> Replaced:
     """Let what is read count at once."""
 
-    def take_reached(self: Sessions, reached: object) -> Iterator[QueuedTick]:
+    def pop_reached(self: Sessions, reached: object) -> Iterator[QueuedTick]:
         while self.queue:
             item = self.queue.popleft()
             if not item.is_take:
@@ -143,7 +143,7 @@ def ticks_last() -> Replaced:
                 clock.counted_ms = max(clock.counted_ms, item.now_ms)
             yield item
 
-    return [(Sessions, "take_reached", take_reached)]
+    return [(Sessions, "pop_reached", pop_reached)]
 
 
 def pending_in_state() -> Replaced:

@@ -275,9 +275,9 @@ def contributions_kept() -> Replaced:
 
 def oldest_first() -> Replaced:
     """Write lost roots youngest first."""
-    original = VerdictSet._entries
+    original = VerdictSet._lost_entries
 
-    def _entries(self: VerdictSet) -> Iterator[Any]:
+    def _lost_entries(self: VerdictSet) -> Iterator[Any]:
         return iter(reversed(list(original(self))))
 
-    return [(VerdictSet, "_entries", _entries)]
+    return [(VerdictSet, "_lost_entries", _lost_entries)]

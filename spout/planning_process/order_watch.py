@@ -371,7 +371,7 @@ class OrderWatch:
         if not unread_origins:
             return
         origin_by_place = {places[origin]: origin for origin in unread_origins}
-        for place, record in self._fetcher.fetch(origin_by_place, why=False).items():
+        for place, record in self._fetcher.fetch(origin_by_place, tells_never=False).items():
             origin = origin_by_place[place]
             if cannot_be_read(record):
                 self._unreadable.add(origin)

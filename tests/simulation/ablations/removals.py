@@ -285,9 +285,9 @@ def writes_awaited() -> Replaced:
 
 def replay_first() -> Replaced:
     """Commit the progress, then the roots that wait."""
-    original = VerdictPartition._transact
+    original = VerdictPartition._run_transaction
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
+    def _run_transaction(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
         listed = list(records)
         progress = [record for record in listed if record.key == PROGRESS_KEY]
         rest = [record for record in listed if record.key != PROGRESS_KEY]
@@ -296,16 +296,16 @@ def replay_first() -> Replaced:
             return original(self, rest)
         return original(self, listed)
 
-    return [(VerdictPartition, "_transact", _transact)]
+    return [(VerdictPartition, "_run_transaction", _run_transaction)]
 
 
 def replay_second() -> Replaced:
     """Commit the copies, then their tombstones."""
-    original = VerdictPartition._transact
+    original = VerdictPartition._run_transaction
 
-    def _transact(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
+    def _run_transaction(self: VerdictPartition, records: Iterable[Outgoing]) -> Sequence[int]:
         listed = list(records)
-        due = self._worker.names.due
+        due = self._worker.ack_topics.due
         tombstones = [record for record in listed if record.topic == due and record.value is None]
         if not tombstones:
             return original(self, listed)
@@ -313,7 +313,7 @@ def replay_second() -> Replaced:
         original(self, tombstones)
         return entry_offsets
 
-    return [(VerdictPartition, "_transact", _transact)]
+    return [(VerdictPartition, "_run_transaction", _run_transaction)]
 
 
 def _own_ids(stem: str) -> Replaced:

@@ -94,7 +94,7 @@ def collect(
     for index, received in enumerate(tuples):
         # each tuple is a root of its own: the empty path is the root itself
         root = Delivery(index, path=())
-        work.receive(_rows_of(received), [(root,)])
+        work.call_bolt(_rows_of(received), [(root,)])
         _raise_failure(work.collector.failures, raised)
         rows += _pop_rows(work, stream)
     # a bolt may emit, and fail what it has kept, in its cleanup too

@@ -18,7 +18,15 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from spout.bolts.bolts import AnyBolt, ArrowBolt, BasicBolt, BatchCollector, Bolt, ends_query, invoke
+from spout.bolts.bolts import (
+    AnyBolt,
+    ArrowBolt,
+    BasicBolt,
+    BatchCollector,
+    Bolt,
+    ends_query,
+    invoke,
+)
 from spout.bolts.collectors import BasicCollector
 from spout.tuples.failures import cause_of
 from spout.tuples.poison import Call, Isolated, Orders

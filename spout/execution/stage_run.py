@@ -1,4 +1,5 @@
-"""A stage at work in one task: of a topology, or the bolts that stand one behind the other on a DataFrame.
+"""A stage at work in one task: of a topology, or the bolts that stand one behind the other on a
+DataFrame.
 
 A topology is cut into *stages* where its tuples go to other tasks; a `StagePass` describes one of
 them. In a task, tuples go through the stage's bolts in the order of the graph. What belongs to a
@@ -41,7 +42,15 @@ from spout.tuples.anchors import Anchors, Carry, Fingerprint, fingerprint_of
 from spout.tuples.columns import ANCHOR, ROOT, TASK, TO, Origins
 from spout.tuples.counts import Counted, Tally, What, sum_of_counts
 from spout.tuples.messages import MessageRows
-from spout.tuples.places import Deliveries, Descendants, Places, children_of, column_of, only_roots, places_of
+from spout.tuples.places import (
+    Deliveries,
+    Descendants,
+    Places,
+    children_of,
+    column_of,
+    only_roots,
+    places_of,
+)
 from spout.tuples.raised import first_of_each
 from spout.tuples.rows import ArrowRows, one_batch
 from spout.tuples.tuple import Delivery, Rows
@@ -65,7 +74,7 @@ class TaskRun(Protocol):
         """Return what was done; called last."""
 
 
-class Arrived(NamedTuple):
+class ReceivedRows(NamedTuple):
     """Rows of one stream that a bolt receives, with the places of each in its trees."""
 
     rows: Rows
@@ -76,8 +85,8 @@ class StageRun:
     """A stage in one task.
 
     Attributes:
-        rows_arrived: how many rows of a DataFrame the task received before those that are fed next;
-            a child process gets the number, since others may have worked on the task
+        frame_rows_received: how many rows of a DataFrame the task received before those that are
+            fed next; a child process gets the number, since others may have worked on the task
             before it.
     """
 
@@ -99,7 +108,7 @@ class StageRun:
         self._gate: Gate | None = None
         self._pass = pass_
         self._outbox = TaskOutbox(pass_)
-        self.rows_arrived = 0
+        self.frame_rows_received = 0
         self._tuples_dealt = 0  # for groupings that deal tuples out by turns
         self._rows_bundled = 0
         self._partition = context.partition
@@ -108,7 +117,7 @@ class StageRun:
         self._sent_fingerprint = Fingerprint()
         self._tally = Tally()  # of what spouts emit
         self._work_by_bolt: dict[str, BoltWork] = {}  # those that run in this task, in their order
-        self._inbox_by_bolt: dict[str, list[Arrived]] = {}
+        self._inbox_by_bolt: dict[str, list[ReceivedRows]] = {}
         for bolt in pass_.bolts:
             # also of a bolt without a task here: nothing is sent to it
             self._inbox_by_bolt[bolt.name] = []
@@ -150,7 +159,7 @@ class StageRun:
         """
         # the bolts work on a DataFrame
         if self._pass.frame is not None:
-            self._receive_frame(self._pass.frame, rows, anchors)
+            self._put_frame_into_inbox(self._pass.frame, rows, anchors)
         elif isinstance(rows, MessageRows):
             # a keyed bolt ends the topology: what leaves names its roots by position as well
             if self._pass.carries_roots and anchors is not None:
@@ -160,18 +169,18 @@ class StageRun:
         elif self._pass.keyed is not None:
             self._emit(self._pass.keyed, rows, anchors)
         elif isinstance(rows, ArrowRows):
-            self._receive_deliveries(rows.batch, rows.places)
+            self._sort_rows_of_stage_before(rows.batch, rows.places)
         else:
             raise TypeError(f"a stage is fed messages or Arrow rows, not {type(rows).__name__}")
         return self._run_bolts()
 
-    def _receive_frame(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
+    def _put_frame_into_inbox(self, frame: Frame, rows: Rows, anchors: Anchors | None) -> None:
         """Put rows of a DataFrame into the inbox of the first bolt; `anchors` as in `feed`."""
         if anchors is not None and self._pass.upstream:
             arrived_fingerprint = fingerprint_of(anchors.carry, anchors.column)
             self._received_fingerprint = self._received_fingerprint.plus(arrived_fingerprint)
-        rows_before = self.rows_arrived
-        self.rows_arrived += len(rows)
+        rows_before = self.frame_rows_received
+        self.frame_rows_received += len(rows)
 
         @cache
         def places_of_rows() -> Sequence[Deliveries]:
@@ -180,7 +189,7 @@ class StageRun:
                 return [()] * len(rows)
             places = places_of(anchors)
             if frame.entry:
-                places = self._with_own_places(places, frame.entry, rows_before)
+                places = self._with_hops_of_task_and_row(places, frame.entry, rows_before)
             return places
 
         places: Sequence[Deliveries]
@@ -190,9 +199,9 @@ class StageRun:
         else:
             places = places_of_rows()
         first_bolt = self._pass.bolts[0].name
-        self._inbox_by_bolt[first_bolt].append(Arrived(rows, places))
+        self._inbox_by_bolt[first_bolt].append(ReceivedRows(rows, places))
 
-    def _with_own_places(
+    def _with_hops_of_task_and_row(
         self, places: Sequence[Deliveries], entry: int, rows_before: int
     ) -> Sequence[Deliveries]:
         """Return places by which equal rows differ, since Spark's operators may repeat a row.
@@ -231,7 +240,7 @@ class StageRun:
         batch = rows.arrow(stream.schema.names) if stream.leaves else None
         self._distribute(Emissions(stream, rows, batch, places_by_copy))
 
-    def _receive_deliveries(self, batch: pa.RecordBatch, places: Places | None) -> None:
+    def _sort_rows_of_stage_before(self, batch: pa.RecordBatch, places: Places | None) -> None:
         """Sort rows of the stage before: into inboxes of bolts, or on to a later stage or the sink.
 
         The column ``_to`` has the number of the subscription, or of the sink's output, that a row
@@ -253,11 +262,11 @@ class StageRun:
             # None: no bolt of this stage receives it
             arrival = self._pass.arrivals.get(number)
             if arrival is None:
-                self._outbox.pass_on(number, part.rows, part.places)
+                self._outbox.forward(number, part.rows, part.places)
             else:
-                self._receive_part(arrival, part)
+                self._put_into_inbox(arrival, part)
 
-    def _receive_part(self, arrival: Arrival, part: PlacedRows) -> None:
+    def _put_into_inbox(self, arrival: Arrival, part: PlacedRows) -> None:
         """Put rows of one subscription into the inbox of its bolt, as tuples of their stream."""
         stream = arrival.stream
         fields = part.rows.column(stream.column).flatten()
@@ -268,7 +277,7 @@ class StageRun:
         if self._pass.carries_roots:
             self._outbox.origins.add_roots(only_roots(places), part.rows.column(ROOT))
         rows = ArrowRows(tuples, came_from=stream.id)
-        self._inbox_by_bolt[arrival.consumer].append(Arrived(rows, places))
+        self._inbox_by_bolt[arrival.consumer].append(ReceivedRows(rows, places))
 
     def finish(self) -> list[pa.RecordBatch]:
         """Clean the bolts up, and return what was emitted meanwhile: one batch, or none."""
@@ -285,7 +294,7 @@ class StageRun:
             inbox = self._inbox_by_bolt[name]
             self._inbox_by_bolt[name] = []
             for rows, places in inbox:
-                work.receive(rows, places)
+                work.call_bolt(rows, places)
             if ends:
                 work.cleanup()
             for emissions in work.pop_emissions():
@@ -293,14 +302,15 @@ class StageRun:
         return self._pop_leaving_rows()
 
     def report(self) -> TaskReport:
-        """Return what the bolts did since the last `take_report`.
+        """Return what the bolts did since the last `pop_report`.
 
         Raises `TupleError`: a bolt emitted after its task had ended.
         """
         collectors = [work.collector for work in self._work_by_bolt.values()]
         touched_roots = set[int]().union(*(collector.touched for collector in collectors))
         touched = np.array(sorted(touched_roots), np.int64)
-        # two bolts may leave descendants of one row open, whose place is the row's: twice it would cancel
+        # two bolts may leave descendants of one row open, whose place is the row's: twice it would
+        # cancel
         left_open = set[Delivery]().union(*(collector.left_open for collector in collectors))
         open_tuples = chain.from_iterable(collector.outstanding() for collector in collectors)
         outstanding = outstanding_of(chain(open_tuples, left_open))
@@ -333,7 +343,7 @@ class StageRun:
         )
         return report_behind_keyed(report) if self._pass.is_behind_keyed else report
 
-    def take_report(self) -> TaskReport:
+    def pop_report(self) -> TaskReport:
         """Return the report of what was done since the last call, and begin a new one.
 
         Called while no bolt holds tuples.
@@ -343,7 +353,7 @@ class StageRun:
         self._sent_fingerprint = Fingerprint()
         self._tally.clear()
         for work in self._work_by_bolt.values():
-            work.forget()
+            work.clear_report()
         return report
 
     def _distribute(self, emissions: Emissions) -> None:
@@ -364,7 +374,7 @@ class StageRun:
             for copy in range(route.copies):
                 places = next(places_by_copy)
                 if route.stays:  # its bolt runs in this task
-                    arrived = Arrived(emissions.rows, places)
+                    arrived = ReceivedRows(emissions.rows, places)
                     self._inbox_by_bolt[route.subscription.consumer].append(arrived)
                 elif batch is not None:
                     tasks = emissions.tasks  # a direct stream names them
@@ -383,12 +393,19 @@ class StageRun:
             tasks = np.zeros(count, np.int64)
             if not self._pass.is_last:
                 # Which task of a later stage passes them on does not matter, but a tuple that runs
-                # again must take the same way: so its values decide. A key's upper 31 bits are taken.
+                # again must take the same way: so its values decide. A key's upper 31 bits are
+                # taken.
                 keys = value_keys(batch, stream.schema.names)
                 tasks = (keys >> np.uint64(33)).astype(np.int64)
             self._outbox.add(stream, output.number, batch, tasks, [()] * count)
 
-    def _tasks_of(self, route: Route, copy: int, batch: pa.RecordBatch, places: Sequence[Deliveries]) -> I64:
+    def _tasks_of(
+        self,
+        route: Route,
+        copy: int,
+        batch: pa.RecordBatch,
+        places: Sequence[Deliveries],
+    ) -> I64:
         """Return the task that each tuple goes to by the route's grouping, `(n,) int64`.
 
         Args:
@@ -459,7 +476,7 @@ class TaskOutbox:
             rows = pa.RecordBatch.from_arrays(columns, schema=self._pass.schema)
             self._leaving.append(PlacedRows(rows))
         else:
-            self._collect(self._as_structs(stream, number, tuples, tasks, places))
+            self._add_row_columns(self._as_structs(stream, number, tuples, tasks, places))
 
     def _as_structs(
         self,
@@ -484,7 +501,7 @@ class TaskOutbox:
             columns[ROOT] = self.origins.column(only_roots(places))
         return PlacedRows(pa.RecordBatch.from_pydict(columns), places_as_arrays, number, tasks)
 
-    def pass_on(self, number: int, rows: pa.RecordBatch, places: Places | None) -> None:
+    def forward(self, number: int, rows: pa.RecordBatch, places: Places | None) -> None:
         """Put rows of the stage before, as they came, on the way to a later stage or to the sink.
 
         Args:
@@ -498,14 +515,14 @@ class TaskOutbox:
             self._leaving.append(PlacedRows(tuples))
             return
         tasks = np.asarray(rows.column(TASK), dtype=np.int64)
-        self._collect(PlacedRows(rows.drop_columns([TO, TASK]), places, number, tasks))
+        self._add_row_columns(PlacedRows(rows.drop_columns([TO, TASK]), places, number, tasks))
 
     def pop_rows(self) -> list[PlacedRows]:
         """Remove all rows that were collected, and return them."""
         leaving, self._leaving = self._leaving, []
         return leaving
 
-    def _collect(self, placed_rows: PlacedRows) -> None:
+    def _add_row_columns(self, placed_rows: PlacedRows) -> None:
         """Collect rows, in the columns of those that leave; columns of other streams are null."""
         if self._pass.bundling is not None:  # a bundle has the columns that there are
             self._leaving.append(placed_rows)

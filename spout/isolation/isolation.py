@@ -269,10 +269,10 @@ class IsolatedRun:
         if number == _FINISH:
             return ChildAnswer(run.finish(), run.report())
         feed = unpack_feed(packed)
-        run.rows_arrived = feed.rows_before
+        run.frame_rows_received = feed.rows_before
         run.gate = None if feed.gate_state is None else self._gate_of(feed.gate_state)
         batch = run.feed(feed.rows, feed.anchors)
-        report = run.take_report() if self._keeps_blocks else None
+        report = run.pop_report() if self._keeps_blocks else None
         return ChildAnswer([batch], report)
 
     def _gate_of(self, gate_state: GateState) -> Gate:

@@ -1452,7 +1452,7 @@ MUTANTS = (
     Mutant(
         "a-watched-batch-that-fails-takes-back-its-own-rows",
         "spout/execution/adapters.py",
-        "del self.collector.sent[sent_before:]\n            causes",
+        "del self.collector.sent[sent_count_before:]\n            causes",
         "self.collector.sent.clear()\n            causes",
         "tests/unit/spout/execution/test_misbehaving_bolts.py"
         "::test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_it",
@@ -1461,8 +1461,8 @@ MUTANTS = (
     Mutant(
         "rows-that-spark-repeats-have-edges-of-their-own",
         "spout/execution/stage_run.py",
-        "            if frame.entry:\n                places = self._with_own_places(",
-        "            if False:\n                places = self._with_own_places(",
+        "            if frame.entry:\n                places = self._with_hops_of_task_and_row(",
+        "            if False:\n                places = self._with_hops_of_task_and_row(",
         "tests/unit/spout/execution/test_repeated_rows.py"
         "::test_rows_that_an_arrow_bolt_leaves_open_in_two_tasks_do_not_cancel",
         "a record that explode made two rows of would be acked while both are open",
@@ -2793,7 +2793,7 @@ MUTANTS = (
     Mutant(
         "what-is-dropped-is-dropped-with-its-stream",
         "spout/execution/emitted.py",
-        "        del self._streams[len(self.values) :], self._tasks[len(self.values) :]",
+        "        del self._stream_by_emission[emission_count:]\n        del self._task_by_emission[emission_count:]",
         "        pass",
         "tests/unit/spout/execution/test_after_an_error.py"
         "::test_on_several_streams_too_it_is_no_row_of_another_tuple",

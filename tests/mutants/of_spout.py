@@ -287,8 +287,8 @@ MUTANTS = (
     Mutant(
         "a-hang-that-repeats-is-shown-as-passed",
         "spout/isolation/poison_finder.py",
-        "if self._hung is not None and not self._hangs_again(self._hung):",
-        "if self._hung is not None:",
+        "if hang is not None and not self._is_reported_otherwise(hang):",
+        "if hang is not None:",
         "tests/unit/spout/isolation/test_hang_notes.py"
         "::test_a_hang_that_repeats_fails_its_record_and_is_not_shown_twice",
         "each record that hangs its worker would be counted as passed, too",

@@ -2793,7 +2793,8 @@ MUTANTS = (
     Mutant(
         "what-is-dropped-is-dropped-with-its-stream",
         "spout/execution/emitted.py",
-        "        del self._stream_by_emission[emission_count:]\n        del self._task_by_emission[emission_count:]",
+        "        del self._stream_by_emission[emission_count:]\n"
+        "        del self._task_by_emission[emission_count:]",
         "        pass",
         "tests/unit/spout/execution/test_after_an_error.py"
         "::test_on_several_streams_too_it_is_no_row_of_another_tuple",

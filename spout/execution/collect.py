@@ -90,18 +90,18 @@ def collect(
     bolt_pass = BoltPass(name, bolt, streams, tasks=0)
     work = BoltWork(bolt_pass, _first_task(name), tracked=False)
     # in the place of what keeps tracebacks as texts, so that a test sees the exceptions themselves
-    kept = _KeptExceptions()
-    work.collector.tracebacks = kept
+    exceptions = _RaisedExceptions()
+    work.collector.tracebacks = exceptions
     rows: list[tuple[Any, ...]] = []
     for index, received in enumerate(tuples):
         # each tuple is a root of its own: the empty path is the root itself
         root = Delivery(index, path=())
         work.call_bolt(_as_row(received), [(root,)])
-        _raise_failure_of(work, kept)
+        _raise_failure_of(work, exceptions)
         rows += _pop_rows(work, stream)
     # a bolt may emit, and fail what it has kept, in its cleanup too
     work.cleanup()
-    _raise_failure_of(work, kept)
+    _raise_failure_of(work, exceptions)
     rows += _pop_rows(work, stream)
     if not may_leave_open and (work.collector.open or work.collector.left_open):
         raise TupleError(
@@ -116,31 +116,31 @@ def _first_task(name: str) -> BoltContext:
     return BoltContext(name, partition=0, batch_id=0)
 
 
-class _KeptExceptions(Tracebacks):
+class _RaisedExceptions(Tracebacks):
     """Keeps the exceptions themselves in place of their tracebacks.
 
-    `exceptions_by_error`: the first one of each class, by the name that a cause has for the class
+    `by_error`: the first one of each class, by the name that a cause has for the class
     (`Cause.error`).
     """
 
-    __slots__ = ("exceptions_by_error",)
+    __slots__ = ("by_error",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.exceptions_by_error: dict[str, BaseException] = {}
+        self.by_error: dict[str, BaseException] = {}
 
     def keep(self, operator: str, error: str, place: str, raised: BaseException) -> None:
         """Keep the first exception of each class: a test stops at it."""
-        self.exceptions_by_error.setdefault(error, raised)
+        self.by_error.setdefault(error, raised)
 
 
-def _raise_failure_of(work: BoltWork, kept: _KeptExceptions) -> None:
+def _raise_failure_of(work: BoltWork, exceptions: _RaisedExceptions) -> None:
     """Raise the first failure of a bolt; do nothing if there is none."""
     causes = [cause for _root, cause in work.collector.failures]
-    _raise_first(causes, kept)
+    _raise_first(causes, exceptions)
 
 
-def _raise_first(causes: Sequence[Cause], kept: _KeptExceptions) -> None:
+def _raise_first(causes: Sequence[Cause], exceptions: _RaisedExceptions) -> None:
     """Raise what the first cause is about: the exception itself if one was raised.
 
     Do nothing if there is no cause.
@@ -148,7 +148,7 @@ def _raise_first(causes: Sequence[Cause], kept: _KeptExceptions) -> None:
     if not causes:
         return
     first_cause = causes[0]
-    exception = kept.exceptions_by_error.get(first_cause.error)
+    exception = exceptions.by_error.get(first_cause.error)
     if exception is None:
         exception = _exception_of(first_cause)
     raise exception
@@ -231,8 +231,8 @@ def _collect_keyed(
     bolt.prepare(_first_task(name))
     rows: list[tuple[Any, ...]] = []
     for key, held_tuples in tuples_by_key.items():
-        kept = _KeptExceptions()
-        collector = KeyedCollector(name, held_tuples, check_emission, schema.names, kept)
+        exceptions = _RaisedExceptions()
+        collector = KeyedCollector(name, held_tuples, check_emission, schema.names, exceptions)
         try:
             invoke(name, bolt.execute, key, held_tuples, collector)
         except Exception as error:
@@ -240,12 +240,15 @@ def _collect_keyed(
             raise
         collector.is_closed = True
         causes = [cause for _failed_tuple, cause in collector.failed]
-        _raise_first(causes, kept)
+        _raise_first(causes, exceptions)
         rows += _python_rows(batch_of(collector.emissions, schema, name))
     return rows
 
 
-def _tuples_by_key(tuples: Sequence[Tuple], by: Sequence[str]) -> dict[tuple[Any, ...], list[KeyedTuple]]:
+def _tuples_by_key(
+    tuples: Sequence[Tuple],
+    by: Sequence[str],
+) -> dict[tuple[Any, ...], list[KeyedTuple]]:
     """Return tuples as a keyed bolt holds them, by the values of their key's fields.
 
     `by`: the fields of the key; none: all tuples have the key ().

@@ -360,7 +360,7 @@ class StageRun:
         reset.
         """
         # by what roots are named: their index in the batch's plan; or, behind a keyed bolt, which
-        # holds roots of earlier batches, the order in which they came
+        # holds roots of earlier batches, the edge of the held tuple
         root_source = NUMBERED if self._pass.is_behind_keyed else PLANNED
         failures = chain.from_iterable(collector.failures for collector in collectors)
         touched = set[int]().union(*(collector.touched for collector in collectors))

@@ -169,8 +169,8 @@ class IsolatedRun:
 
         A call that *passed* is one at which a child ended, and no child when it was made again.
         """
-        # the kind of number by which roots are named: the index in the batch's plan; or, behind a
-        # keyed bolt, which holds roots of earlier batches, in the order in which they came
+        # by what roots are named: their index in the batch's plan; or, behind a keyed bolt, which
+        # holds roots of earlier batches, the edge of the held tuple
         root_source = NUMBERED if self._pass.is_behind_keyed else PLANNED
         report = merged(self._reports)
         marks_of_passed: list[RootMarks] = []

@@ -2048,7 +2048,7 @@ MUTANTS = (
     Mutant(
         "a-time-that-cannot-be-read-fails-alone",
         "spout/held/keyed_rows.py",
-        "arrived.unreadable.append((received, error))",
+        "new.unreadable.append((received, error))",
         "raise",
         "tests/unit/spout/held/test_keyed_times.py::test_a_tuple_that_cannot_be_read_fails_alone",
         "one record of the year 10000 would end the query at each start",

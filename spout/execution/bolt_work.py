@@ -95,8 +95,8 @@ class BoltWork:
         Args:
             tracked: whether an exception fails the input; otherwise it is
                 raised.
-            pulse: is told when a call of the bolt begins and ends, for the thread that watches for
-                hangs; None: nobody watches.
+            pulse: is called when a call of the bolt begins and ends, for the thread that watches
+                for hangs; None: nobody watches.
         """
         # step 1
         self.name = pass_.name

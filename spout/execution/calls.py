@@ -133,7 +133,7 @@ class Outcome(NamedTuple):
             behind one that failed.
         left_open: the numbers of the rows that are neither acked nor failed, ascending.
         settled_by_collector: True: the bolt's `OutputCollector` has what was acked, failed and
-            emitted, and the lists above are empty but for `blocked`.
+            emitted, and the lists above are empty, except `blocked`.
         took_ns: how long the call took, ns.
     """
 

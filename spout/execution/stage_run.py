@@ -109,7 +109,7 @@ class StageRun:
         Args:
             pass_: what the stage does.
             context: of the task; each bolt gets one with its own name.
-            pulse: is told when a call of a bolt begins and ends, for the thread that watches for
+            pulse: is called when a call of a bolt begins and ends, for the thread that watches for
                 hangs; None: nobody watches.
             clock_ns: by which bolts are timed.
         """

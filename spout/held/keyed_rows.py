@@ -297,7 +297,7 @@ class KeyForm(NamedTuple):
         is_float: whether it is of numbers with a fraction. A NaN is a number there; in any other
             column pandas has it for a null.
         has_times: whether it has timestamps, which pandas gives without a zone.
-        loses_nulls: whether it has NaN in place of nulls that cannot be told from NaN.
+        loses_nulls: whether pandas has NaN for its nulls, beside a NaN that is a number.
     """
 
     is_float: bool = False

@@ -162,7 +162,7 @@ class ChildProcess:
             answer = self._pop_answer()
             if answer is not None:
                 return answer
-            how_ended = self._look_for_end()
+            how_ended = self._reap_if_ended()
             if how_ended is not None:
                 # it may have answered after the last look into the socket
                 self._read_into_inbox()
@@ -174,7 +174,7 @@ class ChildProcess:
 
     def close(self) -> None:
         """End the child, if it lives, and close the socket."""
-        if self._look_for_end() is None:
+        if self._reap_if_ended() is None:
             self._kill()
         self._socket.close()
 
@@ -225,8 +225,10 @@ class ChildProcess:
         del self._inbox[:end]
         return answer
 
-    def _look_for_end(self) -> str | None:
-        """Look whether the child has ended; return how, as a text; None: it lives."""
+    def _reap_if_ended(self) -> str | None:
+        """Take note of the end of the child, if it has ended; return how it did, as a text; None:
+        it lives.
+        """
         if self._how_ended is None:
             self._wait_for_end(os.WNOHANG)
         return self._how_ended

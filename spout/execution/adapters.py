@@ -194,8 +194,7 @@ class BatchCall:
 
 
 class CollectorObserver(BoltObserver):
-    """Is called by an `OutputCollector` for each tuple: counts, blocks behind failed tuples, calls
-    hooks.
+    """Counts what an `OutputCollector` reports, blocks behind failed tuples, and calls hooks.
 
     Attributes:
         gate: blocks the records that must not pass a failed one, while the task reads partitions in
@@ -293,9 +292,7 @@ class TupleCall:
     drops_emissions_on_error: bool = False
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; the collector has what became of the tuples, and of those of former
-        blocks.
-        """
+        """Call the bolt; the collector has what became of tuples, also of former blocks."""
         rows, places, rows_to_call = block
         # looked up once, not for each tuple
         name, execute = self.name, self.execute
@@ -347,8 +344,7 @@ def execute_function_with_hooks(
 
 @dataclass(frozen=True, slots=True)
 class WatchedBatchCall:
-    """Calls an Arrow bolt, and then emits, acks and fails its rows one by one, so that hooks are
-    called.
+    """Calls an Arrow bolt, then emits, acks and fails its rows one by one, which calls hooks.
 
     If a hook raises, every row of the block fails.
 

@@ -1,5 +1,4 @@
-"""One bolt at work in one task: it is called, its hooks watch, failures get their causes, all is
-counted.
+"""One bolt at work in one task: it is called, hooks watch it, what it does is counted and reported.
 
 The three forms of a bolt do the same: a tuple is received, emissions are anchored on it, it is
 acked or failed. They are called in one way (`spout.execution.calls`). Here an adapter is chosen for
@@ -212,8 +211,7 @@ class BoltWork:
             hook.cleanup()
 
     def pop_emissions(self) -> list[Emissions]:
-        """Remove what the bolt has emitted since the last call, and return it, some for each
-        stream.
+        """Remove what the bolt has emitted since the last call, and return it by stream.
 
         What was emitted by the `OutputCollector` is counted and made to fit here; the roots of an
         emission that does not fit fail. The rest was kept by `call_bolt`, which has done that.
@@ -313,8 +311,7 @@ class BoltWork:
         return call
 
     def _keep_emitted(self, outcome: Outcome, rows: Rows, places: Sequence[Deliveries]) -> None:
-        """Keep what was emitted for `pop_emissions`, and the places of what is left open in the
-        collector.
+        """Keep what was emitted for `pop_emissions`, and in the collector what is left open.
 
         What a bolt emits for a row that it leaves open is open with the row.
         """

@@ -1,5 +1,4 @@
-"""What a bolt emitted on one stream, with the places of each row; and the collectors of a
-`BasicBolt`.
+"""What bolts emitted, with the places of each row; and the collectors of a `BasicBolt`.
 
 The *places* of a tuple are its `Deliveries`: one for each root that it descends from, with the path
 from the root to the tuple.
@@ -66,8 +65,7 @@ def emissions_of_sent(
     sent: Sequence[Sent],
     batch: pa.RecordBatch | None,
 ) -> Emissions:
-    """Return the emissions of an `OutputCollector` on one stream, each with the places of its
-    anchors.
+    """Return what an `OutputCollector` has sent on one stream, with the places of each.
 
     `batch`: the same as Arrow rows, where somebody needs them so; else None.
     """
@@ -170,8 +168,7 @@ class EmittedValues(NamedTuple):
 
 
 class RowCollector(BasicCollector):
-    """Collects what a `BasicBolt` emits for the rows of a block; the same one for all blocks of a
-    task.
+    """Collects what a `BasicBolt` emits for the rows of a block; a task has one for all blocks.
 
     Attributes:
         values: the values of the emissions, in order.
@@ -225,8 +222,7 @@ class RowCollector(BasicCollector):
         return [EmittedValues(DEFAULT_STREAM, values, parents, tasks=None)]
 
     def reworded_error(self, bolt: str, error: BaseException) -> BaseException:
-        """Return an error as one about ``collector.emit``, where Python has worded it for
-        `list.append`.
+        """Return an error as one about ``collector.emit``, where it is one about `list.append`.
 
         A bolt that names a stream, ``emit(values, "late")``, gets: list.append() takes exactly one
         argument. Any other error is returned as it is.
@@ -264,9 +260,7 @@ class StreamCollector(RowCollector):
         super().__init__(collector.report_error)
 
     def _emit_function(self) -> Emit:
-        """Return what a bolt calls as ``collector.emit``; it refuses what is no tuple of the
-        stream.
-        """
+        """Return what a bolt calls as ``collector.emit``, which refuses what does not fit."""
         # bound here, since they are called for each tuple
         append_values = self.values.append
         append_stream = self._stream_by_emission.append
@@ -277,7 +271,7 @@ class StreamCollector(RowCollector):
             def emit(values: Values, /, stream: str = DEFAULT_STREAM) -> None:
                 append_values(check(values, stream))
                 append_stream(stream)
-                append_task(-1)
+                append_task(-1)  # the bolt names no task
 
             return emit
         field_count = len(self._emits_by_stream[DEFAULT_STREAM].fields)

@@ -1,5 +1,4 @@
-"""Makes what a bolt emitted fit its stream: rows of the right size, in the order of the fields, as
-Arrow.
+"""Makes what a bolt emitted fit its stream: the size of rows, the order of fields, and types.
 
 An emission that does not fit (a *misfit*) fails the input row that it descends from, and nothing
 else that was emitted for that row is delivered. The error goes into `misfit_log`. Where nothing is
@@ -144,8 +143,7 @@ def fitted_sent(
     sent: Sequence[Sent],
     misfit_log: Tracebacks | None,
 ) -> FittedSent:
-    """Return those emissions of an `OutputCollector` that fit their stream, and the roots of the
-    others.
+    """Return what an `OutputCollector` has sent that fits its stream, and failures for the rest.
 
     Raises `Exception`: one does not fit, and `misfit_log` is None, since nothing is
     tracked; or it is unanchored.
@@ -172,9 +170,7 @@ def fitted_sent(
 
 
 def _roots_of_anchors(emission: Sent) -> list[int]:
-    """Return the roots of all anchors of an emission; empty: it is unanchored, or nothing is
-    tracked.
-    """
+    """Return the roots of an emission's anchors; empty: it is unanchored or untracked."""
     roots: list[int] = []
     for anchor in emission.anchors:
         roots += [delivery.root for delivery in anchor.deliveries]
@@ -201,8 +197,7 @@ def fitted_batches(
     collector: BatchCollector,
     misfit_log: Tracebacks | None,
 ) -> FittedBatches:
-    """Return what an Arrow bolt emitted, one batch for each stream, and the input rows that failed
-    by it.
+    """Return what an Arrow bolt emitted, a batch for each stream, and the input rows that failed.
 
     An input row fails if a row that was emitted for it does not fit. What was
     emitted for input rows that failed is left out.

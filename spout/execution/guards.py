@@ -74,8 +74,7 @@ class LastCall(NamedTuple):
 
 
 class ChildProgress(NamedTuple):
-    """How far a child is: while neither of the two changes, it works on the same call, or does
-    nothing.
+    """How far a child is: while this does not change, it works on one call, or does nothing.
 
     Attributes:
         write_count: how many calls it has written down so far.
@@ -87,9 +86,7 @@ class ChildProgress(NamedTuple):
 
 
 class CallMemory:
-    """Memory that a child writes and its parent reads: int64 cells. A bolt is its index in
-    `bolts`.
-    """
+    """Memory that a child writes and its parent reads: int64 cells. A bolt is its index there."""
 
     def __init__(self, bolts: Sequence[str]) -> None:
         """Prepare memory for the calls of bolts, given by name."""
@@ -214,9 +211,7 @@ class Guard:
             raise
 
     def count_call(self, row_count: int, roots: frozenset[int] = frozenset()) -> Call:
-        """Count a call for several rows, or for one tuple of some roots; return it with its
-        number.
-        """
+        """Count a call for several rows, or for a tuple of some roots; return the call."""
         call_number = self._call_count_by_roots[roots]
         self._call_count_by_roots[roots] += 1
         return Call(

@@ -1,5 +1,4 @@
-"""A stage at work in one task: of a topology, or the bolts that stand one behind the other on a
-DataFrame.
+"""A stage at work in one task: of a topology, or the bolts in a row on a DataFrame.
 
 A topology is cut into *stages* where its tuples go to other tasks; a `StagePass` says what the
 tasks of one of them do. In a task, tuples go through the stage's bolts in the order of the graph:
@@ -194,9 +193,7 @@ class StageRun:
 
         @cache
         def places_of_rows() -> Sequence[Deliveries]:
-            """Return the places of each row; the first call builds them, since they may never be
-            needed.
-            """
+            """Return the places of each row; the first call builds them."""
             if anchors is None:  # nothing is tracked
                 return [()] * len(rows)
             places = places_of(anchors)
@@ -257,8 +254,7 @@ class StageRun:
         self._distribute(Emissions(stream, rows, batch, places_by_copy))
 
     def _sort_rows_of_stage_before(self, batch: pa.RecordBatch, places: Places | None) -> None:
-        """Put rows of the stage before into inboxes of bolts, or forward them to a later stage or
-        the sink.
+        """Put rows of the stage before into inboxes, or forward those that no bolt here receives.
 
         Each row has its destination in the column ``_to``.
 
@@ -270,7 +266,9 @@ class StageRun:
         destinations = batch.column(TO).to_numpy(zero_copy_only=False)
         # the rows of a bundle have one destination, so mostly there is nothing to divide
         have_one_destination = (destinations == destinations[:1]).all()
-        distinct = destinations[:1] if have_one_destination else np.unique(destinations)
+        distinct = destinations[:1]
+        if not have_one_destination:
+            distinct = np.unique(destinations)
         for destination in distinct.tolist():
             rows_for_it = received
             if len(distinct) > 1:
@@ -356,9 +354,7 @@ class StageRun:
                 )
 
     def _root_marks(self, collectors: Sequence[OutputCollector]) -> RootMarks:
-        """Return the roots that failed, with their causes, and those whose timeout a bolt has
-        reset.
-        """
+        """Return the roots that failed, with causes, and those whose timeout was reset."""
         # by what roots are named: their index in the batch's plan; or, behind a keyed bolt, which
         # holds roots of earlier batches, the edge of the held tuple
         root_source = NUMBERED if self._pass.is_behind_keyed else PLANNED

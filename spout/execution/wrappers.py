@@ -32,8 +32,7 @@ from spout.tuples.raised import Tracebacks
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Calls a bolt for no row that is blocked; each row that fails blocks those that it must
-    precede.
+    """Calls a bolt for the rows that are not blocked; each row that fails blocks others.
 
     `gate`: knows of one partition, which is read in order, what has failed there
     (`spout.planning.order.Gate`).
@@ -104,8 +103,7 @@ class UnblockedRows(RowsToCall):
 
 @dataclass(frozen=True, slots=True)
 class FitRows:
-    """Makes emitted rows fit their streams; an input row fails if a row that was emitted for it
-    does not.
+    """Makes emitted rows fit their streams; the input row of one that does not fit fails.
 
     `misfit_log`: gets the errors of rows that do not fit; None: nothing is tracked, so the first
     error is raised.
@@ -193,17 +191,13 @@ class GuardWithPlaces:
     guard: Guard
 
     def call(self, block: Block) -> Outcome:
-        """Call the bolt; its guard writes down the roots of each call, which it finds by the
-        places.
-        """
+        """Call the bolt; its guard finds the roots of each call by the places."""
         self.guard.places = block.places
         return self.inner.call(block)
 
 
 def roots_of_places(places: Iterable[Deliveries]) -> Iterator[int]:
-    """Yield the roots of tuples by their places, as indices of the batch's plan; some
-    repeatedly.
-    """
+    """Yield the roots of tuples by their places, as indices of the plan; some repeatedly."""
     for deliveries in places:
         for delivery in deliveries:
             yield delivery.root

@@ -110,9 +110,7 @@ def holds_left_out(plan: JavaObject) -> list[str]:
 
 
 def node_name(node: JavaObject) -> str:
-    """Return the name of an operator of this package, by the node's label: ``<kind> <name>
-    #<number>``.
-    """
+    """Return the name in the label of a node: ``<kind> <name> #<number>``."""
     return operator_of(node).partition(" ")[2].rpartition(" #")[0]
 
 
@@ -140,9 +138,7 @@ def _refuse_unacked(plan: JavaObject) -> None:
 
 
 def _refuse_held_twice(plan: JavaObject) -> None:
-    """Refuse two branches behind one hold: a row would have the same anchor in two places of
-    Spark's state.
-    """
+    """Refuse two branches behind one hold: a row's anchor would be twice in Spark's state."""
     labels: set[str] = set()  # of the holds that were visited; of two branches both have the same
     for node in filter(_is_hold, nodes(plan)):
         if operator_of(node) in labels:
@@ -155,8 +151,7 @@ def _refuse_held_twice(plan: JavaObject) -> None:
 
 
 def _refuse_without_watermark(plan: JavaObject) -> None:
-    """Refuse a hold with `until` that has no watermark above it, if there is a watermark in the
-    plan.
+    """Refuse a hold with `until` without a watermark above it, if the plan has one elsewhere.
 
     A micro-batch has one watermark for all branches. So the rows of this hold would count as
     dropped by the watermark of another branch.
@@ -192,9 +187,7 @@ def _has_until(hold: JavaObject) -> bool:
 
 
 def _refuse_second_source(plan: JavaObject) -> None:
-    """Refuse branches that read one stream by different nodes: Spark would run a source for each of
-    them.
-    """
+    """Refuse branches that read one stream by different nodes: Spark would read it twice."""
     reading_node_by_stream: dict[str, JavaObject] = {}
     for node in nodes(plan):
         stream = stream_of(node)  # empty: the node does not read a stream
@@ -274,9 +267,7 @@ def _columns_of_children(node: JavaObject) -> list[Attribute]:
 def _with_all_references(
     column_ids: Iterable[int], references_by_column: Mapping[int, Iterable[int]]
 ) -> set[int]:
-    """Return the ids of columns, and of all columns from which they are computed, directly or
-    not.
-    """
+    """Return the ids of columns and of all columns from which they are computed."""
     reached: set[int] = set()
     unvisited = list(column_ids)
     while unvisited:

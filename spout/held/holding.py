@@ -222,9 +222,7 @@ def ack_anchors(
     observers = check_hooks(operator, hooks)
 
     def attach(rows: DataFrame) -> DataFrame:
-        """Return the rows, or those that the bolt emits for them, behind a task that acks their
-        anchors.
-        """
+        """Return the rows, or what the bolt emits for them, behind a task that acks anchors."""
         refuse_holds_left_out(rows, operator)
         # behind a join: with the anchors of both sides in one column
         anchored = gathered(rows, operator)
@@ -257,8 +255,7 @@ def ack_anchors(
 
 @dataclass(frozen=True, slots=True)
 class HoldTask:
-    """Holds the rows of one task: computes an edge for each of them, and reports them as
-    outstanding.
+    """Holds the rows of one task: computes their edges, and reports them as outstanding.
 
     Of a row it gets the anchor and the time until which it is held, and returns the edge. Spark
     puts the anchor of the held row together, and keeps the other columns: each column that goes
@@ -317,8 +314,7 @@ class HoldTask:
 
 @dataclass(frozen=True, slots=True)
 class AckTask:
-    """Acks the anchors on the rows of one task, and passes the rows on without them, through a bolt
-    if any.
+    """Acks the anchors on the rows of one task, and passes the rows on, through a bolt if any.
 
     Attributes:
         stream: the id of the tracked stream; empty where nothing is tracked.
@@ -334,8 +330,7 @@ class AckTask:
     safety: Safety = field(default_factory=Safety)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass rows on without their anchors, through the bolt; report after the last one was
-        taken.
+        """Pass rows on without anchors, through the bolt; report after the last one.
 
         To the bolt each row is a root of its own: row 5 of the task is the root with the index 5.
         It acks and fails rows, and the report says the same of the anchors on them.
@@ -497,9 +492,7 @@ def anchors_of(column: pa.Array) -> tuple[RootPositions, I64]:
 
 
 def _ceiled_ms(time: Column) -> Column:
-    """Return a time in ms, rounded up: a watermark reaches this value exactly when it reaches the
-    time.
-    """
+    """Return a time in ms, rounded up: a watermark reaches this when it reaches the time."""
     # in numbers, since Spark adds an interval to a time by way of its date and its time zone, for
     # each row
     time_us = sql.unix_micros(time.cast("timestamp"))

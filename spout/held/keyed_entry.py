@@ -73,8 +73,7 @@ class KeyedStream(NamedTuple):
 
 
 class HeldBatch(NamedTuple):
-    """What becomes of the rows of one Arrow batch: they are held, or refused since they have
-    several roots.
+    """What becomes of the rows of one batch: they are held, or refused for several roots.
 
     Attributes:
         anchors: for each row the anchor for the state; null where it has no root, or several.
@@ -245,8 +244,7 @@ class EntryTask:
         refused_count_by_number: Mapping[int, int],
         received: Fingerprint,
     ) -> TaskReport:
-        """Return the report of the task: what it holds, and the roots of the tuples that it
-        refused.
+        """Return the report of the task: what it holds, and the roots of refused tuples.
 
         Args:
             held_batches: of all rows of the task.
@@ -278,9 +276,7 @@ class EntryTask:
 
 
 def keyed_streams(layout: Layout, stage: StagePass) -> dict[int, KeyedStream]:
-    """Return the streams that the keyed bolt of a stage reads, each by the number of its
-    subscription.
-    """
+    """Return the streams that a keyed bolt reads, by the numbers of its subscriptions."""
     streams: dict[int, KeyedStream] = {}
     for number, arrival in stage.arrivals.items():
         stream = arrival.stream

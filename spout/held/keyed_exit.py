@@ -75,9 +75,7 @@ def packed_row(values: Sequence[Any], schema: pa.Schema, bolt: str) -> bytes:
 
 
 def unpacked_rows(column: pa.Array, schema: pa.Schema, bolt: str) -> pa.RecordBatch:
-    """Return the rows in a column of Arrow messages; `TupleError`: they are too large for one
-    batch.
-    """
+    """Return the rows in Arrow messages; `TupleError`: they are too large for one batch."""
     rows = [pa.ipc.read_record_batch(message.as_buffer(), schema) for message in column]
     return one_batch(rows, schema, bolt)
 
@@ -104,9 +102,7 @@ class KeyedReports(NamedTuple):
 
 
 def read_reports(column: pa.Array) -> KeyedReports:
-    """Return what the texts in a column mean, in the forms of the table above; none of them is
-    null.
-    """
+    """Return what the texts in a column mean, by the table of this module; none is null."""
     reports = KeyedReports(failed=[], reset=[], counts=[], raised=[])
     for row, text in enumerate(column.to_pylist()):
         if text == ACKED:
@@ -141,8 +137,7 @@ def _count_of_json(entry: Any) -> tuple[Counted, Measure]:
 
 @dataclass(frozen=True, slots=True)
 class ExitTask:
-    """Reports for a keyed bolt in one task, and passes on what it emitted, through the bolts behind
-    it.
+    """Reports for a keyed bolt in one task, and passes on what it emitted, through bolts if any.
 
     Attributes:
         stage: the keyed bolt's, with the bolts behind it that need no shuffle.
@@ -223,8 +218,7 @@ def paths_of(anchors: pa.ListArray) -> pa.Array:
 
 
 def stage_of_keyed_bolt(bolt: str, schema: pa.Schema, *, tracked: bool) -> StagePass:
-    """Return the stage of a keyed bolt on a DataFrame: no bolt is behind it, and what it emits
-    leaves.
+    """Return the stage of a keyed bolt on a DataFrame, behind which is no bolt.
 
     Args:
         bolt: the bolt's name, which the stage has, too.

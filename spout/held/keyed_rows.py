@@ -470,9 +470,7 @@ class KeyedTask:
             outcome.failed.append((unreadable_tuple, cause))
 
     def _complete_older(self, held: Sequence[KeyedTuple]) -> None:
-        """Set in tuples from the state what earlier versions did not write: stream, and zones of
-        times.
-        """
+        """Set in tuples what states of earlier versions lack: stream, and zones of times."""
         if len(self.streams) == 1:  # of several nobody knows which it was
             [stream] = self.streams.values()
             for held_tuple in held:
@@ -547,9 +545,7 @@ class KeyedTask:
         return new
 
     def _read_frame(self, frame: PandasFrame, batch_ms: int, new: NewTuples) -> None:
-        """Add the tuples of a frame to `new`: to its `readable` ones, or to the `unreadable`
-        ones.
-        """
+        """Add the tuples of a frame to `new`: to its readable or to its unreadable ones."""
         columns = [frame[column] for column in self.streams]
         for row_anchor, *structs in zip(frame[ANCHOR], *columns, strict=True):
             anchor: tuple[int, int, int] | None = None  # None: the tuple has no root
@@ -586,9 +582,7 @@ class KeyedTask:
         return pd.DataFrame(cells, columns=pd.Index([EMITTED, REPORT, ANCHOR]), dtype=object)
 
     def _cells_of(self, row: ReportedRow) -> list[Any]:
-        """Return the cells of a row: the emitted row as bytes or None, the text, and the
-        anchors.
-        """
+        """Return the cells of a row: the emitted row as bytes or None, text, and anchors."""
         emitted: bytes | None = None
         if row.values is not None:
             emitted = packed_row(row.values, self.schema, self.name)

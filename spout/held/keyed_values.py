@@ -99,17 +99,14 @@ def needs_encoding(spark_type: DataType) -> bool:
 
 
 def _is_wrapped(element: DataType) -> bool:
-    """Return whether elements of this type, in an array, are each put into a struct with one
-    field.
-    """
+    """Return whether an array's elements of this type are each put into a struct."""
     if isinstance(element, ArrayType):
         return _has_dictionaries(element)
     return type(element) in _FLOAT_DTYPES
 
 
 def _has_dictionaries(spark_type: DataType) -> bool:
-    """Return whether values of a type, in the form in which they are encoded, are or have
-    dictionaries.
+    """Return whether encoded values of a type are dictionaries, or have some within.
 
     Structs and maps are dictionaries in pandas. PySpark makes one NumPy array of arrays that have
     such within, which fails for arrays of different lengths, as [[{}], [{}, {}]].
@@ -120,8 +117,7 @@ def _has_dictionaries(spark_type: DataType) -> bool:
 
 
 def unhashable_map_key(spark_type: DataType) -> DataType | None:
-    """Return the type of the keys of a map, within a type, if no dictionary of Python can have
-    them.
+    """Return the type of keys, of a map within a type, that no dictionary of Python can have.
 
     None: there is no such map.
     """
@@ -160,8 +156,7 @@ def _pyspark_converts(spark_type: DataType) -> bool:
 
 
 def _types_within(spark_type: DataType) -> tuple[DataType, ...]:
-    """Return the types within a type: of a struct's fields, a map's keys and values, an array's
-    elements.
+    """Return the types of a struct's fields, a map's keys and values, or an array's elements.
 
     Of a leaf there are none.
     """
@@ -216,9 +211,7 @@ def has_floats(spark_type: DataType) -> bool:
 
 
 def loses_nulls(spark_type: DataType) -> bool:
-    """Return whether pandas has NaN for the nulls in a key of a type: floats, or arrays of floats
-    within.
-    """
+    """Return whether pandas has NaN for nulls in a key: in floats, or in arrays of floats."""
     return type(spark_type) in _FLOAT_DTYPES or _has_arrays_of_floats(spark_type)
 
 
@@ -393,9 +386,7 @@ class TupleDecoder:
         return _with_decoded_fields(values, self._decoders)
 
     def with_zones(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return values from a state, with a zone for the times that an earlier version kept
-        without one.
-        """
+        """Return values from a state, with the zone for times that were kept without one."""
         return _with_decoded_fields(values, self._localizers)
 
     def check_key(self, encoded_values: Mapping[str, Any], key_fields: Iterable[str]) -> None:
@@ -457,9 +448,7 @@ def _decoders(
     *,
     are_encoded: bool = True,
 ) -> dict[str, Decode]:
-    """Return the decoders of those fields that need one, by their names; arguments as of
-    `_decoder`.
-    """
+    """Return the decoders of the fields that need one; arguments as of `_decoder`."""
     decoders: dict[str, Decode] = {}
     for name, spark_type in types_by_field.items():
         decoder = _decoder(spark_type, decoder_by_leaf, are_encoded=are_encoded)
@@ -527,17 +516,13 @@ def _decode_wrapped(decode_element: Decode | None, structs: Any) -> Any:
 
 
 def _decode_numbers(dtype: type, structs: Any) -> Any:
-    """Return an array with its floats taken out of their structs: of objects if one of them is
-    null.
-    """
+    """Return an array with its floats taken out of structs; of objects if one is null."""
     numbers = [struct[_WRAPPED] for struct in structs]
     return _array_of_objects(numbers) if None in numbers else np.array(numbers, dtype)
 
 
 def _array_of_objects(elements: list[Any]) -> Any:
-    """Return a NumPy array of objects, with one dimension; `np.array` would make two of [[1],
-    [2]].
-    """
+    """Return a NumPy array of objects; `np.array` would make two dimensions of [[1], [2]]."""
     array = np.empty(len(elements), object)
     array[:] = elements
     return array
@@ -561,8 +546,7 @@ def _decode_timestamp(zone: str, micros: Any) -> Any:
 
 
 def _decode_timestamp_ntz(interval: Any) -> Any:
-    """Return a time without a zone by the interval since 1970; None: the interval is a null in an
-    array.
+    """Return a time without a zone by the interval since 1970; None: the interval is null.
 
     Raises `OverflowError`: it is outside of Python's years.
     """

@@ -123,11 +123,12 @@ class ChildProcess:
         limit_ms: int,
         clock_ms: ClockMs = monotonic_ms,
     ) -> None:
-        """Fork a child, which ends when `serve` returns or raises, and writes what it does now into
-        `memory`.
+        """Fork a child, which runs `serve`, and then ends.
 
-        `limit_ms`: how long one call of a bolt may last, by `clock_ms`; 0: for
-        ever.
+        Args:
+            serve: answers the parent by the `Channel`; the child ends when it returns or raises.
+            memory: shared with the child, which writes there what it does now.
+            limit_ms: how long one call of a bolt may last, by `clock_ms`; 0: for ever.
         """
         self._clock_ms = clock_ms
         self._memory = memory
@@ -198,9 +199,7 @@ class ChildProcess:
             return len(unsent)
 
     def _read_into_inbox(self) -> None:
-        """Move what the child has sent into the inbox; note the time when it has closed its
-        socket.
-        """
+        """Move what the child has sent into the inbox; set `_closed_ms` if it closed its socket."""
         while self._closed_ms is None:
             try:
                 part = self._socket.recv(READ_BYTES)
@@ -234,8 +233,7 @@ class ChildProcess:
         return self._how_ended
 
     def _wait_for_end(self, options: int) -> int:
-        """Wait for the child's end, set `_how_ended`, and return the status that `os.waitpid`
-        gives.
+        """Wait for the child's end, set `_how_ended`, and return the status of the child.
 
         0: the child lives, or its status is unknown.
 
@@ -251,8 +249,7 @@ class ChildProcess:
         return status
 
     def _end_if_stuck(self) -> None:
-        """End a child whose call of a bolt is overdue, that does nothing any more, or closed its
-        socket.
+        """End a child that hangs in a call, does nothing any more, or has closed its socket.
 
         Raises `ChildEnded` if it was ended.
         """
@@ -305,8 +302,7 @@ def how_it_ended(status: int) -> str:
 
 
 def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
-    """Fork a child that runs `serve`; return its process id and the parent's end of the socket
-    pair.
+    """Fork a child that runs `serve`; return its process id and the parent's socket.
 
     That end does not block. The child never returns from here.
     """
@@ -347,8 +343,7 @@ def _fork(serve: Callable[[Channel], None]) -> tuple[int, socket.socket]:
 
 
 def _tie_to_parent(parent_pid: int) -> None:
-    """Have the kernel end this process when its parent ends, and before the parent where memory
-    runs out.
+    """Have the kernel end this process with its parent, and first where memory runs out.
 
     Also have it write its Python traces to standard error if it crashes.
     """

@@ -1,5 +1,4 @@
-"""What a worker and the child that it forked send each other, as bytes: blocks of rows, and
-answers.
+"""What a worker and its child send each other, as bytes: blocks of rows, and answers.
 
 A *block* is some rows for which a task's bolts are called. The bytes are pickles of *packed*
 values, in which Arrow data are the bytes of an Arrow stream: of a slice that has the slice's rows
@@ -55,9 +54,7 @@ class RowBlock(NamedTuple):
         return [self._part(start, row_count) for start in starts] or [self]
 
     def _part(self, start: int, row_count: int) -> RowBlock:
-        """Return the rows [start, start + row_count), or fewer at the end, as a block of their
-        own.
-        """
+        """Return the rows [start, start + row_count), or fewer at the end, as a block."""
         rows: Rows
         if isinstance(self.rows, MessageRows):
             rows = self.rows.part(start, row_count)

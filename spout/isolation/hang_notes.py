@@ -51,9 +51,7 @@ class TaskPlace(NamedTuple):
 
 
 class HangNote(NamedTuple):
-    """A call that hung: its bolt, and the roots that it worked on, ascending, by index in the
-    plan.
-    """
+    """A call that hung: its bolt, and its roots, ascending, by index in the plan."""
 
     bolt: str
     roots: tuple[int, ...]

@@ -1,5 +1,4 @@
-"""A stage whose bolts run in a child process, so that a tuple that kills or hangs it is found and
-failed.
+"""A stage whose bolts run in a child process, where a tuple that kills or hangs it is found.
 
 The worker reads, keeps the task's report and talks to Spark; it runs no code of bolts. A *child*, a
 process that it forks, runs the very stage that the worker would have run, with each bolt guarded
@@ -134,9 +133,7 @@ class IsolatedRun:
         self._spool = _Spool()  # all blocks, if a new child begins with the first row; else empty
 
     def feed(self, rows: Rows, anchors: Anchors | None) -> pa.RecordBatch:
-        """Have a child work on rows; return what leaves the stage, which may be no row until
-        `finish`.
-        """
+        """Have a child work on rows; return those that leave now (else `finish` returns them)."""
         all_rows = RowBlock(rows, anchors, rows_before=self._row_count)
         self._row_count += len(rows)
         blocks = all_rows.cut(BLOCK_ROWS) if self._cuts_into_blocks else [all_rows]
@@ -164,8 +161,7 @@ class IsolatedRun:
             self._end_child()  # it was a trial, in which tuples were withheld that are no poison
 
     def report(self) -> TaskReport:
-        """Return what all children reported whose work was kept, and which calls passed at a second
-        try.
+        """Return what children reported whose work was kept, and which calls passed later.
 
         A call that *passed* is one at which a child ended, and no child when it was made again.
         """
@@ -205,9 +201,7 @@ class IsolatedRun:
         return self._keep_answer(self._ask_until_answered(self._block_count, packed_block))
 
     def _keep_answer(self, answer: ChildAnswer) -> list[pa.RecordBatch]:
-        """Keep a child's report for `report`, block rows behind those that failed; return its
-        rows.
-        """
+        """Keep a child's report, block rows behind those that failed; return the rows."""
         if answer.report is None:
             raise TrackingError(f"a child of {self._pass.name!r} reported nothing")
         self._reports.append(answer.report)
@@ -217,9 +211,7 @@ class IsolatedRun:
         return answer.batches
 
     def _ask_for_everything(self) -> ChildAnswer:
-        """Have one child do everything, from the first row to the report; `ChildEnded`: it did
-        not.
-        """
+        """Have one child do everything, from the first row to the report; or raise `ChildEnded`."""
         leaving: list[pa.RecordBatch] = []
         for block_number, packed_block in enumerate(self._spool.all(), start=1):
             leaving += self._ask(block_number, packed_block).batches
@@ -227,8 +219,7 @@ class IsolatedRun:
         return ChildAnswer(leaving + end_answer.batches, end_answer.report)
 
     def _ask(self, block_number: int, packed_block: bytes) -> ChildAnswer:
-        """Send a block, or `_FINISH`, to the child, and return its answer; fork a child if there is
-        none.
+        """Send a block, or `_FINISH`, to the child, or to a new one; return the answer.
 
         Raises `ChildEnded`, or what was raised in the child.
         """
@@ -280,8 +271,7 @@ class IsolatedRun:
             self._child = None
 
     def _serve_parent(self, channel: Channel) -> None:
-        """Be the child: run the stage with guarded bolts, block by block, as long as the parent
-        asks.
+        """Be the child: run the stage with guarded bolts, as long as the parent asks.
 
         `channel`: to the parent; each question gets an answer.
         """
@@ -324,9 +314,7 @@ class IsolatedRun:
         return ChildAnswer([leaving], report)
 
     def _updated_child_gate(self, gate_state: GateState) -> Gate:
-        """Add what the parent's gate knows to the child's gate of the same partition; return
-        that.
-        """
+        """Return the child's gate of a partition, after adding what the parent's gate knows."""
         new_gate = Gate(gate_state.place, gate_state.operator, LineUp(PARTITION))
         gate = self._child_gates.setdefault(gate_state.place, new_gate)
         gate.add_state(gate_state)
@@ -334,16 +322,12 @@ class IsolatedRun:
 
 
 def can_keep_blocks(pass_: StagePass) -> bool:
-    """Return whether a block is done when a child has returned it: no bolt holds anything beyond a
-    call.
-    """
+    """Return whether no bolt holds anything beyond a call, so that a returned block is done."""
     return all(not bolt_pass.hooks and _is_done_in_execute(bolt_pass.bolt) for bolt_pass in pass_.bolts)
 
 
 def guarded_pass(pass_: StagePass, memory: CallMemory, orders: Orders) -> StagePass:
-    """Return a stage whose bolts write their calls into `memory`, and make them as `orders`
-    says.
-    """
+    """Return a stage whose bolts write down their calls, and make them as `orders` says."""
     bolts: list[BoltPass] = []
     for bolt_pass in pass_.bolts:
         bolt = guarded_bolt(bolt_pass.name, bolt_pass.bolt, memory, orders)
@@ -369,9 +353,7 @@ def _roots_of(rows: Rows, anchors: Anchors | None) -> Iterator[int]:
 
 
 def _is_done_in_execute(bolt: AnyBolt) -> bool:
-    """Return whether a bolt acks or fails a tuple before `execute` returns, and has no
-    `cleanup`.
-    """
+    """Return whether a bolt settles a tuple before `execute` returns, and has no `cleanup`."""
     if isinstance(bolt, Bolt):
         return False
     return type(bolt).cleanup in (BasicBolt.cleanup, ArrowBolt.cleanup)

@@ -1,5 +1,4 @@
-"""Finds out why the children of a task end: which tuple is poison, or that no record can be failed
-for it.
+"""Finds out which tuple makes the children of a task end, or that no record can be failed for it.
 
 A *poison* tuple kills or hangs the process that works on it. A *child* is the process in which a
 task's bolts are called; when it ends, the task forks the next one, which follows `orders` about
@@ -11,7 +10,7 @@ single calls:
 * A bolt that holds tuples over many calls may end its process by one that it got before. If it
   ends it at several single tuples, all roots of the task become *suspects*, and a *search* begins:
   from each next child the tuples of some suspects are *withheld*, until it is known without which
-  ones it survives (`spout.tuples.poison.PoisonSearch`).
+  ones it survives (`spout.tuples.poison.PoisonSearch`). Each such child is a *trial*.
 
 Source: docs/design/protocol.md, section 3 rule 11.
 """
@@ -150,8 +149,7 @@ class PoisonFinder:
         return False
 
     def _blame_call(self, call: Call, end: ChildEnded) -> None:
-        """Order the next child to fail the call's only tuple unseen, or to divide a call for
-        several.
+        """Order the next child to fail the call's only tuple, or to divide a call for several.
 
         Raises `WorkerLost`: the task has too many poison tuples.
         """
@@ -213,8 +211,7 @@ class PoisonFinder:
         return any(not roots.isdisjoint(hang.roots) for roots in roots_of_calls)
 
     def begin_search(self, end: ChildEnded, last_call: LastCall, suspects: Iterable[int]) -> None:
-        """Begin to search among suspect roots for those that make the bolt of the last call end a
-        child.
+        """Begin to search among suspect roots for those by which the bolt ends a child.
 
         The tuples of this bolt that counted as poison so far do not count any more: it may have
         ended its process by what it held.
@@ -244,8 +241,7 @@ class PoisonFinder:
         return True
 
     def _withhold_others(self, search: PoisonSearch, end: ChildEnded) -> None:
-        """Record that the bolt ended a child though some roots were withheld; withhold others from
-        the next.
+        """Record that the bolt ended a child in a trial; withhold other roots from the next one.
 
         Raises `WorkerLost`: the bolt ends its process whatever is withheld, or too many roots are
         poison.
@@ -294,9 +290,7 @@ class PoisonFinder:
         )
 
     def _log_poison(self, bolt: str, error: str, message: str, roots: frozenset[int]) -> None:
-        """Log of which roots tuples are poison for a bolt: the lowest ten, as indices of the
-        plan.
-        """
+        """Log of which roots tuples are poison for a bolt: the lowest ten."""
         _LOGGER.error(
             "culprit_found bolt=%s error=%s how=%r batch=%d partition=%d roots=%s",
             UntrustedName(bolt),

@@ -57,8 +57,7 @@ _TRIED_ONCE = re.compile(r"local(\[[^,\]]*\])?")
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """How the tasks of a query know how long a call may last, and whether their batch was run
-    before.
+    """What tasks need to know: how long a call may last, and whether the batch was run before.
 
     Attributes:
         limit_ms: how long one call of a bolt may last; 0: for ever.
@@ -99,8 +98,7 @@ def tried_once(master: str) -> bool:
 
 
 def idle_limit_ms(settings: Mapping[str, str]) -> int:
-    """Return Spark's idle limit, after which it ends a worker that sends nothing: ms, whole
-    seconds.
+    """Return Spark's idle limit for workers, ms, in whole seconds.
 
     0: Spark ends none.
 
@@ -129,8 +127,7 @@ def _first_of(settings: Mapping[str, str], names: Sequence[str], default: str) -
 
 
 def refuse_idle_limit(bolt_limit_ms: int, idle_ms: int) -> None:
-    """Raise `UsageError` where Spark would end a worker before `bolt_timeout` shows which tuple
-    hangs.
+    """Raise `UsageError` if Spark would end a worker before `bolt_timeout` shows what hangs.
 
     Args:
         bolt_limit_ms: as `limit_ms` returns it; 0: there is none.

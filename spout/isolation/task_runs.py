@@ -1,5 +1,4 @@
-"""Starts a stage in the task that this process works on: in the process itself, or in a child of
-it.
+"""Starts a stage in the task of this process: in the process itself, or in a child of it.
 
 Bolts run in a *child* process, where a tuple that kills or hangs it can be found, if the task or
 its batch was tried before: what ended the process then may have been a bolt. A task knows that

@@ -213,7 +213,7 @@ class StageRun:
         self._inbox_by_bolt[first_bolt].append(ReceivedRows(rows, places))
 
     def _with_hops_of_task_and_row(
-        self, places: Sequence[Deliveries], entry: int, rows_before: int
+        self, places: Sequence[Deliveries], subscription: int, rows_before: int
     ) -> Sequence[Deliveries]:
         """Return places that differ for equal rows, since Spark's operators may repeat a row.
 
@@ -222,12 +222,12 @@ class StageRun:
         the row in this task.
 
         Args:
-            entry: the key of the subscription on which the operators deliver.
+            subscription: the key of the subscription on which the operators deliver.
             rows_before: how many rows the task received before.
         """
         row_numbers = np.arange(len(places))
-        places_in_task = children_of(places, row_numbers, entry, self._partition)
-        return children_of(places_in_task, row_numbers, entry, row_numbers + rows_before)
+        places_in_task = children_of(places, row_numbers, subscription, self._partition)
+        return children_of(places_in_task, row_numbers, subscription, row_numbers + rows_before)
 
     def _emit(self, stream: StreamPass, rows: Rows, anchors: Anchors | None) -> None:
         """Emit rows of a spout or of a keyed bolt on their stream, and count them.

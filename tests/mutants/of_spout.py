@@ -287,8 +287,8 @@ MUTANTS = (
     Mutant(
         "a-hang-that-repeats-is-shown-as-passed",
         "spout/isolation/poison_finder.py",
-        "if self._hung is not None and not self._hangs_again(self._hung):",
-        "if self._hung is not None:",
+        "if hang is not None and not self._is_reported_otherwise(hang):",
+        "if hang is not None:",
         "tests/unit/spout/isolation/test_hang_notes.py"
         "::test_a_hang_that_repeats_fails_its_record_and_is_not_shown_twice",
         "each record that hangs its worker would be counted as passed, too",
@@ -1452,7 +1452,7 @@ MUTANTS = (
     Mutant(
         "a-watched-batch-that-fails-takes-back-its-own-rows",
         "spout/execution/adapters.py",
-        "del self.collector.sent[sent_before:]\n            causes",
+        "del self.collector.sent[sent_count_before:]\n            causes",
         "self.collector.sent.clear()\n            causes",
         "tests/unit/spout/execution/test_misbehaving_bolts.py"
         "::test_watched_a_batch_that_a_hook_fails_takes_nothing_back_of_the_one_before_it",
@@ -1461,8 +1461,8 @@ MUTANTS = (
     Mutant(
         "rows-that-spark-repeats-have-edges-of-their-own",
         "spout/execution/stage_run.py",
-        "            if frame.entry:\n                places = self._with_own_places(",
-        "            if False:\n                places = self._with_own_places(",
+        "            if frame.entry:\n                places = self._with_hops_of_task_and_row(",
+        "            if False:\n                places = self._with_hops_of_task_and_row(",
         "tests/unit/spout/execution/test_repeated_rows.py"
         "::test_rows_that_an_arrow_bolt_leaves_open_in_two_tasks_do_not_cancel",
         "a record that explode made two rows of would be acked while both are open",
@@ -2048,7 +2048,7 @@ MUTANTS = (
     Mutant(
         "a-time-that-cannot-be-read-fails-alone",
         "spout/held/keyed_rows.py",
-        "arrived.unreadable.append((received, error))",
+        "new.unreadable.append((received, error))",
         "raise",
         "tests/unit/spout/held/test_keyed_times.py::test_a_tuple_that_cannot_be_read_fails_alone",
         "one record of the year 10000 would end the query at each start",
@@ -2793,7 +2793,8 @@ MUTANTS = (
     Mutant(
         "what-is-dropped-is-dropped-with-its-stream",
         "spout/execution/emitted.py",
-        "        del self._streams[len(self.values) :], self._tasks[len(self.values) :]",
+        "        del self._stream_by_emission[emission_count:]\n"
+        "        del self._task_by_emission[emission_count:]",
         "        pass",
         "tests/unit/spout/execution/test_after_an_error.py"
         "::test_on_several_streams_too_it_is_no_row_of_another_tuple",

@@ -20,7 +20,7 @@ from acker.errors import TrackingError
 from acker.identity import I64
 from acker.kafka.port import DamagedRun
 from acker.wire.events import SourceRun
-from spout.planning.order import Lined
+from spout.planning.order import LinedRecords
 from spout.planning.plan import BatchPlan
 from spout.publishing.delayed import HighestTime
 from spout.publishing.fold import Missing, TaskId, TaskReport
@@ -82,7 +82,7 @@ def encode(report: TaskReport) -> bytes:
             for counted, measure in report.counts.items()
         ],
         [tuple(error) for error in report.errors],
-        [_lined_fields(lined) for lined in report.lined],
+        [_lined_fields(lined_records) for lined_records in report.lined_records],
         [tuple(raised) for raised in report.raised],
         (len(marks), marks if is_small else b""),
         (
@@ -143,7 +143,7 @@ def _report(content: list[Any], many_marks: bytes) -> TaskReport:
     """Return a report from its fields, in the order of `encode`, and the marks behind them."""
     operator, upstream, consumer, task, plan, *content = content
     ranges, received, outstanding, received_fingerprint, sent_fingerprint, *content = content
-    counts, errors, lined, raised, marks, missing, times = content
+    counts, errors, lined_records, raised, marks, missing, times = content
     absent, lost_count, damaged = missing
     marks_bytes, few_marks = marks
     # few marks are among the fields, and nothing follows; many ones follow
@@ -170,7 +170,7 @@ def _report(content: list[Any], many_marks: bytes) -> TaskReport:
             for what, component, stream, measure in counts
         },
         errors=tuple(Cause(*error) for error in errors),
-        lined=tuple(_lined(*fields) for fields in lined),
+        lined_records=tuple(_lined(*fields) for fields in lined_records),
         raised=tuple(Raised(*fields) for fields in raised),
         marks=RootMarks.unpacked(packed_marks),
         missing=Missing(
@@ -182,22 +182,22 @@ def _report(content: list[Any], many_marks: bytes) -> TaskReport:
     )
 
 
-def _lined_fields(lined: Lined) -> tuple[str, str, _Steps, bytes, _Steps]:
-    """Return the fields of `Lined` as builtins: which record of a partition is in which line.
+def _lined_fields(lined_records: LinedRecords) -> tuple[str, str, _Steps, bytes, _Steps]:
+    """Return the fields of `LinedRecords` as builtins: which record of a partition is in which line.
 
     Its rows have three columns: the record's index in the plan, its line (a hash of its key), and
     the offset of its first emission.
     """
-    indices, lines, origins = lined.rows.T
+    indices, lines, origins = lined_records.rows.T
     # Indices and origins mostly ascend by one: as differences they shrink to nothing, and deflate
     # takes a third of the time. Differences of hashes are as random as these.
-    return lined.place, lined.operator, _steps(indices), _pack(lines), _steps(origins)
+    return lined_records.place, lined_records.operator, _steps(indices), _pack(lines), _steps(origins)
 
 
-def _lined(place: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps) -> Lined:
-    """Return the `Lined` of which `_lined_fields` made these builtins."""
+def _lined(place: str, operator: str, indices: _Steps, lines: bytes, origins: _Steps) -> LinedRecords:
+    """Return the `LinedRecords` of which `_lined_fields` made these builtins."""
     columns = [_from_steps(*indices), _unpack(lines), _from_steps(*origins)]
-    return Lined(place, operator, np.stack(columns, axis=1))
+    return LinedRecords(place, operator, np.stack(columns, axis=1))
 
 
 def _steps(column: I64) -> _Steps:

@@ -134,12 +134,13 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """Return which roots of a batch that is read in order its publication does not ack.
 
     A *line* is the records of one partition that must be acked one after the other, as a hash of
-    their key (`spout.planning.order`).
+    their key (`spout.planning.order`). Its *origin* orders a record in its line: the offset at which it
+    was emitted first.
 
     None: nobody knows the lines of these roots, since the sink skipped the batch, or a part of it
     could not be read; or there are more than `NOT_ACKED_MAX`.
     """
-    if not outcome.lined or outcome.stops_for_damage:
+    if not outcome.lined_records or outcome.stops_for_damage:
         return None
     roots = outcome.own_marks(RootMark.OUTSTANDING, RootMark.FAILED).roots()
     if not roots:
@@ -148,15 +149,18 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
         return None
     sources, positions = roots.each_root()
     indices = outcome.plan.index().find_roots(sources, positions)
-    # columns: index in the plan, line, and offset of the record's first emission
-    rows = np.concatenate([lined.rows for lined in outcome.lined])
-    rows_not_acked = rows[among(rows[:, 0], indices)]
-    line_and_origin_by_index = {index: (line, origin) for index, line, origin in rows_not_acked.tolist()}
-    in_no_line: tuple[int | None, int] = None, -1  # as `NotAcked` says it
+    # by the root's index in the plan: its line and its origin
+    place_by_index: dict[int, tuple[int, int]] = {}
+    for of_partition in outcome.lined_records:
+        wanted = of_partition.at(among(of_partition.indices, indices))
+        places = zip(wanted.lines.tolist(), wanted.origins.tolist(), strict=True)
+        place_by_index.update(zip(wanted.indices.tolist(), places, strict=True))
+    # what `NotAcked` says of a record that was emitted first in another partition
+    in_no_line: tuple[int | None, int] = None, -1
     not_acked_roots: list[NotAcked] = []
     for index, source, position in zip(indices.tolist(), sources.tolist(), positions.tolist(), strict=True):
-        line, origin = line_and_origin_by_index.get(index, in_no_line)
-        not_acked_roots.append(NotAcked(source, position, line, origin))
+        line, origin = place_by_index.get(index, in_no_line)
+        not_acked_roots.append(NotAcked(source, position, line=line, origin=origin))
     return not_acked_roots
 
 

@@ -47,10 +47,10 @@ from spout.publishing.fold import (
     left_open_by_bolts,
     merged,
     not_done,
+    open_roots_of,
     outstanding_of,
     plan_root_edges,
     report_behind_keyed,
-    residuals,
 )
 from spout.publishing.publish import (
     CAUSES_MAX,
@@ -122,7 +122,7 @@ def test_what_is_outstanding_is_the_xor_of_its_edges_and_zero_is_left_out(
         for subscription, ordinal in path:
             edge = child_edge(edge, subscription, ordinal)
         expected[root] = expected.get(root, 0) ^ edge
-    indices, sums = residuals(plan, [outstanding_of(deliveries)])
+    indices, sums = open_roots_of(plan, [outstanding_of(deliveries)])
     found = dict(zip(indices.tolist(), sums.tolist(), strict=True))
     assert found == {root: value for root, value in expected.items() if value}
     assert indices.tolist() == sorted(found)

@@ -28,7 +28,7 @@ from acker.identity import (
     root_edge,
 )
 from acker.wire.events import SourceRun, positions, values
-from spout.planning.order import Lined, NotAcked
+from spout.planning.order import LinedRecords, NotAcked
 from spout.planning.plan import BatchPlan, read_tasks
 from spout.publishing.batch_warnings import held_open, isolated_records
 from spout.publishing.delayed import RootPositions
@@ -163,11 +163,11 @@ def test_what_is_not_acked_is_named_by_its_partition_its_position_and_its_line(
     plan = plan_of(name)
     every = roots_of(plan)
     rows = np.array([(index, 100 + index, 1_000 + index) for index in range(0, plan.count, 2)], np.int64)
-    lined = (Lined("t/0", "split", rows),)
+    lined_records = (LinedRecords("t/0", "split", rows),)
     if how == "failed":
-        outcome = outcome_from(plan, ((BAD, numbers(chosen)),), lined=lined)
+        outcome = outcome_from(plan, ((BAD, numbers(chosen)),), lined_records=lined_records)
     else:
-        outcome = open_outcome(plan, numbers(chosen), lined=lined)
+        outcome = open_outcome(plan, numbers(chosen), lined_records=lined_records)
 
     assert not_acked(outcome) == [
         NotAcked(*every[index], *((None, -1) if index % 2 else (100 + index, 1_000 + index)))

@@ -296,8 +296,8 @@ MUTANTS = (
     Mutant(
         "a-note-of-calls-stands-with-the-first-acker-alone",
         "spout/publishing/publish.py",
-        "return noted_ids or {id(records[0])}",
-        "return {id(records[0])}",
+        "return set(map(id, noted_records or records[:1]))",
+        "return set(map(id, records[:1]))",
         "tests/unit/spout/inspect/test_passed_calls.py"
         "::test_each_acker_of_such_a_record_has_the_note_beside_its_verdict",
         "`inspect` of a record of another acker would not have it",
@@ -1295,8 +1295,8 @@ MUTANTS = (
     Mutant(
         "a-failed-root-is-not-acked",
         "spout/publishing/publish.py",
-        "return planned - absent - failed - open_roots,",
-        "return planned - absent - open_roots,",
+        "acked_whole = planned - without_record - failed_roots - open_roots",
+        "acked_whole = planned - without_record - open_roots",
         "tests/unit/spout/publishing/test_publish.py::test_failed_roots_are_left_out_of_the_acks",
         "a failed record would be acked where its fail comes late",
     ),
@@ -2973,8 +2973,8 @@ MUTANTS = (
     Mutant(
         "each-record-of-a-batch-has-its-note",
         "spout/publishing/publish.py",
-        "_fitting(publication.note, room) if id(acked) in noted_ids else ()",
-        "_fitting(publication.note, room)",
+        "_fitting(publication.note, room_bytes) if id(acked) in noted_ids else ()",
+        "_fitting(publication.note, room_bytes)",
         "tests/unit/spout/publishing/test_sent_records.py::test_the_first_record_of_a_batch_alone_has_its_note",
         "the acker of each would pass it on",
     ),

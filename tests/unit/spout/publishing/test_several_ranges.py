@@ -240,7 +240,8 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
         traces=RootMarks.of_traces(places_of(every), ids),
     )
     publication = publication_of(outcome, LANE)
-    for named, expected in ((publication.firsts, wall_ms.tolist()), (publication.traces, ids.tolist())):
+    headers = ((publication.first_emissions, wall_ms.tolist()), (publication.traces, ids.tolist()))
+    for named, expected in headers:
         found = {
             (source, position): value
             for (source, block), (at, of_roots) in named.items()

@@ -78,7 +78,7 @@ BlockKey = tuple[int, int]
 """A block of 32,768 positions: the source, and the number of the block in it."""
 
 
-class RootNumbers(NamedTuple):
+class HeaderNumbers(NamedTuple):
     """What a header says of roots of one block, row by row.
 
     Attributes:
@@ -89,9 +89,9 @@ class RootNumbers(NamedTuple):
     positions: I64
     numbers: I64
 
-    def first(self, count: int) -> RootNumbers:
+    def first(self, count: int) -> HeaderNumbers:
         """Return the first rows, so many."""
-        return RootNumbers(self.positions[:count], self.numbers[:count])
+        return HeaderNumbers(self.positions[:count], self.numbers[:count])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class Publication:
 
     fails: tuple[Fails, ...]
     acks: tuple[Acks, ...]
-    first_emissions: Mapping[BlockKey, RootNumbers] = field(default_factory=dict)
-    traces: Mapping[BlockKey, RootNumbers] = field(default_factory=dict)
+    first_emissions: Mapping[BlockKey, HeaderNumbers] = field(default_factory=dict)
+    traces: Mapping[BlockKey, HeaderNumbers] = field(default_factory=dict)
     held: tuple[Acks, ...] = ()
     too_late: Mapping[BlockKey, TooLate] = field(default_factory=dict)
     stacks: Stacks = field(default_factory=dict)
@@ -214,21 +214,21 @@ def publication_of(
     )
 
 
-def _first_emissions_by_block(outcome: BatchOutcome) -> dict[BlockKey, RootNumbers]:
+def _first_emissions_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNumbers]:
     """Return by block when the records of copies were emitted first, wall clock, ms.
 
     A failed root has no `Acks` that could say it, and is left out.
     """
     marks_by_block = _not_failed_by_block(outcome, RootMark.FIRST_EMITTED)
-    return {block: RootNumbers(marks.positions, marks.values) for block, marks in marks_by_block.items()}
+    return {block: HeaderNumbers(marks.positions, marks.values) for block, marks in marks_by_block.items()}
 
 
-def _traces_by_block(outcome: BatchOutcome) -> dict[BlockKey, RootNumbers]:
+def _traces_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNumbers]:
     """Return by block the traces of roots; a failed root has no `Acks`, and is left out."""
-    traces: dict[BlockKey, RootNumbers] = {}
+    traces: dict[BlockKey, HeaderNumbers] = {}
     for block, marks in _not_failed_by_block(outcome, RootMark.TRACED).items():
         # a root has three rows in succession, one for each number of its trace
-        traces[block] = RootNumbers(marks.positions[::3], marks.values.reshape(-1, 3))
+        traces[block] = HeaderNumbers(marks.positions[::3], marks.values.reshape(-1, 3))
     return traces
 
 

@@ -39,7 +39,7 @@ from acker.wire.passed_calls import (
 )
 from replay.records.places import record_place
 from spout.planning.plan import BatchPlan
-from spout.publishing.batch_warnings import held_open, isolated_counts, isolated_records, left_open
+from spout.publishing.batch_warnings import held_left_open, isolated_counts, isolated_records, left_open
 from spout.publishing.delayed import RootPositions, by_key
 from spout.publishing.fold import (
     Subscriptions,
@@ -337,7 +337,7 @@ def test_held_roots_are_open_if_they_failed_neither_in_this_batch_nor_as_older_o
     for bolt, place in named:
         if place not in gone:
             expected.setdefault(bolt, set()).add(place)
-    assert held_open(outcome) == {bolt: sorted(open_) for bolt, open_ in sorted(expected.items())}
+    assert held_left_open(outcome) == {bolt: sorted(open_) for bolt, open_ in sorted(expected.items())}
 
 
 @given(plans_with_roots(), st.sampled_from([WORKER_DIED, HUNG, "ValueError"]))

@@ -30,7 +30,7 @@ from acker.identity import (
 from acker.wire.events import SourceRun, positions, values
 from spout.planning.order import LinedRecords, NotAcked
 from spout.planning.plan import BatchPlan, read_tasks
-from spout.publishing.batch_warnings import held_open, isolated_records
+from spout.publishing.batch_warnings import held_left_open, isolated_records
 from spout.publishing.delayed import RootPositions
 from spout.publishing.fold import (
     BatchOutcome,
@@ -388,9 +388,9 @@ def test_an_operator_reads_the_place_of_the_root(name: str, chosen: list[int]) -
     isolated = isolated_records(outcome_from(plan, ((died, numbers(chosen)),)), INPUTS)
     assert [record.place for record in isolated] == list(map(named, some))
     opened = (("ack", places_of([*some, *some])),)
-    assert held_open(outcome_from(plan, held_open=opened)) == {"ack": sorted(some)}
+    assert held_left_open(outcome_from(plan, held_open=opened)) == {"ack": sorted(some)}
     failed = outcome_from(plan, ((BAD, numbers(chosen[:1])),), held_open=opened)
-    assert held_open(failed) == ({"ack": sorted(some[1:])} if some[1:] else {})
+    assert held_left_open(failed) == ({"ack": sorted(some[1:])} if some[1:] else {})
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -333,7 +333,7 @@ def tenure_of(opened: Opened, journal: Journal, group: str, partitions: int, now
         source: cursor_of(source, history.from_, history.watermarks, partitions)
         for source, history in opened.histories.items()
     }
-    clock = SessionClock(opened.now, now_ms)
+    clock = SessionClock(opened.clock_ms, now_ms)
     clock.record_sent()  # the acker partitions have this value already
     tenure = Tenure(opened.name, clock, cursors, partitions)
     if opened.is_restart:

@@ -606,9 +606,9 @@ class Planner:
         if opened.is_restart and self._is_older_checkpoint(tenure, taking.verdicts):
             taking.opening.take_anew(now_ms)
             return
-        owned = self._own(tenure, taking.committer, taking.verdicts, opened.answered_at, now_ms)
+        owned = self._own(tenure, taking.committer, taking.verdicts, opened.answer_offsets, now_ms)
         # what came between the last answer and now
-        for partition, offset, event in opened.later:
+        for partition, offset, event in opened.later_events:
             self._apply_event(owned, partition, offset, event, now_ms)
         epoch, session = opened.name
         fields = {"session": session, "epoch": epoch, "restart": opened.is_restart}

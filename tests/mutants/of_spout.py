@@ -2319,7 +2319,7 @@ MUTANTS = (
     Mutant(
         "a-restart-does-not-go-on-with-a-clock-that-ackers-refuse",
         "spout/group/opening.py",
-        "elif self._session.is_restart and self._clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
+        "elif self._session.is_restart and self._restart_clock_ms > now_ms + CLOCK_AHEAD_MS_MAX:",
         "elif False:",
         "tests/unit/spout/group/test_harmed_groups.py"
         "::test_a_restart_whose_clock_no_acker_believes_is_told_so_and_goes_on_with_a_new_session",

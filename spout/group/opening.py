@@ -202,7 +202,7 @@ class _HolderWatch:
 
         Raises `SessionRefused`: the holder lives.
         """
-        holder = self._presence.newest(owner)
+        holder = self._presence.highest_seen(owner)
         if self._presence.lives(holder):
             raise self._refused_by(holder)
         wait_ms = self._presence.wait_ms(holder)

@@ -623,7 +623,7 @@ class Planner:
         later one. What was ACKED since this process began proves nothing: another driver may be at its last
         batch.
         """
-        settled_roots = tenure.settled_after(self._journal)
+        settled_roots = tenure.settled_outside(self._journal)
         if not settled_roots:
             return False
         spec = self._spec

@@ -57,6 +57,7 @@ class PlannerSpec:
 
     @property
     def group(self) -> str:
+        """The group of all the inputs."""
         return self.inputs[0].group
 
     @property
@@ -76,6 +77,7 @@ class SourceSpec:
 
     @property
     def is_replay(self) -> bool:
+        """Whether it is a partition of a replay topic."""
         return is_replay(self.source)
 
     def taken_from(self, position: int) -> TakeSource:
@@ -102,9 +104,11 @@ def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int,
 
 
 def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[dict[int, SourceSpec], str]:
-    """Return the sources, by number, and which replay topic has fewer partitions than its topic.
+    """Return the sources, by number, and a text about a replay topic that lacks partitions.
 
-    The text is empty where each replay topic has enough.
+    It lacks them if it has fewer than its topic. The text is empty where each replay topic has enough.
+
+    Raises `TopicError`: a topic is missing.
     """
     names = [input.topic for input in inputs]
     if tracked:
@@ -125,12 +129,12 @@ def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[d
 
 def _lack_text(infos: Mapping[str, TopicInfo], input: Input) -> str:
     """Return that a replay topic has fewer partitions than its topic; empty: it has enough."""
-    copies_count = infos[input.replay_topic].partitions
-    count = infos[input.topic].partitions
-    if copies_count >= count:
+    replay_count = infos[input.replay_topic].partitions
+    topic_count = infos[input.topic].partitions
+    if replay_count >= topic_count:
         return ""
     return (
-        f"replay topic {input.replay_topic} has {copies_count} partitions, fewer than the {count} of"
+        f"replay topic {input.replay_topic} has {replay_count} partitions, fewer than the {topic_count} of"
         f" {input.topic}; run `windhover topics create`, which adds them"
     )
 

@@ -137,9 +137,9 @@ class StrangerWatch:
         self._group = group
         self._report = report
         self._checked_ms: int | None = None  # when the broker was asked last, wall time
-        # says when a report is due: at once, then each minute
+        # says when the next report of a stranger is due: at once, then each minute
         self._report_times = LongWait(first_ms=0)
-        self._is_reported = False
+        self._has_reported_stranger = False  # and not yet that it has left
         self._was_refused = False  # whether the broker refused the last commit
 
     def step(self, refused: str, now_ms: int) -> None:
@@ -164,8 +164,8 @@ class StrangerWatch:
             return
         if self.strangers or refused:
             self._report_strangers(refused, now_ms)
-        elif self._is_reported:
-            self._is_reported = False
+        elif self._has_reported_stranger:
+            self._has_reported_stranger = False
             self._report_times.over()
             self._report("stranger_left_group", {"group": self._group, "why": "its commits go on"})
 
@@ -175,7 +175,7 @@ class StrangerWatch:
         `refused` is as in `step`.
         """
         names = members_text(self.strangers) or UNNAMED.format(shell_word(self._group))
-        self._is_reported = True
+        self._has_reported_stranger = True
         since_ms = self._report_times.record_wait(names, now_ms)
         if since_ms is None:  # the last report is not a minute ago
             return

@@ -219,8 +219,10 @@ def _first_emissions_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNum
 
     A failed root has no `Acks` that could say it, and is left out.
     """
-    marks_by_block = _not_failed_by_block(outcome, RootMark.FIRST_EMITTED)
-    return {block: HeaderNumbers(marks.positions, marks.values) for block, marks in marks_by_block.items()}
+    first_emissions: dict[BlockKey, HeaderNumbers] = {}
+    for block, marks in _not_failed_by_block(outcome, RootMark.FIRST_EMITTED).items():
+        first_emissions[block] = HeaderNumbers(marks.positions, marks.values)
+    return first_emissions
 
 
 def _traces_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNumbers]:
@@ -327,9 +329,8 @@ def fails_and_acks(
     failed_roots, open_roots = _failed_roots(outcome), outstanding.roots()
     # A position without a record is absent. One that failed in one evaluation may have left the log
     # before the next: it is lost, not absent.
-    without_record = RootSet.of_runs(outcome.missing.absent)
-    acked_whole = planned - without_record - failed_roots - open_roots
-    absent = without_record - failed_roots
+    absent = RootSet.of_runs(outcome.missing.absent) - failed_roots
+    acked_whole = planned - absent - failed_roots - open_roots
     # a root that is acked whole has no timeout to reset
     touched = marks.of(RootMark.TOUCHED).without(planned - open_roots)
 
@@ -393,9 +394,8 @@ def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> 
         return _NO_CONTRIBUTIONS
     positions, values = released.positions, released.edges
     if len(outstanding):
-        own_values = root_edges(source, outstanding.positions) ^ outstanding.edges
+        values = np.concatenate([root_edges(source, outstanding.positions) ^ outstanding.edges, values])
         positions = np.concatenate([outstanding.positions, positions])
-        values = np.concatenate([own_values, values])
     if len(outstanding) and len(released):  # one alone ascends already
         order = np.argsort(positions)
         positions, values = positions[order], values[order]

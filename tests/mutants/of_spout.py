@@ -1295,8 +1295,8 @@ MUTANTS = (
     Mutant(
         "a-failed-root-is-not-acked",
         "spout/publishing/publish.py",
-        "acked_whole = planned - without_record - failed_roots - open_roots",
-        "acked_whole = planned - without_record - open_roots",
+        "acked_whole = planned - absent - failed_roots - open_roots",
+        "acked_whole = planned - absent - open_roots",
         "tests/unit/spout/publishing/test_publish.py::test_failed_roots_are_left_out_of_the_acks",
         "a failed record would be acked where its fail comes late",
     ),

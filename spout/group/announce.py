@@ -1,11 +1,11 @@
 """What a planning process writes to the ack topics: takes, inits, ticks, and which records left the log.
 
 A `Take` claims a group for a session, an `Init` makes roots pending, a `Tick` has the session's
-clock. A *lane* is a numbered sequence of `Acks`; an acker applies each number of a lane once. In this file a
-`clock_ms` is a session's clock.
+clock. A *lane* is a numbered sequence of `Acks`; an acker applies each number of a lane once. In
+this file a `clock_ms` is a session's clock.
 
-An old process that still writes does no harm: a repeated Init is below the watermark, of ticks the highest
-counts, and a settled root stays settled.
+An old process that still writes does no harm: a repeated Init is below the watermark, of ticks the
+highest counts, and a settled root stays settled.
 
 Source: docs/design/protocol.md, sections 4 and 5.1.
 """
@@ -91,7 +91,8 @@ class Announcer:
             partitions: N.
             who: the process, as its signs of life name it; None: they do not.
             durable_ms: a call fails if a record takes longer to be durable.
-            reads: the ids of the inputs that the process reads; none: its signs of life do not say it.
+            reads: the ids of the inputs that the process reads; none: its signs of life do not say
+                it.
         """
         self._durable_ms = durable_ms
         self._input_ids = tuple(sorted(reads))
@@ -108,7 +109,7 @@ class Announcer:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Let the calls of `send_init` and `send_take` in this context not wait; wait once, at its end.
+        """Wait once, at the end of this context, for what `send_init` and `send_take` write in it.
 
         What they wrote is durable only then, so do not give away anything that was initialised
         before. Each call must have sources of its own.
@@ -162,7 +163,8 @@ class Announcer:
             wall_ms: this machine's.
             roots: all of sources in `specs`.
             specs: by source.
-            epochs: by source, where it is known: an epoch of the leader in which its log had all of these.
+            epochs: by source, where it is known: an epoch of the leader in which its log had all of
+                these.
             grace_ms: added to the timeouts of the roots.
         """
         runs_by_part = self._init_parts(roots, specs)
@@ -352,9 +354,9 @@ class Sight(Protocol):
 class PlannerContext:
     """The cluster, the task, and the connection to the ackers (None where nothing is tracked).
 
-    `troubles` are of the partitions of inputs and of what planning must know besides; `left_out` are sources
-    that are not read yet, each with the wall time (ms) at which it was left out first. `cluster_id` is empty
-    before the planner is opened, and where the brokers say none.
+    `troubles` are of the partitions of inputs and of what planning must know besides; `left_out`
+    are sources that are not read yet, each with the wall time (ms) at which it was left out first.
+    `cluster_id` is empty before the planner is opened, and where the brokers say none.
     """
 
     log: Log
@@ -371,8 +373,8 @@ class PlannerContext:
     def leave_out(self, since_ms: Mapping[int, int]) -> None:
         """Do not read sources yet: nobody can say where they begin, since they have no leader.
 
-        They come later, as new partitions do (`spout.group.growth`), and begin where they would have begun at
-        these wall times.
+        They come later, as new partitions do (`spout.group.growth`), and begin where they would
+        have begun at these wall times.
         """
         for source in since_ms:
             del self.sources[source]

@@ -1,17 +1,18 @@
 """Finds carried commits, those of a group that the ackers do not know, and proposes where to begin instead.
 
-Below a group's commit every record is done with: acked, a dead letter, or lost and waiting in `_ack_due` for
-its replay. A commit can be carried to another cluster, and it stays where a group begins under another
-`acker.topic_prefix`. The records that waited are not carried with it. A query that begins at the commit never
-emits them again, and here nobody can know which they are.
+Below a group's commit every record is done with: acked, a dead letter, or lost and waiting in
+`_ack_due` for its replay. A commit can be carried to another cluster, and it stays where a group
+begins under another `acker.topic_prefix`. The records that waited are not carried with it. A query
+that begins at the commit never emits them again, and here nobody can know which they are.
 
-Example: records 0 to 99 were read. Record 40 failed, and waits until 12:10 for its replay. The commit is 100,
-so a query that begins there in another cluster leaves record 40 out. Record 99 is of 12:05, and this input
-needs a record for 10 minutes at most, with all its attempts. So every record that waits was emitted after
-11:55. A query that begins at 11:55 emits record 40 again, and with it others that are done.
+Example: records 0 to 99 were read. Record 40 failed, and waits until 12:10 for its replay. The
+commit is 100, so a query that begins there in another cluster leaves record 40 out. Record 99 is of
+12:05, and this input needs a record for 10 minutes at most, with all its attempts. So every record
+that waits was emitted after 11:55. A query that begins at 11:55 emits record 40 again, and with it
+others that are done.
 
-Source: docs/operate/failover.md; docs/design/protocol.md, section 5.1 ("Start of a group without history
-here").
+Source: docs/operate/failover.md; docs/design/protocol.md, section 5.1 ("Start of a group without
+history here").
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class CarriedCommit:
     Attributes:
         offsets: what is committed, by partition.
         is_ours: whether Windhover committed it, elsewhere or formerly, and not another program.
-        last_read_ms: the latest time of the records directly below the commits, wall time; None: it is
-            unknown.
+        last_read_ms: the latest time of the records directly below the commits, wall time; None: it
+            is unknown.
     """
 
     input: Input
@@ -138,8 +139,8 @@ def _last_read_ms(log: Log, offsets: Mapping[TopicPartition, int]) -> int | None
 def _offsets_below(log: Log, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return the offset directly below each offset, where the log has it: 41 for 42.
 
-    A log that was deleted up to the commit, or that ends before it, has none; and where the broker does
-    not say where a log begins or ends, it counts as having none.
+    A log that was deleted up to the commit, or that ends before it, has none; and where the broker
+    does not say where a log begins or ends, it counts as having none.
     """
     starts = log.bounds(Bound.START, offsets).offsets
     ends = log.bounds(Bound.STABLE_END, offsets).offsets

@@ -1,11 +1,13 @@
 """Compares the clocks of an installation's machines with the broker's, by the signs of life in its topics.
 
-Whoever writes a sign of life says what its clock says (`acker.writer_clocks`), and the broker dates the
-record: both stand in one record, so nothing has to be waited for. This machine writes nothing, so it waits
-until somebody else does: the time of a record that comes meanwhile is the broker's of now (`watch_clocks`).
+Whoever writes a sign of life says what its clock says (`acker.writer_clocks`), and the broker dates
+the record: both stand in one record, so nothing has to be waited for. This machine writes nothing,
+so it waits until somebody else does: the time of a record that comes meanwhile is the broker's of
+now (`watch_clocks`).
 
-Where a topic has ``CreateTime``, the times of records are their writers'. Then a writer is compared with this
-machine: of a record that comes meanwhile both ways, of an older one only whether it is of the future.
+Where a topic has ``CreateTime``, the times of records are their writers'. Then a writer is compared
+with this machine: of a record that comes meanwhile both ways, of an older one only whether it is of
+the future.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ class WatchedClocks(NamedTuple):
     """What records said of clocks that came while somebody watched.
 
     Attributes:
-        here_ahead_ms: by how much this machine's clock is ahead of the broker's at least; negative: behind;
+        here_ahead_ms: by how much this machine's clock is ahead of the broker's at least; negative:
+            behind;
             None: unknown, since no record came with the broker's time.
-        driver_ahead_ms: by how much the clocks of drivers are ahead of this machine's, where their topic has
-            ``CreateTime``; None: unknown.
+        driver_ahead_ms: by how much the clocks of drivers are ahead of this machine's, where their
+            topic has ``CreateTime``; None: unknown.
     """
 
     here_ahead_ms: int | None = None
@@ -66,16 +69,17 @@ class WatchedClocks(NamedTuple):
 def watch_clocks(log: Log, places: Sequence[TopicPartition], wall_ms: Callable[[], int]) -> WatchedClocks:
     """Watch partitions with signs of life for at most `WATCH_MS`, and compare clocks by what comes.
 
-    It ends with the first record by which the clocks agree, so on a healthy installation within a second or
-    two, or with enough of them by which they differ. `WindhoverError`: the broker does not answer.
+    It ends with the first record by which the clocks agree, so on a healthy installation within a
+    second or two, or with enough of them by which they differ. `WindhoverError`: the broker does
+    not answer.
     """
     begun_ms = wall_ms()
     ends = log.bounds(Bound.END, places).offsets
     # all that comes was appended behind this question, however long the client took to show it;
     # -1: this first poll has no record
     begin = Poll(begun_ms, wall_ms(), -1)
-    # By what the time of a record is: the broker's compares this clock with the broker's, a writer's
-    # with the writer's.
+    # By what the time of a record is: the broker's compares this clock with the broker's, a
+    # writer's with the writer's.
     polls_by_kind = {TimestampType.APPENDED: [begin], TimestampType.CREATED: [begin]}
     with closing(log.reader(committed=False)) as reader:
         reader.assign(ends)
@@ -116,7 +120,8 @@ def wrong_clocks(writers: Iterable[tuple[str, Sequence[WriterTime]]], now_ms: in
     A clock is compared with the broker's where records have both times, else with this machine's.
 
     Args:
-        writers: each process, as a sentence names it, and when its newest signs of life were written.
+        writers: each process, as a sentence names it, and when its newest signs of life were
+            written.
         now_ms: this machine's time.
     """
     text_by_writer: dict[str, str] = {}

@@ -1,9 +1,11 @@
 """Commit a group's offsets: the prefix below which every record is settled.
 
-The commits are for tools that show lag. What is settled is decided by the ackers, so a commit that fails does
-no harm and is tried again. A *look* asks the broker which commits it has, and who made them.
+The commits are for tools that show lag. What is settled is decided by the ackers, so a commit that
+fails does no harm and is tried again. A *look* asks the broker which commits it has, and who made
+them.
 
-Source: docs/design/protocol.md, sections 2 (generation) and 5.1; docs/design/conformance.md, S87, S100.
+Source: docs/design/protocol.md, sections 2 (generation) and 5.1; docs/design/conformance.md, S87,
+S100.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ VERIFY_EVERY_MS = 30_000
 
 COMMIT_AGAIN_MS = 300_000
 """A partition in which nothing comes is committed again so often: the broker forgets the commit of a group
-without members after `offsets.retention.minutes`, a week by default. What it has forgotten all the same is
-committed again at the next look (`VERIFY_EVERY_MS`).
+without members after `offsets.retention.minutes`, a week by default. What it has forgotten all the
+same is committed again at the next look (`VERIFY_EVERY_MS`).
 """
 
 
@@ -40,7 +42,8 @@ class Committer:
 
     Attributes:
         failures: how many commits and looks have failed.
-        refused: why the broker refused the last commit; empty: it took it, did not answer, or was not asked.
+        refused: why the broker refused the last commit; empty: it took it, did not answer, or was
+            not asked.
         moved: by source, commits that somebody else made, as the last look found them.
     """
 

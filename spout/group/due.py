@@ -3,11 +3,11 @@
 A replay worker puts a root *aside* if it can write neither its copy nor its dead letter, and tries
 it again each minute; an operator has to look at what is refused.
 
-A root leaves the topic in the transaction that writes its copy or its dead letter. So once nothing of a group
-is in it, every copy is on the replay topic.
+A root leaves the topic in the transaction that writes its copy or its dead letter. So once nothing
+of a group is in it, every copy is on the replay topic.
 
-Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planning_process.order_watch` says when it is
-exact.
+Source: docs/design/protocol.md, sections 5.1 and 5.4; `spout.planning_process.order_watch` says
+when it is exact.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class DueReader(Generic[E]):
     """Follows N partitions of the topic from their beginning.
 
     Attributes:
-        taken_over_to: by verdict partition, the offset of the first verdict record of which no replay
-            worker has *taken over* all lost roots, that is written them to `_ack_due`.
+        taken_over_to: by verdict partition, the offset of the first verdict record of which no
+            replay worker has *taken over* all lost roots, that is written them to `_ack_due`.
     """
 
     def __init__(
@@ -103,7 +103,8 @@ class WaitingReplay(NamedTuple):
 
     Attributes:
         due_ms: when it is to be replayed, wall time.
-        aside: why a replay worker has put it aside; empty: it has not, and replays the root when it is due.
+        aside: why a replay worker has put it aside; empty: it has not, and replays the root when it
+            is due.
     """
 
     input_id: int
@@ -140,7 +141,8 @@ class _GroupEntries:
     Attributes:
         changes: how many entries and tombstones of these roots were read.
         waiting: the roots that wait, by the names of their entries.
-        counts: how many wait; kept here, so that `standing` need not go through 200,000 roots at each call.
+        counts: how many wait; kept here, so that `standing` need not go through 200,000 roots at
+            each call.
         aside_why: why some were put aside last, by partition of `_ack_due` and input id.
     """
 
@@ -235,7 +237,8 @@ class DueWatch(DueReader[WaitingReplay]):
     def next_due_ms(self) -> int | None:
         """Return when the first root is due that waits for no operator, wall time; None: there is none.
 
-        Roots that were put aside, or whose input is paused, wait for an operator. This goes through all
+        Roots that were put aside, or whose input is paused, wait for an operator. This goes through
+        all
         roots: call it when one of them has changed.
         """
         pauses = self._fold.paused_by_partition()

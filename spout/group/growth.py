@@ -1,15 +1,15 @@
 """Sources that join a running session: name them to the ackers, then read them.
 
-They are new partitions of a topic, from their start on, and sources that begin a new generation, since their
-logs were cut.
+They are new partitions of a topic, from their start on, and sources that begin a new generation,
+since their logs were cut.
 
-The session sends another `Take` that names only these sources; the others go on meanwhile. New partitions
-are not read as long as the replay topic has fewer partitions than its topic. What had no leader when the
-session began comes in the same way, as soon as it is known where it begins.
+The session sends another `Take` that names only these sources; the others go on meanwhile. New
+partitions are not read as long as the replay topic has fewer partitions than its topic. What had no
+leader when the session began comes in the same way, as soon as it is known where it begins.
 
-Sources *join* from their `Take` until all acker partitions have answered it; one such `Take` is under way at
-a time. A `clock_ms` is the session's clock, and `now_ms` wall time. A source's *free* positions are those
-that were never initialised: its `SourceCursor` has them.
+Sources *join* from their `Take` until all acker partitions have answered it; one such `Take` is
+under way at a time. A `clock_ms` is the session's clock, and `now_ms` wall time. A source's *free*
+positions are those that were never initialised: its `SourceCursor` has them.
 
 Source: docs/design/protocol.md, section 4 ("Take and Taken"); docs/design/conformance.md, S135.
 """
@@ -60,11 +60,12 @@ class Growth:
             self._answers.read(partition, taken)
 
     def begin_again(self, first_positions: Mapping[int, int], clock_ms: int, now_ms: int) -> list[NewSource]:
-        """Let sources join with a new generation, unless others are joining; return those that have joined.
+        """Begin a new generation of sources, unless others are joining; return those that have joined.
 
         `first_positions` has by source where its new generation begins.
 
-        Empty: none has, and `step` returns them later. Only where nothing is tracked they join at once.
+        Empty: none has, and `step` returns them later. Only where nothing is tracked they join at
+            once.
         """
         if self._joining or not first_positions:
             return []
@@ -77,8 +78,8 @@ class Growth:
 
         Empty: none has.
 
-        Raises `Disagreement`: a topic was re-created, or the ackers refuse a new partition; `TopicError`: a
-        topic is gone.
+        Raises `Disagreement`: a topic was re-created, or the ackers refuse a new partition;
+        `TopicError`: a topic is gone.
         """
         if not 0 <= now_ms - self._looked_ms < SOURCES_EVERY_MS:
             self._looked_ms = now_ms
@@ -109,7 +110,7 @@ class Growth:
     def _let_new_join(
         self, new_specs: Mapping[int, SourceSpec], clock_ms: int, now_ms: int
     ) -> list[NewSource]:
-        """Let new sources join of which it is known where they begin; return those that have joined."""
+        """Begin with new sources of which it is known where they begin; return those that have joined."""
         context = self._context
         begun = Begun(context.sources.keys(), context.left_out)
         # a source that has no leader yet has no first offset: it is found again, and joins later
@@ -140,8 +141,8 @@ class Growth:
     def _take_joined(self, clock_ms: int, now_ms: int) -> list[NewSource]:
         """Return the joining sources, with their free positions, once all acker partitions answered.
 
-        They are not joining any more then. Until then repeat the `Take` to the partitions that have not
-        answered, and return none.
+        They are not joining any more then. Until then repeat the `Take` to the partitions that have
+        not answered, and return none.
 
         Raises `Disagreement`: an acker refuses a source, or has it of an earlier topic.
         """

@@ -1,32 +1,34 @@
 """How a planning process becomes the owner of its group: ask, take, and wait for N acker partitions.
 
-1. First it asks, by a `Take` of epoch 0 that changes nothing, under an id that was never used: who owns the
-   group, and what do the ackers have of its sources? A restart asks too, though it has its session from the
-   journal: an old answer to the process before, which would show positions as free that were
-   emitted since, comes before the answer to the question.
-2. A fresh checkpoint does not take the group of an owner that lives. It waits until the owner gave no sign of
-   life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
+1. First it asks, by a `Take` of epoch 0 that changes nothing, under an id that was never used: who
+   owns the group, and what do the ackers have of its sources? A restart asks too, though it has its
+   session from the journal: an old answer to the process before, which would show positions as free
+   that were emitted since, comes before the answer to the question.
+2. A fresh checkpoint does not take the group of an owner that lives. It waits until the owner gave
+   no sign of life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
 3. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not
    answer. A
    *round* is one `Take` with its answers. The epoch of a new session is the owner's plus one; to
-   create it is to *draw* it. While it is asked whether the owner lives, the owner is called the *holder*.
-4. If some of them have a higher generation than it named, it takes once more, so that all have it. A restart
-   whose first answer is old by then does so too: the process before may have moved the clock meanwhile.
-   A query that writes exactly once is always a new session, also with the journal of another one.
-   The store grants the epoch, and by that ends the writer of the owner
+   create it is to *draw* it. While it is asked whether the owner lives, the owner is called the
+   *holder*.
+4. If some of them have a higher generation than it named, it takes once more, so that all have it.
+   A restart whose first answer is old by then does so too: the process before may have moved the
+   clock meanwhile. A query that writes exactly once is always a new session, also with the journal
+   of another one. The store grants the epoch, and by that ends the writer of the owner
    (`spout.exactly_once.writer`). A restart of it waits for no silence where the owner is the
    session of its journal.
-5. A refused session stops, unless it is a restart with the option `take_over`: then it creates a new session.
-   The same holds where the planner finds that the checkpoint is older than what its session did.
+5. A refused session stops, unless it is a restart with the option `take_over`: then it creates a
+   new session. The same holds where the planner finds that the checkpoint is older than what its
+   session did.
 
-`spout.group.session_state` has the states that this goes through: of step 1 ASKING, of 2 AWAITING_SILENCE,
-of 3 and 4 TAKING, or for a restart RESUMING and RESUMING_AGAIN.
+`spout.group.session_state` has the states that this goes through: of step 1 ASKING, of 2
+AWAITING_SILENCE, of 3 and 4 TAKING, or for a restart RESUMING and RESUMING_AGAIN.
 
-What an acker partition writes after its answer already concerns the session; it is kept until all partitions
-have answered.
+What an acker partition writes after its answer already concerns the session; it is kept until all
+partitions have answered.
 
-A source's *history* is what the ackers have of it; how the session takes it, as one entry of a `Take`, is
-called its *take*. A `clock_ms` is a session's clock, and
+A source's *history* is what the ackers have of it; how the session takes it, as one entry of a
+`Take`, is called its *take*. A `clock_ms` is a session's clock, and
 `now_ms` wall time.
 
 Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
@@ -197,8 +199,8 @@ class _HolderWatch:
     def wait_ms(self, owner: SessionName) -> int:
         """Return how much longer the holder has to be silent, until its group may be taken; 0: it may.
 
-        `owner` is the session that the ackers know as owner. A higher session that gave a sign of life
-        is on its way to own the group, so it is the holder instead.
+        `owner` is the session that the ackers know as owner. A higher session that gave a sign of
+        life is on its way to own the group, so it is the holder instead.
 
         Raises `SessionRefused`: the holder lives.
         """
@@ -266,7 +268,8 @@ class Opening:
             new_id: the id of a session that may be drawn; never used before.
             now_ms: wall time.
             session: its state, which changes on the way.
-            grant_epoch: asks the store of a query that writes exactly once; None: it writes into none.
+            grant_epoch: asks the store of a query that writes exactly once; None: it writes into
+                none.
 
         Raises `Disagreement`: somebody moved the group's offsets.
         """
@@ -306,8 +309,10 @@ class Opening:
 
         Raises:
             Unreachable: acker partitions did not answer for 60 s.
-            SessionRefused: a higher session owns the group, or a living one and this checkpoint is fresh.
-            Disagreement: N, a topic or a committed offset differs between the ackers and this process.
+            SessionRefused: a higher session owns the group, or a living one and this checkpoint is
+                fresh.
+            Disagreement: N, a topic or a committed offset differs between the ackers and this
+                process.
         """
         waited_ms = self._round.record_wait(now_ms)
         silent = self._round.answers.missing
@@ -467,11 +472,11 @@ class Opening:
 
         It is taken once more if
 
-        1. some of them have a higher generation of a source than the others: a reset that died half-way
-           has sent it only to some, and the others would refuse what is emitted in it.
+        1. some of them have a higher generation of a source than the others: a reset that died
+           half-way has sent it only to some, and the others would refuse what is emitted in it.
         2. the clock with which a restart would go on is far ahead: no acker takes ticks with it.
-        3. a restart waited long for the last answer: the process before may have moved the clock of the
-           session since the first one.
+        3. a restart waited long for the last answer: the process before may have moved the clock of
+           the session since the first one.
         """
         accepted = self._round
         histories = accepted.answers.sources()
@@ -594,7 +599,8 @@ class Opening:
     def _set_opened(self, now_ms: int) -> None:
         """Set `opened`: begin the session with what the acker partitions have of its sources.
 
-        Sources that they do not have are left out for now: they had no leader when the `Take` was sent.
+        Sources that they do not have are left out for now: they had no leader when the `Take` was
+        sent.
         """
         accepted = self._round
         # The ackers may have partitions that the topic has no more, and inputs that this query does not read.
@@ -723,8 +729,8 @@ def epoch_above(owner: int, now_ms: int) -> int:
 def clock_after(former_ms: int, now_ms: int) -> int:
     """Return with which clock a new session begins: no lower than that of the session before it.
 
-    Where that is too far ahead, it begins with the present time. Half of what an acker lets pass is too far,
-    since the broker's time may differ from this machine's.
+    Where that is too far ahead, it begins with the present time. Half of what an acker lets pass is
+    too far, since the broker's time may differ from this machine's.
     """
     is_real = former_ms <= now_ms + CLOCK_AHEAD_MS_MAX // 2
     return max(now_ms, former_ms) if is_real else now_ms
@@ -735,9 +741,9 @@ def generation_steps(
 ) -> Iterator[tuple[TakeSource, ...]]:
     """Yield what has to be taken before `takes`, so that an acker partition accepts their generations.
 
-    An acker lets a take raise a generation by at most `GENERATION_STEP_MAX`, 16, and the partition may be
-    further behind where somebody wrote to other acker partitions alone. Example: from 3 to 40 it takes 19,
-    and 35; then `takes` can follow.
+    An acker lets a take raise a generation by at most `GENERATION_STEP_MAX`, 16, and the partition
+    may be further behind where somebody wrote to other acker partitions alone. Example: from 3 to
+    40 it takes 19, and 35; then `takes` can follow.
 
     Args:
         takes: how the sources are to be taken in the end.

@@ -1,12 +1,14 @@
 """Which process owns a group, and whether it is alive: the signs of life in `_ack_init`.
 
-Each Take, Init and Tick of a session is a sign of life, and its header names the process. A process that ends
-in order marks its last tick. One that died is noticed by its silence, and on the same machine at once.
+Each Take, Init and Tick of a session is a sign of life, and its header names the process. A process
+that ends in order marks its last tick. One that died is noticed by its silence, and on the same
+machine at once.
 
-The ackers do not use this: they compare epochs. It keeps a query with its own checkpoint from taking a group
-whose owner is alive. Signs from before the first read have the age of their records' timestamps, so the
-clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`. From then on only the time
-counts that passes here (`PassedTime`): a clock that is set meanwhile makes no owner silent, and none alive.
+The ackers do not use this: they compare epochs. It keeps a query with its own checkpoint from
+taking a group whose owner is alive. Signs from before the first read have the age of their records'
+timestamps, so the clocks of the machines have to agree within `SILENT_MS_MAX` less `SIGN_EVERY_MS`.
+From then on only the time counts that passes here (`PassedTime`): a clock that is set meanwhile
+makes no owner silent, and none alive.
 
 Source: docs/design/protocol.md, rule 9, and section 4, "Take and Taken".
 """
@@ -66,8 +68,8 @@ READS_HEADER: Final = "windhover.reads"
 class Who(NamedTuple):
     """The process that gives a sign of life, which began at `since_ms`, wall time.
 
-    `space` names the boot of a machine and the container in which `pid` is valid, since other machines
-    use the same numbers; empty: unknown.
+    `space` names the boot of a machine and the container in which `pid` is valid, since other
+    machines use the same numbers; empty: unknown.
     """
 
     host: str
@@ -181,8 +183,8 @@ class Presence:
         1. Find from which offset on each partition has signs that count.
         2. Read them from there.
 
-        `patient`: wait for a partition that has no leader, as long as a request to the broker may take. Else
-        raise `PartitionStands` at once.
+        `patient`: wait for a partition that has no leader, as long as a request to the broker may
+        take. Else raise `PartitionStands` at once.
         """
         self._topic = topic
         self._group = group
@@ -228,10 +230,11 @@ class Presence:
     def read_new_signs(self, now_ms: int) -> None:
         """Read new signs, at most once in `SIGNS_EVERY_MS`.
 
-        Until the earlier signs, which the first read asked for, have all come, these are read instead.
+        Until the earlier signs, which the first read asked for, have all come, these are read
+        instead.
 
-        Raises `Unreachable`: the broker did not send them within `UNREAD_MS_MAX`; `PartitionStands`: a
-        partition has no leader.
+        Raises `Unreachable`: the broker did not send them within `UNREAD_MS_MAX`;
+        `PartitionStands`: a partition has no leader.
         """
         passed_ms = self._passed.read(now_ms)
         if passed_ms - self._read_at_ms < SIGNS_EVERY_MS:
@@ -277,8 +280,8 @@ class Presence:
 
         0: it counts as gone already.
         """
-        # Where the ackers know of no owner, which is epoch 0, nobody is waited for: an acker shortens
-        # the log only below what it has read, so it would know the owner of a sign that is missing.
+        # Where the ackers know of no owner, which is epoch 0, nobody is waited for: an acker
+        # shortens the log only below what it has read, so it would know the owner of a sign that is missing.
         has_owner = bool(name.epoch)
         if has_owner and not self._has_read_earlier_signs:
             return SIGNS_EVERY_MS
@@ -348,7 +351,8 @@ class Presence:
     def _record_sign(self, record: Record) -> SessionName | None:
         """Record the sign that a record is, and return its session.
 
-        None: the record is no sign in this group; or it is the last one of a process, which is recorded
+        None: the record is no sign in this group; or it is the last one of a process, which is
+            recorded
         too.
         """
         try:

@@ -21,22 +21,27 @@ class PlannerSpec:
     """The task of a planning process; its inputs are all of one group.
 
     Attributes:
-        start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or None.
+        start: overrides every input's `start`: ``earliest``, ``latest``, a wall time in ms, or
+            None.
         fail_on_data_loss: overrides every input's `on_data_loss`, or None.
-        tracked: False: best effort; nothing is sent to ackers, and offsets settle when they are emitted.
-        take_over: whether a refused or older checkpoint goes on with a new session, and a fresh checkpoint
-            takes the group even if its owner is alive.
+        tracked: False: best effort; nothing is sent to ackers, and offsets settle when they are
+            emitted.
+        take_over: whether a refused or older checkpoint goes on with a new session, and a fresh
+            checkpoint takes the group even if its owner is alive.
         way: how a user sets `take_over`, for messages.
         tasks: the largest number of read tasks of a batch, 1 or more.
-        rewind: first offset of each source that begins a new generation; for `windhover offsets reset`.
+        rewind: first offset of each source that begins a new generation; for `windhover offsets
+            reset`.
         checks_commits: whether a committed offset that somebody moved is refused.
-        paced: whether a batch is limited to what takes a quarter of the timeout; False where records are not
-            processed as one batch.
-        wakes: whether the first batch of a process may be empty. Bolts may hold tuples in Spark's state and
-            need their ticks, and after a restart Spark runs no batch until the source has had one.
+        paced: whether a batch is limited to what takes a quarter of the timeout; False where
+            records are not processed as one batch.
+        wakes: whether the first batch of a process may be empty. Bolts may hold tuples in Spark's
+            state and need their ticks, and after a restart Spark runs no batch until the source has
+            had one.
         without_store: whether it takes a group that is written exactly once, though it opens no
             store.
-        hole_min: so many empty positions in a row are passed beside a batch; see `spout.planning.supply`.
+        hole_min: so many empty positions in a row are passed beside a batch; see
+            `spout.planning.supply`.
     """
 
     inputs: tuple[Input, ...]
@@ -106,7 +111,8 @@ def sources_of(log: Log, inputs: Sequence[Input], *, tracked: bool) -> dict[int,
 def find_sources(log: Log, inputs: Sequence[Input], *, tracked: bool) -> tuple[dict[int, SourceSpec], str]:
     """Return the sources, by number, and a text about a replay topic that lacks partitions.
 
-    It lacks them if it has fewer than its topic. The text is empty where each replay topic has enough.
+    It lacks them if it has fewer than its topic. The text is empty where each replay topic has
+    enough.
 
     Raises `TopicError`: a topic is missing.
     """

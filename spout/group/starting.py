@@ -39,7 +39,8 @@ class Begun(NamedTuple):
 
     Attributes:
         sources: those of which it has a history.
-        left_out: those that it left out, since they had no leader, each with the wall time at which, ms.
+        left_out: those that it left out, since they had no leader, each with the wall time at
+            which, ms.
     """
 
     sources: Collection[int]
@@ -68,10 +69,11 @@ def starting_offsets(
 
     Sources of which nobody knows it now are missing.
 
-    A replay topic begins at 0: every copy in it is for this group only. Those below the commit of a spout
-    are settled, though the ackers, under a new `acker.topic_prefix`, do not know of it. A new partition of a
-    topic that the group has read begins at 0, too: where the log begins above it by now, planning decides
-    about what is lost. One that was left out when the group began is no new one: it begins as the others did.
+    A replay topic begins at 0: every copy in it is for this group only. Those below the commit of a
+    spout are settled, though the ackers, under a new `acker.topic_prefix`, do not know of it. A new
+    partition of a topic that the group has read begins at 0, too: where the log begins above it by
+    now, planning decides about what is lost. One that was left out when the group began is no new
+    one: it begins as the others did.
     """
     first_offsets: dict[int, int] = {}
     sources = list(sources)  # gone through twice
@@ -146,7 +148,8 @@ class Reached(NamedTuple):
 def check_commits(log: Log, group: str, sources: Iterable[SourceSpec], reached: Reached, now_ms: int) -> None:
     """Raise `Disagreement` if somebody moved the committed offsets of sources that have history here.
 
-    It names what moved, from and to, when that was, who is in the group now, and what puts it right.
+    It names what moved, from and to, when that was, who is in the group now, and what puts it
+    right.
     """
     specs_by_place = {source.place: source for source in sources}
     metadata = log.commit_metadata(group, specs_by_place)

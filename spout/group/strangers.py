@@ -1,9 +1,9 @@
 """Finds strangers, members of a group that are not ours, and names offsets that somebody else has committed.
 
-A spout does not join its group: it plans by the ackers, and commits only for tools that show lag. While a
-group has members, Kafka refuses a commit from anybody who is none. So a stranger that joins, such as
-`kafka-console-consumer --group`, keeps our commits back for as long as it stays. And the offsets that it
-commits itself are not settled. Neither changes what is emitted.
+A spout does not join its group: it plans by the ackers, and commits only for tools that show lag.
+While a group has members, Kafka refuses a commit from anybody who is none. So a stranger that
+joins, such as `kafka-console-consumer --group`, keeps our commits back for as long as it stays. And
+the offsets that it commits itself are not settled. Neither changes what is emitted.
 
 Source: docs/design/protocol.md, section 5.1; docs/design/conformance.md, D1101 to D1108.
 """
@@ -53,8 +53,8 @@ def members_text(members: Sequence[GroupMember]) -> str:
 def strangers_of(members: Iterable[GroupMember], *, has_own: bool) -> list[GroupMember]:
     """Return the members that should not be there.
 
-    `has_own`: it is the group of our ackers or replay workers, which are its members by right. In a spout's
-    group nobody is, not even a client of ours.
+    `has_own`: it is the group of our ackers or replay workers, which are its members by right. In a
+    spout's group nobody is, not even a client of ours.
     """
     if not has_own:
         return list(members)
@@ -98,7 +98,8 @@ class MovedCommit(NamedTuple):
     """A committed offset that no spout wrote.
 
     Attributes:
-        ours: what Windhover had committed, or else up to where it has emitted; None: nothing is known.
+        ours: what Windhover had committed, or else up to where it has emitted; None: nothing is
+            known.
         theirs: what is committed now; None: nothing.
     """
 

@@ -1,8 +1,8 @@
 """The state of a running session: its clock, and which positions are free, pending, or not journalled yet.
 
-A position is *free* if it was never initialised, so that it can still be planned. A source's *cursor* has
-its free positions: all from `next` on, and gaps before it. Its *mark* in the journal has what batches have
-emitted of it. The *window* has what is pending.
+A position is *free* if it was never initialised, so that it can still be planned. A source's
+*cursor* has its free positions: all from `next` on, and gaps before it. Its *mark* in the journal
+has what batches have emitted of it. The *window* has what is pending.
 
 A *sibling* is the process before of the same session; for some seconds after a restart both may be
 alive. A *question* is a `Take` that only asks for the session's clock.
@@ -39,11 +39,12 @@ SIBLING_MS: Final = sessions.SIBLING_MS
 class Sibling:
     """The process before, of the same session: for some seconds after a restart it may still be alive.
 
-    Each of the two processes has a clock and does not receive the other's. The next restart goes on from the
-    higher clock, and what was emitted by the lower one would suddenly be older by the difference. So while
-    the sibling may be alive, this process's clock moves even if it has no root pending, and is sent to all
-    acker partitions; and roots that it emits get a longer timeout (`grace_ms`). When the sibling is gone for
-    certain, this process asks the acker partitions for its last clock.
+    Each of the two processes has a clock and does not receive the other's. The next restart goes on
+    from the higher clock, and what was emitted by the lower one would suddenly be older by the
+    difference. So while the sibling may be alive, this process's clock moves even if it has no root
+    pending, and is sent to all acker partitions; and roots that it emits get a longer timeout
+    (`grace_ms`). When the sibling is gone for certain, this process asks the acker partitions for
+    its last clock.
 
     Source: docs/design/protocol.md, rule 8.
     """
@@ -66,8 +67,9 @@ class Sibling:
         self._clock_at_restart = clock.now
         # since the restart, by a clock that is never set: one that is set ahead ends no process
         self._passed = PassedTime(now_ms)
-        # How far the sibling's clock may have come. It may have gone on while this process did not look, so a
-        # step counts up to SIBLING_MS: if it stood still instead, the grace is only longer than it must be.
+        # How far the sibling's clock may have come. It may have gone on while this process did not
+        # look, so a step counts up to SIBLING_MS: if it stood still instead, the grace is only longer
+        # than it must be.
         self._sibling_passed = PassedTime(now_ms, between_ms_max=SIBLING_MS)
         self._question_sent_ms: int | None = None  # by `_passed`; None: it was not sent yet
         self._answers = Answers(group, self.question.id, partitions, ())
@@ -75,8 +77,8 @@ class Sibling:
     def grace_ms(self, now_ms: int) -> int:
         """Return how much longer the timeout of a root is that is emitted now, ms.
 
-        At the restart the sibling's clock may have been a step ahead of the last tick, and have moved since
-        by what this process's clock is behind wall time.
+        At the restart the sibling's clock may have been a step ahead of the last tick, and have
+        moved since by what this process's clock is behind wall time.
         """
         sibling_moved_ms = self._sibling_passed.read(now_ms)
         moved_ms = self._clock.now - self._clock_at_restart
@@ -164,8 +166,9 @@ class Tenure:
     def settled_outside(self, journal: Journal) -> RootSet:
         """Return the settled roots that the journal does not have as emitted.
 
-        Of a restart these are a few at most: what timed out, or left the log, before Spark journalled it. A
-        source that the journal does not have may have been read by another session; it is passed over.
+        Of a restart these are a few at most: what timed out, or left the log, before Spark
+        journalled it. A source that the journal does not have may have been read by another
+        session; it is passed over.
         """
         not_journalled: list[SourceRun] = []
         free: list[SourceRun] = []
@@ -195,13 +198,15 @@ class Tenure:
     def advance_clock(self, now_ms: int) -> int:
         """Move the session's clock on by this machine's, and return it, ms.
 
-        It stands while no root is pending here, unless the sibling may live; and after `stop_clock`.
+        It stands while no root is pending here, unless the sibling may live; and after
+        `stop_clock`.
         """
         nobody_needs_it = self.is_idle and self.sibling is None
         clock_ms = self.clock.advance(now_ms, idle=nobody_needs_it or self._clock_stands)
         if nobody_needs_it:
-            # A clock may go at most a second beyond what was sent of it. While it stands nothing is sent, so
-            # it counts as sent: then the first tick behind the next Init adds at most a second to it.
+            # A clock may go at most a second beyond what was sent of it. While it stands nothing is
+            # sent, so it counts as sent: then the first tick behind the next Init adds at most a
+            # second to it.
             self.clock.record_sent()
         return clock_ms
 
@@ -243,7 +248,8 @@ class Tenure:
     def record_emitted(self, runs: Sequence[SourceRun], now_ms: int, empty: Sequence[SourceRun] = ()) -> None:
         """Record runs as emitted: no longer free, and pending; where nothing is tracked, settled at once.
 
-        `empty` are positions that hold no record: those of `runs`, and others that are pending already.
+        `empty` are positions that hold no record: those of `runs`, and others that are pending
+        already.
         """
         for source, start, end in runs:
             self.cursors[source].use(start, end)
@@ -309,8 +315,9 @@ class Tenure:
     def _use_settled(self, source: int, cursor: SourceCursor, runs: Iterable[PositionRun]) -> None:
         """Make settled positions no longer free, so that none of them is planned.
 
-        The sibling may have initialised them after the ackers had answered the `Take` of this process. Their
-        verdict will not come a second time, so if they were emitted here, they would be pending for ever.
+        The sibling may have initialised them after the ackers had answered the `Take` of this
+        process. Their verdict will not come a second time, so if they were emitted here, they would
+        be pending for ever.
         """
         for start, end in runs:
             # a verdict of a former generation says nothing of this one

@@ -130,7 +130,7 @@ class WaitingRecord(NamedTuple):
 
     Attributes:
         origin: offset of its first emission; -1: unknown, so that it comes
-            before all others.
+            before all candidates.
         line: its line; None: it is in no line, or the record is gone.
         is_unreadable: nobody can read it (a damaged batch), so that it may be
             in any line.
@@ -608,7 +608,7 @@ def behind(
 
     1. Leave out records that are best effort.
     2. Find the head of each line: the lowest origin that failed or is open.
-    3. Of the others in these lines take those behind their head.
+    3. Of the candidates in these lines take those behind their head.
 
     Args:
         lined_records: from each read task, the records in lines.
@@ -630,12 +630,14 @@ def behind(
         stopping = stopping.at(np.lexsort((stopping.origins, stopping.lines)))
         stopped_lines, first_rows = np.unique(stopping.lines, return_index=True)
         head_by_line = stopping.origins[first_rows]  # row by row as `stopped_lines`
-        # 3. what is behind: where origin 3 of a line failed, 5 and 9 are; 2 is not, and went before it
-        others = ordered.at(among(ordered.lines, stopped_lines) & ~among(ordered.indices, failed))
-        heads = head_by_line[rows_among(others.lines, stopped_lines)]
-        is_behind = heads < others.origins
+        # 3. what is behind: where origin 3 of a line failed, 5 and 9 are; 2 is not, and went before
+        is_stopped = among(ordered.lines, stopped_lines) & ~among(ordered.indices, failed)
+        candidates = ordered.at(is_stopped)
+        heads = head_by_line[rows_among(candidates.lines, stopped_lines)]
+        is_behind = heads < candidates.origins
         indices_by_head: dict[int, list[int]] = {}
-        for head, index in zip(heads[is_behind].tolist(), others.indices[is_behind].tolist(), strict=True):
+        indices_behind = candidates.indices[is_behind].tolist()
+        for head, index in zip(heads[is_behind].tolist(), indices_behind, strict=True):
             indices_by_head.setdefault(head, []).append(index)
         for head, indices in indices_by_head.items():
             cause = waits_for(of_task.operator, of_task.place, head)

@@ -59,11 +59,12 @@ _GARBAGE = (
 class _Content(NamedTuple):
     """The fields of a report as builtins, in the order in which they are pickled.
 
-    Another order, or other fields, is another `VERSION`. They are named as in `TaskReport`, where what
-    they mean is said; a named tuple of the report is a plain tuple or list here.
+    Another order, or other fields, is another `VERSION`. They are named as in `TaskReport`, where
+    what they mean is said; a named tuple of the report is a plain tuple or list here.
 
     Attributes:
-        plan: the fields of `BatchPlan` but its ranges, and last a list of these; None: no read task.
+        plan: the fields of `BatchPlan` but its ranges, and last a list of these; None: no read
+            task.
         received: how many flags there are, and the flags as bits, packed; None: there are none.
         outstanding: pairs of a path and the columns of its rows, each as `_steps` packs it.
         counts: what was counted, the component, its stream and the measure.
@@ -173,7 +174,7 @@ class _Builtins(pickle.Unpickler):
 
 
 def _report(content: _Content, many_marks: bytes) -> TaskReport:
-    """Return a report from its fields as builtins, and the marks behind them; empty: they were few."""
+    """Return a report from its fields; `many_marks` are the bytes behind them, if they are many."""
     marks_bytes, few_marks = content.marks
     # few marks are among the fields, and nothing follows; many ones follow
     packed_marks = few_marks + many_marks

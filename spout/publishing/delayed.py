@@ -307,8 +307,8 @@ def own_indices(plan: PlanIndex, marks: RootMarks) -> I64:
 def held_edges(roots: RootPositions, subscriptions: Iterable[int], ordinals: I64, held_at: HeldAt) -> U64:
     """Return the edges of held tuples, row by row.
 
-    A *subscription* is one bolt's receiving of one stream, and an *ordinal* the number of a delivery
-    among those of its parent (`spout.publishing.fold`).
+    A *subscription* is one bolt's receiving of one stream, and an *ordinal* the number of a
+    delivery among those of its parent (`spout.publishing.fold`).
 
     Spark's operators may make two rows of one tuple. With one edge they would cancel; so each row
     is a delivery of its own, with the task's partition and the number of the row in it as its last

@@ -106,16 +106,17 @@ class TaskReport:
         missing: which of them it did not find, or could not read.
         received: a flag for each root by index, up to the last one that a first bolt behind Spark's
             operators received: whether it did. None: the task ran no such bolt.
-        outstanding: deliveries whose edges are missing from the sums of their roots, by their paths.
-            A delivery is a row: the root's index in the plan, then the ordinal on each subscription
-            of the path. Behind a keyed bolt they are marks.
+        outstanding: deliveries whose edges are missing from the sums of their roots, by their
+            paths. A delivery is a row: the root's index in the plan, then the ordinal on each
+            subscription of the path. Behind a keyed bolt they are marks.
         received_fingerprint: of the rows that came from `upstream`.
         sent_fingerprint: of the rows that went to `consumer`.
         counts: what its bolts did, by component and stream.
         errors: what bolts reported, at most `ERRORS_MAX` of each bolt, the earliest.
         raised: the first traceback of each kind of exception by which they failed tuples.
-        lined_records: of each partition that a read task read in order, which record is in which line: the
-            records of a line are acked one after the other (`spout.planning.order`). Where no rows
+        lined_records: of each partition that a read task read in order, which record is in which
+            line: the records of a line are acked one after the other (`spout.planning.order`).
+                Where no rows
             go on to other tasks, it has only the lines in which a record failed or is open.
         marks: what the task did to roots, each named by its position, by its index in the plan, or
             behind a keyed bolt by its number.

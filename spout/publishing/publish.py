@@ -5,9 +5,9 @@ One `Acks` and at most one `Fails` for each block of 32,768 positions of one sou
 canonical: everything ascending, every root whose contribution is its root edge in a run. So a batch
 that is published again is recognised by its bytes.
 
-An outcome has one table of marks, of roots of the batch and of earlier ones. `fails_and_acks` groups
-each kind of them by source and block, and what has no mark is acked. Roots of earlier batches may
-be in blocks of their own.
+An outcome has one table of marks, of roots of the batch and of earlier ones. `fails_and_acks`
+groups each kind of them by source and block, and what has no mark is acked. Roots of earlier
+batches may be in blocks of their own.
 
 A *lane* is one series of numbered batches, of one session of a query: an acker applies each
 number of it once. A *block* is 32,768 positions of one source, numbered from 0. What a batch has
@@ -145,8 +145,8 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     """Return which roots of a batch that is read in order its publication does not ack.
 
     A *line* is the records of one partition that must be acked one after the other, as a hash of
-    their key (`spout.planning.order`). Its *origin* orders a record in its line: the offset at which it
-    was emitted first.
+    their key (`spout.planning.order`). Its *origin* orders a record in its line: the offset at
+    which it was emitted first.
 
     None: nobody knows the lines of these roots, since the sink skipped the batch, or a part of it
     could not be read; or there are more than `NOT_ACKED_MAX`.
@@ -163,9 +163,9 @@ def not_acked(outcome: BatchOutcome) -> Sequence[NotAcked] | None:
     # by the root's index in the plan: its line and its origin
     place_by_index: dict[int, tuple[int, int]] = {}
     for of_partition in outcome.lined_records:
-        wanted = of_partition.at(among(of_partition.indices, indices))
-        places = zip(wanted.lines.tolist(), wanted.origins.tolist(), strict=True)
-        place_by_index.update(zip(wanted.indices.tolist(), places, strict=True))
+        unacked = of_partition.at(among(of_partition.indices, indices))
+        places = zip(unacked.lines.tolist(), unacked.origins.tolist(), strict=True)
+        place_by_index.update(zip(unacked.indices.tolist(), places, strict=True))
     # what `NotAcked` says of a record that was emitted first in another partition
     in_no_line: tuple[int | None, int] = None, -1
     not_acked_roots: list[NotAcked] = []
@@ -243,7 +243,7 @@ def _not_failed_by_block(outcome: BatchOutcome, kind: RootMark) -> Mapping[Block
 
 
 def _failed_roots(outcome: BatchOutcome) -> RootSet:
-    """Return the roots that no `Acks` may name: a failed root is failed, whatever else became of it."""
+    """Return the roots that no `Acks` may name: failed ones, whatever else became of them."""
     return outcome.marks.of(RootMark.FAILED).roots()
 
 
@@ -372,7 +372,7 @@ def fails_and_acks(
 
 
 class _Contributions(NamedTuple):
-    """What roots of one block get that do not get their root edge: `values`, by ascending positions."""
+    """The values of roots of one block that do not get their root edge; positions ascend."""
 
     positions: I64
     values: U64
@@ -394,7 +394,8 @@ def _contributions(source: int, outstanding: RootMarks, released: RootMarks) -> 
         return _NO_CONTRIBUTIONS
     positions, values = released.positions, released.edges
     if len(outstanding):
-        values = np.concatenate([root_edges(source, outstanding.positions) ^ outstanding.edges, values])
+        own_values = root_edges(source, outstanding.positions) ^ outstanding.edges
+        values = np.concatenate([own_values, values])
         positions = np.concatenate([outstanding.positions, positions])
     if len(outstanding) and len(released):  # one alone ascends already
         order = np.argsort(positions)
@@ -523,12 +524,15 @@ def _ids_of_noted_records(publication: Publication, partitions: int) -> set[int]
     for call in calls:
         for run in call.runs:
             ackers_with_roots |= _ackers_of(run, partitions)
-    noted_records = [record for acker, record in first_record_by_acker.items() if acker in ackers_with_roots]
+    noted_records: list[Acks | Fails] = []
+    for acker, record in first_record_by_acker.items():
+        if acker in ackers_with_roots:
+            noted_records.append(record)
     return set(map(id, noted_records or records[:1]))
 
 
 def _ackers_of(run: SourceRun, partitions: int) -> set[int]:
-    """Return the acker partitions that have the blocks of a run; `partitions`: how many there are."""
+    """Return which of the acker partitions, `partitions` in number, have the blocks of a run."""
     first_block = run.start >> WIRE_BLOCK_BITS
     last_block = (run.end - 1) >> WIRE_BLOCK_BITS
     return {
@@ -614,7 +618,8 @@ class Publisher:
         producer = self._producer
         for record in records.fails:
             producer.send(record)
-        # no ack is sent before the fails are durable: a crash in between must not ack half of a tree
+        # no ack is sent before the fails are durable: a crash in between must not ack half of a
+        # tree
         if records.fails:
             producer.flush(self._durable_ms)
         for record in records.acks:

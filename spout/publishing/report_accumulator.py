@@ -1,13 +1,13 @@
 """The accumulator that brings the tasks' reports to the driver, beside the data.
 
-A report travels as a *blob*, the bytes of `spout.publishing.blob`. The accumulator and what reads it
-on the driver are called the *ledger* here; it has nothing to do with an acker's.
+A report travels as a *blob*, the bytes of `spout.publishing.blob`. The accumulator and what reads
+it on the driver are called the *ledger* here; it has nothing to do with an acker's.
 
-One for each SparkContext. Spark drops the updates of failed attempts. Values are builtins only, so that
-reading one can never fail for want of an import.
+One for each SparkContext. Spark drops the updates of failed attempts. Values are builtins only, so
+that reading one can never fail for want of an import.
 
-`LedgerParam.addInPlace` must never raise: one exception there silently stops every accumulator of the
-SparkContext. What goes wrong is recorded in the value, and `ReportLedger.read` raises it.
+`LedgerParam.addInPlace` must never raise: one exception there silently stops every accumulator of
+the SparkContext. What goes wrong is recorded in the value, and `ReportLedger.read` raises it.
 
 Source: docs/design/protocol.md, section 5.2.
 """
@@ -72,7 +72,8 @@ class TaskName(NamedTuple):
     """Spark's name of a task of a batch.
 
     Attributes:
-        query, batch: the query's id, and the number of the batch; "" and -1: the task runs outside of
+        query, batch: the query's id, and the number of the batch; "" and -1: the task runs outside
+        of
             a streaming query, or for a thread that does not know its batch.
         attempt: unique in the SparkContext; a repeated task has a higher one.
         tries: how many attempts of this very task went before.
@@ -137,8 +138,8 @@ class LedgerParam(AccumulatorParam[Value]):
 class TracebackLog:
     """Logs the tracebacks of one process, or of one stream: of each kind one a minute.
 
-    An executor logs when a task reports, the driver what the tasks of a batch reported. Where both are one
-    process (a local master), the driver alone does.
+    An executor logs when a task reports, the driver what the tasks of a batch reported. Where both
+    are one process (a local master), the driver alone does.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -235,11 +236,12 @@ class ReportLedger:
     def read(self, query: str, batch: int, without: Collection[str] = ()) -> BatchReports:
         """Return what tasks reported of a batch, without some streams, by their ids.
 
-        A problem is raised once, here or by the read of another batch; then it is forgotten, and the
-        batch can be evaluated anew.
+        A problem is raised once, here or by the read of another batch; then it is forgotten, and
+        the batch can be evaluated anew.
 
-        Raises `TrackingError`: a merge failed; or rows of one of its streams were read by a thread of which
-        Spark does not know the batch, so that nobody can tell which records that failed and left open.
+        Raises `TrackingError`: a merge failed; or rows of one of its streams were read by a thread
+        of which Spark does not know the batch, so that nobody can tell which records that failed
+        and left open.
         """
         self._discard_reports_of_threads()
         self._raise_failed_merge()

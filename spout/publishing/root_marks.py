@@ -1,7 +1,7 @@
 """`RootMarks`: what happened to roots in a batch, as one table; pure.
 
-A row says of one root that one thing happened to it. Of a root to which two things happened there are two
-rows; of one that was simply acked there is none. So the table of most batches is empty::
+A row says of one root that one thing happened to it. Of a root to which two things happened there
+are two rows; of one that was simply acked there is none. So the table of most batches is empty::
 
     source  position  kind         value      cause
          7      1042  OUTSTANDING  an edge
@@ -64,16 +64,16 @@ class RootMark(IntEnum):
     Attributes:
         OUTSTANDING: deliveries of it were not acked; the value is the XOR of their edges, never 0.
             A task has one row for each delivery.
-        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge. Of a root of an
-            earlier batch an outcome has one row, with the XOR of the edges.
+        RELEASED: a tuple of it was acked that Spark's state had held; the value is its edge. Of a
+            root of an earlier batch an outcome has one row, with the XOR of the edges.
         FAILED: a tuple of it failed, by the cause.
         TOUCHED: a bolt reset its timeout.
         HELD: Spark's state holds tuples of it.
         HELD_ON: a keyed bolt holds tuples of it on, and has reset its timeout.
         LATE: a watermark dropped a tuple of it.
-        LEFT_OPEN: the cause's operator settled a tuple of it neither way that had been held; the value is
-            its edge, so that no other row of the batch acks the tuple. Of what a keyed bolt emitted
-            it is 0.
+        LEFT_OPEN: the cause's operator settled a tuple of it neither way that had been held; the
+            value is its edge, so that no other row of the batch acks the tuple. Of what a keyed
+            bolt emitted it is 0.
         FIRST_EMITTED: it is a copy; the value is when its record was emitted first, wall time, ms.
         TRACED: it belongs to a trace: three rows in succession have the three numbers of the trace.
         UNTRACKED: it is best effort: acked with the batch, whatever was done to it.
@@ -83,9 +83,9 @@ class RootMark(IntEnum):
         HELD_TUPLE: the cause's operator handed a tuple of it to Spark's state; the value is its
             edge. If a watermark drops the tuple, the root fails where the cause's error is `LATE`;
             otherwise it is acked.
-        HELD_UNTIL: when a watermark drops a tuple: at this event time, ms, or a later one. The first
-            of these rows is of the tuple of the first `HELD_TUPLE`, the second of the second, and
-            so on.
+        HELD_UNTIL: when a watermark drops a tuple: at this event time, ms, or a later one. The
+            first of these rows is of the tuple of the first `HELD_TUPLE`, the second of the second,
+            and so on.
         KEYED: a keyed bolt emitted a tuple on it; the value is the number by which the bolts behind
             that one name it.
     """

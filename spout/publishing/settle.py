@@ -20,8 +20,8 @@ evaluated twice, and the operator that holds each side once.
 
 In this file an *index* is a root's number in the plan, from 0. Roots of earlier batches have none:
 they are named by source and position. Marks are *placed* when all their roots are named so. What
-happens to a tuple that Spark's state *holds* is told in `spout.publishing.delayed`; an operator that
-holds tuples is their *holder*.
+happens to a tuple that Spark's state *holds* is told in `spout.publishing.delayed`; an operator
+that holds tuples is their *holder*.
 
 Source: docs/design/protocol.md, section 5.2 ("The ledger goes beside the data").
 """
@@ -61,6 +61,7 @@ from spout.publishing.fold import (
     BatchOutcome,
     Missing,
     OpenRoots,
+    Subscriptions,
     TaskReport,
     open_roots_of,
     placed,
@@ -153,13 +154,13 @@ def _complete_evaluations(
         plan, expected = moment.plan, ()
     else:
         complete_reads = _complete_reads(reads_by_branch)
-        newest_report = complete_reads[0][0]  # of the newest evaluation any report: all have the plan
+        newest_report = complete_reads[0][0]  # any one of the newest evaluation: all have the plan
         if newest_report.plan is None:
             raise TrackingError("a read task's report carries no plan")
         plan = newest_report.plan
         complete[newest_report.operator] = complete_reads
         _move_consumers(newest_report.operator, unchecked, complete)
-    # 2. What comes behind Spark's own operators: bolts that receive the rows of no operator of step 1.
+    # 2. What comes behind Spark's own operators: bolts that receive the rows of no tracked one.
     behind_spark = [operator for operator, stages in unchecked.items() if not _has_upstream(stages)]
     for operator in sorted({*expected, *behind_spark}):
         _refuse_namesake(operator, complete)
@@ -201,8 +202,8 @@ def _passed_calls(report: TaskReport, index: PlanIndex, keyed: KeyedRoots) -> It
     marks = report.marks.of(RootMark.PASSED)
     if not len(marks):
         return
-    # They are not placed yet. Under the pseudo source `PLANNED` the column of positions has indices,
-    # and under `NUMBERED` the numbers that a keyed bolt gave the roots.
+    # They are not placed yet. Under the pseudo source `PLANNED` the column of positions has
+    # indices, and under `NUMBERED` the numbers that a keyed bolt gave the roots.
     is_in_plan = (marks.positions >= 0) & (marks.positions < index.count)
     is_planned = (marks.sources == PLANNED) & is_in_plan
     is_keyed = (marks.sources == NUMBERED) & np.isin(marks.positions, keyed.numbers)
@@ -292,7 +293,7 @@ class _Held(NamedTuple):
         return self.tuples.at(self.is_dropped)
 
     def failures(self, late_ms: int) -> RootMarks:
-        """Return a `FAILED` mark for the root of each tuple that the watermark, at `late_ms`, dropped.
+        """Return a `FAILED` mark for the root of each tuple that the watermark `late_ms` dropped.
 
         A tuple that its holder may lose without a failure has none: it counts as acked.
         """
@@ -319,7 +320,8 @@ class _Held(NamedTuple):
             row = int(times_ms.argmax())  # of equal times the first one
             source, position = int(self.tuples.sources[row]), int(self.tuples.positions[row])
             run = SourceRun(source, position, position + 1)
-            highest_times.append(HighestTime(holder.operator, int(times_ms[row]), run, is_held=True))
+            highest = HighestTime(holder.operator, int(times_ms[row]), run, is_held=True)
+            highest_times.append(highest)
         return highest_times
 
 
@@ -353,15 +355,17 @@ def _summed(
     # 2. What failed, and what is blocked behind it where a partition is read in order.
     failures = RootMarks.together([done.own_failures, held.failures(late_ms)])
     reports = (*counted.reports, *uncounted.reports)
-    lined_records = tuple(of_partition for report in reports for of_partition in report.lined_records)
+    lined_records = tuple(lines for report in reports for lines in report.lined_records)
     failed_indices = _NO_ROOTS
-    if lined_records or len(held_indices):  # only these two ask for them, and to find them takes time
+    # only these two ask for them, and to find them in the plan takes time
+    if lined_records or len(held_indices):
         failed_indices = indices_in(index, failures)
-    blocked_marks: list[RootMarks] = []
+    blocked: list[RootMarks] = []
     if lined_records:
-        for cause, indices in behind(lined_records, failed_indices, open_roots.indices, best_effort_indices):
-            blocked_marks.append(RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause))
-    failed = _failed_once(index, RootMarks.together([failures, *blocked_marks]), best_effort_indices)
+        indices_by_cause = behind(lined_records, failed_indices, open_roots.indices, best_effort_indices)
+        for cause, indices in indices_by_cause:
+            blocked.append(RootMarks.of_roots(RootMark.FAILED, index.roots(indices), cause=cause))
+    failed = _failed_once(index, RootMarks.together([failures, *blocked]), best_effort_indices)
 
     # 3. What Spark's state holds on: a root that failed, or whose verdict nobody awaits, needs no
     # later deadline.
@@ -412,7 +416,7 @@ def _open_and_held(
     staying: RootMarks,
     released_edges: RootEdges,
 ) -> tuple[OpenRoots, I64]:
-    """Return the open roots by the reports that count, and those that are held, as ascending indices.
+    """Return the open roots by the reports that count, and the held roots, as ascending indices.
 
     A root is held if Spark's state has a tuple of it after the batch; each held root is open.
 
@@ -444,7 +448,9 @@ def _with_uncounted(plan: BatchPlan, counted_open: OpenRoots, uncounted: Iterabl
     if not parts_by_path:
         return counted_open
     # two reports may have left the same delivery open: taken twice, its edge would cancel itself
-    distinct_rows = {path: np.unique(np.concatenate(parts), axis=0) for path, parts in parts_by_path.items()}
+    distinct_rows: dict[Subscriptions, I64] = {}
+    for path, parts in parts_by_path.items():
+        distinct_rows[path] = np.unique(np.concatenate(parts), axis=0)
     # what counts goes first, where it says of a root that it is open, too
     further = open_roots_of(plan, [distinct_rows]).without(counted_open.indices)
     indices = np.concatenate([counted_open.indices, further.indices])
@@ -463,7 +469,9 @@ def _reads_by_branch(reads: Iterable[TaskReport]) -> dict[str, Stages]:
     newest_attempts: dict[tuple[str, int, object], TaskReport] = {}
     # a later attempt overwrites an earlier one
     for report in sorted(reads, key=lambda report: report.task.attempt):
-        branch = f"{report.operator} (for {report.consumer})" if report.consumer else report.operator
+        branch = report.operator
+        if report.consumer:
+            branch = f"{branch} (for {report.consumer})"
         newest_attempts[branch, report.task.stage, report.ranges] = report
     return _by_stage((branch, report) for (branch, _, _), report in newest_attempts.items())
 

@@ -5,9 +5,9 @@ before, less its delay. So each rise is kept with the record that brought it abo
 that drops something is looked up among them. Where the record itself is unknown (an event time that
 Spark's own expressions compute, in a query without `hold`), the positions of its batch are kept.
 
-A `hold` is the operator (`spout.hold`) that tells which tuples Spark's state holds behind it, and from
-which event time on a watermark drops each. A *mover* is the record, or the records among which it is,
-that raised a watermark to where it stands.
+A `hold` is the operator (`spout.hold`) that tells which tuples Spark's state holds behind it, and
+from which event time on a watermark drops each. A *mover* is the record, or the records among which
+it is, that raised a watermark to where it stands.
 
 Source: docs/design/protocol.md, section 5.2 ("What is too late").
 """
@@ -80,8 +80,8 @@ class Watermarks:
     """The watermarks of one query, as far as its driver has seen them rise.
 
     Attributes:
-        unsaid_rows: how many rows were dropped in batches whose acks had no record that could say so;
-            the next batch with one says it.
+        unsaid_rows: how many rows were dropped in batches whose acks had no record that could say
+            so; the next batch with one says it.
     """
 
     def __init__(self) -> None:

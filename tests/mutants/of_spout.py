@@ -1011,8 +1011,8 @@ MUTANTS = (
     Mutant(
         "what-ran-behind-a-late-failure-runs-again",
         "spout/planning/order.py",
-        "is_behind = heads < others.origins",
-        "is_behind = heads > others.origins",
+        "is_behind = heads < candidates.origins",
+        "is_behind = heads > candidates.origins",
         "tests/unit/spout/planning/test_order.py"
         "::test_behind_a_failure_that_no_task_saw_stands_the_rest_of_its_line",
         "where a batch bolt fails a record, later ones of its key would be acked before it",

@@ -237,9 +237,8 @@ class DueWatch(DueReader[WaitingReplay]):
     def next_due_ms(self) -> int | None:
         """Return when the first root is due that waits for no operator, wall time; None: there is none.
 
-        Roots that were put aside, or whose input is paused, wait for an operator. This goes through
-        all
-        roots: call it when one of them has changed.
+        Roots that were put aside, or whose input is paused, wait for an operator. All roots are gone
+        through here, so call it when one of them has changed.
         """
         pauses = self._fold.paused_by_partition()
         first_due_ms: int | None = None

@@ -7,10 +7,9 @@
 2. A fresh checkpoint does not take the group of an owner that lives. It waits until the owner gave
    no sign of life for `SILENT_MS_MAX`, and stops if there is one. With `take_over` it does neither.
 3. It sends the `Take` that names every source, and repeats it every 5 s to partitions that do not
-   answer. A
-   *round* is one `Take` with its answers. The epoch of a new session is the owner's plus one; to
-   create it is to *draw* it. While it is asked whether the owner lives, the owner is called the
-   *holder*.
+   answer. A *round* is one `Take` with its answers. The epoch of a new session is the owner's plus
+   one; to create it is to *draw* it. While it is asked whether the owner lives, the owner is called
+   the *holder*.
 4. If some of them have a higher generation than it named, it takes once more, so that all have it.
    A restart whose first answer is old by then does so too: the process before may have moved the
    clock meanwhile. A query that writes exactly once is always a new session, also with the journal
@@ -28,8 +27,7 @@ What an acker partition writes after its answer already concerns the session; it
 partitions have answered.
 
 A source's *history* is what the ackers have of it; how the session takes it, as one entry of a
-`Take`, is called its *take*. A `clock_ms` is a session's clock, and
-`now_ms` wall time.
+`Take`, is called its *take*. A `clock_ms` is a session's clock, and `now_ms` wall time.
 
 Source: docs/design/protocol.md, sections 4 ("Take and Taken") and 5.1.
 """

@@ -352,8 +352,7 @@ class Presence:
         """Record the sign that a record is, and return its session.
 
         None: the record is no sign in this group; or it is the last one of a process, which is
-            recorded
-        too.
+        recorded too.
         """
         try:
             event = self._codec.decode(record.value)

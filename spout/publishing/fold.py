@@ -115,9 +115,8 @@ class TaskReport:
         errors: what bolts reported, at most `ERRORS_MAX` of each bolt, the earliest.
         raised: the first traceback of each kind of exception by which they failed tuples.
         lined_records: of each partition that a read task read in order, which record is in which
-            line: the records of a line are acked one after the other (`spout.planning.order`).
-                Where no rows
-            go on to other tasks, it has only the lines in which a record failed or is open.
+            line: the records of a line are acked one after the other (`spout.planning.order`). Where
+            no rows go on to other tasks, it has only the lines in which a record failed or is open.
         marks: what the task did to roots, each named by its position, by its index in the plan, or
             behind a keyed bolt by its number.
         highest_times: the highest time of each column with times, of a read task whose rows Spark's

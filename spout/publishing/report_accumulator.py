@@ -73,8 +73,7 @@ class TaskName(NamedTuple):
 
     Attributes:
         query, batch: the query's id, and the number of the batch; "" and -1: the task runs outside
-        of
-            a streaming query, or for a thread that does not know its batch.
+            of a streaming query, or for a thread that does not know its batch.
         attempt: unique in the SparkContext; a repeated task has a higher one.
         tries: how many attempts of this very task went before.
     """

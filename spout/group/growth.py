@@ -65,7 +65,7 @@ class Growth:
         `first_positions` has by source where its new generation begins.
 
         Empty: none has, and `step` returns them later. Only where nothing is tracked they join at
-            once.
+        once.
         """
         if self._joining or not first_positions:
             return []

@@ -1,6 +1,7 @@
 """The states of a session in one process, and what leads from one to another.
 
-Theory of operation ===================
+Theory of operation
+===================
 
 A process that is to read a group goes through these states. The first row is the usual way of a
 fresh checkpoint, the second that of a restart, the third that of a query without tracking::

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from acker.config.settings import UNREACHABLE_MS, AckTopics
-from acker.hot_paths import among, distinct
+from acker.hot_paths import among
 from acker.identity import I64, U64, WIRE_BLOCK_BITS, acker_partition, input_id_of, root_edges
 from acker.kafka.port import Headers, Log, Outgoing, Producer
 from acker.listing import and_more
@@ -292,23 +292,21 @@ def _held_acks(
         return
     plan = outcome.plan
     lane_of_held = lane._replace(name=f"{lane.name}/{HELD_LANE}")
-    # Roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
-    # longer.
-    longer_sources = [
-        source for source in distinct(held.sources).tolist() if longer_ms_by_input.get(input_id_of(source), 0)
-    ]
-    held_longer = held.at(np.isin(held.sources, longer_sources))
-    moved = RootMarks.together([held_longer, held_on]).ascending()
-    for block, marks in moved.by_block().items():
+    for block, marks in RootMarks.together([held, held_on]).ascending().by_block().items():
         source, _ = block
         ahead_ms = longer_ms_by_input.get(input_id_of(source), 0)
+        # roots of the batch itself have their whole timeout yet, so theirs moves only if it becomes
+        # longer
+        touched = marks if ahead_ms else marks.of(RootMark.HELD_ON)
+        if not touched:
+            continue
         yield Acks(
             *_first_fields(plan, lane_of_held, block),
             runs=(),
             positions=b"",
             values=b"",
             absent=(),
-            touched=pack_positions(marks.positions),
+            touched=pack_positions(touched.positions),
             touched_at=plan.now + ahead_ms,
         )
 

@@ -199,7 +199,7 @@ class BatchOutcome:
         return marks.at(marks.is_of(RootSet.of_runs(self.plan.ranges)))
 
 
-class OpenRoots(NamedTuple):
+class IncompleteRoots(NamedTuple):
     """Roots of a batch that are not complete, since edges are missing from their sums.
 
     Attributes:
@@ -210,12 +210,12 @@ class OpenRoots(NamedTuple):
     indices: I64
     lacked: U64
 
-    def without(self, indices: I64) -> OpenRoots:
+    def without(self, indices: I64) -> IncompleteRoots:
         """Return the open roots that are not among some, which come as ascending indices."""
         if not len(indices):  # as of most batches
             return self
         is_kept = ~among(self.indices, indices)
-        return OpenRoots(self.indices[is_kept], self.lacked[is_kept])
+        return IncompleteRoots(self.indices[is_kept], self.lacked[is_kept])
 
 
 class LateNote(NamedTuple):
@@ -396,7 +396,7 @@ def open_roots_of(
     plan: BatchPlan,
     outstanding: Iterable[Mapping[Subscriptions, I64]],
     further_edges: Iterable[RootEdges] = (),
-) -> OpenRoots:
+) -> IncompleteRoots:
     """Return the roots from whose sums edges are missing.
 
     A root is left out if its missing edges cancel.
@@ -417,4 +417,4 @@ def open_roots_of(
             indices = _roots_of(rows)
             index_parts.append(indices)
             edge_parts.append(_edges_along(plan_root_edges(plan, indices), subscriptions, rows))
-    return OpenRoots(*xor_sums(np.concatenate(index_parts), np.concatenate(edge_parts)))
+    return IncompleteRoots(*xor_sums(np.concatenate(index_parts), np.concatenate(edge_parts)))

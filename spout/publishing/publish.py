@@ -41,6 +41,7 @@ from acker.wire.events import (
     Acks,
     FailCause,
     Fails,
+    HeaderNumbers,
     SourceRun,
     pack_positions,
     pack_root_numbers,
@@ -76,22 +77,6 @@ BATCH_SKIPPED = "BATCH_SKIPPED"
 
 BlockKey = tuple[int, int]
 """A block of 32,768 positions: the source, and the number of the block in it."""
-
-
-class HeaderNumbers(NamedTuple):
-    """What a header says of roots of one block, row by row.
-
-    Attributes:
-        positions: of the roots, ``(n,)``.
-        numbers: one for each root, ``(n,)``, or several, ``(n, columns)``.
-    """
-
-    positions: I64
-    numbers: I64
-
-    def first(self, count: int) -> HeaderNumbers:
-        """Return the first rows, so many."""
-        return HeaderNumbers(self.positions[:count], self.numbers[:count])
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +206,8 @@ def _first_emissions_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNum
     """
     first_emissions: dict[BlockKey, HeaderNumbers] = {}
     for block, marks in _not_failed_by_block(outcome, RootMark.FIRST_EMITTED).items():
-        first_emissions[block] = HeaderNumbers(marks.positions, marks.values)
+        source, _ = block
+        first_emissions[block] = HeaderNumbers(source, marks.positions, marks.values)
     return first_emissions
 
 
@@ -229,8 +215,9 @@ def _traces_by_block(outcome: BatchOutcome) -> dict[BlockKey, HeaderNumbers]:
     """Return by block the traces of roots; a failed root has no `Acks`, and is left out."""
     traces: dict[BlockKey, HeaderNumbers] = {}
     for block, marks in _not_failed_by_block(outcome, RootMark.TRACED).items():
+        source, _ = block
         # a root has three rows in succession, one for each number of its trace
-        traces[block] = HeaderNumbers(marks.positions[::3], marks.values.reshape(-1, 3))
+        traces[block] = HeaderNumbers(source, marks.positions[::3], marks.values.reshape(-1, 3))
     return traces
 
 
@@ -481,7 +468,8 @@ def ack_headers(record: Acks, publication: Publication, value_bytes: int) -> Hea
         # `room_bytes` is below 0 if what came too late took more than there was room for
         count = min(len(root_numbers.positions), room_bytes // root_bytes)
         if count > 0:
-            packed = pack_root_numbers(record.source, *root_numbers.first(count))
+            source, positions, numbers = root_numbers
+            packed = pack_root_numbers(source, positions[:count], numbers[:count])
             headers.append((name, packed))
             room_bytes -= count * root_bytes
     return tuple(headers)

@@ -59,8 +59,8 @@ from spout.publishing.delayed import (
 )
 from spout.publishing.fold import (
     BatchOutcome,
+    IncompleteRoots,
     Missing,
-    OpenRoots,
     Subscriptions,
     TaskReport,
     open_roots_of,
@@ -415,7 +415,7 @@ def _open_and_held(
     counted: Sequence[TaskReport],
     staying: RootMarks,
     released_edges: RootEdges,
-) -> tuple[OpenRoots, I64]:
+) -> tuple[IncompleteRoots, I64]:
     """Return the open roots by the reports that count, and the held roots, as ascending indices.
 
     A root is held if Spark's state has a tuple of it after the batch; each held root is open.
@@ -437,7 +437,9 @@ def _open_and_held(
     return open_roots, open_roots_of(plan, (), held_edges).indices
 
 
-def _with_uncounted(plan: BatchPlan, counted_open: OpenRoots, uncounted: Iterable[TaskReport]) -> OpenRoots:
+def _with_uncounted(
+    plan: BatchPlan, counted_open: IncompleteRoots, uncounted: Iterable[TaskReport]
+) -> IncompleteRoots:
     """Return the open roots, with those that only uncounted reports left open.
 
     Args:
@@ -456,7 +458,7 @@ def _with_uncounted(plan: BatchPlan, counted_open: OpenRoots, uncounted: Iterabl
     indices = np.concatenate([counted_open.indices, further.indices])
     lacked = np.concatenate([counted_open.lacked, further.lacked])
     order = np.argsort(indices)
-    return OpenRoots(indices[order], lacked[order])
+    return IncompleteRoots(indices[order], lacked[order])
 
 
 def _reads_by_branch(reads: Iterable[TaskReport]) -> dict[str, Stages]:

@@ -25,6 +25,7 @@ from acker.wire.events import (
     TRACES,
     Acks,
     Fails,
+    HeaderNumbers,
     SourceRun,
     pack_root_numbers,
 )
@@ -55,7 +56,6 @@ from spout.publishing.fold import (
 from spout.publishing.publish import (
     CAUSES_MAX,
     BatchLane,
-    HeaderNumbers,
     Publication,
     ack_headers,
     ack_records,
@@ -370,8 +370,8 @@ def test_headers_of_acks_name_the_first_roots_as_far_as_the_record_has_room(
     note = TooLate("q", "c", 1, False, 1, 2, 3, 4, (), (), ())
     publication = Publication(
         (), (),
-        first_emissions={key: HeaderNumbers(positions[:copies], positions[:copies] + time_ms)},
-        traces={key: HeaderNumbers(positions[:traced], ids[:traced])},
+        first_emissions={key: HeaderNumbers(source, positions[:copies], positions[:copies] + time_ms)},
+        traces={key: HeaderNumbers(source, positions[:traced], ids[:traced])},
         too_late={key: note} if has_late else {},
     )  # fmt: skip
     record = Acks("lane", 1, "g", "s", 1, source, block, (), b"", b"", (), b"", 0)

@@ -244,9 +244,9 @@ def test_the_first_emission_and_the_trace_are_those_of_the_root(name: str, chose
     for named, expected in headers:
         found = {
             (source, position): value
-            for (source, block), (at, of_roots) in named.items()
-            for position, value in zip(at.tolist(), of_roots.tolist(), strict=True)
-            if position >> WIRE_BLOCK_BITS == block
+            for (source, block), of_block in named.items()
+            for position, value in zip(of_block.positions.tolist(), of_block.numbers.tolist(), strict=True)
+            if position >> WIRE_BLOCK_BITS == block and of_block.source == source
         }
         assert found == {root: value for root, value in zip(every, expected, strict=True) if root not in some}
 

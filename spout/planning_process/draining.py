@@ -240,12 +240,12 @@ class Draining:
         needs_worker = bool(not_taken_over) or next_due_ms is not None
         if needs_worker and late_ms >= self._patience_ms:
             raise Unreachable(
-                f"{due.waiting} lost roots of group {self._context.spec.group} wait, and no replay worker has"
+                f"{due.waiting_count} lost roots of group {self._context.spec.group} wait, and no replay worker has"
                 f" done anything about them for {late_ms // 1000} s; start one with `windhover replay run`."
                 " Where one runs, see `put_aside` and `held_up` in its log, and `windhover status`."
                 f" {AGAIN}"
             )
-        fields: dict[str, object] = {"roots": due.waiting}
+        fields: dict[str, object] = {"roots": due.waiting_count}
         if not_taken_over:
             fields["not_taken_over"] = ",".join(map(str, not_taken_over))
         if next_due_ms is not None:

@@ -122,8 +122,8 @@ def _open_roots(
     held_timeouts_ms = (input.timeout_ms + input.held_longer_ms for input in inputs)
     within_timeout = f"within {duration_text(max(held_timeouts_ms, default=timeout_ms))}"
     for bolt, held_roots in held_left_open(outcome).items():
-        source, position = held_roots[0]
-        yield _OpenRoots(bolt, len(held_roots), record_place(source, position, inputs), within_timeout)
+        first_place = record_place(*held_roots[0], inputs)
+        yield _OpenRoots(bolt, len(held_roots), first_place, within_timeout)
 
 
 def left_open(reports: Iterable[TaskReport], outcome: BatchOutcome) -> dict[str, I64]:

@@ -225,14 +225,14 @@ def _plan_fields(plan: BatchPlan) -> tuple[str, str, int, int, int, int, bool, l
         plan.now,
         plan.timeout_ms,
         plan.tracked,
-        [tuple(run) for run in plan.ranges],
+        [(run.source, run.start, run.end) for run in plan.ranges],
     )
 
 
 def _plan(fields: Sequence[Any]) -> BatchPlan:
     """Return the plan of which `_plan_fields` made these builtins."""
-    *other_fields, ranges = fields
-    return BatchPlan(*other_fields, ranges=_runs(ranges))
+    *fields_before_ranges, ranges = fields
+    return BatchPlan(*(*fields_before_ranges, _runs(ranges)))
 
 
 def _runs(fields_of_runs: Iterable[tuple[int, int, int]]) -> tuple[SourceRun, ...]:

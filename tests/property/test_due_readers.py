@@ -374,7 +374,7 @@ def test_an_operator_resumes_and_drops_what_the_owner_has(world: World) -> None:
     }
     for input_id in INPUTS:
         assert {
-            (strange.place.partition, Root(Source(due.source), Position(due.position))): due
+            (strange.due_partition.partition, Root(Source(due.source), Position(due.position))): due
             for strange in Dropping(world.log, installation(), input_id).find()
             for due in strange.roots
         } == {

@@ -240,8 +240,9 @@ class Draining:
         needs_worker = bool(not_taken_over) or next_due_ms is not None
         if needs_worker and late_ms >= self._patience_ms:
             raise Unreachable(
-                f"{due.waiting_count} lost roots of group {self._context.spec.group} wait, and no replay worker has"
-                f" done anything about them for {late_ms // 1000} s; start one with `windhover replay run`."
+                f"{due.waiting_count} lost roots of group {self._context.spec.group} wait, and no replay"
+                f" worker has done anything about them for {late_ms // 1000} s; start one with"
+                " `windhover replay run`."
                 " Where one runs, see `put_aside` and `held_up` in its log, and `windhover status`."
                 f" {AGAIN}"
             )

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 
 from acker.config.topics import Topics
 from acker.kafka.port import Log, Record, TopicPartition, Transactions
-from acker.service.passed_over import read_ours
+from acker.service.passed_over import read_ack_topic
 from acker.wire.clusters import require_cluster
 
 
@@ -28,7 +28,7 @@ def due_records(log: Log, topics: Topics, number: int) -> Iterator[Record]:
     start = log.starts([due_partition])[due_partition]
     end = log.stable_ends([due_partition])[due_partition]
     wait_ms = topics.replay.limits.operation_timeout_ms
-    for record in read_ours(log, due_partition, start, end, committed=True, wait_ms=wait_ms):
+    for record in read_ack_topic(log, due_partition, start, end, committed=True, wait_ms=wait_ms):
         require_cluster(record.place, record.headers, record.value, own_cluster)
         yield record
 

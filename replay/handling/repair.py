@@ -18,7 +18,7 @@ from acker.config.topics import AckTopics, Topics
 from acker.errors import CodecError, UnknownVersion
 from acker.kafka.port import Log, Record, TopicPartition
 from acker.kafka.read_to_end import pass_damage, read_piece
-from acker.service.passed_over import kind_of, marked_offset, marked_offsets, passed_over_mark
+from acker.service.passed_over import likely_writer, marked_offset, marked_offsets, passed_over_mark
 from acker.service.state import StatePart, Stored, is_sound_part, part_of_key, state_codec
 from acker.wire.codec import Codec, wire_codec
 from replay.records.due import due_codec
@@ -191,7 +191,7 @@ def _records_of_unknown_version(
             continue
     # only now all marks are known
     for record in unknown_version:
-        yield _unreadable(partition, record, kind_of(record.value), reading.marks)
+        yield _unreadable(partition, record, likely_writer(record.value), reading.marks)
 
 
 def _unreadable_states(partition: TopicPartition, reading: _Reading) -> Iterator[Unreadable]:
@@ -224,7 +224,7 @@ def _wrong_with_part(codec: Codec[Stored], partition: int, part: int, record: Re
     try:
         state = codec.decode(value)
     except CodecError:
-        return kind_of(value)
+        return likely_writer(value)
     if not isinstance(state, StatePart) or (state.partition, state.part) != (partition, part):
         return "not the part of this partition's State that its key names"
     if not is_sound_part(codec, part, record):

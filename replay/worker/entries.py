@@ -25,7 +25,7 @@ from acker.config.topics import Input
 from acker.errors import CodecError, Damaged, DataLoss, UnknownVersion
 from acker.identity import Root, acker_partition, is_replay, offset_of, partition_of
 from acker.kafka.port import Outgoing, Record, TopicPartition
-from acker.service.passed_over import DAMAGE_CURE, read_ours
+from acker.service.passed_over import DAMAGE_CURE, read_ack_topic
 from acker.wire.checks import wrong_source
 from acker.wire.clusters import require_cluster
 from acker.wire.stacks import read_stack
@@ -150,7 +150,7 @@ def _stored_records(worker: Worker, due_partition: TopicPartition) -> Iterator[R
     start = worker.log.starts([due_partition])[due_partition]
     end = worker.log.stable_ends([due_partition])[due_partition]
     operation = f"reading what waits in partition {due_partition.partition}"
-    return read_ours(
+    return read_ack_topic(
         worker.log,
         due_partition,
         start,

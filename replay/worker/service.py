@@ -28,7 +28,7 @@ from acker.errors import Aborted, Damaged, Disagreement, Fenced, LogError, Unrea
 from acker.kafka.port import Log, Membership, Reader, TopicPartition
 from acker.kafka.read_to_end import poll_past_damage
 from acker.service.partition_counts import PartitionCounts
-from acker.service.passed_over import damage_passed_over
+from acker.service.passed_over import damage_handler
 from acker.service.silent import SilentPartitions
 from acker.waits import SilentBroker, SteadyMs, steady_ms
 from replay.worker.partition import VerdictPartition, paused_text
@@ -424,7 +424,7 @@ class ReplayService:
         if not readable:
             return False
         # 2. poll
-        on_damage = damage_passed_over(self._worker.log, self._limits.operation_timeout_ms)
+        on_damage = damage_handler(self._worker.log, self._limits.operation_timeout_ms)
         records_max = self._limits.verdict_records_max
         try:
             records = poll_past_damage(reader, wait_ms, records_max, on_damage)

@@ -186,7 +186,7 @@ OPEN_DIFFERENCES = {
     "acker/ledger/tally.py:_add_copies": "how long roots took, for metrics",
     "acker/ledger/tally.py:add": "how long roots took, for metrics",
     "acker/service/service.py:_deletable_ends": "from which offset on verdicts are kept: a time in the log",
-    "acker/service/service.py:_time_restores": "how long a restore took, for people",
+    "acker/service/service.py:_record_restore_times": "how long a restore took, for people",
     "acker/service/silent.py:overdue": "by a clock that nobody can set",
     "acker/units.py:past_ms": "a time that a person gave, such as 2h",
     "acker/waits.py:record_wait": "a line in the log, by whatever clock its caller has",

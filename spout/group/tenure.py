@@ -170,7 +170,7 @@ class Tenure:
                 continue
             not_emitted = mark.not_emitted().within(mark.from_, cursor.next)
             not_journalled += [SourceRun(source, *run) for run in not_emitted]
-            free += [SourceRun(source, *run) for run in cursor.free_runs(cursor.next)]
+            free += [SourceRun(source, *run) for run in cursor.uninitialised_runs(cursor.next)]
         never_initialised, pending = RootSet.of_runs(free), self.window.pending_roots()
         return RootSet.of_runs(not_journalled) - never_initialised - pending
 
@@ -242,7 +242,7 @@ class Tenure:
         `empty` are positions that hold no record: those of `runs`, and others that are pending already.
         """
         for source, start, end in runs:
-            self.cursors[source].use(start, end)
+            self.cursors[source].mark_initialised(start, end)
         self.window.emit(runs, now_ms, empty)
         is_tracked = bool(self.name.id)
         if is_tracked:
@@ -282,10 +282,10 @@ class Tenure:
         for source, cursor in self.cursors.items():
             first_unsettled = self.window.committable(source)
             if first_unsettled is None:  # nothing was emitted yet
-                settled_below[source] = cursor.first_free
+                settled_below[source] = cursor.first_uninitialised
             else:
                 # a gap, which was never emitted, stops the commit as a pending root does
-                settled_below[source] = min(first_unsettled, cursor.first_free)
+                settled_below[source] = min(first_unsettled, cursor.first_uninitialised)
         return settled_below
 
     def _settle_source(self, source: int, runs: Sequence[PositionRun], verdict: Verdict) -> int:
@@ -295,7 +295,7 @@ class Tenure:
             return 0
         settled_count = self.window.settle(source, runs, verdict)
         # perhaps one of them is free here, and the process before has emitted it
-        if runs[-1].end > cursor.first_free:
+        if runs[-1].end > cursor.first_uninitialised:
             self._occupy_decided(source, cursor, runs)
         return settled_count
 
@@ -308,9 +308,9 @@ class Tenure:
         for start, end in runs:
             if generation_of(start) != generation_of(cursor.from_):
                 continue
-            for free in cursor.free_runs(end):
+            for free in cursor.uninitialised_runs(end):
                 if free.end > start:
-                    cursor.use(max(start, free.start), free.end)
+                    cursor.mark_initialised(max(start, free.start), free.end)
         self.window.open_source(source, cursor.next)
 
     def _count_pending(self, runs: Iterable[SourceRun]) -> None:

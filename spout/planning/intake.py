@@ -59,7 +59,7 @@ class SourceCursor:
         self._gaps = gaps if gaps is not None else PositionSet()
 
     @property
-    def first_free(self) -> int:
+    def first_uninitialised(self) -> int:
         """The lowest position that was never initialised."""
         gap = self._gaps.first
         return self.next if gap is None else gap
@@ -68,17 +68,17 @@ class SourceCursor:
         """Return the position of an offset in the cursor's generation."""
         return position_at(generation_of(self.from_), offset)
 
-    def free_below(self, end: int) -> int:
+    def count_uninitialised_below(self, end: int) -> int:
         """Return how many positions below `end` are free."""
-        return sum(run.end - run.start for run in self.free_runs(end))
+        return sum(run.end - run.start for run in self.uninitialised_runs(end))
 
-    def free_runs(self, end: int) -> list[PositionRun]:
+    def uninitialised_runs(self, end: int) -> list[PositionRun]:
         """Return the free positions below `end`, ascending."""
         runs = self._gaps.within(self.from_, end)
         return [*runs, PositionRun(self.next, end)] if self.next < end else runs
 
-    def use(self, start: int, end: int) -> None:
-        """Mark [start, end) as no longer free; positions between `next` and `start` become a gap."""
+    def mark_initialised(self, start: int, end: int) -> None:
+        """Mark [start, end) as initialised; positions between `next` and `start` become a gap."""
         self._gaps.remove(start, min(end, self.next))
         if end > self.next:
             self._gaps.add(self.next, start)

@@ -119,7 +119,7 @@ class Chooser:
             taken_to = None
             if source in portion_by_source:
                 taken_to = portion_by_source[source].end_of(source)
-            next_positions[source] = taken_to or self._tenure.cursors[source].first_free
+            next_positions[source] = taken_to or self._tenure.cursors[source].first_uninitialised
         self._sight.fetch_ahead(next_positions)
         return Chosen(joined_portions(portion_by_source.values()), intake.granted)
 

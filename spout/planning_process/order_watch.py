@@ -161,7 +161,7 @@ class OrderWatch:
         for ordered in in_lines:
             self._ordered_room.published(ordered, records[ordered], lost[ordered])
 
-    def turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
+    def read_turns(self, planned: Mapping[int, int]) -> dict[int, Turn]:
         """Read what waits; return by source the turn of each ordered partition that has one.
 
         A partition that waits for something under way has none. Keeps in `why` what partitions wait
@@ -409,7 +409,9 @@ class OrderWatch:
         """
         copies = copies_source(spec.source)
         cursor = self._tenure.cursors[copies]
-        free = cursor.free_runs(cursor.position_of(self._stable_ends[self._copies_place(spec.source)]))
+        free = cursor.uninitialised_runs(
+            cursor.position_of(self._stable_ends[self._copies_place(spec.source)])
+        )
         positions_free = sum(run.end - run.start for run in free)
         if positions_free <= room:
             return positions_free

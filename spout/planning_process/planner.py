@@ -345,7 +345,8 @@ class Planner:
         self._tick_and_commit(owned, now_ms)
         cursors = owned.tenure.cursors
         next_offsets = {
-            self.sources[source].place: offset_of(cursor.first_free) for source, cursor in cursors.items()
+            self.sources[source].place: offset_of(cursor.first_uninitialised)
+            for source, cursor in cursors.items()
         }
         self._report_standing(self._context.troubles.step(next_offsets, now_ms))
 
@@ -427,7 +428,7 @@ class Planner:
 
         Call it again and again while it returns False, and else not for a second; see `Arrivals.wait`.
         """
-        read_to = self._require_owned().batches.read_to
+        read_to = self._require_owned().batches.ends_if_all_read
         self._record_request()
         if len(read_to) == len(self.sources) and not self._arrivals.wait(read_to, wait_ms):
             return False
@@ -461,9 +462,12 @@ class Planner:
         """Hold back what is sent to the ackers until the context ends; see `Announcer.together`."""
         return nullcontext() if self._context.announcer is None else self._context.announcer.together()
 
-    def first_free_positions(self) -> dict[int, int]:
+    def first_uninitialised_positions(self) -> dict[int, int]:
         """Return the first position of each source that was never initialised; only when `is_ready`."""
-        return {source: cursor.first_free for source, cursor in self._require_owned().tenure.cursors.items()}
+        return {
+            source: cursor.first_uninitialised
+            for source, cursor in self._require_owned().tenure.cursors.items()
+        }
 
     def is_drained(self) -> bool:
         """Return whether nothing is pending, due or left to plan; for queries that end then.
@@ -539,14 +543,14 @@ class Planner:
         return PlannerStatus(
             state=word,
             group=self._spec.group, session=tenure.name.id, epoch=tenure.name.epoch,
-            batches=batches.count, emitted=window.emitted, replayed=batches.replayed,
+            batches=batches.batch_count, emitted=window.emitted, replayed=batches.replayed_count,
             pending=window.pending, acked=counts[Verdict.ACKED], absent=counts[Verdict.ABSENT],
             failed=counts[Verdict.FAILED], timed_out=counts[Verdict.TIMED_OUT],
             abandoned=counts[Verdict.ABANDONED], late=window.late, unknown=window.unknown,
             undecodable=0 if owned.verdicts is None else owned.verdicts.undecodable,
-            lost_from_log=batches.lost_from_log,
+            lost_from_log=batches.lost_from_log_count,
             oldest_pending_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
-            batch_ms=batches.took_ms, batch_records_max=batches.pace.allowed() or 0,
+            batch_ms=batches.last_took_ms, batch_records_max=batches.pace.allowed() or 0,
             limit_hits=batches.limit_hits,
             clock=tenure.clock.now,
             committed={
@@ -767,7 +771,7 @@ class Planner:
 
     def _read_joined_sources(self, owned: Owned, now: int, now_ms: int) -> None:
         """Read sources that have joined from now on: new partitions, and what begins a new generation."""
-        begins_again = owned.batches.begins_again
+        begins_again = owned.batches.new_start_by_source
         # one kind at a time: both ask the ackers, and wait for their answers
         joined = owned.growth.step(now, now_ms)
         if not joined:

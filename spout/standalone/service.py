@@ -286,7 +286,7 @@ class SpoutService:
         if counts == self._source_counts:  # the usual case: nothing is new
             return
         self._source_counts = counts
-        free = self._planner.first_free_positions()
+        free = self._planner.first_uninitialised_positions()
         for name, ahead in self._ahead_by_input.items():
             sources_of_input = {source: spec for source, spec in sources.items() if spec.input.name == name}
             ahead.add_sources(sources_of_input, free)
@@ -365,7 +365,7 @@ class SpoutService:
             self._journal = end
             taken = [ahead.take_run(self._planner.sources[run.source].place, run) for run in ranges]
             if not taken:  # perhaps a former owner has initialised what was read
-                ahead.forget_below(self._planner.first_free_positions())
+                ahead.forget_below(self._planner.first_uninitialised_positions())
                 continue
             planned += taken
             for records in chain.from_iterable(taken_run.records for taken_run in taken):

@@ -381,7 +381,7 @@ MUTANTS = (
     Mutant(
         "a-commit-stops-before-what-is-free",
         "spout/group/tenure.py",
-        "settled_below[source] = min(first_unsettled, cursor.first_free)",
+        "settled_below[source] = min(first_unsettled, cursor.first_uninitialised)",
         "settled_below[source] = first_unsettled",
         "tests/unit/spout/group/test_commits.py::test_nothing_is_committed_beyond_what_was_never_emitted",
         "the commit would pass over records that were never emitted",
@@ -630,16 +630,16 @@ MUTANTS = (
     Mutant(
         "a-hole-needs-a-verdict",
         "spout/planning_process/batches.py",
-        "self._report_gone_and_holes(gone, holes, now)",
-        "self._report_gone_and_holes(gone, [], now)",
+        "self._report_gone_and_holes(gone, holes, session_ms)",
+        "self._report_gone_and_holes(gone, [], session_ms)",
         "tests/unit/spout/planning_process/test_holes_planning.py::test_the_first_batch_is_behind_the_hole",
         "the positions of a hole would time out, and hold the commit up until then",
     ),
     Mutant(
         "what-is-empty-is-not-pending",
         "spout/planning_process/batches.py",
-        "pending[spec.input.id] += self._tenure.window.records_of(source)",
-        "pending[spec.input.id] += self._tenure.window.pending_of(source)",
+        "pending_by_input[spec.input.id] += self._tenure.window.records_of(source)",
+        "pending_by_input[spec.input.id] += self._tenure.window.pending_of(source)",
         "tests/unit/spout/planning_process/test_holes_planning.py"
         "::test_a_hole_that_has_no_verdict_yet_takes_none_of_it_either",
         "a hole would keep records waiting that there is room for",
@@ -894,8 +894,8 @@ MUTANTS = (
     Mutant(
         "who-waits-for-records-has-not-left",
         "spout/planning_process/planner.py",
-        "        read_to = self._require_owned().batches.read_to\n        self._record_request()\n",
-        "        read_to = self._require_owned().batches.read_to\n",
+        "        read_to = self._require_owned().batches.ends_if_all_read\n        self._record_request()\n",
+        "        read_to = self._require_owned().batches.ends_if_all_read\n",
         "tests/unit/spout/group/test_presence.py"
         "::test_a_topology_that_is_resumed_and_finds_no_records_lives_again",
         "a second query of a group would take it from a topology that was paused and resumed",
@@ -974,7 +974,7 @@ MUTANTS = (
     Mutant(
         "a-query-does-not-end-before-a-copy-that-is-being-written",
         "spout/planning_process/batches.py",
-        "self._offsets(sources, self._log, Bound.END) if replay else self._readable_ends(sources)",
+        "self._ask_offsets(sources, self._log, Bound.END) if replay else self._readable_ends(sources)",
         "self._readable_ends(sources)",
         "tests/unit/spout/planning_process/test_planner.py"
         "::test_a_query_that_ends_when_all_is_done_waits_for_a_copy_that_is_being_written",
@@ -2283,8 +2283,8 @@ MUTANTS = (
     Mutant(
         "what-is-free-below-goes-before-what-is-initialised",
         "spout/planning_process/batches.py",
-        "if self._has_no_turn(run.source) or run.start >= self._end_of_run_or_gap(run)",
-        "if self._has_no_turn(run.source)",
+        "if self._waits_for_turn(run.source) or self._is_behind_gap(run)",
+        "if self._waits_for_turn(run.source)",
         "tests/unit/spout/planning_process/test_order_planning.py"
         "::test_what_is_free_below_initialised_records_is_emitted_before_them",
         "of a key, later records would be processed before earlier ones",

@@ -185,13 +185,13 @@ def restored_pending() -> Replaced:
 def last_stable_offset() -> Replaced:
     """Plan up to the high watermark."""
 
-    def _bounds(self: Batches, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
+    def _ask_bounds(self: Batches, sources: Iterable[int], reach: Reach, bound: Bound) -> OffsetAnswers:
         if bound is Bound.STABLE_END:
             return bounds_of(self, sources, self._log, Bound.END)
         return bounds_of(self, sources, reach, bound)
 
-    bounds_of = Batches._bounds
-    return [(Batches, "_bounds", _bounds)]
+    bounds_of = Batches._ask_bounds
+    return [(Batches, "_ask_bounds", _ask_bounds)]
 
 
 def seen_holes() -> Replaced:

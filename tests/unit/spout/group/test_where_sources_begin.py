@@ -570,7 +570,7 @@ class Growing:
     def step(self, ms: int) -> dict[int, tuple[int, list[PositionRun]]]:
         """Look at this time; return where what joins begins, and what is free of it below 100."""
         joined = self.it.step(77, WALL_MS + ms)
-        return {spec.source: (cursor.from_, cursor.free_runs(cursor.from_ + 9)) for spec, cursor in joined}
+        return {spec.source: (cursor.from_, cursor.uninitialised_runs(cursor.from_ + 9)) for spec, cursor in joined}
 
     def answer(self, *partitions: int, next_: int = 0, **other: Any) -> None:
         """Let acker partitions answer."""

@@ -38,7 +38,7 @@ def cursors(**next_: int) -> dict[int, SourceCursor]:
 def taken(found: dict[int, SourceCursor], ends: dict[int, int], room: Room) -> list[SourceRun]:
     """Return what one batch takes, of which nothing was seen before."""
     supplies = [
-        Supply(source, cursor.free_runs(cursor.position_of(ends[source]))) for source, cursor in found.items()
+        Supply(source, cursor.uninitialised_runs(cursor.position_of(ends[source]))) for source, cursor in found.items()
     ]
     portions = BatchIntake(supplies, IDS, room, Sharing()).take()
     return list(joined_portions(portions.values()).ranges)
@@ -90,7 +90,7 @@ def test_gaps_are_taken_before_what_lies_above() -> None:
     found = taken({A: cursor}, {A: 200}, Room(25, {1: 1_000}))
     assert found == [SourceRun(A, 20, 30), SourceRun(A, 50, 60), SourceRun(A, 100, 105)]
     for run in found:
-        cursor.use(run.start, run.end)
+        cursor.mark_initialised(run.start, run.end)
     assert cursor.mark() == SourceMark(0, 105)
 
 
@@ -117,7 +117,7 @@ def test_a_position_is_free_at_or_above_from_and_the_watermark_of_its_own_partit
     marks = {p: data.draw(st.one_of(st.just(0), st.integers(0, 600_000))) for p in range(partitions)}
     cursor = cursor_of(A, from_, marks, partitions)
     end = 700_000
-    free = PositionSet(cursor.free_runs(end))
+    free = PositionSet(cursor.uninitialised_runs(end))
     edges = {from_, from_ - 1, *marks.values(), *(m - 1 for m in marks.values()), *range(0, end, BLOCK)}
     for position in (p for p in edges if 0 <= p < end):
         mark = marks[acker_partition(A, position, partitions)]
@@ -129,15 +129,15 @@ def test_a_watermark_of_an_older_generation_leaves_the_new_one_free() -> None:
     at = position_at(1, 10)
     cursor = cursor_of(A, at, {0: 500, 1: position_at(1, 12)}, 2)
     owner = acker_partition(A, at, 2)
-    assert cursor.first_free == (at if owner == 0 else at + 2)
+    assert cursor.first_uninitialised == (at if owner == 0 else at + 2)
 
 
 def test_positions_used_out_of_order_leave_a_gap() -> None:
     """Decided before they were planned: what lies below stays free."""
     cursor = SourceCursor(0, 10)
-    cursor.use(20, 30)
-    assert cursor.free_runs(40) == [PositionRun(10, 20), PositionRun(30, 40)]
-    assert cursor.first_free == 10
+    cursor.mark_initialised(20, 30)
+    assert cursor.uninitialised_runs(40) == [PositionRun(10, 20), PositionRun(30, 40)]
+    assert cursor.first_uninitialised == 10
 
 
 def test_the_first_batch_is_small_and_the_next_fits_a_quarter_of_the_timeout() -> None:

@@ -152,12 +152,12 @@ def test_a_cursor_knows_what_is_free(uses: list[tuple[int, int]], end: int) -> N
     used: set[int] = set()
     for start, length in uses:
         if length and not used & set(range(start, start + length)):
-            cursor.use(start, start + length)
+            cursor.mark_initialised(start, start + length)
             used |= set(range(start, start + length))
-    free = [p for run in cursor.free_runs(end) for p in range(*run)]
+    free = [p for run in cursor.uninitialised_runs(end) for p in range(*run)]
     assert free == [p for p in range(end) if p not in used]
-    assert cursor.free_below(end) == len(free)
-    assert cursor.first_free == next(p for p in range(40) if p not in used)
+    assert cursor.count_uninitialised_below(end) == len(free)
+    assert cursor.first_uninitialised == next(p for p in range(40) if p not in used)
     assert cursor.next == max(used, default=-1) + 1
 
 

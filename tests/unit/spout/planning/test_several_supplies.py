@@ -108,11 +108,11 @@ def test_what_is_seen_of_one_source_changes_what_others_get() -> None:
 
 def test_what_is_used_below_the_end_leaves_the_gaps_above_it() -> None:
     cursor = SourceCursor(0, 10)
-    cursor.use(15, 20)
-    cursor.use(11, 12)
-    assert cursor.free_runs(25) == [PositionRun(10, 11), PositionRun(12, 15), PositionRun(20, 25)]
-    assert cursor.free_runs(20) == [PositionRun(10, 11), PositionRun(12, 15)]
-    assert cursor.free_below(25) == 9
+    cursor.mark_initialised(15, 20)
+    cursor.mark_initialised(11, 12)
+    assert cursor.uninitialised_runs(25) == [PositionRun(10, 11), PositionRun(12, 15), PositionRun(20, 25)]
+    assert cursor.uninitialised_runs(20) == [PositionRun(10, 11), PositionRun(12, 15)]
+    assert cursor.count_uninitialised_below(25) == 9
     assert cursor.mark() == SourceMark(0, 20, (PositionRun(10, 11), PositionRun(12, 15)))
 
 
